@@ -1,2 +1,6 @@
-#include <nanobind/nanobind.h>
-NB_MODULE(_kernels, m) { m.attr("ready") = true; }
+#include "registers.hpp"
+
+NB_MODULE(_kernels, m) {
+    register_ring(m);
+    register_fss(m);
+}

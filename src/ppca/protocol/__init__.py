@@ -1,0 +1,41 @@
+"""The protocol layer: secret arrays on four servers. One module per protocol; see docs/protocols.md for the table."""
+
+from .dtypes import BIT, FIXED, INTEGER, RingType, make_type
+from .inputs import InputPacket, InputRefused, share
+from .opening import InconsistentShares, Sealed, unseal
+from .party import MaskReuseError, Opening, Party, agree_keys, local_parties
+from .pending import Pending
+from .plain import PlainArray, RangeError
+from .rounds import Round, Traffic, drive, run_lockstep, together
+from .secret import SecretArray, concatenate, stack, where
+
+__all__ = [
+    "BIT",
+    "FIXED",
+    "INTEGER",
+    "InconsistentShares",
+    "InputPacket",
+    "InputRefused",
+    "MaskReuseError",
+    "Opening",
+    "Party",
+    "Pending",
+    "PlainArray",
+    "RangeError",
+    "RingType",
+    "Round",
+    "Sealed",
+    "SecretArray",
+    "Traffic",
+    "agree_keys",
+    "concatenate",
+    "drive",
+    "local_parties",
+    "make_type",
+    "run_lockstep",
+    "share",
+    "stack",
+    "together",
+    "unseal",
+    "where",
+]

@@ -1,0 +1,39 @@
+"""Transport: how four servers talk. Frames, links and rounds; it knows nothing of shares.
+
+errors        what can go wrong, as types that name seat, peer and step
+frames        the frame format, specified once
+stats         bytes, messages and rounds by stage
+mesh          the interface: a server's links to its peers, and ``exchange`` as the round
+memory        a mesh of four threads in one process
+link, tcp     one stream to one peer; the round over three of them
+tls           links with mutual TLS
+connect       finding the peers and greeting them
+certificates  an authority and one certificate per seat
+"""
+
+from ppca.transport.errors import (
+    CertificateError,
+    FrameError,
+    PeerError,
+    PeerTimeout,
+    TransportError,
+    TruncatedFrameError,
+    seat_name,
+)
+from ppca.transport.memory import memory_meshes
+from ppca.transport.mesh import Mesh
+from ppca.transport.stats import StageStats, Stats
+
+__all__ = [
+    "CertificateError",
+    "FrameError",
+    "Mesh",
+    "PeerError",
+    "PeerTimeout",
+    "StageStats",
+    "Stats",
+    "TransportError",
+    "TruncatedFrameError",
+    "memory_meshes",
+    "seat_name",
+]

@@ -1,0 +1,19 @@
+// The FSS and PRG kernels at the aesni level.
+#if defined(__x86_64__)
+
+#include "aes_sse.hpp"
+#include "dcf.hpp"
+#include "dpf.hpp"
+#include "prg.hpp"
+
+namespace ppca {
+
+const FssKernels aesni_fss = {
+    "aesni",         aes_blocks<SseCipher>,    prg<SseCipher>,      mask2<SseCipher>,       generate<SseCipher>,
+    dcf_eval<SseCipher>, classify_bits<SseCipher>, dpf_eval<SseCipher>, prefix_bits<SseCipher>,
+};
+
+}  // namespace ppca
+
+#endif
+

@@ -1,0 +1,92 @@
+// The table of kernels that every instruction-set level fills in, and the layout of FSS keys.
+#pragma once
+
+#include "aes.hpp"
+
+namespace ppca {
+
+constexpr int kMaxNodes = 64;  // widest window of prefix_bits
+
+// What a key of an FSS tree holds: the root seed, then `seeds` correction words of 16 bytes (one per level down), then `values`
+// payload correction words of 8 * limbs bytes for the nodes of depth first_value, first_value + 1, ...
+//
+// Only the root differs between the two parties. The members are always inlined because files compiled for different instruction
+// sets share them: an out-of-line copy could be the one of the widest set.
+struct TreeShape {
+    int bits, limbs, seeds, first_value, values;
+    bool comparison;  // payload at depth d is bit d of alpha (from the top) instead of 1
+
+    [[gnu::always_inline]] static TreeShape dcf(int bits, int limbs) { return {bits, limbs, bits - 1, 0, bits, true}; }
+    [[gnu::always_inline]] static TreeShape dpf(int bits, int limbs) { return {bits, limbs, bits, bits, 1, false}; }
+    [[gnu::always_inline]] static TreeShape incremental(int bits, int limbs) { return {bits, limbs, bits, 1, bits, false}; }
+
+    [[gnu::always_inline]] size_t seed_at(int depth) const { return 16 + 16 * size_t(depth); }
+    [[gnu::always_inline]] size_t value_at(int depth) const {
+        return 16 + 16 * size_t(seeds) + 8 * size_t(limbs) * size_t(depth - first_value);
+    }
+    [[gnu::always_inline]] size_t key_size() const { return value_at(first_value + values); }
+};
+
+struct MaskCall {
+    uint64_t *out_a, *out_b;
+    const uint64_t *x, *y;
+    const Schedule *key_a, *key_b;
+    uint64_t op;
+    bool minus_a, minus_b;
+};
+
+// Arrays of 128-bit integers (alpha, points, m, thresholds) are pairs of 64-bit words, low first, and are reduced mod 2^bits.
+struct GenCall {
+    TreeShape shape;
+    uint8_t *key0, *key1;
+    const uint64_t *alpha, *seeds;
+};
+
+struct EvalCall {
+    TreeShape shape;
+    int party;
+    uint64_t* out;
+    const uint8_t* keys;
+    const uint64_t* points;  // (n, per_key, 2)
+    size_t per_key;
+};
+
+struct ClassifyCall {
+    TreeShape shape;
+    int party;
+    uint64_t* out;
+    const uint8_t* keys;
+    const uint64_t *m, *thresholds;
+    size_t count;  // thresholds
+};
+
+struct PrefixCall {
+    TreeShape shape;
+    int party;
+    uint64_t* out;
+    const uint8_t* keys;
+    const uint64_t* m;
+    int first_level, levels, first_k, width;
+};
+
+// Ranges [begin, end): 64-bit words for prg, elements for mask2, keys for the others (key, point pairs for the evals).
+// prg and mask2 need an even first word.
+struct FssKernels {
+    const char* name;
+    void (*aes_blocks)(const Schedule&, uint8_t* out, const uint8_t* in, size_t count);
+    void (*prg)(const Schedule&, uint64_t op, uint64_t purpose, uint64_t* out, size_t begin, size_t end);
+    void (*mask2)(const MaskCall&, int limbs, size_t begin, size_t end);
+    void (*generate)(const GenCall&, size_t begin, size_t end);
+    void (*dcf_eval)(const EvalCall&, size_t begin, size_t end);
+    void (*classify_bits)(const ClassifyCall&, size_t begin, size_t end);
+    void (*dpf_eval)(const EvalCall&, size_t begin, size_t end);
+    void (*prefix_bits)(const PrefixCall&, size_t begin, size_t end);
+};
+
+extern const FssKernels portable_fss;
+#if defined(__x86_64__)
+extern const FssKernels aesni_fss;
+extern const FssKernels vaes_fss;
+#endif
+
+}  // namespace ppca

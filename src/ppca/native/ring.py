@@ -1,0 +1,164 @@
+"""Ring arrays: NumPy uint64 arrays whose last axis holds the limbs of an element of Z_2^64 (1) or Z_2^128 (2).
+
+This is the thin, allocating face of the C++ kernels: shapes and broadcasting are handled here, arithmetic there.
+Signed values are two's complement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _kernels as kernels
+
+Ring = NDArray[np.uint64]
+
+FLOOR, CEIL, SIGNED = 0, 1, 2
+"""How `shift_right` treats its argument: first summand, second summand (negated floor), signed value."""
+
+
+def empty(shape: tuple[int, ...], limbs: int) -> Ring:
+    return np.empty((*shape, limbs), np.uint64)
+
+
+def zeros(shape: tuple[int, ...], limbs: int) -> Ring:
+    return np.zeros((*shape, limbs), np.uint64)
+
+
+def aligned(a: Ring, b: Ring) -> tuple[Ring, Ring]:
+    """Both arrays broadcast to one shape (limb axis included) and contiguous, as the kernels want them."""
+    if a.shape != b.shape:
+        a, b = np.broadcast_arrays(a, b)
+    return np.ascontiguousarray(a), np.ascontiguousarray(b)
+
+
+def add(a: Ring, b: Ring) -> Ring:
+    a, b = aligned(a, b)
+    out = np.empty(a.shape, np.uint64)
+    kernels.add(out, a, b)
+    return out
+
+
+def sub(a: Ring, b: Ring) -> Ring:
+    a, b = aligned(a, b)
+    out = np.empty(a.shape, np.uint64)
+    kernels.sub(out, a, b)
+    return out
+
+
+def neg(a: Ring) -> Ring:
+    out = np.empty(a.shape, np.uint64)
+    kernels.neg(out, np.ascontiguousarray(a))
+    return out
+
+
+def mul(a: Ring, b: Ring) -> Ring:
+    a, b = aligned(a, b)
+    out = np.empty(a.shape, np.uint64)
+    kernels.mul(out, a, b)
+    return out
+
+
+def scale(a: Ring, factor: int) -> Ring:
+    """a times one public integer."""
+    out = np.empty(a.shape, np.uint64)
+    factor %= 1 << 128
+    kernels.scale(out, np.ascontiguousarray(a), factor & (2**64 - 1), factor >> 64)
+    return out
+
+
+def shift_right(a: Ring, bits: int, mode: int) -> Ring:
+    out = np.empty(a.shape, np.uint64)
+    kernels.shift_right(out, np.ascontiguousarray(a), bits, mode)
+    return out
+
+
+def shift_left(a: Ring, bits: int) -> Ring:
+    out = np.empty(a.shape, np.uint64)
+    kernels.shift_left(out, np.ascontiguousarray(a), bits)
+    return out
+
+
+def mask_low(a: Ring, bits: int) -> Ring:
+    out = np.empty(a.shape, np.uint64)
+    kernels.mask_low(out, np.ascontiguousarray(a), bits)
+    return out
+
+
+def total(a: Ring, axis: int) -> Ring:
+    """Sum over one axis (counted without the limb axis, non-negative)."""
+    shape = a.shape
+    out = np.empty(shape[:axis] + shape[axis + 1 :], np.uint64)
+    outer = int(np.prod(shape[:axis], dtype=np.int64))
+    inner = int(np.prod(shape[axis + 1 : -1], dtype=np.int64))
+    kernels.sum(out, np.ascontiguousarray(a), outer, shape[axis], inner)
+    return out
+
+
+def matmul(a: Ring, b: Ring) -> Ring:
+    """(..., n, k) @ (..., k, m) with NumPy's broadcasting of the leading axes."""
+    n, k, m = a.shape[-3], a.shape[-2], b.shape[-2]
+    lead_a, lead_b = a.shape[:-3], b.shape[:-3]
+    lead = np.broadcast_shapes(lead_a, lead_b)
+    batch = int(np.prod(lead, dtype=np.int64))
+    a_shared, b_shared = not lead_a and bool(lead), not lead_b and bool(lead)
+    if lead_a and lead_a != lead:
+        a = np.broadcast_to(a, lead + a.shape[-3:])
+    if lead_b and lead_b != lead:
+        b = np.broadcast_to(b, lead + b.shape[-3:])
+    out = np.empty((*lead, n, m, a.shape[-1]), np.uint64)
+    kernels.matmul(out, np.ascontiguousarray(a), np.ascontiguousarray(b), batch, n, k, m, a_shared, b_shared)
+    return out
+
+
+def constants(values: Sequence[int] | NDArray[Any], limbs: int) -> Ring:
+    """Public integers of any size and sign as ring elements (any nesting of sequences)."""
+    array = np.asarray(values, dtype=object)
+    out = np.empty((*array.shape, limbs), np.uint64)
+    flat = out.reshape(-1, limbs)
+    for i, value in enumerate(array.reshape(-1)):  # public tables: short, and never on a path that touches data
+        for limb in range(limbs):
+            flat[i, limb] = (int(value) >> (64 * limb)) & (2**64 - 1)
+    return out
+
+
+def encode(values: NDArray[np.float64], frac: int, limbs: int) -> tuple[Ring, int]:
+    """round(values * 2^frac), and the flat index of the first value that does not fit (or is not finite), else -1."""
+    values = np.ascontiguousarray(values, np.float64)
+    out = np.empty((*values.shape, limbs), np.uint64)
+    bad: int = kernels.encode(out, values, frac)
+    return out, bad
+
+
+def decode(a: Ring, frac: int) -> NDArray[np.float64]:
+    """The nearest doubles of signed fixed-point values."""
+    out = np.empty(a.shape[:-1], np.float64)
+    kernels.decode(out, np.ascontiguousarray(a), frac)
+    return out
+
+
+def integers(values: NDArray[Any], limbs: int) -> Ring:
+    """Signed or unsigned machine integers as ring elements."""
+    values = np.asarray(values)
+    out = np.empty((*values.shape, limbs), np.uint64)
+    out[..., 0] = values.astype(np.int64).view(np.uint64) if values.dtype.kind != "u" else values
+    if limbs == 2:
+        out[..., 1] = np.where(values < 0, np.uint64(2**64 - 1), np.uint64(0)) if values.dtype.kind != "u" else 0
+    return out
+
+
+def to_int64(a: Ring) -> NDArray[np.int64]:
+    """The low limbs as signed integers; OverflowError when a value does not fit."""
+    low = np.ascontiguousarray(a[..., 0]).view(np.int64)
+    if a.shape[-1] == 2 and not np.array_equal(a[..., 1].view(np.int64), low >> 63):
+        raise OverflowError("a value does not fit in 64 signed bits; decode it with its fractional bits instead")
+    return low
+
+
+def as_ring(payload: Any, shape: tuple[int, ...]) -> Ring:
+    """Received bytes seen as a ring array of the given full shape (limb axis included)."""
+    array = np.frombuffer(payload, np.uint64).reshape(shape)
+    return array if array.flags.aligned else array.copy()

@@ -1,0 +1,234 @@
+"""Comparisons and tables: sign, less-than, equality, piecewise constants, all exact and in two rounds.
+
+[x < t] for ANY number of public thresholds t costs one key (see `gates`): with DCF(y) = [y < alpha] and m = x + alpha,
+
+    [x < t] = [m < t] + DCF(m - t) - DCF(m)      (mod N = 2^bits)
+
+Equality needs a point function only: [x = y] = DPF(m) at alpha, half the key.
+Range: |X| < 2^(frac + span) for signs and thresholds; the difference of two such values for x < y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..native import kernels, ring
+from .cost import declare
+from .dtypes import BIT, FIXED, RingType
+from .gates import apply_gate, chunked, gate_bytes, passes, weighted
+from .rounds import Bytes, Step
+from .shares import Data, Shares
+
+S = TypeVar("S", bound=Shares)
+
+COMPARE_BITS = FIXED.frac + FIXED.span + 2  # the difference of two values, with its sign
+
+
+@dataclass(slots=True)
+class ThresholdGate:
+    """Public linear combinations of [x < t] over public thresholds: one distributed comparison function per element.
+
+    `weights` has shape (thresholds, outputs, limbs); `bias` (outputs, limbs) is added once, by the first evaluator.
+    """
+
+    bits: int
+    thresholds: Data
+    weights: Data
+    bias: Data
+
+    @property
+    def outputs(self) -> int:
+        return int(self.weights.shape[1])
+
+    def key_size(self) -> int:
+        size: int = kernels.dcf_key_size(self.bits, self.weights.shape[-1])
+        return size
+
+    def generate(self, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
+        shape = (alpha.shape[0], self.key_size())
+        keys = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
+        kernels.dcf_gen(*keys, alpha, self.bits, self.weights.shape[-1], seeds)
+        return keys
+
+    def evaluate(self, column: int, keys: Bytes, m: Data) -> Data:
+        count, limbs = self.thresholds.shape[0], self.weights.shape[-1]
+        out = np.empty((m.shape[0], self.outputs, limbs), np.uint64)
+
+        def run(part: slice) -> None:
+            bits = np.empty((part.stop - part.start, count, limbs), np.uint64)
+            kernels.classify_bits(bits, column, keys[part], m[part], self.thresholds, self.bits)
+            out[part] = weighted(bits, self.weights, self.bias if column == 0 else None)
+
+        chunked(m.shape[0], count, run)
+        return out
+
+
+@dataclass(slots=True)
+class EqualityGate:
+    """[x = 0]: one distributed point function per element."""
+
+    bits: int
+    limbs: int
+    outputs: int = 1
+
+    def key_size(self) -> int:
+        size: int = kernels.dpf_key_size(self.bits, self.limbs, False)
+        return size
+
+    def generate(self, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
+        shape = (alpha.shape[0], self.key_size())
+        keys = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
+        kernels.dpf_gen(*keys, alpha, self.bits, self.limbs, seeds, False)
+        return keys
+
+    def evaluate(self, column: int, keys: Bytes, m: Data) -> Data:
+        out = np.empty((m.shape[0], 1, self.limbs), np.uint64)
+        kernels.dpf_eval(out, column, keys, m.reshape(-1, 1, 2), self.bits)
+        return out
+
+
+def threshold_gate(
+    bits: int, limbs: int, thresholds: Sequence[int], weights: Sequence[Sequence[int]], bias: Sequence[int]
+) -> ThresholdGate:
+    """A gate from public integers: weights[threshold][output]."""
+    return ThresholdGate(
+        bits, ring.constants(list(thresholds), 2), ring.constants(list(weights), limbs), ring.constants(list(bias), limbs)
+    )
+
+
+def gate_width(dtype: RingType, extra: int = 0) -> int:
+    """Bits that hold every value of the type with its sign (extra = 1: a difference of two)."""
+    return min(dtype.bits, dtype.frac + dtype.span + 1 + extra)
+
+
+def _run(x: S, bits: int, offset: int, gate: ThresholdGate | EqualityGate) -> Step[Data]:
+    shares = np.ascontiguousarray(x.data[0]).reshape(-1, x.dtype.limbs)
+    data = yield from apply_gate(x.party, shares, offset, gate)
+    return data.reshape(2, *x.shape, gate.outputs, x.dtype.limbs)
+
+
+def bit_type(x: Shares) -> RingType:
+    return RingType(x.dtype.bits, 0, 1)
+
+
+def negative(x: S, bits: int | None = None) -> Step[S]:
+    """[x < 0], exactly, as a shared bit."""
+    width = gate_width(x.dtype) if bits is None else bits
+    half = 1 << (width - 1)
+    gate = threshold_gate(width, x.dtype.limbs, [half], [[1]], [0])
+    data = yield from _run(x, width, half, gate)
+    return x.like(data[..., 0, :], bit_type(x))
+
+
+def less(x: S, y: Shares) -> Step[S]:
+    """[x < y], exactly."""
+    difference = x._plus(y, negate=True)
+    width = max(gate_width(x.dtype, 1), gate_width(y.dtype, 1))
+    return negative(difference, _difference_width(x, y, width))
+
+
+def equal_zero(x: S, bits: int | None = None) -> Step[S]:
+    """[x = 0], exactly."""
+    width = gate_width(x.dtype) if bits is None else bits
+    data = yield from _run(x, width, 0, EqualityGate(width, x.dtype.limbs))
+    return x.like(data[..., 0, :], bit_type(x))
+
+
+def equal(x: S, y: Shares) -> Step[S]:
+    """[x = y], exactly."""
+    width = max(gate_width(x.dtype, 1), gate_width(y.dtype, 1))
+    return equal_zero(x._plus(y, negate=True), _difference_width(x, y, width))
+
+
+def _difference_width(x: Shares, y: Shares, width: int) -> int:
+    """Width of x - y when the operands' fractional bits differ: the difference has the larger."""
+    frac = max(x.dtype.frac, y.dtype.frac)
+    return min(x.dtype.bits, max(width, frac + max(x.dtype.span, y.dtype.span) + 2))
+
+
+def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = None) -> Step[S]:
+    """Piecewise-constant functions of x: tables[j][i] is the value of function j on the i-th interval.
+
+    Intervals are cut at the ascending `thresholds` (left-closed, as `numpy.searchsorted(..., side="right")` counts).
+    Returns shape (*x.shape, functions) with `frac` fractional bits (None: x's, or 0 when all values are whole).
+    """
+    edges = np.asarray(thresholds, np.float64)
+    values = np.atleast_2d(np.asarray(tables, np.float64))
+    if edges.ndim != 1 or edges.size == 0 or np.any(np.diff(edges) <= 0):
+        raise ValueError("thresholds must be a non-empty ascending sequence")
+    if values.shape[1] != edges.size + 1:
+        raise ValueError(f"{edges.size} thresholds make {edges.size + 1} intervals, got {values.shape[1]} values")
+    if frac is None:
+        frac = 0 if np.all(values == np.round(values)) and x.dtype.is_integer else max(x.dtype.frac, FIXED.frac)
+    width = gate_width(x.dtype)
+    half = 1 << (width - 1)
+    # x < t over the reals is X < ceil(t 2^f) over the integers; thresholds beyond the range are decided by the promise.
+    cuts = [min(max(int(np.ceil(np.ldexp(edge, x.dtype.frac))), -half), half - 1) + half for edge in edges.tolist()]
+    whole = _fixed(values, frac)
+    steps = [[int(whole[j, i]) - int(whole[j, i + 1]) for j in range(len(values))] for i in range(len(cuts))]
+    gate = threshold_gate(width, x.dtype.limbs, cuts, steps, [int(whole[j, -1]) for j in range(len(values))])
+    data = yield from _run(x, width, half, gate)
+    largest = max(1, int(np.abs(values).max()).bit_length())
+    return x.like(data, RingType(x.dtype.bits, frac, min(largest, x.dtype.bits - 1 - frac)))
+
+
+def _fixed(values: NDArray[np.float64], frac: int) -> NDArray[np.object_]:
+    """Public reals as exact integers v * 2^frac (object array: they may exceed 64 bits)."""
+    out = np.empty(values.shape, dtype=object)
+    for at, value in np.ndenumerate(values):
+        numerator, denominator = float(value).as_integer_ratio()
+        out[at] = (2 * numerator * (1 << frac) + denominator) // (2 * denominator)
+    return out
+
+
+def _compare_bytes(seat: int, n: int) -> int:
+    return gate_bytes(seat, n, COMPARE_BITS, kernels.dcf_key_size(COMPARE_BITS, 2), 1)
+
+
+def _sign_bytes(seat: int, n: int) -> int:
+    return gate_bytes(seat, n, COMPARE_BITS - 1, kernels.dcf_key_size(COMPARE_BITS - 1, 2), 1)
+
+
+def _equal_bytes(seat: int, n: int) -> int:
+    return gate_bytes(seat, n, COMPARE_BITS, kernels.dpf_key_size(COMPARE_BITS, 2, False), 1)
+
+
+declare(
+    "lt",
+    rounds=lambda n: 2 * passes(n),
+    sent=_compare_bytes,
+    bytes_text="about 33 bytes per bit of range and evaluator (72 bits by default)",
+    input_range="|x|, |y| < 2^span",
+    error="exact",
+)
+declare(
+    "eq",
+    rounds=lambda n: 2 * passes(n),
+    sent=_equal_bytes,
+    bytes_text="about 17 bytes per bit of range and evaluator (72 bits by default)",
+    input_range="|x|, |y| < 2^span",
+    error="exact",
+)
+declare(
+    "sign",
+    rounds=lambda n: 2 * passes(n),
+    sent=_sign_bytes,
+    bytes_text="as lt, one bit less of range",
+    input_range="|x| < 2^span",
+    error="exact",
+)
+declare(
+    "table",
+    rounds=lambda n: 2 * passes(n),
+    sent=_sign_bytes,
+    bytes_text="as sign, for any number of thresholds; 3 elements more per further function",
+    input_range="|x| < 2^span",
+    error="exact in x; values rounded to frac bits",
+)
+
+__all__ = ["BIT", "classify", "equal", "equal_zero", "less", "negative"]

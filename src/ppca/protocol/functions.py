@@ -1,0 +1,205 @@
+"""rsqrt, sqrt, reciprocal, division: normalise, evaluate a polynomial, scale back. Eight rounds.
+
+1-2. Binade of x (see `normalise`): a secret integer power of two for the input, and the factor for the output.
+3.   z = x * power, in [1/2, 5/4), with 38 fractional bits.
+4-7. p(z), a polynomial of degree 15 in u = 2z - 7/4: its distance from the function is below 2^-33.
+8.   result = p(z) * factor.
+
+Why not Newton or Goldschmidt steps: they cost two rounds each and three of them; the polynomial costs four in all.
+Zero goes to zero in every function here, which is what a constant column wants (scikit-learn's convention, too).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.polynomial import Chebyshev, Polynomial
+
+from ..native import kernels
+from .compare import negative
+from .cost import declare
+from .dtypes import DEFAULT_FRAC, RingType, make_type
+from .gates import gate_bytes, passes
+from .multiply import ELEMENT, multiply
+from .normalise import Binades, binade_tables
+from .pending import Pending
+from .rounds import together
+from .shares import Shares
+
+S = TypeVar("S", bound=Shares)
+
+LOW, HIGH = 0.5, 1.25
+"""Where a normalised value lies."""
+
+INNER = 38
+"""Fractional bits inside: products of numbers below 2 fail a local truncation with probability 2^-50 only."""
+
+FACTOR_FRAC = 42
+RECIPROCAL_SMALLEST = -30
+
+
+@lru_cache
+def coefficients(name: str, degree: int = 15) -> tuple[float, ...]:
+    """Coefficients in u = 2z - 7/4 of the Chebyshev interpolant of a function on [LOW, HIGH]."""
+    function: Callable[[Any], Any] = {
+        "rsqrt": lambda z: 1 / np.sqrt(z),
+        "sqrt": np.sqrt,
+        "reciprocal": lambda z: 1 / z,
+    }[name]
+    ends = [2 * LOW - 1.75, 2 * HIGH - 1.75]
+    fit = Chebyshev.interpolate(lambda u: function((u + 1.75) / 2), degree, domain=ends)
+    return tuple(fit.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef.tolist())
+
+
+def power_and_factor(frac: int, width: int, lift: int, exponent: float, factor_frac: int) -> Callable[[int], list[int]]:
+    """For binade j of X = x 2^frac: the integer 2^(width-1-lift-j), and 2^(exponent * (j - frac)) in fixed point."""
+
+    def values(j: int) -> list[int]:
+        half_steps = round(2 * exponent) * (j - frac) + 2 * factor_frac
+        whole, odd = divmod(half_steps, 2)
+        root = math.isqrt(2 << 256)  # sqrt(2) with 128 fractional bits
+        return [1 << (width - 1 - lift - j), (root << whole) >> 128 if odd else 1 << whole]
+
+    return values
+
+
+async def _normalised(x: S, exponent: float, smallest: int, factor_frac: int, signed: bool) -> tuple[S, S]:
+    """z in [LOW, HIGH) with INNER fractional bits, and the factor that scales the result back (with the sign of x)."""
+    dtype = x.dtype
+    binades = Binades.of(dtype.frac, dtype.span, smallest)
+    values = power_and_factor(dtype.frac, binades.width, binades.lift, exponent, factor_frac)
+    if signed:
+        bit, above, below = await together(
+            Pending(negative(x)),
+            Pending(binade_tables(x, binades, values, [0, 0])),
+            Pending(binade_tables(-x, binades, values, [0, 0])),
+        )
+        plus = x.like(above, make_type(128, 0))
+        chosen = await Pending(multiply(bit.reshape(*bit.shape, 1), x.like(below, plus.dtype) + plus))
+        tables = (plus - chosen).data
+    else:
+        tables = await Pending(binade_tables(x, binades, values, [0, 0]))
+    power = x.like(tables[..., 0, :], RingType(128, 0, 62))
+    # The power has an implied 2^-(width-1-lift-frac): z = X * power / 2^(width-1-lift).
+    scaled = x.like(x.data, RingType(128, binades.width - 1 - binades.lift, 1))
+    z = await Pending(multiply(scaled, power, INNER))
+    factor = x.like(tables[..., 1, :], RingType(128, factor_frac, 127 - factor_frac - 1))
+    return z.like(z.data, RingType(128, INNER, 1)), factor
+
+
+async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None) -> S:
+    """sum of coefs[i] * x^i, for |x| <= 1 or so (the caller's range must keep every power within the span).
+
+    1. Powers x^2 [1 round], x^3 and x^4 [1]; blocks of four terms are then local.
+    2. Neighbouring blocks are joined by x^4, x^8, x^16, ...: one round per doubling of the number of blocks.
+
+    Rounds: 0, 1, 2 for degrees 1, 2, 3; 2 + ceil(log2((degree + 1) / 4)) from degree 4 on.
+    """
+    kept = x.dtype.frac if frac is None else frac
+    terms = [float(c) for c in coefs] or [0.0]
+    powers = [x]
+    if len(terms) > 2:
+        powers.append(await Pending(multiply(x, x)))
+    if len(terms) > 3:
+        stacked = type(x).stack([x, powers[1]])
+        high = await Pending(multiply(stacked if len(terms) > 4 else stacked[:1], powers[1]))
+        powers += list(high)  # type: ignore[call-overload]
+    blocks = [_block(powers, terms[start : start + 4]) for start in range(0, len(terms), 4)]
+    giant = powers[-1]
+    while len(blocks) > 1:
+        odd = blocks[1::2]
+        factors = type(x).stack([*odd, giant] if len(blocks) > 2 else odd)
+        last = len(blocks) <= 2
+        joined = await Pending(multiply(factors, giant, kept if last else None))
+        if not last:
+            giant = joined[len(odd)]
+        joints = [blocks[2 * i].astype(kept if last else x.dtype.frac) + joined[i] for i in range(len(odd))]
+        blocks = joints + ([blocks[-1]] if len(blocks) % 2 else [])
+    return blocks[0].astype(kept)
+
+
+def _block(powers: list[S], terms: list[float]) -> S:
+    """c0 + c1 x + c2 x^2 + c3 x^3, locally, with one truncation."""
+    used = [power for power, c in zip(powers, terms[1:], strict=False)]
+    if not used:
+        return powers[0] * 0 + terms[0]
+    stacked = type(powers[0]).stack(used)
+    flat = stacked.reshape(len(used), -1)
+    combined = flat._matmul_public(np.asarray([terms[1:]], np.float64), left=True)
+    return combined.reshape(powers[0].shape) + terms[0]
+
+
+async def _apply(x: S, name: str, exponent: float, smallest: int, factor_frac: int, signed: bool = False) -> S:
+    _check(x, name)
+    z, factor = await _normalised(x, exponent, smallest, factor_frac, signed)
+    p = await polynomial(z * 2 - 1.75, coefficients(name), 36)
+    y = await Pending(multiply(factor, p, x.dtype.frac or DEFAULT_FRAC))
+    return y.like(y.data, make_type(128, x.dtype.frac or DEFAULT_FRAC))
+
+
+def _check(x: Shares, name: str) -> None:
+    if x.dtype.bits != 128:
+        raise TypeError(f"{name} needs the 128-bit ring, got {x.dtype}; use `extend`")
+    if x.dtype.frac + x.dtype.span > 76:
+        raise ValueError(
+            f"{name}: {x.dtype.frac} fractional bits and values up to 2^{x.dtype.span} leave no room for the truncation; "
+            "promise a smaller range with `within`, or drop bits with `astype`"
+        )
+
+
+def rsqrt(x: S) -> Pending:
+    """1 / sqrt(x) for 0 <= x < 2^span, down to the last bit; 0 for x = 0."""
+    return Pending(_apply(x, "rsqrt", -0.5, -x.dtype.frac, FACTOR_FRAC))
+
+
+def sqrt(x: S) -> Pending:
+    """sqrt(x) for 0 <= x < 2^span."""
+    return Pending(_apply(x, "sqrt", 0.5, -x.dtype.frac, FACTOR_FRAC))
+
+
+def reciprocal(x: S, signed: bool = False) -> Pending:
+    """1 / x for 2^-30 <= x < 2^span (`signed`: |x|, one round more); 0 where |x| is below about 2^-31."""
+    return Pending(_apply(x, "reciprocal", -1.0, RECIPROCAL_SMALLEST, 31, signed))
+
+
+def divide(x: S, y: S, signed: bool = True) -> Pending:
+    """x / y with the range of `reciprocal` for y; x is multiplied in before scaling, so small quotients stay accurate."""
+    return Pending(_divide(x, y, signed))
+
+
+async def _divide(x: S, y: S, signed: bool) -> S:
+    _check(y, "divide")
+    z, factor = await _normalised(y, -1.0, RECIPROCAL_SMALLEST, 31, signed)
+    p = await polynomial(z * 2 - 1.75, coefficients("reciprocal"), 36)
+    numerator = await Pending(multiply(p, x if x.dtype.frac else x.astype(DEFAULT_FRAC), DEFAULT_FRAC))
+    quotient: S = await Pending(multiply(factor, numerator, DEFAULT_FRAC))
+    return quotient.like(quotient.data, make_type(128, DEFAULT_FRAC))
+
+
+def _function_bytes(smallest: int, outputs: int = 2, products: int = 9) -> Callable[[int, int], int]:
+    def sent(seat: int, n: int) -> int:
+        binades = Binades.of(DEFAULT_FRAC, 30, smallest)
+        key = kernels.dpf_key_size(binades.depth, 2, True)
+        return gate_bytes(seat, n, binades.width, key, outputs) + 2 * products * n * ELEMENT
+
+    return sent
+
+
+for _name, _smallest, _range in (
+    ("rsqrt", -DEFAULT_FRAC, "0, or 2^-40 <= x < 2^30"),
+    ("sqrt", -DEFAULT_FRAC, "0 <= x < 2^30"),
+    ("reciprocal", RECIPROCAL_SMALLEST, "2^-30 <= x < 2^30; 0 gives 0"),
+):
+    declare(
+        _name,
+        rounds=lambda n: 2 * passes(n) + 6,
+        sent=_function_bytes(_smallest),
+        bytes_text="about 33 bytes per bit of range and evaluator, and 9 products",
+        input_range=_range,
+        error="1e-9 relative or 2 ulp, whichever is larger",
+        failure="2^-47 per element, and |result| 2^-49 (2^-60 for reciprocal)",
+    )

@@ -1,0 +1,99 @@
+"""Input: a client's numbers become shares before they leave the client.
+
+1. The client encodes its values, refusing what is not finite or beyond the promised span.
+2. It draws two keys from the operating system. R0 and C0 are the streams of these keys; R1 and C1 are the data minus them.
+3. Seat (r, c) gets, for each split, the key (first summand) or the array (second summand): 4 times the data in all.
+
+Security: any one server sees a key and an array masked by the other key's stream, or two masked arrays: uniform.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..native import kernels, ring
+from .dtypes import FIXED, INTEGER, RingType
+from .party import KEY_BYTES
+from .shares import Data
+
+
+class InputRefused(ValueError):
+    """A client's values cannot be shared; nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputPacket:
+    """What one seat receives of one array. Each split is a 16-byte key (first summand) or the bytes of an array."""
+
+    shape: tuple[int, ...]
+    dtype: RingType
+    row: bytes
+    column: bytes
+
+
+def encode(values: ArrayLike, dtype: RingType | None = None, name: str = "input") -> tuple[Data, RingType]:
+    """Ring elements of a client's numbers: integers as integers, floats as fixed point."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iufb":
+        raise InputRefused(f"{name}: values of type {array.dtype} are not numbers; convert them first")
+    kind = dtype or (FIXED if array.dtype.kind == "f" else INTEGER)
+    if array.dtype.kind != "f" and kind.is_integer:
+        _check_span(array, kind, name)
+        return ring.integers(array, kind.limbs), kind
+    floats = array.astype(np.float64)
+    _check_span(floats, kind, name)
+    encoded, bad = ring.encode(floats, kind.frac, kind.limbs)
+    if bad >= 0:
+        raise InputRefused(_complaint(floats, bad, kind, name))
+    return encoded, kind
+
+
+def _check_span(array: NDArray[Any], kind: RingType, name: str) -> None:
+    limit = 2.0**kind.span
+    with np.errstate(invalid="ignore"):
+        wrong = ~((array < limit) & (array > -limit))
+    if wrong.any():
+        raise InputRefused(_complaint(array, int(np.argmax(wrong)), kind, name))
+
+
+def _complaint(array: NDArray[Any], flat: int, kind: RingType, name: str) -> str:
+    where = [int(i) for i in np.unravel_index(flat, array.shape)]
+    value = array.flat[flat]
+    place = f"{name}{where}" if where else name
+    if not np.isfinite(value):
+        return f"{place} is {value}: fill or drop missing and infinite values first. Nothing was sent."
+    return f"{place} = {value} is outside |v| < 2^{kind.span} of {kind}: scale the data first. Nothing was sent."
+
+
+def share(values: ArrayLike, dtype: RingType | None = None, name: str = "input") -> list[InputPacket]:
+    """The four packets of an array, by seat."""
+    encoded, kind = encode(values, dtype, name)
+    row_key, column_key = secrets.token_bytes(KEY_BYTES), secrets.token_bytes(KEY_BYTES)
+    shape = encoded.shape[:-1]
+    rows = (row_key, ring.sub(encoded, _stream(row_key, shape, kind)).tobytes())
+    columns = (column_key, ring.sub(encoded, _stream(column_key, shape, kind)).tobytes())
+    return [InputPacket(shape, kind, rows[seat // 2], columns[seat % 2]) for seat in range(4)]
+
+
+def receive(packet: InputPacket, row: int, column: int) -> Data:
+    """A seat's shares of a packet; wrong sizes are refused."""
+    data = np.empty((2, *packet.shape, packet.dtype.limbs), np.uint64)
+    for split, first, payload in ((0, row == 0, packet.row), (1, column == 0, packet.column)):
+        expected = KEY_BYTES if first else data[0].nbytes
+        if len(payload) != expected:
+            raise InputRefused(f"a packet for seat ({row},{column}) has {len(payload)} bytes, expected {expected}")
+        data[split] = (
+            _stream(payload, packet.shape, packet.dtype) if first else ring.as_ring(payload, data[split].shape)
+        )
+    return data
+
+
+def _stream(key: bytes, shape: tuple[int, ...], kind: RingType) -> Data:
+    out = ring.empty(shape, kind.limbs)
+    kernels.prg(out, kernels.Key(key), 0, 0)
+    return out

@@ -1,0 +1,131 @@
+"""Power-of-two normalisation: x = z / scale with z in [1/2, 5/4) and a secret scale 2^j, in three rounds.
+
+Dealing and resharing are those of `gates`. The key is an incremental point function: at every prefix length it tells
+whether a node is the prefix of alpha. With g low bits dropped, D = (m >> g) - (alpha >> g) equals x >> g or (x >> g) + 1,
+the borrow of the dropped bits being unknown. So B = [D <= 4], a sum over five neighbouring nodes, satisfies
+
+    x < 4 * 2^g  implies  B = 1,        B = 1  implies  x < 5 * 2^g
+
+for every g at once, walking five nodes down the tree: ten AES calls per level, where exact thresholds 2^j would cost a
+walk of their own each. The first true B (they are monotone in g) places x within [2^(g+1), 5/4 * 2^(g+2)): the binade of x,
+a quarter too wide, which a polynomial does not mind. `exact=True` uses comparison keys for binades proper.
+Reference: Boneh et al., "Lightweight Techniques for Private Heavy Hitters", 2021 (incremental DPF); the borrow trick is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+
+from ..native import kernels, ring
+from .compare import ThresholdGate, threshold_gate
+from .gates import apply_gate, chunked, weighted
+from .rounds import Bytes, Step
+from .shares import Data, Shares
+
+S = TypeVar("S", bound=Shares)
+
+NODES = 5
+"""Neighbouring nodes tracked per level: D <= 4."""
+
+TOP = 4
+"""The shortest prefix used: 2^4 nodes, more than the window."""
+
+
+@dataclass(slots=True)
+class BinadeGate:
+    """Public linear combinations of the bits B of all prefix lengths from `TOP` to `depth`."""
+
+    bits: int
+    depth: int
+    weights: Data
+    bias: Data
+
+    @property
+    def outputs(self) -> int:
+        return int(self.weights.shape[1])
+
+    def key_size(self) -> int:
+        size: int = kernels.dpf_key_size(self.depth, self.weights.shape[-1], True)
+        return size
+
+    def generate(self, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
+        shape = (alpha.shape[0], self.key_size())
+        keys = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
+        prefix = ring.shift_right(alpha, self.bits - self.depth, ring.FLOOR)
+        kernels.dpf_gen(*keys, prefix, self.depth, self.weights.shape[-1], seeds, True)
+        return keys
+
+    def evaluate(self, column: int, keys: Bytes, m: Data) -> Data:
+        levels, limbs = self.depth - TOP + 1, self.weights.shape[-1]
+        prefix = ring.shift_right(m, self.bits - self.depth, ring.FLOOR)
+        out = np.empty((m.shape[0], self.outputs, limbs), np.uint64)
+
+        def run(part: slice) -> None:
+            bits = np.empty((part.stop - part.start, levels, 1, limbs), np.uint64)
+            kernels.prefix_bits(bits, column, keys[part], prefix[part], self.depth, TOP, levels, NODES - 1, 1)
+            out[part] = weighted(bits[:, :, 0], self.weights, self.bias if column == 0 else None)
+
+        chunked(m.shape[0], levels, run)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Binades:
+    """The public geometry of a normalisation: which binades of the integer X = x 2^frac are told apart.
+
+    X is lifted by `lift` bits, so that even X = 1 leaves room for the window; values below 2^lowest count as zero.
+    """
+
+    width: int
+    depth: int
+    lift: int
+
+    @classmethod
+    def of(cls, frac: int, span: int, smallest: int) -> Binades:
+        """For 0 <= x < 2^span; x >= 2^smallest is normalised, what lies a factor of two below counts as zero."""
+        lowest = max(smallest + frac, 0)
+        lift = max(0, 3 - lowest)
+        width = frac + span + lift + 1
+        return cls(width, width - max(0, lowest + lift - 3), lift)
+
+    def tables(self, values: Callable[[int], list[int]], zero: list[int], limbs: int) -> tuple[Data, Data]:
+        """Weights and bias of the gate whose outputs on binade j (X < 2^j) are values(j), and `zero` below all."""
+        steps, bias = self._steps(values, zero)
+        return ring.constants(steps[::-1], limbs), ring.constants(bias, limbs)
+
+    def exponents(self) -> list[int]:
+        """Binade j of the gate's bits, ascending: prefix length i drops g = width - i bits and marks X < 2^(g+2-lift)."""
+        return [self.width - i + 2 - self.lift for i in range(self.depth, TOP - 1, -1)]
+
+    def _steps(self, values: Callable[[int], list[int]], zero: list[int]) -> tuple[list[list[int]], list[int]]:
+        """The table as a sum over bits: value = last row + sum of bit k times (row k - row k+1)."""
+        exponents = self.exponents()
+        rows = [zero, *(values(j) for j in exponents[1:]), values(exponents[-1] + 1)]
+        return [[a - b for a, b in zip(low, high, strict=True)] for low, high in pairwise(rows)], rows[-1]
+
+    def gate(self, values: Callable[[int], list[int]], zero: list[int], limbs: int) -> BinadeGate:
+        weights, bias = self.tables(values, zero, limbs)
+        return BinadeGate(self.width, self.depth, weights, bias)
+
+    def exact_gate(self, values: Callable[[int], list[int]], zero: list[int], limbs: int) -> ThresholdGate:
+        """The same with exact binades [2^(j-1), 2^j), from comparison keys: dearer, for callers who need the octave."""
+        steps, bias = self._steps(values, zero)
+        return threshold_gate(self.width, limbs, [1 << (j + self.lift) for j in self.exponents()], steps, bias)
+
+
+def binade_tables(
+    x: S, binades: Binades, values: Callable[[int], list[int]], zero: list[int], exact: bool = False
+) -> Step[Data]:
+    """Shares (2, *x.shape, outputs, limbs) of values(j) where 2^(j-1) <= X < 5/4 * 2^j. Two rounds."""
+    limbs = x.dtype.limbs
+    gate = (binades.exact_gate if exact else binades.gate)(values, zero, limbs)
+    shares = np.ascontiguousarray(x.data[0]).reshape(-1, limbs)
+    if binades.lift:
+        shares = ring.shift_left(shares, binades.lift)
+    data = yield from apply_gate(x.party, shares, 0, gate)
+    return data.reshape(2, *x.shape, gate.outputs, limbs)

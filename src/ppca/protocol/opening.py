@@ -1,0 +1,99 @@
+"""Opening: the one place where values leave the sharing. Every opening is recorded with what, to whom and why.
+
+To the servers (1 round): column mates exchange row shares and add them. Sent: 1 element per element.
+To a receiver (no round among servers): the servers of column 0 hand over their row shares, those of column 1 a digest of
+theirs. The receiver adds the shares and checks that each digest fits the share of the same row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..native import ring
+from .cost import declare
+from .dtypes import RingType
+from .multiply import ELEMENT
+from .party import Opening, Party
+from .rounds import Round, Step
+from .shares import Data, Shares
+
+SERVERS = "servers"
+
+declare(
+    "open",
+    rounds=1,
+    sent=lambda seat, n: n * ELEMENT,
+    bytes_text="1 element per element",
+    input_range="the whole ring",
+    error="exact (integers), nearest double (fixed point)",
+)
+
+
+class InconsistentShares(ValueError):
+    """The four servers' parts of a result do not fit together; the result was not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A result on its way to one receiver: this server's row share (column 0) or the digest of it (column 1)."""
+
+    to: str
+    shape: tuple[int, ...]
+    dtype: RingType
+    payload: bytes
+
+
+def record(party: Party, what: str, shape: tuple[int, ...], to: str, why: str) -> None:
+    """Writes the audit line; an opening without a reason is refused."""
+    if not why.strip():
+        raise ValueError(f"opening {what!r} needs a reason: pass why='...', it goes into the audit log")
+    party.audit.append(Opening(len(party.audit) + 1, what, shape, to, why))
+
+
+def open_to_servers(x: Shares, what: str, why: str) -> Step[NDArray[Any]]:
+    """The values, known to all four servers from here on."""
+    party = x.party
+    record(party, what, x.shape, SERVERS, why)
+    mine = np.ascontiguousarray(x.data[0])
+    (theirs,) = yield Round([(party.column_mate, mine)], [(party.column_mate, mine.nbytes)])
+    return values(ring.add(mine, ring.as_ring(theirs, mine.shape)), x.dtype)
+
+
+def seal(x: Shares, what: str, to: str, why: str) -> Sealed:
+    """This server's part of a result for the named receiver."""
+    record(x.party, what, x.shape, to, why)
+    share = np.ascontiguousarray(x.data[0]).tobytes()
+    payload = share if x.party.column == 0 else digest(share)
+    return Sealed(to, x.shape, x.dtype, payload)
+
+
+def digest(share: bytes) -> bytes:
+    return hashlib.blake2b(share, digest_size=32, person=b"ppca row share").digest()
+
+
+def unseal(parts: Sequence[Sealed]) -> NDArray[Any]:
+    """The receiver's side: adds the row shares of seats 0 and 2, after checking the digests of seats 1 and 3."""
+    if len({(part.to, part.shape, part.dtype) for part in parts}) != 1 or len(parts) != 4:
+        raise InconsistentShares("the servers sent results of different shapes or types; ask their operators")
+    first = parts[0]
+    size = int(np.prod(first.shape, dtype=np.int64)) * first.dtype.itemsize
+    shares: list[Data] = []
+    for row in (0, 1):
+        share, check = parts[2 * row].payload, parts[2 * row + 1].payload
+        if len(share) != size:
+            raise InconsistentShares(f"the server of seat ({row},0) sent {len(share)} bytes, expected {size}")
+        if digest(share) != check:
+            raise InconsistentShares(f"the servers of row {row} disagree about their share; the result is not reliable")
+        shares.append(ring.as_ring(share, (*first.shape, first.dtype.limbs)))
+    return values(ring.add(shares[0], shares[1]), first.dtype)
+
+
+def values(plain: Data, dtype: RingType) -> NDArray[Any]:
+    """Opened ring elements as NumPy numbers: int64 for integers, float64 for fixed point."""
+    return ring.to_int64(plain) if dtype.is_integer else ring.decode(plain, dtype.frac)

@@ -1,0 +1,150 @@
+"""One server's seat at the grid: who its mates are, the keys it shares with them, and its record of openings.
+
+    (0,0) --row 0-- (0,1)
+      |               |
+    col 0           col 1
+      |               |
+    (1,0) --row 1-- (1,1)
+
+Seat number = 2 * row + column. A secret x is split twice, independently: by rows x = R0 + R1 and by columns
+x = C0 + C1. Server (r, c) holds Rr and Cc: two independent uniform values. Role is data; there is one code for all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..native import kernels, ring
+from .rounds import Round, Step
+
+KEY_BYTES = 16
+
+
+class MaskReuseError(RuntimeError):
+    """A stream address was asked for twice: two masks would be equal and their difference would leak."""
+
+
+class Stream:
+    """A pseudo-random stream known to the holders of one key, addressed by (operation number, purpose).
+
+    Mates never exchange masks: they draw them at the same address. Each address may be used once in the life of a key;
+    the second use raises `MaskReuseError`.
+    """
+
+    __slots__ = ("_used", "key", "name")
+
+    def __init__(self, name: str, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"key of {name} has {len(key)} bytes, expected {KEY_BYTES}")
+        self.name = name
+        self.key = kernels.Key(key)
+        self._used: set[int] = set()
+
+    def claim(self, op: int, purpose: int) -> None:
+        """Marks the address as used; the caller is about to draw from it."""
+        address = op << 8 | purpose
+        if address in self._used:
+            raise MaskReuseError(f"stream {self.name}: operation {op}, purpose {purpose} was drawn before")
+        self._used.add(address)
+
+    def draw(self, shape: tuple[int, ...], limbs: int, op: int, purpose: int) -> ring.Ring:
+        self.claim(op, purpose)
+        out = ring.empty(shape, limbs)
+        kernels.prg(out, self.key, op, purpose)
+        return out
+
+
+class PrivateStream:
+    """Randomness of this server alone, expanded from one key of the operating system."""
+
+    __slots__ = ("_next", "_stream")
+
+    def __init__(self) -> None:
+        self._stream = Stream("private", secrets.token_bytes(KEY_BYTES))
+        self._next = 0
+
+    def draw(self, shape: tuple[int, ...], limbs: int) -> ring.Ring:
+        self._next += 1
+        return self._stream.draw(shape, limbs, self._next, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """One line of the audit: what left the sharing, to whom, and why."""
+
+    number: int
+    what: str
+    shape: tuple[int, ...]
+    to: str
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"number": self.number, "what": self.what, "shape": list(self.shape), "to": self.to, "why": self.why}
+
+
+@dataclass
+class Party:
+    """The state of one server in one session: seat, streams, operation counter, audit."""
+
+    seat: int
+    row_stream: Stream
+    column_stream: Stream
+    private: PrivateStream = field(default_factory=PrivateStream)
+    audit: list[Opening] = field(default_factory=list)
+    progress: Callable[[str, float | None], None] = lambda text, fraction: None
+    _ops: int = 0
+
+    def __post_init__(self) -> None:
+        self.row, self.column = divmod(self.seat, 2)
+        self.row_mate, self.column_mate, self.diagonal = self.seat ^ 1, self.seat ^ 2, self.seat ^ 3
+        # Masks of the row split come from the column's key and cancel between the rows, and the other way round.
+        self.row_mask_sign = 1 if self.row == 0 else -1
+        self.column_mask_sign = 1 if self.column == 0 else -1
+        self.row_rounding = ring.FLOOR if self.row == 0 else ring.CEIL
+        self.column_rounding = ring.FLOOR if self.column == 0 else ring.CEIL
+
+    @property
+    def name(self) -> str:
+        return f"({self.row},{self.column})"
+
+    def next_op(self) -> int:
+        """The number of a new operation: the same on all four servers, because they run the same program."""
+        self._ops += 1
+        return self._ops
+
+
+def agree_keys(seat: int, session: bytes) -> Step[Party]:
+    """Agrees the two keys a server shares with its mates, and gives the server its `Party`.
+
+    1. Of each pair of mates the one with the lower seat draws 32 bytes from the operating system and sends them over
+       their (in production: mutually authenticated TLS) link.
+    2. Both hash them with the session name and the pair into the key of their stream.
+
+    Rounds: 1. Security: a key is known to the two mates only; a new session has new keys, so masks never repeat.
+    """
+    mates = {"row": seat ^ 1, "column": seat ^ 2}
+    drawn = {mate: secrets.token_bytes(32) for mate in mates.values() if seat < mate}
+    sends = [(mate, ring.np.frombuffer(value, ring.np.uint8)) for mate, value in drawn.items()]
+    expected = [mate for mate in mates.values() if mate < seat]
+    arrived = yield Round(sends, [(mate, 32) for mate in expected])
+    known = drawn | {mate: bytes(value) for mate, value in zip(expected, arrived, strict=True)}
+    streams = {}
+    for kind, mate in mates.items():
+        label = f"ppca {kind} {min(seat, mate)}{max(seat, mate)}".encode()
+        digest = hashlib.blake2b(session, key=known[mate], person=label[:16], digest_size=KEY_BYTES).digest()
+        streams[kind] = Stream(label.decode(), digest)
+    return Party(seat, streams["row"], streams["column"])
+
+
+def local_parties() -> list[Party]:
+    """Four parties with fresh keys in one process: for lock-step tests."""
+    rows = [secrets.token_bytes(KEY_BYTES) for _ in range(2)]
+    columns = [secrets.token_bytes(KEY_BYTES) for _ in range(2)]
+    return [
+        Party(seat, Stream(f"row {seat // 2}", rows[seat // 2]), Stream(f"column {seat % 2}", columns[seat % 2]))
+        for seat in range(4)
+    ]

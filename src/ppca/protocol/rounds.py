@@ -1,0 +1,186 @@
+"""Rounds: how a protocol talks, and how independent protocols share their rounds.
+
+A protocol is a generator. Each time it yields a `Round` (the messages it sends and the sizes it expects) it is resumed with
+what arrived: one yield is one communication round. An algorithm is an ordinary ``async def`` that awaits protocols, so
+that every ``await`` in its text is communication. `together` advances several of them in lock-step and merges their messages, so
+that independent operations cost the rounds of the longest one:
+
+    product, smaller = await together(x * y, x < y)          # 2 rounds, not 3
+
+Nothing here knows a network. `drive` runs one server's program over a mesh; `run_lockstep` runs all four in one thread,
+deterministically, for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+T = TypeVar("T")
+
+
+class Round:
+    """The messages of one server in one round: `sends` is [(peer seat, array)], `expects` is [(peer seat, bytes)].
+
+    Messages between the same two servers keep their order; that, and the fact that all four servers run the same
+    program, is what lets the receiver cut the merged frame into pieces again.
+    """
+
+    __slots__ = ("expects", "sends")
+
+    def __init__(self, sends: list[tuple[int, NDArray[Any]]], expects: list[tuple[int, int]]) -> None:
+        self.sends = sends
+        self.expects = expects
+
+
+Step = Generator[Round, list[Bytes], T]
+"""A protocol in progress: yields rounds, is resumed with what it expected (in that order), returns its result."""
+
+
+class Exchange(Protocol):
+    """What a round needs of the layer below: `ppca.transport.Mesh` has it."""
+
+    def exchange(self, outgoing: dict[int, list[Any]], incoming: dict[int, int]) -> dict[int, Any]: ...
+
+
+class _Together(Awaitable[list[Any]]):
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[Awaitable[Any]]) -> None:
+        self._parts = parts
+
+    def __await__(self) -> Generator[Round, list[Bytes], list[Any]]:
+        results: list[Any] = [None] * len(self._parts)
+        running: list[tuple[int, Iterator[Any]]] = [(i, _start(part)) for i, part in enumerate(self._parts)]
+        inbox: dict[int, list[Bytes] | None] = {}
+        while True:
+            waiting: list[tuple[int, Iterator[Any], Round]] = []
+            for i, generator in running:
+                try:
+                    waiting.append((i, generator, generator.send(inbox.get(i))))  # type: ignore[attr-defined]
+                except StopIteration as stop:
+                    results[i] = stop.value
+            if not waiting:
+                return results
+            if len(waiting) == 1:
+                i, generator, only = waiting[0]
+                inbox[i] = yield only
+            else:
+                sends = [message for _, _, part in waiting for message in part.sends]
+                expects = [message for _, _, part in waiting for message in part.expects]
+                arrived = yield Round(sends, expects)
+                position = 0
+                for i, _, part in waiting:
+                    inbox[i] = arrived[position : position + len(part.expects)]
+                    position += len(part.expects)
+            running = [(i, generator) for i, generator, _ in waiting]
+
+
+def _start(part: Awaitable[Any]) -> Any:
+    """The generator behind an awaitable; a coroutine already is one (it has `send`)."""
+    return part if isinstance(part, Coroutine) else part.__await__()
+
+
+def together(*parts: Awaitable[Any]) -> Awaitable[list[Any]]:
+    """Awaits all `parts` at once: round i of every part travels in the same round. Returns their results in order."""
+    return _Together(parts)
+
+
+def split_frames(expects: list[tuple[int, int]], payloads: dict[int, Any]) -> list[Bytes]:
+    """Cuts each peer's merged payload into the messages that were expected from it, in the order of `expects`."""
+    position = dict.fromkeys(payloads, 0)
+    pieces: list[Bytes] = []
+    for peer, size in expects:
+        start = position[peer]
+        position[peer] = start + size
+        pieces.append(payloads[peer][start : start + size])
+    return pieces
+
+
+def drive(program: Coroutine[Any, Any, T], mesh: Exchange) -> T:
+    """Runs one server's program to its end: every yielded round is one exchange over `mesh`."""
+    arrived: Any = None
+    while True:
+        try:
+            step: Round = program.send(arrived)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        outgoing: dict[int, list[Any]] = {}
+        for peer, buffer in step.sends:
+            outgoing.setdefault(peer, []).append(buffer)
+        incoming: dict[int, int] = {}
+        for peer, size in step.expects:
+            incoming[peer] = incoming.get(peer, 0) + size
+        payloads = mesh.exchange(outgoing, incoming)
+        if len(incoming) == len(step.expects):
+            arrived = [payloads[peer] for peer, _ in step.expects]
+        else:
+            arrived = split_frames(step.expects, payloads)
+
+
+@dataclass
+class Traffic:
+    """What a lock-step run sent: rounds, and payload bytes per seat."""
+
+    rounds: int
+    sent: list[int]
+
+
+class DesynchronisedError(RuntimeError):
+    """The four servers' programs disagree about a round: a bug in a protocol, never a matter of data."""
+
+
+def run_lockstep(
+    programs: Sequence[Coroutine[Any, Any, T]], tap: Callable[[int, int, Bytes], None] | None = None
+) -> tuple[list[T], Traffic]:
+    """Runs the four servers' programs in one thread with no network; returns their results and the exact traffic.
+
+    `tap(sender, receiver, bytes)` sees every message: a test of what one server's view looks like.
+    """
+    seats = range(len(programs))
+    results: list[Any] = [None] * len(programs)
+    traffic = Traffic(rounds=0, sent=[0] * len(programs))
+    inbox: list[Any] = [None] * len(programs)
+    while True:
+        steps: list[Round | None] = []
+        for seat in seats:
+            try:
+                steps.append(programs[seat].send(inbox[seat]))
+            except StopIteration as stop:
+                results[seat] = stop.value
+                steps.append(None)
+        active = [step for step in steps if step is not None]
+        if not active:
+            return results, traffic
+        if len(active) != len(programs):
+            done = [seat for seat in seats if steps[seat] is None]
+            raise DesynchronisedError(f"seats {done} ended before round {traffic.rounds}, the others did not")
+        queues: dict[tuple[int, int], list[Bytes]] = {}
+        for seat, step in enumerate(active):
+            for peer, buffer in step.sends:
+                message = np.frombuffer(np.ascontiguousarray(buffer).tobytes(), np.uint8).copy()
+                traffic.sent[seat] += message.size
+                if tap is not None:
+                    tap(seat, peer, message)
+                queues.setdefault((seat, peer), []).append(message)
+        for seat, step in enumerate(active):
+            arrived = []
+            for peer, size in step.expects:
+                queue = queues.get((peer, seat))
+                if not queue or queue[0].size != size:
+                    found = "nothing" if not queue else f"{queue[0].size} bytes"
+                    raise DesynchronisedError(
+                        f"round {traffic.rounds}: seat {seat} expects {size} bytes of seat {peer}, found {found}"
+                    )
+                arrived.append(queue.pop(0))
+            inbox[seat] = arrived
+        left = {pair: len(queue) for pair, queue in queues.items() if queue}
+        if left:
+            raise DesynchronisedError(f"round {traffic.rounds}: messages nobody expects (sender, receiver): {left}")
+        traffic.rounds += 1

@@ -1,0 +1,280 @@
+"""SecretArray: NumPy's feel over shares. What needs no message returns an array; what talks returns a `Pending` to await.
+
+    total = x.sum(axis=0) - 3 * y            # local
+    product, less = await together(x * y, x < y)   # two rounds for both
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from . import compare, functions, multiply, normalise, opening, shuffle, wrap
+from .dtypes import RingType, make_type
+from .inputs import InputPacket, receive
+from .party import Party
+from .pending import Pending
+from .shares import Shares, broadcast_shape, matmul_shape
+
+
+class SecretArray(Shares):
+    """An array of secret numbers, one server's view. See `Shares` for shapes, slicing, sums and public factors."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_packet(cls, party: Party, packet: InputPacket) -> SecretArray:
+        """The shares a client sent to this seat."""
+        return cls(party, receive(packet, party.row, party.column), packet.dtype)
+
+    @classmethod
+    def constant(cls, party: Party, values: ArrayLike, dtype: RingType | None = None) -> SecretArray:
+        """Public values in the form of shares (everybody knows them)."""
+        array = np.asarray(values)
+        kind = dtype or make_type(128, 0 if array.dtype.kind in "iub" else 40)
+        zero = cls(party, np.zeros((2, *array.shape, kind.limbs), np.uint64), kind)
+        return zero.like(zero._plus_public(array).data)
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, Pending):
+            return NotImplemented
+        return self._plus(other) if isinstance(other, Shares) else self._plus_public(other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, Pending):
+            return NotImplemented
+        return self._plus(other, negate=True) if isinstance(other, Shares) else self._plus_public(-np.asarray(other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return (-self)._plus_public(other)
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Shares):
+            broadcast_shape(self.shape, other.shape)
+            return Pending(multiply.multiply(self, other))
+        return self._times_public(other)
+
+    __rmul__ = __mul__
+
+    def __matmul__(self, other: Any) -> Any:
+        if isinstance(other, Shares):
+            matmul_shape(self.shape, other.shape)
+            return Pending(multiply.matmul(self, other))
+        return self._matmul_public(other, left=False)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self._matmul_public(other, left=True)
+
+    def __truediv__(self, other: Any) -> Any:
+        if isinstance(other, SecretArray):
+            broadcast_shape(self.shape, other.shape)
+            return functions.divide(self, other)
+        return self._times_public(1.0 / np.asarray(other, np.float64))
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return functions.reciprocal(self, signed=True).then(lambda y: y * other)
+
+    def __lt__(self, other: Any) -> Pending:
+        return self._less(self, other)
+
+    def __gt__(self, other: Any) -> Pending:
+        return self._less(other, self)
+
+    def __ge__(self, other: Any) -> Pending:
+        return 1 - self._less(self, other)
+
+    def __le__(self, other: Any) -> Pending:
+        return 1 - self._less(other, self)
+
+    def __eq__(self, other: Any) -> Pending:  # type: ignore[override]
+        if isinstance(other, Shares):
+            broadcast_shape(self.shape, other.shape)
+            return Pending(compare.equal(self, other))
+        difference = self._plus_public(-np.asarray(other))
+        return Pending(compare.equal_zero(difference, compare.gate_width(difference.dtype, 1)))
+
+    def __ne__(self, other: Any) -> Pending:  # type: ignore[override]
+        return 1 - (self == other)
+
+    @staticmethod
+    def _less(a: Any, b: Any) -> Pending:
+        if isinstance(a, SecretArray) and isinstance(b, SecretArray):
+            broadcast_shape(a.shape, b.shape)
+            return Pending(compare.less(a, b))
+        secret, difference = (a, a - np.asarray(b)) if isinstance(a, SecretArray) else (b, np.asarray(a) - b)
+        # The public operand counts towards the range: the difference may need one bit more than either.
+        span = max(secret.dtype.span, difference.dtype.span)
+        width = min(secret.dtype.bits, difference.dtype.frac + span + 2)
+        return Pending(compare.negative(difference, width))
+
+    # -- operations that talk --------------------------------------------------------------------------------------
+
+    def mul(self, other: Shares, frac: int | None = None, exact: bool = False) -> Pending:
+        """Product with control over precision: `frac` fractional bits kept; `exact` truncates without the small
+        probability of a wrap, for one round more."""
+        if not exact:
+            return Pending(multiply.multiply(self, other, frac))
+        return Pending(_exact_product(self, other, frac))
+
+    def matmul(self, other: Shares, frac: int | None = None) -> Pending:
+        matmul_shape(self.shape, other.shape)
+        return Pending(multiply.matmul(self, other, frac))
+
+    def inner(self, other: Shares, axis: int | None = None, frac: int | None = None) -> Pending:
+        """(self * other).sum(axis), sending the sums only."""
+        return Pending(multiply.inner(self, other, axis, frac))
+
+    def square(self) -> Pending:
+        return Pending(multiply.multiply(self, self))
+
+    def truncate(self, bits: int) -> Pending:
+        """Exactly `bits` fractional bits fewer, never wrong by a wrap."""
+        return Pending(wrap.truncate(self, bits))
+
+    def extend(self) -> Pending:
+        """From the 64-bit to the 128-bit ring."""
+        return Pending(wrap.extend(self))
+
+    def negative(self) -> Pending:
+        """[self < 0]."""
+        return Pending(compare.negative(self))
+
+    def sign(self) -> Pending:
+        """-1, 0 or 1."""
+        ulp = 2.0**-self.dtype.frac
+        return Pending(compare.classify(self, [0.0, ulp], [[-1, 0, 1]], frac=0)).then(lambda a: a[..., 0])
+
+    def abs(self) -> Pending:
+        return Pending(_absolute(self))
+
+    __abs__ = abs
+
+    def lookup(self, thresholds: ArrayLike, values: ArrayLike, frac: int | None = None) -> Pending:
+        """Piecewise constant: values[i] between thresholds[i-1] <= x < thresholds[i]."""
+        table = np.asarray(values, np.float64)
+        if table.ndim != 1:
+            raise ValueError(f"values must be a vector, got shape {table.shape}; `classify` takes several tables")
+        return Pending(compare.classify(self, thresholds, table, frac)).then(lambda a: a[..., 0])
+
+    def classify(self, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = None) -> Pending:
+        """Several piecewise-constant functions from one key; the last axis numbers them."""
+        return Pending(compare.classify(self, thresholds, tables, frac))
+
+    def piecewise_linear(self, thresholds: ArrayLike, slopes: ArrayLike, intercepts: ArrayLike) -> Pending:
+        """slopes[i] * x + intercepts[i] on each interval; 3 rounds."""
+        return Pending(_piecewise_linear(self, thresholds, slopes, intercepts))
+
+    def normalise(self, smallest: int | None = None, exact: bool = False) -> Pending:
+        """(z, scale) with z = x * scale in [1/2, 5/4) ([1/2, 1) if exact), scale a power of two; zero gives zeros."""
+        return Pending(_normalise(self, smallest, exact))
+
+    def rsqrt(self) -> Pending:
+        return functions.rsqrt(self)
+
+    def sqrt(self) -> Pending:
+        return functions.sqrt(self)
+
+    def reciprocal(self, signed: bool = False) -> Pending:
+        return functions.reciprocal(self, signed)
+
+    def polynomial(self, coefficients: Sequence[float]) -> Pending:
+        """sum of coefficients[i] * x^i."""
+        return Pending(functions.polynomial(self, coefficients))
+
+    def shuffle(self) -> Pending:
+        """The rows in a random order that no server knows."""
+        return Pending(shuffle.shuffle(self))
+
+    def ranks(self) -> Pending:
+        return Pending(shuffle.ranks(self))
+
+    def sort(self, *payload: SecretArray, descending: bool = False) -> Pending:
+        """Sorted vector; with payload arrays: [vector, *payload] in the same order."""
+        sorting = Pending(shuffle.sort_by(self, payload, descending))
+        return sorting.then(lambda r: [r[0], *r[1]] if payload else r[0])
+
+    def argsort(self, descending: bool = False) -> Pending:
+        """The (secret) indices that would sort the vector."""
+        index = SecretArray.constant(self.party, np.arange(len(self)))
+        return Pending(shuffle.sort_by(self, [index], descending)).then(lambda r: r[1][0])
+
+    def where(self, a: Any, b: Any) -> Pending:
+        """a where this bit is 1, b where it is 0."""
+        return Pending(_select(self, a, b))
+
+    def open(self, *, why: str, what: str = "value") -> Pending:
+        """Makes the values known to all four servers, and records it."""
+        return Pending(opening.open_to_servers(self, what, why))
+
+    def reveal(self, to: str = "client", *, why: str, what: str = "value") -> opening.Sealed:
+        """Prepares the values for the named receiver only; the program returns the result. No round."""
+        return opening.seal(self, what, to, why)
+
+    def zeros(self, shape: tuple[int, ...]) -> Self:
+        """Shares of zero of the same type."""
+        return self.like(np.zeros((2, *shape, self.dtype.limbs), np.uint64))
+
+
+async def _exact_product(x: SecretArray, y: Shares, frac: int | None) -> SecretArray:
+    _, shift = multiply.product_type(x.dtype, y.dtype, frac)
+    product = await Pending(multiply.multiply(x, y, x.dtype.frac + y.dtype.frac))
+    result: SecretArray = await Pending(wrap.truncate(product, shift))
+    return result
+
+
+async def _absolute(x: SecretArray) -> SecretArray:
+    bit = await x.negative()
+    flipped = await (bit * x)
+    result: SecretArray = x - 2 * flipped
+    return result.like(result.data, x.dtype)
+
+
+async def _piecewise_linear(x: SecretArray, thresholds: Any, slopes: Any, intercepts: Any) -> SecretArray:
+    parts = await x.classify(thresholds, [slopes, intercepts], max(x.dtype.frac, 40))
+    product = await (parts[..., 0] * x)
+    result: SecretArray = product + parts[..., 1]
+    return result
+
+
+async def _normalise(x: SecretArray, smallest: int | None, exact: bool) -> tuple[SecretArray, SecretArray]:
+    lowest = max(-30, -x.dtype.frac) if smallest is None else smallest
+    binades = normalise.Binades.of(x.dtype.frac, x.dtype.span, lowest)
+    values = functions.power_and_factor(x.dtype.frac, binades.width, binades.lift, -1.0, 31)
+    tables = await Pending(normalise.binade_tables(x, binades, values, [0, 0], exact))
+    power = x.like(tables[..., 0, :], RingType(128, 0, 62))
+    scaled = x.like(x.data, RingType(128, binades.width - 1 - binades.lift, 1))
+    z = await Pending(multiply.multiply(scaled, power, 40))
+    return z.like(z.data, RingType(128, 40, 1)), x.like(tables[..., 1, :], RingType(128, 31, 62))
+
+
+async def _select(bit: SecretArray, a: Any, b: Any) -> SecretArray:
+    if not isinstance(a, Shares) and not isinstance(b, Shares):
+        a, b = np.asarray(a), np.asarray(b)
+        result: SecretArray = bit * (a - b) + b
+        return result
+    difference = a - b
+    product = await (bit * difference)
+    result = product + b
+    spans = [operand.dtype.span for operand in (a, b) if isinstance(operand, Shares)]
+    return result.like(result.data, result.dtype.with_span(max(spans)) if len(spans) == 2 else result.dtype)
+
+
+def where(condition: Any, a: Any, b: Any) -> Pending:
+    """a where the shared bit is 1, else b (one round)."""
+    pending: Pending = condition.where(a, b)
+    return pending
+
+
+def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
+    return type(arrays[0]).concatenate(arrays, axis)
+
+
+def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
+    return type(arrays[0]).stack(arrays, axis)

@@ -1,0 +1,343 @@
+"""Shares: one server's part of a secret array, with everything that needs no communication.
+
+Both splits are kept in one NumPy array of shape (2, *shape, limbs): [0] is the row share Rr, [1] the column share Cc.
+Sums, public factors, slicing and reshaping act on shares alone and return at once. What talks is added by `SecretArray`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..native import kernels, ring
+from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
+from .party import Party
+
+Data = NDArray[np.uint64]
+
+
+class Shares:
+    """Shares of an array of fixed-point numbers held by one party. Values are never in it; only `open` gives them."""
+
+    __slots__ = ("data", "dtype", "party")
+    __array_ufunc__ = None  # NumPy operands defer to our reflected operators
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, party: Party, data: Data, dtype: RingType) -> None:
+        self.party = party
+        self.data = data
+        self.dtype = dtype
+
+    def like(self, data: Data, dtype: RingType | None = None) -> Self:
+        """An array of the same class and party around other shares."""
+        return type(self)(self.party, data, self.dtype if dtype is None else dtype)
+
+    # -- shape -----------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape[1:-1]
+
+    @property
+    def ndim(self) -> int:
+        return self.data.ndim - 2
+
+    @property
+    def size(self) -> int:
+        return self.data.size // (2 * self.data.shape[-1])
+
+    @property
+    def row(self) -> Data:
+        """The row share."""
+        return self.data[0]
+
+    @property
+    def column(self) -> Data:
+        """The column share."""
+        return self.data[1]
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype}, seat={self.party.name})"
+
+    def __bool__(self) -> bool:
+        raise TypeError("the truth value of a secret array is known to no server; use `where`, or open the bit")
+
+    def __float__(self) -> float:
+        raise TypeError("a secret array has no value on a server; use `open`, which records what is opened and why")
+
+    def __iter__(self) -> Iterable[Self]:  # type: ignore[misc]
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Self:
+        index = index if isinstance(index, tuple) else (index,)
+        taken, advanced, spread = 0, False, False
+        for part in index:
+            if part is Ellipsis:
+                spread = True
+            elif part is None:
+                spread = True
+            elif isinstance(part, slice):
+                taken, spread = taken + 1, True
+            elif isinstance(part, int | np.integer):
+                taken += 1
+            elif isinstance(part, Shares):
+                raise TypeError("indices must be public; a secret index needs a table look-up")
+            else:
+                part = np.asarray(part)
+                taken, advanced = taken + (part.ndim if part.dtype == bool else 1), True
+        if taken > self.ndim:
+            np.broadcast_to(0, self.shape)[index]  # raises IndexError in NumPy's words
+        if any(part is Ellipsis for part in index):
+            index = (*index, slice(None))  # the limb axis is not the caller's
+        try:
+            if advanced and spread:
+                return self.like(np.stack([self.data[0][index], self.data[1][index]]))
+            return self.like(self.data[(slice(None), *index)])
+        except IndexError:
+            np.broadcast_to(0, self.shape)[index]
+            raise
+
+    def reshape(self, *shape: Any) -> Self:
+        wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        full = np.broadcast_to(0, self.shape).reshape(wanted).shape  # NumPy's own rules and messages, -1 included
+        return self.like(self.data.reshape(2, *full, self.dtype.limbs))
+
+    def ravel(self) -> Self:
+        return self.reshape(-1)
+
+    def transpose(self, *axes: int) -> Self:
+        order = axes or tuple(reversed(range(self.ndim)))
+        if sorted(axis % self.ndim if self.ndim else axis for axis in order) != list(range(self.ndim)):
+            raise ValueError("axes don't match array")
+        return self.like(self.data.transpose(0, *(1 + axis % self.ndim for axis in order), self.ndim + 1))
+
+    @property
+    def T(self) -> Self:  # noqa: N802
+        return self.transpose() if self.ndim > 1 else self
+
+    def swapaxes(self, a: int, b: int) -> Self:
+        order = list(range(self.ndim))
+        order[a], order[b] = order[b], order[a]
+        return self.transpose(*order)
+
+    def broadcast_to(self, shape: tuple[int, ...]) -> Self:
+        np.broadcast_to(np.broadcast_to(0, self.shape), shape)
+        data = self.data.reshape(2, *(1,) * (len(shape) - self.ndim), *self.data.shape[1:])
+        return self.like(np.broadcast_to(data, (2, *shape, self.dtype.limbs)))
+
+    def diagonal(self) -> Self:
+        if self.ndim != 2:
+            raise ValueError("diag requires an array of two dimensions")
+        count = np.arange(min(self.shape))
+        return self[count, count]
+
+    def sum(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Self:
+        axes = tuple(range(self.ndim)) if axis is None else (axis if isinstance(axis, tuple) else (axis,))
+        for one in axes:
+            if not -self.ndim <= one < self.ndim:
+                raise np.exceptions.AxisError(one, self.ndim)
+        data, terms = self.data, 1
+        for one in sorted((one % self.ndim for one in axes), reverse=True):
+            terms *= self.shape[one]
+            data = ring.total(data, one + 1)
+        if keepdims:
+            kept = tuple(1 if i in {one % self.ndim for one in axes} else n for i, n in enumerate(self.shape))
+            data = data.reshape(2, *kept, self.dtype.limbs)
+        return self.like(data, self.dtype.with_span(self.dtype.span + math.ceil(math.log2(max(terms, 1)))))
+
+    def mean(self, axis: int | None = None) -> Self:
+        count = self.size if axis is None else self.shape[axis]
+        return self.sum(axis) * (1.0 / count)
+
+    # -- promises and representation -------------------------------------------------------------------------------
+
+    def within(self, bound: float) -> Self:
+        """The same shares with the public promise |v| <= bound: comparisons and tables then need fewer bits."""
+        return self.like(self.data, RingType(self.dtype.bits, self.dtype.frac, span_of(bound)))
+
+    def astype(self, frac: int) -> Self:
+        """Other fractional bits: more is exact; fewer is a local truncation (see `truncate` for the exact one)."""
+        extra = frac - self.dtype.frac
+        dtype = self.dtype.with_frac(frac)
+        if extra == 0:
+            return self
+        if extra > 0:
+            return self.like(ring.shift_left(self.data, extra), dtype)
+        return self.shifted(-extra, dtype)
+
+    def shifted(self, bits: int, dtype: RingType) -> Self:
+        """Local truncation by `bits`: first summands floor-shifted, second ones ceil-shifted.
+
+        The result is within 1 ulp and unbiased. With |z| < 2^l before the shift it is wrong by 2^(k - bits) with
+        probability 2^(l+1-k): the caller's range contract must make that negligible.
+        """
+        data = np.empty(self.data.shape, np.uint64)
+        source = np.ascontiguousarray(self.data)
+        kernels.shift_right(data[0], source[0], bits, self.party.row_rounding)
+        kernels.shift_right(data[1], source[1], bits, self.party.column_rounding)
+        return self.like(data, dtype)
+
+    # -- linear algebra with public operands -----------------------------------------------------------------------
+
+    def public(self, values: ArrayLike, frac: int) -> tuple[Data, int]:
+        """Public numbers as ring elements of this array's ring, and their span."""
+        array = np.asarray(values)
+        if array.dtype.kind in "iub" or (array.dtype == object and frac == 0):
+            largest = max(abs(int(array.max())), abs(int(array.min()))) if array.size else 0
+            if array.dtype == object or largest >= 2**62:
+                encoded = ring.constants(array.astype(object), self.dtype.limbs)
+            else:
+                encoded = ring.integers(array, self.dtype.limbs)
+            return (ring.shift_left(encoded, frac) if frac else encoded), max(1, largest.bit_length())
+        values64 = array.astype(np.float64)
+        encoded, bad = ring.encode(values64, frac, self.dtype.limbs)
+        if bad >= 0:
+            at = [int(i) for i in np.unravel_index(bad, array.shape)]
+            raise ValueError(f"public operand: value {values64.flat[bad]} at {at} does not fit {self.dtype}")
+        largest_value = float(np.abs(values64).max(initial=0.0))
+        return encoded, span_of(largest_value) if largest_value else 1
+
+    def _plus_public(self, values: ArrayLike) -> Self:
+        array = np.asarray(values)
+        if self.dtype.is_integer and array.dtype.kind == "f":
+            return self.astype(DEFAULT_FRAC)._plus_public(array)
+        constant, span = self.public(array, self.dtype.frac)
+        shape = broadcast_shape(self.shape, array.shape)
+        data = np.array(self.broadcast_to(shape).data)
+        for split, adds in ((0, self.party.row == 0), (1, self.party.column == 0)):
+            if adds:
+                data[split] = ring.add(data[split], np.broadcast_to(constant, data[split].shape))
+        return self.like(data, self.dtype.with_span(max(self.dtype.span, span) + 1))
+
+    def _plus(self, other: Shares, negate: bool = False) -> Self:
+        frac = max(self.dtype.frac, other.dtype.frac)
+        if self.dtype.bits != other.dtype.bits:
+            raise TypeError(f"operands live in different rings: {self.dtype} and {other.dtype}; use `extend`")
+        a, b = self.astype(frac), other.astype(frac)
+        shape = broadcast_shape(a.shape, b.shape)
+        one, two = (a, b) if a.shape == b.shape else (a.broadcast_to(shape), b.broadcast_to(shape))
+        data = (ring.sub if negate else ring.add)(one.data, two.data)
+        return self.like(data, a.dtype.with_span(max(a.dtype.span, b.dtype.span) + 1))
+
+    def _times_public(self, values: ArrayLike) -> Self:
+        """Product with public numbers: exact for integers, else the factor is rounded to 40 bits and truncated away."""
+        array = np.asarray(values)
+        whole = array.dtype.kind in "iub" or array.dtype == object or bool(np.all(array == np.round(array)))
+        shift = 0 if whole else min(DEFAULT_FRAC, _fraction_bits(array))
+        if whole and array.dtype.kind == "f":
+            array = array.astype(np.int64) if np.all(np.abs(array) < 2**62) else array.astype(object)
+        factor, span = self.public(array, shift)
+        shape = broadcast_shape(self.shape, array.shape)
+        if array.ndim == 0:
+            data = ring.scale(self.data, int(factor[0]) | (int(factor[-1]) << 64 if self.dtype.limbs == 2 else 0))
+        else:
+            data = ring.mul(self.broadcast_to(shape).data, np.broadcast_to(factor, (2, *shape, self.dtype.limbs)))
+        grown = self.dtype.span + span
+        if not shift:
+            return self.like(data, self.dtype.with_span(grown))
+        if self.dtype.is_integer:
+            return self.like(data, make_type(self.dtype.bits, shift, grown)).astype(DEFAULT_FRAC)
+        return self.like(data).shifted(shift, self.dtype.with_span(grown))
+
+    def _matmul_public(self, matrix: ArrayLike, left: bool) -> Self:
+        array = np.asarray(matrix)
+        whole = array.dtype.kind in "iub" or bool(np.all(array == np.round(array)))
+        shift = 0 if whole else DEFAULT_FRAC
+        factor, span = self.public(array.astype(np.int64) if whole else array, shift)
+        shapes = (array.shape, self.shape) if left else (self.shape, array.shape)
+        shape = matmul_shape(*shapes)
+        terms = shapes[1][-2] if len(shapes[1]) > 1 else shapes[1][0]
+        pair = [(factor, split) if left else (split, factor) for split in self.data]
+        data = np.stack([matmul_any(a, b) for a, b in pair]).reshape(2, *shape, self.dtype.limbs)
+        dtype = self.dtype.with_span(self.dtype.span + span + math.ceil(math.log2(max(terms, 1))))
+        result = self.like(data, dtype)
+        if not shift:
+            return result
+        if self.dtype.is_integer:
+            return result.like(data, make_type(self.dtype.bits, shift, dtype.span))
+        return result.shifted(shift, dtype)
+
+    def __neg__(self) -> Self:
+        return self.like(ring.neg(self.data))
+
+    def __pos__(self) -> Self:
+        return self
+
+    @classmethod
+    def concatenate(cls, arrays: Sequence[Any], axis: int = 0) -> Any:
+        first, same = aligned_types(arrays)
+        shapes = [np.broadcast_to(0, a.shape) for a in same]
+        np.concatenate(shapes, axis)  # NumPy's messages for wrong shapes
+        data = np.concatenate([a.data for a in same], axis % first.ndim + 1)
+        return first.like(data, first.dtype.with_span(max(a.dtype.span for a in same)))
+
+    @classmethod
+    def stack(cls, arrays: Sequence[Any], axis: int = 0) -> Any:
+        first, same = aligned_types(arrays)
+        np.stack([np.broadcast_to(0, a.shape) for a in same], axis)
+        data = np.stack([a.data for a in same], axis % (first.ndim + 1) + 1)
+        return first.like(data, first.dtype.with_span(max(a.dtype.span for a in same)))
+
+
+def aligned_types(arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The arrays with their fractional bits made equal (the largest), and the first of them."""
+    if not arrays:
+        raise ValueError("need at least one array to concatenate")
+    frac = max(a.dtype.frac for a in arrays)
+    same = [a.astype(frac) for a in arrays]
+    return same[0], same
+
+
+def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    if a == b:
+        return a
+    try:
+        return np.broadcast_shapes(a, b)
+    except ValueError:
+        raise ValueError(f"operands could not be broadcast together with shapes {_words(a)} {_words(b)}") from None
+
+
+def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a @ b, with NumPy's errors."""
+    for position, shape in enumerate((a, b)):
+        if not shape:
+            raise ValueError(
+                f"matmul: Input operand {position} does not have enough dimensions (has 0, gufunc core with signature "
+                "(n?,k),(k,m?)->(n?,m?) requires 1)"
+            )
+    core = b[-2] if len(b) > 1 else b[0]
+    if a[-1] != core:
+        raise ValueError(
+            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+            f"(n?,k),(k,m?)->(n?,m?) (size {core} is different from {a[-1]})"
+        )
+    return (*broadcast_shape(a[:-2], b[:-2]), *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+
+
+def matmul_any(a: Data, b: Data) -> Data:
+    """Ring product of arrays of any dimension >= 1 (limb axis included in both); the caller reshapes to `matmul_shape`."""
+    a = a[None] if a.ndim == 2 else a
+    b = b[:, None] if b.ndim == 2 else b
+    return ring.matmul(a, b)
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    return "(" + ",".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+
+
+def _fraction_bits(array: NDArray[Any]) -> int:
+    """How many fractional bits represent these public numbers exactly, or the default if more are needed."""
+    for bits in (1, 2, 4, 8, 16):
+        scaled = array * float(1 << bits)
+        if np.all(scaled == np.round(scaled)):
+            return bits
+    return DEFAULT_FRAC

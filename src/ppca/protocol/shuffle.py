@@ -1,0 +1,112 @@
+"""Shuffle and sort.
+
+Shuffle (2 rounds): row 0 permutes its column shares by a permutation drawn from its own key and reshares; then row 1 does
+the same with its own. Each row knows one factor, no server the composition.
+
+Ranks (2 rounds): all pairs i < j are compared in one batch, [x_j < x_i]; the complement serves for i > j, so ranks are
+distinct and ties keep their order. No equality tests.
+Sort (5 rounds): ranks, shuffle of (values, ranks) together, opening of the shuffled ranks: a uniformly random permutation,
+which tells nothing; then everyone reorders its shares.
+Reference: the paper's MPS and batch_sort, with the equality matrix removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..native import kernels, ring
+from .compare import COMPARE_BITS, less
+from .cost import declare
+from .dtypes import make_type
+from .gates import gate_bytes, passes
+from .multiply import ELEMENT
+from .opening import open_to_servers
+from .party import Party
+from .pending import Pending
+from .reshare import reshare
+from .rounds import Step
+from .shares import Data, Shares
+
+S = TypeVar("S", bound=Shares)
+
+declare(
+    "shuffle",
+    rounds=2,
+    sent=lambda seat, n: 3 * n * ELEMENT,
+    bytes_text="3 elements per element",
+    input_range="the whole ring",
+    error="exact",
+)
+declare(
+    "sort",
+    rounds=lambda n: 2 * passes(n * (n - 1) // 2) + 3,
+    sent=lambda seat, n: gate_bytes(seat, n * (n - 1) // 2, COMPARE_BITS, kernels.dcf_key_size(COMPARE_BITS, 2), 1)
+    + (3 * 2 * n + n) * ELEMENT,
+    bytes_text="n(n-1)/2 comparisons, shuffle of values and ranks, opening of ranks",
+    input_range="as lt; n up to some thousands (all pairs)",
+    error="exact",
+)
+
+
+def permutation(party: Party, n: int, op: int) -> NDArray[np.int64]:
+    """A uniform permutation known to this server's row: the order of n fresh 64-bit draws (ties: below n^2 2^-65)."""
+    draws = party.row_stream.draw((n,), 1, op, 6)
+    return np.argsort(draws[:, 0], kind="stable")
+
+
+def shuffle(x: S) -> Step[S]:
+    """The rows of x (its first axis) in a random order that no server knows."""
+    party = x.party
+    data = x.data
+    full = data.shape[1:]
+    for row in (0, 1):
+        op = party.next_op()
+        if party.row == row:
+            pieces = np.ascontiguousarray(data[1][permutation(party, full[0], op)])
+            data, _ = yield from reshare(party, pieces, (0, *full[1:]))
+        else:
+            nothing: Data = np.empty((0, *full[1:]), np.uint64)
+            _, data = yield from reshare(party, nothing, full)
+    return x.like(data)
+
+
+def ranks(x: S) -> Step[S]:
+    """The rank of every element of a vector in ascending order, 0..n-1, ties by position; shared integers."""
+    if x.ndim != 1:
+        raise ValueError(f"ranks needs a vector, got shape {x.shape}")
+    n = len(x)
+    i, j = np.triu_indices(n, 1)
+    if n < 2:
+        return x.like(np.zeros_like(x.data), make_type(x.dtype.bits, 0))
+    behind = yield from less(x[j], x[i])
+    # With b_ij = [x_j < x_i] for i < j: rank_i = sum of b_ij over j > i, plus sum of (1 - b_ji) over j < i.
+    table = np.zeros((2, n, n, x.dtype.limbs), np.uint64)
+    table[:, i, j] = behind.data
+    data = ring.sub(ring.total(table, 2), ring.total(table, 1))
+    return x.like(data, make_type(x.dtype.bits, 0))._plus_public(np.arange(n))
+
+
+async def sort_by(keys: S, payload: Sequence[S] = (), descending: bool = False) -> tuple[S, list[S]]:
+    """Sorted keys, and payload arrays (same first axis) in the same order."""
+    n = len(keys)
+    for array in payload:
+        if array.shape[:1] != (n,):
+            raise ValueError(f"payload of shape {array.shape} does not go with {n} keys")
+    rank = await Pending(ranks(-keys if descending else keys))
+    columns = [keys, *payload]
+    frac = [array.dtype for array in columns]
+    flat = [array.reshape(n, -1) for array in columns]
+    widths = np.cumsum([array.shape[1] for array in flat])
+    # Fractional bits differ between columns; the shuffle moves ring elements and does not care.
+    data = np.concatenate([*(array.data for array in flat), rank.reshape(n, 1).data], axis=2)
+    mixed = await Pending(shuffle(keys.like(data)))
+    public = await Pending(open_to_servers(mixed[:, -1].like(mixed.data[:, :, -1], rank.dtype), "shuffled ranks", "sort"))
+    order = np.argsort(public)
+    moved = mixed.data[:, order]
+    parts = np.split(moved[:, :, :-1], widths[:-1], axis=2)
+    done = [keys.like(part.reshape(2, *a.shape, -1), dtype) for part, a, dtype in zip(parts, columns, frac, strict=True)]
+    return done[0], done[1:]

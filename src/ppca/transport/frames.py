@@ -1,0 +1,162 @@
+"""The frame: the only thing that servers put on a link. This page is its specification.
+
+A frame is a header of 24 bytes, little-endian, followed by its payload.
+
+    offset  size  field
+    0       2     magic      b"PP"
+    2       1     version    1
+    3       1     kind       HELLO 1, DATA 2, ABORT 3, CLOSE 4
+    4       1     sender     seat of the sender, 0..3 = 2 * row + column
+    5       3     reserved   zero
+    8       8     step       number of the round, counted from 0 by each mesh
+    16      8     length     of the payload in bytes
+
+    HELLO   first frame each way; step 0; payload: seat of the addressee (1 byte), then the session id
+    DATA    what one server sends to one peer in one round: at most one per round and direction
+    ABORT   the sender gives up; payload: reason, UTF-8, at most 512 bytes; the connection ends after it
+    CLOSE   the sender's program has ended; no payload; the connection ends after it
+
+Both ends run the same program, so the receiver knows step, sender and length of every DATA frame before it arrives. A
+header that differs from this expectation in any field is refused; memory is allocated from the expectation, never from
+the wire. The header is a multiple of 8 bytes so that the payload of a frame read in one piece stays aligned.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from ppca.transport.errors import FrameError, PeerError, TransportError, seat_name
+
+MAGIC = b"PP"
+VERSION = 1
+HELLO, DATA, ABORT, CLOSE = 1, 2, 3, 4
+KIND_NAMES = {HELLO: "HELLO", DATA: "DATA", ABORT: "ABORT", CLOSE: "CLOSE"}
+
+HEADER = struct.Struct("<2sBBBBHQQ")
+HEADER_SIZE = HEADER.size
+
+WORDS = struct.Struct("<QQQ")
+"""The same header as three numbers: what is fixed per sender, step, length. Packs and compares faster."""
+
+MAX_REASON = 512
+"""Longest reason of an ABORT frame, in bytes."""
+
+MAX_PAYLOAD = 1 << 34
+"""Default limit of one payload (16 GiB). A mesh refuses to send, expect or skip over anything larger."""
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
+"""What can be sent: anything C-contiguous."""
+
+Fields = tuple[bytes, int, int, int, int, int, int, int]
+"""A decoded header: magic, version, kind, sender, two reserved fields, step, length."""
+
+
+def size_of(buffer: Buffer) -> int:
+    """Size in bytes."""
+    return len(buffer) if isinstance(buffer, (bytes, bytearray)) else buffer.nbytes
+
+
+def pack_header(kind: int, sender: int, step: int, length: int) -> bytes:
+    return HEADER.pack(MAGIC, VERSION, kind, sender, 0, 0, step, length)
+
+
+def data_word(sender: int) -> int:
+    """The first eight bytes of every DATA header of ``sender`` as one number (see ``WORDS``)."""
+    return int.from_bytes(pack_header(DATA, sender, 0, 0)[:8], "little")
+
+
+def data_fields(sender: int, step: int, length: int) -> Fields:
+    """The decoded header that a DATA frame must have."""
+    return (MAGIC, VERSION, DATA, sender, 0, 0, step, length)
+
+
+def abort_frame(sender: int, step: int, reason: str) -> bytes:
+    payload = reason.encode("utf-8", "replace")[:MAX_REASON]
+    return pack_header(ABORT, sender, step, len(payload)) + payload
+
+
+def header_fault(fields: Fields, seat: int, peer: int, step: int) -> FrameError | None:
+    """Why a header cannot come from ``peer`` at all, whatever is expected; None if it can."""
+    magic, version, kind, sender, flags, reserved, _, _ = fields
+    if magic != MAGIC:
+        cause = "it does not start with this protocol's magic; something else is talking on this link"
+    elif version != VERSION:
+        cause = f"its format version is {version}, this server speaks {VERSION}; run the same release on all servers"
+    elif kind not in KIND_NAMES:
+        cause = f"its kind {kind} does not exist"
+    elif sender != peer:
+        cause = f"it claims to come from {seat_name(sender)}; check the addresses of the servers"
+    elif flags or reserved:
+        cause = "its reserved bytes are not zero"
+    else:
+        return None
+    here = f"{seat_name(seat)} got an alien frame from {seat_name(peer)} in step {step}"
+    return FrameError(f"{here}: {cause}", seat, peer, step)
+
+
+def unexpected_frame(
+    fields: Fields, seat: int, peer: int, step: int, *, length: int | None, reason: bytes = b""
+) -> TransportError:
+    """The error for a frame whose header is not that of a DATA frame of ``step`` with ``length`` bytes.
+
+    ``length`` None means that nothing was expected from this peer; ``reason`` is the payload of an ABORT frame.
+    """
+    fault = header_fault(fields, seat, peer, step)
+    if fault is not None:
+        return fault
+    me, them = seat_name(seat), seat_name(peer)
+    _, _, kind, _, _, _, got_step, got_length = fields
+    if kind == ABORT:
+        return peer_aborted(seat, peer, step, reason)
+    if kind == CLOSE:
+        return peer_closed(seat, peer, step)
+    if kind == HELLO:
+        cause = f"{me} got a second HELLO from {them} in step {step}: the peer has restarted; start all servers again"
+    elif got_step != step:
+        order = "repeated or reordered" if got_step < step else "skipped"
+        cause = (
+            f"{me} got a frame of step {got_step} from {them} while in step {step}: rounds were {order}; "
+            "all servers must run the same program on the same job"
+        )
+    elif length is None:
+        cause = (
+            f"{me} got {got_length} bytes from {them} in step {step} and expected none; "
+            "all servers must run the same program on the same job"
+        )
+    else:
+        cause = (
+            f"{me} got a frame of {got_length} bytes from {them} in step {step} and expected {length}; "
+            "all servers must run the same program on inputs of the same shape"
+        )
+    return FrameError(cause, seat, peer, step)
+
+
+def peer_aborted(seat: int, peer: int, step: int, reason: bytes | bytearray) -> PeerError:
+    text = bytes(reason[:MAX_REASON]).decode("utf-8", "replace")
+    said = "".join(c if c.isprintable() else " " for c in text) or "no reason given"
+    return PeerError(f"{seat_name(peer)} aborted, {seat_name(seat)} was in step {step}: {said}", seat, peer, step)
+
+
+def peer_closed(seat: int, peer: int, step: int) -> PeerError:
+    return PeerError(
+        f"{seat_name(peer)} has ended its program and closed, {seat_name(seat)} still needs it in step {step}; "
+        "all servers must run the same program",
+        seat,
+        peer,
+        step,
+    )
+
+
+DIED = "the connection ended without a word: the process died or was stopped"
+
+
+def peer_died(seat: int, peer: int, step: int, cause: str = DIED) -> PeerError:
+    return PeerError(
+        f"{seat_name(seat)} lost {seat_name(peer)} in step {step}: {cause}; see the log of that server",
+        seat,
+        peer,
+        step,
+    )

@@ -1,0 +1,303 @@
+"""A link: one stream to one peer, read and written frame by frame.
+
+The receiver knows the size of the next frame, so it reads header and payload with one call, and never reads past the
+end of the frame: an early frame of the next round simply stays in the kernel. A large frame is read into the buffer
+that is handed out, placed so that the payload is aligned to 16 bytes; a small one into the link's own room, warm in
+the cache, and its payload is copied.
+
+A link keeps what is left of a frame that could not be sent or received at one go. The usual case, where all goes at
+one go, is in ``SocketMesh.exchange`` and leaves no trace here. A subclass says how bytes move: plain TCP here, TLS in
+``tls``.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from ppca.transport.errors import FrameError, PeerError, TransportError, TruncatedFrameError, seat_name
+from ppca.transport.frames import (
+    ABORT,
+    CLOSE,
+    DIED,
+    HEADER,
+    HEADER_SIZE,
+    MAX_REASON,
+    WORDS,
+    Buffer,
+    abort_frame,
+    data_word,
+    header_fault,
+    pack_header,
+    peer_aborted,
+    peer_closed,
+    peer_died,
+    size_of,
+    unexpected_frame,
+)
+
+SMALL = 8192
+"""Up to this many bytes of payload, copying is cheaper than handing out a view."""
+
+PATIENCE = 0.02
+"""Seconds that a patient read waits for one peer before the mesh starts to watch all of them."""
+
+MAX_PARTS = 512
+"""Buffers given to one sendmsg; the kernel takes 1024."""
+
+_CLOSING_SECONDS = 1.0  # how long an orderly end may wait for room in the kernel's send buffer
+_DRAIN_SIZE = 1 << 16
+_PAD = -HEADER_SIZE % 16
+_BYTE = np.dtype(np.uint8)
+_NOTHING = memoryview(b"")
+
+
+def empty_block(size: int) -> memoryview:
+    """Room for a frame with ``size`` bytes of payload, the payload aligned to 16 bytes."""
+    return np.empty(_PAD + HEADER_SIZE + size, _BYTE).data[_PAD:]
+
+
+class Link(ABC):
+    """One peer's stream. ``seat`` is this server, ``peer`` the other end.
+
+    Attributes read by the mesh
+    ---------------------------
+    room : a block for small frames
+    word : the first eight bytes of the peer's DATA headers, as a number
+    unsent : what the kernel has not taken yet of the frame being sent; empty between rounds
+    patient : True when ``recv_into`` with MSG_WAITALL waits up to PATIENCE by itself, which saves calling ``poll``
+    buffered : True when bytes may wait above the kernel, where ``poll`` does not see them
+    gone : True after the peer's orderly end: frames sent before it can still be read
+    """
+
+    def __init__(self, sock: socket.socket, seat: int, peer: int) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.seat = seat
+        self.peer = peer
+        self.word = data_word(peer)
+        self.room = memoryview(bytearray(HEADER_SIZE + SMALL))
+        self.unsent: list[memoryview] = []
+        self.patient = False
+        self.buffered = False
+        self.gone = False
+        self._backlog = bytearray()
+        self._block = _NOTHING
+        self._got = 0
+        self._size = 0
+        self._step = 0
+        self._checked = True
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    # How bytes move, with the signatures of socket.socket
+
+    @abstractmethod
+    def sendmsg(self, parts: Sequence[Any], ancillary: tuple[()] = (), flags: int = socket.MSG_DONTWAIT, /) -> int:
+        """Send as much as goes at once; the number of bytes, or BlockingIOError for none."""
+
+    @abstractmethod
+    def recv_into(self, into: memoryview, size: int = 0, flags: int = socket.MSG_DONTWAIT, /) -> int:
+        """Read what is there; the number of bytes, 0 at the end of the stream, or BlockingIOError for none yet."""
+
+    # Sending a frame in several goes
+
+    def unsendable(self, frame: Sequence[Buffer], step: int, error: OSError) -> int:
+        """Judge an error of ``sendmsg``: the number of bytes sent if that is harmless, else raise what it means."""
+        if isinstance(error, BlockingIOError):
+            return 0
+        if error.errno == errno.EMSGSIZE:  # too many buffers for one call
+            with suppress(BlockingIOError):
+                return self.sendmsg(frame[:MAX_PARTS], (), socket.MSG_DONTWAIT)
+            return 0
+        raise self._lost(step, error) from error
+
+    def keep(self, parts: Sequence[Buffer], sent: int) -> None:
+        """Remember in ``unsent`` what is left of a frame after its first ``sent`` bytes."""
+        self.unsent = [np.frombuffer(part, _BYTE).data for part in parts if size_of(part)]
+        self._consume(sent)
+
+    def flush(self, step: int) -> None:
+        """Go on sending ``unsent``."""
+        frame = self.unsent[:MAX_PARTS]
+        try:
+            sent = self.sendmsg(frame, (), socket.MSG_DONTWAIT)
+        except OSError as error:
+            sent = self.unsendable(frame, step, error)
+        self._consume(sent)
+
+    def _consume(self, sent: int) -> None:
+        unsent = self.unsent
+        done = 0
+        while done < len(unsent) and sent >= len(unsent[done]):
+            sent -= len(unsent[done])
+            done += 1
+        del unsent[:done]
+        if sent:
+            unsent[0] = unsent[0][sent:]
+
+    # Receiving a frame in several goes
+
+    def begin(self, step: int, size: int, block: memoryview, count: int) -> bool:
+        """Expect the DATA frame of ``step`` with ``size`` bytes; its first ``count`` bytes are in ``block`` already.
+
+        Returns True if what waits above the kernel completes it.
+        """
+        self._block = block[: HEADER_SIZE + size]
+        self._got = count
+        self._size = size
+        self._step = step
+        self._checked = False
+        self._check()
+        while self.buffered:
+            if self.advance():
+                return True
+        return False
+
+    def advance(self) -> bool:
+        """Read what has come of the expected frame; True once it is complete."""
+        rest = self._block[self._got :]
+        try:
+            count = self._take(rest) if self._backlog else self.recv_into(rest, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            count = 0
+        if not count:
+            raise self._ending()
+        self._got += count
+        self._check()
+        return self._got == len(self._block)
+
+    def payload(self) -> memoryview | bytearray:
+        """Hand out the payload of the complete frame."""
+        payload, self._block = self._block[HEADER_SIZE:], _NOTHING
+        return bytearray(payload) if self._size <= SMALL else payload
+
+    def _check(self) -> None:
+        if not self._checked and self._got >= HEADER_SIZE:
+            if WORDS.unpack_from(self._block) != (self.word, self._step, self._size):
+                raise self._surprise()
+            self._checked = True
+
+    def _take(self, into: memoryview) -> int:
+        count = min(len(into), len(self._backlog))
+        into[:count] = self._backlog[:count]
+        del self._backlog[:count]
+        return count
+
+    # Explaining what came instead
+
+    def _surprise(self) -> TransportError:
+        """The header in the block is not the expected one."""
+        fields = HEADER.unpack_from(self._block)
+        reason = b""
+        if fields[2] == ABORT:
+            length = min(fields[7], MAX_REASON)
+            reason = bytes(self._block[HEADER_SIZE : self._got])[:length]
+            with suppress(OSError):
+                reason += self._more(length - len(reason))
+        return unexpected_frame(fields, self.seat, self.peer, self._step, length=self._size, reason=reason)
+
+    def _more(self, count: int) -> bytes:
+        room = memoryview(bytearray(count))
+        read = 0
+        if count:
+            read = self._take(room) if self._backlog else self.recv_into(room, 0, socket.MSG_DONTWAIT)
+        return bytes(room[:read])
+
+    def _ending(self) -> TransportError:
+        """The stream ended while a frame was expected."""
+        where = (self.seat, self.peer, self._step)
+        if self._got:
+            return TruncatedFrameError(
+                f"{seat_name(self.seat)} got a truncated frame from {seat_name(self.peer)} in step {self._step}: the "
+                f"connection ended after {self._got} of {len(self._block)} bytes; see the log of that server",
+                *where,
+            )
+        return peer_closed(*where) if self.gone else peer_died(*where)
+
+    def depart(self, step: int, cause: str = DIED) -> None:
+        """The peer has ended the connection while nothing was expected from it: find out why.
+
+        Reads what is left, which the kernel's buffer bounds. An orderly CLOSE sets ``gone`` and keeps the frames before
+        it for later rounds; anything else raises.
+        """
+        self._drain()
+        where = (self.seat, self.peer, step)
+        at = 0
+        while len(self._backlog) - at >= HEADER_SIZE:
+            fields = HEADER.unpack_from(self._backlog, at)
+            fault = header_fault(fields, *where)
+            if fault is not None:
+                raise fault
+            start, at = at + HEADER_SIZE, at + HEADER_SIZE + fields[7]
+            if fields[2] == ABORT:
+                raise peer_aborted(*where, self._backlog[start : min(at, start + MAX_REASON)])
+            if fields[2] == CLOSE:
+                del self._backlog[start - HEADER_SIZE :]
+                self.gone = self.buffered = True
+                self.patient = False
+                return
+        raise peer_died(*where, cause)
+
+    def _lost(self, step: int, error: OSError) -> TransportError:
+        """The error to raise when sending failed: the peer's own reason if it left one."""
+        cause = f"sending failed ({error.strerror or type(error).__name__})"
+        if self._checked and not self.gone:  # between frames, so what is left to read starts with a header
+            try:
+                self.depart(step, cause)
+            except (FrameError, PeerError) as told:
+                return told
+        where = (self.seat, self.peer, step)
+        return peer_closed(*where) if self.gone else peer_died(*where, cause)
+
+    def _drain(self) -> None:
+        room = memoryview(bytearray(_DRAIN_SIZE))
+        with suppress(OSError):
+            while count := self.recv_into(room, 0, socket.MSG_DONTWAIT):
+                self._backlog += room[:count]
+
+    # Ending
+
+    def end(self, step: int, reason: str | None) -> None:
+        """Send CLOSE, or ABORT with a reason, if the peer can still understand it; then close the connection."""
+        with suppress(OSError, TransportError):
+            if not self.unsent:
+                farewell = pack_header(CLOSE, self.seat, step, 0)
+                self._send_last(farewell if reason is None else abort_frame(self.seat, step, reason), step)
+            self.sock.shutdown(socket.SHUT_WR)
+            self._drain()  # unread bytes would make the kernel reset the connection and drop our last words
+        self.sock.close()
+
+    def _send_last(self, frame: bytes, step: int) -> None:
+        self.unsent = [memoryview(frame)]
+        self.flush(step)
+        while self.unsent and select.select([], [self.fd], [], _CLOSING_SECONDS)[1]:
+            self.flush(step)
+
+
+class TcpLink(Link):
+    """A plain TCP connection: the two methods of the socket itself, without a Python call in between."""
+
+    def __init__(self, sock: socket.socket, seat: int, peer: int) -> None:
+        super().__init__(sock, seat, peer)
+        sock.setblocking(True)  # each call says by its flags whether it waits
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, round(PATIENCE * 1e6)))
+        self.patient = True
+        self.sendmsg = sock.sendmsg  # type: ignore[method-assign]
+        self.recv_into = sock.recv_into  # type: ignore[method-assign]
+
+    def sendmsg(self, parts: Sequence[Any], ancillary: tuple[()] = (), flags: int = 0, /) -> int:
+        raise NotImplementedError
+
+    def recv_into(self, into: memoryview, size: int = 0, flags: int = 0, /) -> int:
+        raise NotImplementedError

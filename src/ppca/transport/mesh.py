@@ -1,0 +1,129 @@
+"""A mesh: one server's links to its three peers, and the round as the only way to talk.
+
+Communication happens in rounds. In each round a server sends at most one frame to each peer and receives at most one
+from each; the program, which is the same on all servers, fixes who sends how much. So ``exchange`` needs no queues and
+no threads: it sends, waits for what is announced, and returns. Three implementations keep this contract: threads of one
+process (``memory``), TCP (``tcp``) and TCP with mutual TLS (``tls``).
+
+    with mesh.stage("covariance"):
+        received = mesh.exchange({row_mate: [a], column_mate: [b]}, {row_mate: 2048, column_mate: 2048})
+        c = numpy.frombuffer(received[row_mate], numpy.uint64)
+
+An error leaves the mesh unusable, on purpose: rounds cannot be repeated. Call ``abort`` with the reason, so that the
+peers stop at once and say why, instead of running into their timeouts. ``with mesh:`` does this for you.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from ppca.transport.errors import SEATS, FrameError, TransportError, seat_name
+from ppca.transport.frames import MAX_PAYLOAD, Buffer
+from ppca.transport.stats import Stats
+
+DEFAULT_TIMEOUT = 60.0
+"""Seconds that one exchange may take."""
+
+
+class Stage:
+    """What ``Mesh.stage`` returns: leaving it as a context manager goes back to the stage before."""
+
+    def __init__(self, stats: Stats, name: str) -> None:
+        self._stats = stats
+        self._former = stats.current
+        stats.enter(name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stats.current = self._former
+
+
+class Mesh(ABC):
+    """One server's links to its peers.
+
+    Attributes
+    ----------
+    seat : 0..3, this server's place, 2 * row + column
+    step : number of the next round, from 0
+    stats : bytes, messages, rounds and seconds by stage
+    timeout : seconds that one exchange may take as a whole
+    max_payload : largest payload in bytes that is sent or received
+    """
+
+    def __init__(self, seat: int, *, timeout: float = DEFAULT_TIMEOUT, max_payload: int = MAX_PAYLOAD) -> None:
+        if seat not in SEATS:
+            raise ValueError(f"seat must be one of {SEATS}, got {seat!r}")
+        if not timeout > 0:
+            raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+        self.seat = seat
+        self.step = 0
+        self.stats = Stats()
+        self.timeout = timeout
+        self.max_payload = max_payload
+        self._ended: str | None = None
+
+    @abstractmethod
+    def exchange(
+        self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]
+    ) -> dict[int, memoryview | bytearray]:
+        """Run one round: send one frame to each peer in ``outgoing``, receive one from each peer in ``incoming``.
+
+        Parameters
+        ----------
+        outgoing : peer -> C-contiguous buffers (arrays, bytes, memoryviews), sent in order as one frame. They may be
+            changed again as soon as the call returns. An empty list sends a frame without payload.
+        incoming : peer -> exact size in bytes of the payload that the peer sends in this round.
+
+        Returns
+        -------
+        peer -> payload, in a fresh, writable buffer aligned to 16 bytes that belongs to the caller.
+
+        Raises
+        ------
+        FrameError, PeerError, PeerTimeout : see ``errors``; the mesh cannot be used any more.
+        """
+
+    @abstractmethod
+    def abort(self, reason: str) -> None:
+        """Tell all peers to give up, with a short reason that must not contain data; then close. Never raises."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End orderly: peers that still expect something from this server get a PeerError. Never raises."""
+
+    def stage(self, name: str) -> Stage:
+        """Count what follows under ``name``: as a statement until the next call, in ``with`` until its end."""
+        return Stage(self.stats, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+        else:  # only messages of this layer are known to be free of data
+            self.abort(str(error) if isinstance(error, TransportError) else f"{type(error).__name__} in the program")
+
+    def _check_usable(self) -> None:
+        if self._ended is not None:
+            raise TransportError(
+                f"the mesh of {seat_name(self.seat)} cannot be used in step {self.step}: {self._ended}; "
+                "connect a new one",
+                self.seat,
+                None,
+                self.step,
+            )
+
+    def _refuse_size(self, peer: int, size: int) -> TransportError:
+        return FrameError(
+            f"{seat_name(self.seat)} refuses a payload of {size} bytes with {seat_name(peer)} in step {self.step}: "
+            f"the limit is {self.max_payload} bytes; send in smaller pieces or raise max_payload",
+            self.seat,
+            peer,
+            self.step,
+        )

@@ -1,0 +1,90 @@
+"""Counting what a mesh sends: per stage of the program, exact to the byte.
+
+``bytes_*`` are payload bytes, comparable with the declared cost of a protocol; headers are counted apart. A round is
+one call of ``exchange``. ``seconds`` is the time spent inside ``exchange``, nearly all of it waiting for peers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ppca.transport.errors import SEATS
+from ppca.transport.frames import HEADER_SIZE
+
+
+def _per_seat() -> list[int]:
+    return [0, 0, 0, 0]
+
+
+@dataclass(slots=True)
+class StageStats:
+    """Counters of one stage. Lists are indexed by the peer's seat; the own entry stays 0."""
+
+    rounds: int = 0
+    messages_sent: int = 0
+    messages_received: int = 0
+    seconds: float = 0.0
+    sent_to: list[int] = field(default_factory=_per_seat)
+    received_from: list[int] = field(default_factory=_per_seat)
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(self.sent_to)
+
+    @property
+    def bytes_received(self) -> int:
+        return sum(self.received_from)
+
+    @property
+    def header_bytes_sent(self) -> int:
+        return HEADER_SIZE * self.messages_sent
+
+    @property
+    def header_bytes_received(self) -> int:
+        return HEADER_SIZE * self.messages_received
+
+    def add(self, other: StageStats) -> None:
+        self.rounds += other.rounds
+        self.messages_sent += other.messages_sent
+        self.messages_received += other.messages_received
+        self.seconds += other.seconds
+        for seat in SEATS:
+            self.sent_to[seat] += other.sent_to[seat]
+            self.received_from[seat] += other.received_from[seat]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "rounds": self.rounds,
+            "bytes_sent": self.bytes_sent,
+            "bytes_received": self.bytes_received,
+            "messages_sent": self.messages_sent,
+            "messages_received": self.messages_received,
+            "header_bytes_sent": self.header_bytes_sent,
+            "header_bytes_received": self.header_bytes_received,
+            "seconds": self.seconds,
+            "sent_to": list(self.sent_to),
+            "received_from": list(self.received_from),
+        }
+
+
+class Stats:
+    """Counters of a mesh by stage name. What happens outside any stage is counted under the name ``""``."""
+
+    def __init__(self) -> None:
+        self.current = StageStats()
+        self.stages: dict[str, StageStats] = {"": self.current}
+
+    def enter(self, name: str) -> None:
+        """Count what follows under ``name``; a name that comes back goes on where it stopped."""
+        self.current = self.stages.setdefault(name, StageStats())
+
+    def total(self) -> StageStats:
+        total = StageStats()
+        for stage in self.stages.values():
+            total.add(stage)
+        return total
+
+    def as_dict(self) -> dict[str, Any]:
+        stages = {name: stage.as_dict() for name, stage in self.stages.items() if stage.rounds}
+        return {"stages": stages, "total": self.total().as_dict()}

@@ -1,0 +1,331 @@
+"""Function secret sharing: DCF, DPF and prefix keys against brute force on small domains and Python integers on large ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from ppca.native import _kernels as k
+
+SMALL = range(1, 7)
+LARGE = (7, 31, 32, 33, 63, 64, 65, 80, 127, 128)
+
+
+@pytest.fixture(params=k.fss_levels())
+def level(request: pytest.FixtureRequest) -> Iterator[str]:
+    k.force_fss(request.param)
+    yield request.param
+    k.force_fss("auto")
+
+
+def words(values: list[int]) -> np.ndarray:
+    """Integers below 2^128 as pairs of 64-bit words, low first."""
+    return np.array([[v & (2**64 - 1), v >> 64] for v in values], np.uint64).reshape(-1, 2)
+
+
+def seeds(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 2**64, (n, 4), dtype=np.uint64)
+
+
+def integers(rng: np.random.Generator, n: int, bits: int) -> list[int]:
+    return [int.from_bytes(rng.bytes(16), "little") >> (128 - bits) for _ in range(n)]
+
+
+def opened(shares: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Sum of the two shares mod 2^k as an object array of Python integers, limb axis removed."""
+    limbs = shares[0].shape[-1]
+    total = 0
+    for share in shares:
+        exact = share.astype(object)
+        total = total + sum(exact[..., i] << (64 * i) for i in range(limbs))
+    return total % (1 << (64 * limbs))
+
+
+Keys = tuple[np.ndarray, np.ndarray]
+
+
+def dcf_keys(alphas: list[int], bits: int, limbs: int, seed: int = 0) -> Keys:
+    n = len(alphas)
+    keys = np.zeros((2, n, k.dcf_key_size(bits, limbs)), np.uint8)
+    k.dcf_gen(keys[0], keys[1], words(alphas), bits, limbs, seeds(n, seed))
+    return keys[0], keys[1]
+
+
+def dpf_keys(alphas: list[int], bits: int, limbs: int, incremental: bool, seed: int = 0) -> Keys:
+    n = len(alphas)
+    keys = np.zeros((2, n, k.dpf_key_size(bits, limbs, incremental)), np.uint8)
+    k.dpf_gen(keys[0], keys[1], words(alphas), bits, limbs, seeds(n, seed), incremental)
+    return keys[0], keys[1]
+
+
+def evaluate(function: str, keys: Keys, points: np.ndarray, bits: int, limbs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Both parties' outputs of dcf_eval / dpf_eval at points of shape (n, P, 2)."""
+    out = np.zeros((2, *points.shape[:2], limbs), np.uint64)
+    for party in (0, 1):
+        getattr(k, function)(out[party], party, keys[party], points, bits)
+    return out[0], out[1]
+
+
+def classify(keys: Keys, m: list[int], thresholds: list[int], bits: int, limbs: int) -> tuple[np.ndarray, np.ndarray]:
+    out = np.zeros((2, len(m), len(thresholds), limbs), np.uint64)
+    for party in (0, 1):
+        k.classify_bits(out[party], party, keys[party], words(m), words(thresholds), bits)
+    return out[0], out[1]
+
+
+def prefix(
+    keys: Keys, m: list[int], bits: int, levels: tuple[int, int], window: tuple[int, int], limbs: int
+) -> tuple[np.ndarray, np.ndarray]:
+    out = np.zeros((2, len(m), levels[1], window[1], limbs), np.uint64)
+    for party in (0, 1):
+        k.prefix_bits(out[party], party, keys[party], words(m), bits, *levels, *window)
+    return out[0], out[1]
+
+
+@pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("bits", SMALL)
+def test_dcf_everywhere(level: str, bits: int, limbs: int) -> None:
+    size = 1 << bits
+    keys = dcf_keys(list(range(size)), bits, limbs)
+    points = np.broadcast_to(words(list(range(size))), (size, size, 2)).copy()
+    got = opened(evaluate("dcf_eval", keys, points, bits, limbs))
+    assert (got == (np.arange(size)[None, :] < np.arange(size)[:, None])).all()
+
+
+@pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("bits", SMALL)
+def test_dpf_everywhere(level: str, bits: int, limbs: int) -> None:
+    size = 1 << bits
+    keys = dpf_keys(list(range(size)), bits, limbs, incremental=False)
+    points = np.broadcast_to(words(list(range(size))), (size, size, 2)).copy()
+    got = opened(evaluate("dpf_eval", keys, points, bits, limbs))
+    assert (got == np.eye(size, dtype=int)).all()
+
+
+def near(rng: np.random.Generator, alpha: int, bits: int) -> list[int]:
+    """Points that leave the path of alpha at every level, its neighbours, the ends and some random ones."""
+    mask = (1 << bits) - 1
+    points = [alpha, alpha + 1, alpha - 1, 0, 1, mask, mask >> 1, (mask >> 1) + 1]
+    points += [alpha ^ (1 << i) for i in range(bits)] + integers(rng, 140 - bits, bits)
+    return [p & mask for p in points]
+
+
+@pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("bits", LARGE)
+def test_dcf_and_dpf_on_large_domains(level: str, bits: int, limbs: int) -> None:
+    rng = np.random.default_rng(bits)
+    mask = (1 << bits) - 1
+    alphas = [0, 1, mask, mask >> 1, (mask >> 1) + 1, *integers(rng, 4, bits)]
+    rows = [near(rng, a, bits) for a in alphas]
+    points = np.stack([words(row) for row in rows])
+    less = np.array([[y < a for y in row] for a, row in zip(alphas, rows, strict=True)])
+    equal = np.array([[y == a for y in row] for a, row in zip(alphas, rows, strict=True)])
+    dcf = dcf_keys(alphas, bits, limbs)
+    dpf = dpf_keys(alphas, bits, limbs, incremental=False)
+    assert (opened(evaluate("dcf_eval", dcf, points, bits, limbs)) == less).all()
+    assert (opened(evaluate("dpf_eval", dpf, points, bits, limbs)) == equal).all()
+
+
+@pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("bits", SMALL)
+def test_classify_everywhere(level: str, bits: int, limbs: int) -> None:
+    """All x, all masks alpha, all thresholds, in rising and in scrambled order."""
+    size = 1 << bits
+    alphas = [a for a in range(size) for _ in range(size)]
+    xs = [x for _ in range(size) for x in range(size)]
+    keys = dcf_keys(alphas, bits, limbs)
+    m = [(x + a) % size for x, a in zip(xs, alphas, strict=True)]
+    for thresholds in (list(range(size)), np.random.default_rng(0).permutation(size).tolist()):
+        got = opened(classify(keys, m, thresholds, bits, limbs))
+        assert (got == (np.array(xs)[:, None] < np.array(thresholds)[None, :])).all()
+
+
+@pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("bits", LARGE)
+@pytest.mark.parametrize("n", [1, 70])
+def test_classify_on_large_domains(level: str, bits: int, limbs: int, n: int) -> None:
+    rng = np.random.default_rng(bits)
+    mask = (1 << bits) - 1
+    xs = [x >> int(s) for x, s in zip(integers(rng, n, bits), rng.integers(0, bits, n), strict=True)]
+    alphas = integers(rng, n, bits)
+    keys = dcf_keys(alphas, bits, limbs)
+    m = [(x + a) & mask for x, a in zip(xs, alphas, strict=True)]
+    thresholds = [0, *(1 << i for i in range(bits)), mask, xs[0], xs[0], (xs[0] + 1) & mask]
+    expected = np.array([[x < t for t in thresholds] for x in xs])
+    assert (opened(classify(keys, m, thresholds, bits, limbs)) == expected).all()
+
+
+def prefix_oracle(alphas: list[int], m: list[int], bits: int, levels: tuple[int, int], window: tuple[int, int]) -> list:
+    first_level, count = levels
+    first_k, width = window
+    return [
+        [
+            [((y >> (bits - i)) - (a >> (bits - i))) % (1 << i) <= first_k + w for w in range(width)]
+            for i in range(first_level, first_level + count)
+        ]
+        for a, y in zip(alphas, m, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("window", [(0, 1), (0, 3), (1, 1), (4, 1), (4, 4), (2, 9), (70 - 64, 58)])
+@pytest.mark.parametrize("bits", SMALL)
+def test_prefix_everywhere(level: str, bits: int, window: tuple[int, int], limbs: int) -> None:
+    """All alphas and all m at every level, including the levels that the window wraps around."""
+    size = 1 << bits
+    alphas = [a for a in range(size) for _ in range(size)]
+    m = [y for _ in range(size) for y in range(size)]
+    if window[1] > 9:
+        alphas, m = alphas[:: 1 + size // 8], m[:: 1 + size // 8]
+    keys = dpf_keys(alphas, bits, limbs, incremental=True)
+    got = opened(prefix(keys, m, bits, (1, bits), window, limbs))
+    assert (got == np.array(prefix_oracle(alphas, m, bits, (1, bits), window))).all()
+
+
+@pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("bits", LARGE)
+def test_prefix_on_large_domains(level: str, bits: int, limbs: int) -> None:
+    rng = np.random.default_rng(bits)
+    n = 70
+    xs = [x >> int(s) for x, s in zip(integers(rng, n, bits), rng.integers(0, bits, n), strict=True)]
+    alphas = integers(rng, n, bits)
+    m = [(x + a) & ((1 << bits) - 1) for x, a in zip(xs, alphas, strict=True)]
+    keys = dpf_keys(alphas, bits, limbs, incremental=True)
+    for levels in [(1, bits), (bits, 1), (3, bits - 4)]:
+        for window in [(4, 1), (4, 4)]:
+            got = opened(prefix(keys, m, bits, levels, window, limbs))
+            assert (got == np.array(prefix_oracle(alphas, m, bits, levels, window))).all()
+
+
+@pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("n", [1, 8, 9, 17, 64, 65, 300])
+def test_all_levels_and_thread_counts_give_the_same_bytes(n: int, limbs: int) -> None:
+    bits = 41
+    rng = np.random.default_rng(n)
+    alphas, m = integers(rng, n, bits), integers(rng, n, bits)
+    points = np.stack([words(integers(rng, 3, bits)) for _ in range(n)])
+    results = []
+    for name in k.fss_levels():
+        for threads in (1, 3):
+            k.force_fss(name)
+            k.set_threads(threads)
+            dcf = dcf_keys(alphas, bits, limbs)
+            dpf = dpf_keys(alphas, bits, limbs, incremental=False)
+            tree = dpf_keys(alphas, bits, limbs, incremental=True)
+            results.append(
+                [
+                    *dcf,
+                    *dpf,
+                    *tree,
+                    *evaluate("dcf_eval", dcf, points, bits, limbs),
+                    *evaluate("dpf_eval", dpf, points, bits, limbs),
+                    *classify(dcf, m, [1 << i for i in range(bits)], bits, limbs),
+                    *prefix(tree, m, bits, (5, 30), (4, 2), limbs),
+                ]
+            )
+    k.force_fss("auto")
+    k.set_threads(2)
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            assert (a == b).all()
+
+
+def test_values_are_taken_modulo_the_domain(level: str) -> None:
+    """High words beyond `bits` are ignored in alpha, points and m."""
+    bits, noise = 10, 0xDEADBEEF << 40
+    clean = dcf_keys([5], bits, 2)
+    noisy = dcf_keys([5 | noise], bits, 2)
+    assert (clean[0] == noisy[0]).all()
+    a = evaluate("dcf_eval", clean, words([3])[None], bits, 2)
+    b = evaluate("dcf_eval", clean, words([3 | noise])[None], bits, 2)
+    assert (a[0] == b[0]).all()
+    assert (classify(clean, [9], [4], bits, 2)[0] == classify(clean, [9 | noise], [4], bits, 2)[0]).all()
+
+
+@pytest.mark.parametrize("limbs", [1, 2])
+def test_keys_of_one_party_look_uniform(limbs: int) -> None:
+    """For each of two fixed secrets, every bit of either party's key is balanced over 4000 keys (6 sigma), except the two low
+    bits of the root, which are zero by construction; so are the bits of a single party's output share."""
+    bits, n = 20, 4000
+    kinds = {
+        "dcf": lambda a: dcf_keys([a] * n, bits, limbs, seed=a + 1),
+        "dpf": lambda a: dpf_keys([a] * n, bits, limbs, incremental=False, seed=a + 1),
+        "incremental": lambda a: dpf_keys([a] * n, bits, limbs, incremental=True, seed=a + 1),
+    }
+    for make in kinds.values():
+        for alpha in (0, (1 << bits) - 1):
+            for key in make(alpha):
+                ones = np.unpackbits(key, axis=1, bitorder="little").sum(axis=0).astype(int)
+                assert (ones[:2] == 0).all()
+                assert (np.abs(ones[2:] - n / 2) < 6 * np.sqrt(n) / 2).all()
+    keys = dcf_keys([12345] * n, bits, limbs)
+    points = np.broadcast_to(words([777]), (n, 1, 2)).copy()
+    for share in evaluate("dcf_eval", keys, points, bits, limbs):
+        ones = np.unpackbits(share.reshape(n, limbs).view(np.uint8), axis=1).sum(axis=0).astype(int)
+        assert (np.abs(ones - n / 2) < 6 * np.sqrt(n) / 2).all()
+
+
+def test_the_parties_differ_in_the_root_only() -> None:
+    for keys in (dcf_keys([5, 9], 16, 2), dpf_keys([5, 9], 16, 2, False), dpf_keys([5, 9], 16, 2, True)):
+        assert (keys[0][:, 16:] == keys[1][:, 16:]).all()
+        assert not (keys[0][:, :16] == keys[1][:, :16]).all(axis=1).any()
+
+
+def test_key_sizes() -> None:
+    """Root, 16 bytes per level down, one payload word per level (DCF, incremental) or one in all."""
+    assert k.dcf_key_size(64, 2) == 16 + 63 * 16 + 64 * 16
+    assert k.dcf_key_size(64, 1) == 16 + 63 * 16 + 64 * 8
+    assert k.dcf_key_size(1, 1) == 16 + 8
+    assert k.dpf_key_size(64, 2, True) == 16 + 64 * 32
+    assert k.dpf_key_size(64, 2, False) == 16 + 64 * 16 + 16
+
+
+def test_nothing_to_do(level: str) -> None:
+    keys = dcf_keys([], 64, 2)
+    tree = dpf_keys([], 64, 2, True)
+    assert evaluate("dcf_eval", keys, np.zeros((0, 5, 2), np.uint64), 64, 2)[0].size == 0
+    assert classify(keys, [], [1, 2], 64, 2)[0].size == 0
+    assert prefix(tree, [], 64, (1, 64), (4, 1), 2)[0].size == 0
+    one = dcf_keys([3], 64, 2)
+    assert evaluate("dcf_eval", one, np.zeros((1, 0, 2), np.uint64), 64, 2)[0].size == 0
+    assert classify(one, [3], [], 64, 2)[0].size == 0
+    assert prefix(dpf_keys([3], 8, 1, True), [3], 8, (1, 0), (4, 1), 1)[0].size == 0
+
+
+def test_bad_arguments_name_the_argument() -> None:
+    size = k.dcf_key_size(16, 2)
+    key, m, out = np.zeros((3, size), np.uint8), np.zeros((3, 2), np.uint64), np.zeros((3, 1, 2), np.uint64)
+    t = words([1])
+    with pytest.raises(ValueError, match="bits is 0, expected 1 to 128"):
+        k.dcf_key_size(0, 2)
+    with pytest.raises(ValueError, match="limbs is 3"):
+        k.dcf_key_size(16, 3)
+    with pytest.raises(ValueError, match=f"multiple of the key size {size}"):
+        k.dcf_gen(key[:, :-1].copy(), key, m, 16, 2, seeds(3))
+    with pytest.raises(ValueError, match="key1 has"):
+        k.dcf_gen(key, key[:2], m, 16, 2, seeds(3))
+    with pytest.raises(ValueError, match="alpha has 4 uint64 items, expected 6"):
+        k.dcf_gen(key, key, m[:2], 16, 2, seeds(3))
+    with pytest.raises(ValueError, match="seeds has 8 uint64 items, expected 12"):
+        k.dcf_gen(key, key, m, 16, 2, seeds(2))
+    with pytest.raises(ValueError, match="points has 8 uint64 items"):
+        k.dcf_eval(out, 0, key, np.zeros((4, 2), np.uint64), 16)
+    with pytest.raises(ValueError, match="out has 6 uint64 items, expected 12"):
+        k.dcf_eval(out, 0, key, np.zeros((3, 2, 2), np.uint64), 16)
+    with pytest.raises(ValueError, match="party is 2, expected 0 or 1"):
+        k.dcf_eval(out, 2, key, m, 16)
+    with pytest.raises(ValueError, match="m has 4 uint64 items, expected 6"):
+        k.classify_bits(out, 0, key, m[:2], t, 16)
+    with pytest.raises(ValueError, match="threshold 1 is not below 2\\^16"):
+        k.classify_bits(np.zeros((3, 2, 2), np.uint64), 0, key, m, words([1, 1 << 16]), 16)
+    tree = np.zeros((3, k.dpf_key_size(16, 2, True)), np.uint8)
+    with pytest.raises(ValueError, match="levels 10 to 17 are not within 1 to 16"):
+        k.prefix_bits(out, 0, tree, m, 16, 10, 8, 4, 1)
+    with pytest.raises(ValueError, match="at most 64 together"):
+        k.prefix_bits(out, 0, tree, m, 16, 1, 16, 60, 5)
+    with pytest.raises(ValueError, match="out has 6 uint64 items, expected 96"):
+        k.prefix_bits(out, 0, tree, m, 16, 1, 16, 4, 1)
+    with pytest.raises(ValueError, match="out must be a writable C-contiguous uint64 array"):
+        k.dcf_eval(np.zeros((3, 1, 2)), 0, key, m, 16)
