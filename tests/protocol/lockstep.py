@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from ppca.protocol import RingType, Sealed, SecretArray, Traffic, local_parties, run_lockstep, share, unseal
 
 

@@ -35,11 +35,15 @@ def name_of(program: Program | str) -> str:
     if not inspect.iscoroutinefunction(program):
         raise ProgramError(f"{getattr(program, '__name__', program)!r} is not an 'async def' function")
     if "<" in program.__qualname__ or "." in program.__qualname__:
-        raise ProgramError(f"{program.__qualname__} must stand at the top level of a module, so that servers can load it")
+        raise ProgramError(
+            f"{program.__qualname__} must stand at the top level of a module, so that servers can load it"
+        )
     if program.__module__ == "__main__":
         source = getattr(sys.modules["__main__"], "__file__", None)
         if source is None:
-            raise ProgramError("functions typed into a session cannot be loaded by servers; put the program into a file")
+            raise ProgramError(
+                "functions typed into a session cannot be loaded by servers; put the program into a file"
+            )
         return f"{Path(source).resolve()}:{program.__name__}"
     return f"{program.__module__}:{program.__name__}"
 
@@ -80,7 +84,7 @@ def execute(
     public: dict[str, Any],
     progress: Callable[[str, float | None], None] | None = None,
 ) -> Ran:
-    """Runs a program on this seat: agrees fresh keys, takes the inputs, drives the rounds, returns value and account."""
+    """Runs a program on this seat: fresh keys, the inputs, the rounds; returns its value and the account."""
     party: Party = drive(_awaited(agree_keys(mesh.seat, session)), mesh)
     if progress is not None:
         party.progress = progress

@@ -114,7 +114,7 @@ def matmul(a: Ring, b: Ring) -> Ring:
     return out
 
 
-def constants(values: Sequence[int] | NDArray[Any], limbs: int) -> Ring:
+def constants(values: Sequence[Any] | NDArray[Any], limbs: int) -> Ring:
     """Public integers of any size and sign as ring elements (any nesting of sequences)."""
     array = np.asarray(values, dtype=object)
     out = np.empty((*array.shape, limbs), np.uint64)

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..native import kernels, ring
 from .cost import declare
 from .dtypes import BIT, FIXED, RingType
-from .gates import apply_gate, chunked, gate_bytes, passes, weighted
+from .gates import Gate, apply_gate, chunked, gate_bytes, passes, weighted
 from .rounds import Bytes, Step
 from .shares import Data, Shares
 
@@ -97,7 +97,7 @@ def threshold_gate(
 ) -> ThresholdGate:
     """A gate from public integers: weights[threshold][output]."""
     return ThresholdGate(
-        bits, ring.constants(list(thresholds), 2), ring.constants(list(weights), limbs), ring.constants(list(bias), limbs)
+        bits, ring.constants(thresholds, 2), ring.constants(weights, limbs), ring.constants(bias, limbs)
     )
 
 
@@ -106,7 +106,7 @@ def gate_width(dtype: RingType, extra: int = 0) -> int:
     return min(dtype.bits, dtype.frac + dtype.span + 1 + extra)
 
 
-def _run(x: S, bits: int, offset: int, gate: ThresholdGate | EqualityGate) -> Step[Data]:
+def _run(x: S, bits: int, offset: int, gate: Gate) -> Step[Data]:
     shares = np.ascontiguousarray(x.data[0]).reshape(-1, x.dtype.limbs)
     data = yield from apply_gate(x.party, shares, offset, gate)
     return data.reshape(2, *x.shape, gate.outputs, x.dtype.limbs)
@@ -127,7 +127,7 @@ def negative(x: S, bits: int | None = None) -> Step[S]:
 
 def less(x: S, y: Shares) -> Step[S]:
     """[x < y], exactly."""
-    difference = x._plus(y, negate=True)
+    difference = x.plus_shares(y, negate=True)
     width = max(gate_width(x.dtype, 1), gate_width(y.dtype, 1))
     return negative(difference, _difference_width(x, y, width))
 
@@ -142,7 +142,7 @@ def equal_zero(x: S, bits: int | None = None) -> Step[S]:
 def equal(x: S, y: Shares) -> Step[S]:
     """[x = y], exactly."""
     width = max(gate_width(x.dtype, 1), gate_width(y.dtype, 1))
-    return equal_zero(x._plus(y, negate=True), _difference_width(x, y, width))
+    return equal_zero(x.plus_shares(y, negate=True), _difference_width(x, y, width))
 
 
 def _difference_width(x: Shares, y: Shares, width: int) -> int:

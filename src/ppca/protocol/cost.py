@@ -1,4 +1,4 @@
-"""Declared costs. Every protocol states its rounds and the bytes each seat sends; tests hold it to that, byte by byte."""
+"""Declared costs. Every protocol states its rounds and the bytes each seat sends; tests hold it to that exactly."""
 
 from __future__ import annotations
 

@@ -27,7 +27,9 @@ class RingType:
         if self.bits not in (64, 128):
             raise ValueError(f"ring width must be 64 or 128 bits, got {self.bits}")
         if not 0 <= self.frac < self.bits - 2:
-            raise ValueError(f"fractional bits must lie in 0..{self.bits - 3} for a {self.bits}-bit ring, got {self.frac}")
+            raise ValueError(
+                f"fractional bits must lie in 0..{self.bits - 3} for a {self.bits}-bit ring, got {self.frac}"
+            )
         if not 1 <= self.span <= self.bits - 1 - self.frac:
             raise ValueError(f"span {self.span} does not fit: frac + span must stay below {self.bits}")
 

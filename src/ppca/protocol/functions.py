@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
@@ -45,13 +45,9 @@ RECIPROCAL_SMALLEST = -30
 @lru_cache
 def coefficients(name: str, degree: int = 15) -> tuple[float, ...]:
     """Coefficients in u = 2z - 7/4 of the Chebyshev interpolant of a function on [LOW, HIGH]."""
-    function: Callable[[Any], Any] = {
-        "rsqrt": lambda z: 1 / np.sqrt(z),
-        "sqrt": np.sqrt,
-        "reciprocal": lambda z: 1 / z,
-    }[name]
+    exponent = {"rsqrt": -0.5, "sqrt": 0.5, "reciprocal": -1.0}[name]
     ends = [2 * LOW - 1.75, 2 * HIGH - 1.75]
-    fit = Chebyshev.interpolate(lambda u: function((u + 1.75) / 2), degree, domain=ends)
+    fit = Chebyshev.interpolate(lambda u: ((u + 1.75) / 2) ** exponent, degree, domain=ends)
     return tuple(fit.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef.tolist())
 
 
@@ -107,7 +103,7 @@ async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None) -> S
     if len(terms) > 3:
         stacked = type(x).stack([x, powers[1]])
         high = await Pending(multiply(stacked if len(terms) > 4 else stacked[:1], powers[1]))
-        powers += list(high)  # type: ignore[call-overload]
+        powers += list(high)
     blocks = [_block(powers, terms[start : start + 4]) for start in range(0, len(terms), 4)]
     giant = powers[-1]
     while len(blocks) > 1:
@@ -126,18 +122,18 @@ def _block(powers: list[S], terms: list[float]) -> S:
     """c0 + c1 x + c2 x^2 + c3 x^3, locally, with one truncation."""
     used = [power for power, c in zip(powers, terms[1:], strict=False)]
     if not used:
-        return powers[0] * 0 + terms[0]
+        return powers[0].times_public(0) + terms[0]
     stacked = type(powers[0]).stack(used)
     flat = stacked.reshape(len(used), -1)
-    combined = flat._matmul_public(np.asarray([terms[1:]], np.float64), left=True)
+    combined: S = flat.matmul_public(np.asarray([terms[1:]], np.float64), left=True)
     return combined.reshape(powers[0].shape) + terms[0]
 
 
 async def _apply(x: S, name: str, exponent: float, smallest: int, factor_frac: int, signed: bool = False) -> S:
     _check(x, name)
     z, factor = await _normalised(x, exponent, smallest, factor_frac, signed)
-    p = await polynomial(z * 2 - 1.75, coefficients(name), 36)
-    y = await Pending(multiply(factor, p, x.dtype.frac or DEFAULT_FRAC))
+    p = await polynomial(z.times_public(2) - 1.75, coefficients(name), 36)
+    y: S = await Pending(multiply(factor, p, x.dtype.frac or DEFAULT_FRAC))
     return y.like(y.data, make_type(128, x.dtype.frac or DEFAULT_FRAC))
 
 
@@ -146,8 +142,8 @@ def _check(x: Shares, name: str) -> None:
         raise TypeError(f"{name} needs the 128-bit ring, got {x.dtype}; use `extend`")
     if x.dtype.frac + x.dtype.span > 76:
         raise ValueError(
-            f"{name}: {x.dtype.frac} fractional bits and values up to 2^{x.dtype.span} leave no room for the truncation; "
-            "promise a smaller range with `within`, or drop bits with `astype`"
+            f"{name}: {x.dtype.frac} fractional bits and values up to 2^{x.dtype.span} leave no room for the "
+            "truncation; promise a smaller range with `within`, or drop bits with `astype`"
         )
 
 
@@ -167,14 +163,14 @@ def reciprocal(x: S, signed: bool = False) -> Pending:
 
 
 def divide(x: S, y: S, signed: bool = True) -> Pending:
-    """x / y with the range of `reciprocal` for y; x is multiplied in before scaling, so small quotients stay accurate."""
+    """x / y, y in the range of `reciprocal`; x is multiplied in before scaling, so small quotients stay accurate."""
     return Pending(_divide(x, y, signed))
 
 
 async def _divide(x: S, y: S, signed: bool) -> S:
     _check(y, "divide")
     z, factor = await _normalised(y, -1.0, RECIPROCAL_SMALLEST, 31, signed)
-    p = await polynomial(z * 2 - 1.75, coefficients("reciprocal"), 36)
+    p = await polynomial(z.times_public(2) - 1.75, coefficients("reciprocal"), 36)
     numerator = await Pending(multiply(p, x if x.dtype.frac else x.astype(DEFAULT_FRAC), DEFAULT_FRAC))
     quotient: S = await Pending(multiply(factor, numerator, DEFAULT_FRAC))
     return quotient.like(quotient.data, make_type(128, DEFAULT_FRAC))

@@ -1,9 +1,9 @@
 """Function secret sharing gates: public functions of a secret, in two rounds, with arithmetic shares as output.
 
 x is known to lie in [0, 2^bits) after adding a public offset. Work modulo N = 2^bits (dropping high bits is local).
-1. Dealer: a server of row q, which knows Rq. It draws a mask alpha, makes a pair of FSS keys for alpha, and sends each
-   server of the other row (the evaluators) its key and Rq + alpha. Both evaluators know the other row share, so both now
-   know m = x + alpha mod N, and nothing else; the dealer does not know m.
+1. Dealer: a server of row q, which knows Rq. It draws a mask alpha, makes a pair of FSS keys for alpha, and sends
+   each server of the other row (the evaluators) its key and Rq + alpha. Both evaluators know the other row share, so
+   both now know m = x + alpha mod N, and nothing else; the dealer does not know m.
 2. Each evaluator evaluates its key at m: additive pieces of the wanted functions of x = m - alpha. Public linear
    combinations of the pieces are local. Their row then reshares the result.
 
@@ -33,7 +33,9 @@ class Gate(Protocol):
     """A function family: how its keys are made and evaluated. `outputs` values per element come out."""
 
     bits: int
-    outputs: int
+
+    @property
+    def outputs(self) -> int: ...
 
     def key_size(self) -> int: ...
 

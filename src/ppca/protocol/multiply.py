@@ -5,7 +5,8 @@
 1. Server (r, c) computes the one local product t = Rr(x) * Cc(y).
 2. It sends t + a to its row mate and t + b to its column mate. a comes from the key of column c, plus in row 0 and
    minus in row 1; b from the key of row r, plus in column 0 and minus in column 1.
-3. New Rr = sum of the two (t + a) of row r; new Cc = sum of the two (t + b) of column c. The masks cancel over the grid.
+3. New Rr = sum of the two (t + a) of row r; new Cc = sum of the two (t + b) of column c. The masks cancel over the
+   grid.
 4. If fractional bits are to go, both splits are truncated locally, in the same round.
 
 Security: what a server receives is masked by a key it does not hold, fresh for each operation.

@@ -1,15 +1,16 @@
 """Power-of-two normalisation: x = z / scale with z in [1/2, 5/4) and a secret scale 2^j, in three rounds.
 
 Dealing and resharing are those of `gates`. The key is an incremental point function: at every prefix length it tells
-whether a node is the prefix of alpha. With g low bits dropped, D = (m >> g) - (alpha >> g) equals x >> g or (x >> g) + 1,
-the borrow of the dropped bits being unknown. So B = [D <= 4], a sum over five neighbouring nodes, satisfies
+whether a node is the prefix of alpha. With g low bits dropped, D = (m >> g) - (alpha >> g) equals x >> g or
+(x >> g) + 1, the borrow of the dropped bits being unknown. So B = [D <= 4], a sum over five neighbouring nodes,
+satisfies
 
     x < 4 * 2^g  implies  B = 1,        B = 1  implies  x < 5 * 2^g
 
 for every g at once, walking five nodes down the tree: ten AES calls per level, where exact thresholds 2^j would cost a
-walk of their own each. The first true B (they are monotone in g) places x within [2^(g+1), 5/4 * 2^(g+2)): the binade of x,
-a quarter too wide, which a polynomial does not mind. `exact=True` uses comparison keys for binades proper.
-Reference: Boneh et al., "Lightweight Techniques for Private Heavy Hitters", 2021 (incremental DPF); the borrow trick is ours.
+walk of their own each. The first true B (they are monotone in g) places x within [2^(g+1), 5/4 * 2^(g+2)): the binade
+of x, a quarter too wide, which a polynomial does not mind. `exact=True` uses comparison keys for binades proper.
+Reference: Boneh et al., "Lightweight Techniques for Private Heavy Hitters", 2021 (incremental DPF).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 
 from ..native import kernels, ring
 from .compare import ThresholdGate, threshold_gate
-from .gates import apply_gate, chunked, weighted
+from .gates import Gate, apply_gate, chunked, weighted
 from .rounds import Bytes, Step
 from .shares import Data, Shares
 
@@ -123,7 +124,7 @@ def binade_tables(
 ) -> Step[Data]:
     """Shares (2, *x.shape, outputs, limbs) of values(j) where 2^(j-1) <= X < 5/4 * 2^j. Two rounds."""
     limbs = x.dtype.limbs
-    gate = (binades.exact_gate if exact else binades.gate)(values, zero, limbs)
+    gate: Gate = binades.exact_gate(values, zero, limbs) if exact else binades.gate(values, zero, limbs)
     shares = np.ascontiguousarray(x.data[0]).reshape(-1, limbs)
     if binades.lift:
         shares = ring.shift_left(shares, binades.lift)

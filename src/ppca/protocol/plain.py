@@ -241,7 +241,7 @@ class PlainArray:
     __abs__ = abs
 
     def lookup(self, thresholds: ArrayLike, values: ArrayLike, frac: int | None = None) -> Pending:
-        return self.classify(thresholds, [values], frac).then(lambda a: a[..., 0])
+        return self.classify(thresholds, np.asarray([values]), frac).then(lambda a: a[..., 0])
 
     def classify(self, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = None) -> Pending:
         table = np.atleast_2d(np.asarray(tables))
@@ -325,4 +325,5 @@ def _value(operand: Any) -> Any:
 
 def _inverse(values: NDArray[Any]) -> NDArray[np.float64]:
     """1 / v with zero kept zero, as the functions on shares have it."""
-    return np.divide(1.0, values, out=np.zeros(values.shape), where=values != 0)
+    out: NDArray[np.float64] = np.divide(1.0, values, out=np.zeros(values.shape), where=values != 0)
+    return out

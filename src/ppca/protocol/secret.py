@@ -1,7 +1,7 @@
 """SecretArray: NumPy's feel over shares. What needs no message returns an array; what talks returns a `Pending` to await.
 
-    total = x.sum(axis=0) - 3 * y            # local
-    product, less = await together(x * y, x < y)   # two rounds for both
+total = x.sum(axis=0) - 3 * y            # local
+product, less = await together(x * y, x < y)   # two rounds for both
 """
 
 from __future__ import annotations
@@ -36,30 +36,15 @@ class SecretArray(Shares):
         array = np.asarray(values)
         kind = dtype or make_type(128, 0 if array.dtype.kind in "iub" else 40)
         zero = cls(party, np.zeros((2, *array.shape, kind.limbs), np.uint64), kind)
-        return zero.like(zero._plus_public(array).data)
+        return zero.like(zero.plus_public(array).data)
 
     # -- operators -------------------------------------------------------------------------------------------------
-
-    def __add__(self, other: Any) -> Any:
-        if isinstance(other, Pending):
-            return NotImplemented
-        return self._plus(other) if isinstance(other, Shares) else self._plus_public(other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        if isinstance(other, Pending):
-            return NotImplemented
-        return self._plus(other, negate=True) if isinstance(other, Shares) else self._plus_public(-np.asarray(other))
-
-    def __rsub__(self, other: Any) -> Any:
-        return (-self)._plus_public(other)
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Shares):
             broadcast_shape(self.shape, other.shape)
             return Pending(multiply.multiply(self, other))
-        return self._times_public(other)
+        return self.times_public(other)
 
     __rmul__ = __mul__
 
@@ -67,16 +52,16 @@ class SecretArray(Shares):
         if isinstance(other, Shares):
             matmul_shape(self.shape, other.shape)
             return Pending(multiply.matmul(self, other))
-        return self._matmul_public(other, left=False)
+        return self.matmul_public(other, left=False)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return self._matmul_public(other, left=True)
+        return self.matmul_public(other, left=True)
 
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, SecretArray):
             broadcast_shape(self.shape, other.shape)
             return functions.divide(self, other)
-        return self._times_public(1.0 / np.asarray(other, np.float64))
+        return self.times_public(1.0 / np.asarray(other, np.float64))
 
     def __rtruediv__(self, other: Any) -> Any:
         return functions.reciprocal(self, signed=True).then(lambda y: y * other)
@@ -97,11 +82,11 @@ class SecretArray(Shares):
         if isinstance(other, Shares):
             broadcast_shape(self.shape, other.shape)
             return Pending(compare.equal(self, other))
-        difference = self._plus_public(-np.asarray(other))
+        difference = self.plus_public(-np.asarray(other))
         return Pending(compare.equal_zero(difference, compare.gate_width(difference.dtype, 1)))
 
     def __ne__(self, other: Any) -> Pending:  # type: ignore[override]
-        return 1 - (self == other)
+        return 1 - self.__eq__(other)
 
     @staticmethod
     def _less(a: Any, b: Any) -> Pending:

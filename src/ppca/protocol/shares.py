@@ -7,7 +7,7 @@ Sums, public factors, slicing and reshaping act on shares alone and return at on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..native import kernels, ring
 from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
 from .party import Party
+from .pending import Pending
 
 Data = NDArray[np.uint64]
 
@@ -48,17 +49,19 @@ class Shares:
 
     @property
     def size(self) -> int:
-        return self.data.size // (2 * self.data.shape[-1])
+        return math.prod(self.shape)
 
     @property
     def row(self) -> Data:
         """The row share."""
-        return self.data[0]
+        share: Data = self.data[0]
+        return share
 
     @property
     def column(self) -> Data:
         """The column share."""
-        return self.data[1]
+        share: Data = self.data[1]
+        return share
 
     def __len__(self) -> int:
         if not self.shape:
@@ -74,16 +77,14 @@ class Shares:
     def __float__(self) -> float:
         raise TypeError("a secret array has no value on a server; use `open`, which records what is opened and why")
 
-    def __iter__(self) -> Iterable[Self]:  # type: ignore[misc]
+    def __iter__(self) -> Iterator[Self]:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Self:
         index = index if isinstance(index, tuple) else (index,)
         taken, advanced, spread = 0, False, False
         for part in index:
-            if part is Ellipsis:
-                spread = True
-            elif part is None:
+            if part is Ellipsis or part is None:
                 spread = True
             elif isinstance(part, slice):
                 taken, spread = taken + 1, True
@@ -156,7 +157,7 @@ class Shares:
 
     def mean(self, axis: int | None = None) -> Self:
         count = self.size if axis is None else self.shape[axis]
-        return self.sum(axis) * (1.0 / count)
+        return self.sum(axis).times_public(1.0 / count)
 
     # -- promises and representation -------------------------------------------------------------------------------
 
@@ -206,10 +207,10 @@ class Shares:
         largest_value = float(np.abs(values64).max(initial=0.0))
         return encoded, span_of(largest_value) if largest_value else 1
 
-    def _plus_public(self, values: ArrayLike) -> Self:
+    def plus_public(self, values: ArrayLike) -> Self:
         array = np.asarray(values)
         if self.dtype.is_integer and array.dtype.kind == "f":
-            return self.astype(DEFAULT_FRAC)._plus_public(array)
+            return self.astype(DEFAULT_FRAC).plus_public(array)
         constant, span = self.public(array, self.dtype.frac)
         shape = broadcast_shape(self.shape, array.shape)
         data = np.array(self.broadcast_to(shape).data)
@@ -218,7 +219,7 @@ class Shares:
                 data[split] = ring.add(data[split], np.broadcast_to(constant, data[split].shape))
         return self.like(data, self.dtype.with_span(max(self.dtype.span, span) + 1))
 
-    def _plus(self, other: Shares, negate: bool = False) -> Self:
+    def plus_shares(self, other: Shares, negate: bool = False) -> Self:
         frac = max(self.dtype.frac, other.dtype.frac)
         if self.dtype.bits != other.dtype.bits:
             raise TypeError(f"operands live in different rings: {self.dtype} and {other.dtype}; use `extend`")
@@ -228,7 +229,7 @@ class Shares:
         data = (ring.sub if negate else ring.add)(one.data, two.data)
         return self.like(data, a.dtype.with_span(max(a.dtype.span, b.dtype.span) + 1))
 
-    def _times_public(self, values: ArrayLike) -> Self:
+    def times_public(self, values: ArrayLike) -> Self:
         """Product with public numbers: exact for integers, else the factor is rounded to 40 bits and truncated away."""
         array = np.asarray(values)
         whole = array.dtype.kind in "iub" or array.dtype == object or bool(np.all(array == np.round(array)))
@@ -248,7 +249,7 @@ class Shares:
             return self.like(data, make_type(self.dtype.bits, shift, grown)).astype(DEFAULT_FRAC)
         return self.like(data).shifted(shift, self.dtype.with_span(grown))
 
-    def _matmul_public(self, matrix: ArrayLike, left: bool) -> Self:
+    def matmul_public(self, matrix: ArrayLike, left: bool) -> Self:
         array = np.asarray(matrix)
         whole = array.dtype.kind in "iub" or bool(np.all(array == np.round(array)))
         shift = 0 if whole else DEFAULT_FRAC
@@ -265,6 +266,23 @@ class Shares:
         if self.dtype.is_integer:
             return result.like(data, make_type(self.dtype.bits, shift, dtype.span))
         return result.shifted(shift, dtype)
+
+    def __add__(self, other: Any) -> Self:
+        if isinstance(other, Pending):
+            return NotImplemented
+        return self.plus_shares(other) if isinstance(other, Shares) else self.plus_public(other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Self:
+        if isinstance(other, Pending):
+            return NotImplemented
+        return (
+            self.plus_shares(other, negate=True) if isinstance(other, Shares) else self.plus_public(-np.asarray(other))
+        )
+
+    def __rsub__(self, other: Any) -> Self:
+        return (-self).plus_public(other)
 
     def __neg__(self) -> Self:
         return self.like(ring.neg(self.data))

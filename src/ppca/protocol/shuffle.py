@@ -44,8 +44,10 @@ declare(
 declare(
     "sort",
     rounds=lambda n: 2 * passes(n * (n - 1) // 2) + 3,
-    sent=lambda seat, n: gate_bytes(seat, n * (n - 1) // 2, COMPARE_BITS, kernels.dcf_key_size(COMPARE_BITS, 2), 1)
-    + (3 * 2 * n + n) * ELEMENT,
+    sent=lambda seat, n: (
+        gate_bytes(seat, n * (n - 1) // 2, COMPARE_BITS, kernels.dcf_key_size(COMPARE_BITS, 2), 1)
+        + (3 * 2 * n + n) * ELEMENT
+    ),
     bytes_text="n(n-1)/2 comparisons, shuffle of values and ranks, opening of ranks",
     input_range="as lt; n up to some thousands (all pairs)",
     error="exact",
@@ -87,7 +89,7 @@ def ranks(x: S) -> Step[S]:
     table = np.zeros((2, n, n, x.dtype.limbs), np.uint64)
     table[:, i, j] = behind.data
     data = ring.sub(ring.total(table, 2), ring.total(table, 1))
-    return x.like(data, make_type(x.dtype.bits, 0))._plus_public(np.arange(n))
+    return x.like(data, make_type(x.dtype.bits, 0)).plus_public(np.arange(n))
 
 
 async def sort_by(keys: S, payload: Sequence[S] = (), descending: bool = False) -> tuple[S, list[S]]:
@@ -104,9 +106,13 @@ async def sort_by(keys: S, payload: Sequence[S] = (), descending: bool = False) 
     # Fractional bits differ between columns; the shuffle moves ring elements and does not care.
     data = np.concatenate([*(array.data for array in flat), rank.reshape(n, 1).data], axis=2)
     mixed = await Pending(shuffle(keys.like(data)))
-    public = await Pending(open_to_servers(mixed[:, -1].like(mixed.data[:, :, -1], rank.dtype), "shuffled ranks", "sort"))
+    public = await Pending(
+        open_to_servers(mixed[:, -1].like(mixed.data[:, :, -1], rank.dtype), "shuffled ranks", "sort")
+    )
     order = np.argsort(public)
     moved = mixed.data[:, order]
     parts = np.split(moved[:, :, :-1], widths[:-1], axis=2)
-    done = [keys.like(part.reshape(2, *a.shape, -1), dtype) for part, a, dtype in zip(parts, columns, frac, strict=True)]
+    done = [
+        keys.like(part.reshape(2, *a.shape, -1), dtype) for part, a, dtype in zip(parts, columns, frac, strict=True)
+    ]
     return done[0], done[1:]

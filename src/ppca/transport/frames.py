@@ -50,6 +50,9 @@ MAX_PAYLOAD = 1 << 34
 Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 """What can be sent: anything C-contiguous."""
 
+Payloads: TypeAlias = dict[int, memoryview | bytearray]
+"""What a round returns: peer -> payload."""
+
 Fields = tuple[bytes, int, int, int, int, int, int, int]
 """A decoded header: magic, version, kind, sender, two reserved fields, step, length."""
 

@@ -70,7 +70,7 @@ class Link(ABC):
 
     Attributes read by the mesh
     ---------------------------
-    room : a block for small frames
+    room : block for small frames; slicing it copies
     word : the first eight bytes of the peer's DATA headers, as a number
     unsent : what the kernel has not taken yet of the frame being sent; empty between rounds
     patient : True when ``recv_into`` with MSG_WAITALL waits up to PATIENCE by itself, which saves calling ``poll``
@@ -84,7 +84,7 @@ class Link(ABC):
         self.seat = seat
         self.peer = peer
         self.word = data_word(peer)
-        self.room = memoryview(bytearray(HEADER_SIZE + SMALL))
+        self.room = bytearray(HEADER_SIZE + SMALL)
         self.unsent: list[memoryview] = []
         self.patient = False
         self.buffered = False
@@ -105,7 +105,7 @@ class Link(ABC):
         """Send as much as goes at once; the number of bytes, or BlockingIOError for none."""
 
     @abstractmethod
-    def recv_into(self, into: memoryview, size: int = 0, flags: int = socket.MSG_DONTWAIT, /) -> int:
+    def recv_into(self, into: memoryview | bytearray, size: int = 0, flags: int = socket.MSG_DONTWAIT, /) -> int:
         """Read what is there; the number of bytes, 0 at the end of the stream, or BlockingIOError for none yet."""
 
     # Sending a frame in several goes
@@ -146,12 +146,12 @@ class Link(ABC):
 
     # Receiving a frame in several goes
 
-    def begin(self, step: int, size: int, block: memoryview, count: int) -> bool:
+    def begin(self, step: int, size: int, block: memoryview | bytearray, count: int) -> bool:
         """Expect the DATA frame of ``step`` with ``size`` bytes; its first ``count`` bytes are in ``block`` already.
 
         Returns True if what waits above the kernel completes it.
         """
-        self._block = block[: HEADER_SIZE + size]
+        self._block = memoryview(block)[: HEADER_SIZE + size]
         self._got = count
         self._size = size
         self._step = step
@@ -275,7 +275,9 @@ class Link(ABC):
                 farewell = pack_header(CLOSE, self.seat, step, 0)
                 self._send_last(farewell if reason is None else abort_frame(self.seat, step, reason), step)
             self.sock.shutdown(socket.SHUT_WR)
-            self._drain()  # unread bytes would make the kernel reset the connection and drop our last words
+            for _ in range(256):  # unread bytes would make the kernel reset the connection and drop our last words
+                if not self.sock.recv_into(self.room, 0, socket.MSG_DONTWAIT):
+                    break
         self.sock.close()
 
     def _send_last(self, frame: bytes, step: int) -> None:
@@ -299,5 +301,5 @@ class TcpLink(Link):
     def sendmsg(self, parts: Sequence[Any], ancillary: tuple[()] = (), flags: int = 0, /) -> int:
         raise NotImplementedError
 
-    def recv_into(self, into: memoryview, size: int = 0, flags: int = 0, /) -> int:
+    def recv_into(self, into: memoryview | bytearray, size: int = 0, flags: int = 0, /) -> int:
         raise NotImplementedError

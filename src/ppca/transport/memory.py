@@ -23,6 +23,7 @@ from ppca.transport.frames import (
     VERSION,
     Buffer,
     Fields,
+    Payloads,
     data_fields,
     peer_aborted,
     peer_closed,
@@ -42,9 +43,7 @@ class MemoryMesh(Mesh):
         self._farewells: dict[int, tuple[Fields, memoryview]] = {}
         self._arrived = Condition()
 
-    def exchange(
-        self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]
-    ) -> dict[int, memoryview | bytearray]:
+    def exchange(self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]) -> Payloads:
         self._check_usable()
         started = perf_counter()
         self._ended = "an exchange failed"  # until this one has succeeded
@@ -72,9 +71,9 @@ class MemoryMesh(Mesh):
             self._peers[peer]._deliver(self.seat, data_fields(self.seat, self.step, size), payload)
             stage.sent_to[peer] += size
 
-    def _receive(self, incoming: Mapping[int, int], deadline: float) -> dict[int, memoryview | bytearray]:
+    def _receive(self, incoming: Mapping[int, int], deadline: float) -> Payloads:
         stage = self.stats.current
-        received: dict[int, memoryview | bytearray] = {}
+        received: Payloads = {}
         for peer, size in incoming.items():
             if size > self.max_payload:
                 raise self._refuse_size(peer, size)

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from ppca.transport.errors import SEATS, FrameError, TransportError, seat_name
-from ppca.transport.frames import MAX_PAYLOAD, Buffer
+from ppca.transport.frames import MAX_PAYLOAD, Buffer, Payloads
 from ppca.transport.stats import Stats
 
 DEFAULT_TIMEOUT = 60.0
@@ -68,9 +68,7 @@ class Mesh(ABC):
         self._ended: str | None = None
 
     @abstractmethod
-    def exchange(
-        self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]
-    ) -> dict[int, memoryview | bytearray]:
+    def exchange(self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]) -> Payloads:
         """Run one round: send one frame to each peer in ``outgoing``, receive one from each peer in ``incoming``.
 
         Parameters

@@ -18,7 +18,7 @@ from socket import MSG_DONTWAIT, MSG_WAITALL
 from time import perf_counter
 
 from ppca.transport.errors import PeerTimeout, TransportError, seat_name
-from ppca.transport.frames import HEADER_SIZE, MAX_PAYLOAD, WORDS, Buffer, data_word
+from ppca.transport.frames import HEADER_SIZE, MAX_PAYLOAD, WORDS, Buffer, Payloads, data_word
 from ppca.transport.link import SMALL, Link, empty_block
 from ppca.transport.mesh import DEFAULT_TIMEOUT, Mesh
 
@@ -51,9 +51,7 @@ class SocketMesh(Mesh):
         for link in links:
             self._poll.register(link.fd, _LISTEN)
 
-    def exchange(
-        self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]
-    ) -> dict[int, memoryview | bytearray]:
+    def exchange(self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]) -> Payloads:
         if self._ended is not None:
             self._check_usable()
         started = perf_counter()
@@ -81,13 +79,13 @@ class SocketMesh(Mesh):
                 patient = False
             stage.sent_to[peer] += size
 
-        received: dict[int, memoryview | bytearray] = {}
+        received: Payloads = {}
         waiting: dict[int, Link] = {}
         for peer, size in incoming.items():
             link = links[peer]
             if size > limit:
                 raise self._refuse_size(peer, size)
-            block = link.room if size <= SMALL else empty_block(size)
+            block = link.room if size <= SMALL else empty_block(size)  # sizes from the program, never from the wire
             count = 0
             if patient and link.patient:
                 try:
@@ -95,7 +93,7 @@ class SocketMesh(Mesh):
                 except OSError:  # nothing yet, or a broken connection: the next read tells
                     patient = False
             if count == HEADER_SIZE + size and _unpack(block) == (link.word, step, size):
-                received[peer] = bytearray(block[HEADER_SIZE:count]) if size <= SMALL else block[HEADER_SIZE:]
+                received[peer] = block[HEADER_SIZE:count]
             elif link.begin(step, size, block, count):
                 received[peer] = link.payload()
             else:
@@ -113,7 +111,7 @@ class SocketMesh(Mesh):
         self._ended = None
         return received
 
-    def _wait(self, waiting: dict[int, Link], received: dict[int, memoryview | bytearray], deadline: float) -> None:
+    def _wait(self, waiting: dict[int, Link], received: Payloads, deadline: float) -> None:
         """Send what is unsent and receive what is awaited, both as they can, until nothing is left or the deadline."""
         by_fd = self._by_fd
         watch = self._poll
