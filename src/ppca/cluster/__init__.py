@@ -1,8 +1,8 @@
 """Running programs on four servers: as processes of this machine (`LocalCluster`) or threads (`ThreadCluster`)."""
 
 from .local import ClusterError, LocalCluster
-from .outcome import RunReport
+from .outcome import PerSeat, RunReport
 from .programs import ProgramError
 from .threads import ThreadCluster
 
-__all__ = ["ClusterError", "LocalCluster", "ProgramError", "RunReport", "ThreadCluster"]
+__all__ = ["ClusterError", "LocalCluster", "PerSeat", "ProgramError", "RunReport", "ThreadCluster"]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..protocol import InputPacket, RingType, Sealed
+from .outcome import PerSeat
 
 
 class CodecError(ValueError):
@@ -43,6 +44,8 @@ def pack(value: Any, buffers: list[bytes]) -> Any:
             "row": _put(value.row, buffers),
             "column": _put(value.column, buffers),
         }
+    if isinstance(value, PerSeat):
+        return {"$": "own", "value": pack(value.value, buffers)}
     if isinstance(value, list | tuple):
         return [pack(item, buffers) for item in value]
     if isinstance(value, dict):
@@ -64,6 +67,8 @@ def unpack(value: Any, buffers: list[bytes]) -> Any:
     if kind is None:
         return {key: unpack(item, buffers) for key, item in value.items()}
     try:
+        if kind == "own":
+            return PerSeat(unpack(value["value"], buffers))
         shape = tuple(int(n) for n in value["shape"])
         if kind == "array":
             return np.frombuffer(buffers[value["at"]], np.dtype(value["type"])).reshape(shape).copy()

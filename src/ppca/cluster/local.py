@@ -114,15 +114,16 @@ class LocalCluster:
             server.socket.settimeout(None)
 
     def _certificates(self) -> list[dict[str, str] | None]:
-        from ..transport.certificates import create_certificates, seat_dns_name
+        from ..transport.certificates import create_certificates
+        from ..transport.tls import seat_dns_name
 
         self._directory = tempfile.TemporaryDirectory(prefix="ppca-certificates-")
         directory = Path(self._directory.name)
         create_certificates(directory, [seat_dns_name(seat) for seat in range(4)])
         return [
             {
-                "authority": str(directory / "ca.crt"),
-                "certificate": str(directory / f"{seat_dns_name(seat)}.crt"),
+                "authority": str(directory / "authority.pem"),
+                "certificate": str(directory / f"{seat_dns_name(seat)}.pem"),
                 "key": str(directory / f"{seat_dns_name(seat)}.key"),
             }
             for seat in range(4)

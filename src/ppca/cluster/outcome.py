@@ -21,6 +21,13 @@ class RunReport:
     audit: list[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class PerSeat:
+    """A public value that may differ between servers (a measurement): the client gets the list of all four."""
+
+    value: Any
+
+
 def combine(answers: list[dict[str, Any]]) -> tuple[Any, RunReport]:
     """The client's view of a run: its value and its report. `answers` are by seat."""
     totals = [answer["stats"]["total"] for answer in answers]
@@ -42,6 +49,8 @@ def merge(values: list[Any]) -> Any:
     first = values[0]
     if isinstance(first, Sealed):
         return unseal(values)
+    if isinstance(first, PerSeat):
+        return [value.value for value in values]
     if isinstance(first, list | tuple):
         return [merge(list(items)) for items in zip(*values, strict=True)]
     if isinstance(first, dict):

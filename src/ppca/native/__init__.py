@@ -1,6 +1,6 @@
 """The native layer: ring arithmetic, pseudo-random streams and function secret sharing. No protocol, no policy."""
 
-from . import _kernels as kernels
-from . import ring
+import ppca.native._kernels as kernels
+from ppca.native import ring
 
 __all__ = ["kernels", "ring"]

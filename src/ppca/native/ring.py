@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _kernels as kernels
+import ppca.native._kernels as kernels
 
 Ring = NDArray[np.uint64]
 

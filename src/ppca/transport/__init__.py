@@ -11,6 +11,8 @@ connect       finding the peers and greeting them
 certificates  an authority and one certificate per seat
 """
 
+from ppca.transport.certificates import create_certificates
+from ppca.transport.connect import connect_mesh, open_listener
 from ppca.transport.errors import (
     CertificateError,
     FrameError,
@@ -23,6 +25,7 @@ from ppca.transport.errors import (
 from ppca.transport.memory import memory_meshes
 from ppca.transport.mesh import Mesh
 from ppca.transport.stats import StageStats, Stats
+from ppca.transport.tls import TlsSettings, seat_dns_name
 
 __all__ = [
     "CertificateError",
@@ -32,8 +35,13 @@ __all__ = [
     "PeerTimeout",
     "StageStats",
     "Stats",
+    "TlsSettings",
     "TransportError",
     "TruncatedFrameError",
+    "connect_mesh",
+    "create_certificates",
     "memory_meshes",
+    "open_listener",
+    "seat_dns_name",
     "seat_name",
 ]

@@ -47,7 +47,7 @@ class TruncatedFrameError(FrameError, PeerError):
     """The connection ended in the middle of a frame: a malformed frame and a lost peer at once."""
 
 
-class PeerTimeout(TransportError):  # noqa: N818 - a timeout says what it is without a suffix
+class PeerTimeout(TransportError):
     """Nothing (or not everything) came from the peer, or could be sent to it, within the timeout."""
 
 

@@ -1,0 +1,56 @@
+"""`ppca bench`: measurements anyone can repeat. Each prints a table and writes JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..bench import programs
+
+app = typer.Typer(help="Measure kernels and operations on this machine.", no_args_is_help=True)
+
+Output = Annotated[Path, typer.Option("--output", "-o", help="folder for JSON and plots")]
+DEFAULT_OUTPUT = Path("bench-results")
+
+
+@app.command()
+def kernels(output: Output = DEFAULT_OUTPUT, repeats: Annotated[int, typer.Option(min=1)] = 7) -> None:
+    """Native kernels on one core: ring products, streams, function secret sharing."""
+    from ..bench import kernels as bench
+
+    output.mkdir(parents=True, exist_ok=True)
+    bench.main(output / "kernels.json", repeats)
+
+
+@app.command()
+def ops(
+    output: Output = DEFAULT_OUTPUT,
+    sizes: Annotated[list[int] | None, typer.Option("--size", help="elements; repeat the option")] = None,
+    operations: Annotated[list[str] | None, typer.Option("--op", help="operation; repeat the option")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="blocks measured; the median counts")] = 7,
+    tls: Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers")] = False,
+) -> None:
+    """Secure operations on four local server processes: time, rounds, bytes, error (the paper's Table 1)."""
+    from ..bench import ops as bench
+
+    chosen = operations or list(programs.OPERATIONS)
+    unknown = [op for op in chosen if op not in programs.OPERATIONS]
+    if unknown:
+        raise typer.BadParameter(f"unknown operation {unknown[0]!r}; choose from {', '.join(programs.OPERATIONS)}")
+    bench.main(sizes or [1_000, 10_000, 100_000, 1_000_000], chosen, repeats, tls, output)
+
+
+@app.command()
+def spu(
+    output: Output = DEFAULT_OUTPUT,
+    venv: Annotated[Path, typer.Option(help="separate virtual environment for the peer (created if missing)")] = Path(
+        ".venv-spu"
+    ),
+    repeats: Annotated[int, typer.Option(min=1)] = 9,
+) -> None:
+    """The same operations in the PyPI package `spu` (ABY3, 128-bit field, three local processes) and the ratios."""
+    from ..bench import compare
+
+    compare.main(venv, repeats, output)

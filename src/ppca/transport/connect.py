@@ -1,0 +1,261 @@
+"""Finding the peers: four servers start in any order and end up with one link per pair.
+
+The lower seat of a pair listens, the higher one dials, again and again until the timeout, since its peer may start
+later. Each connection greets (``greeting``) before it counts. A listener drops what is no peer of this session (a port
+scan, a browser, a server of another run) with a warning and goes on accepting.
+
+Threads are used here only, one per dialed peer and per accepted connection, so that a stranger that connects and says
+nothing holds up nobody. They are over when ``connect_mesh`` returns or soon after.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import BoundedSemaphore, Event, Thread
+from time import monotonic
+
+from ppca.transport.errors import SEATS, CertificateError, FrameError, PeerTimeout, TransportError, seat_name
+from ppca.transport.frames import MAX_PAYLOAD
+from ppca.transport.greeting import MAX_SESSION, read_hello, send_hello, send_refusal
+from ppca.transport.link import Link, TcpLink
+from ppca.transport.mesh import Mesh
+from ppca.transport.tcp import SocketMesh
+from ppca.transport.tls import TlsLink, TlsSettings
+
+GREETING_SECONDS = 10.0
+"""How long an accepted connection may take to prove that it is a peer."""
+
+_MAX_STRANGERS = 32  # connections that greet at the same time
+_TICK = 0.02  # seconds between looks at the listener and at what the threads report
+_REFUSAL_SECONDS = 0.5  # how long a refused connection is kept, so that the other end can read why
+
+_log = logging.getLogger(__name__)
+
+
+def open_listener(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
+    """A listening socket for ``connect_mesh``; port 0 takes a free one, see ``getsockname``."""
+    return socket.create_server((host, port), backlog=64)
+
+
+def connect_mesh(
+    seat: int,
+    listener: socket.socket | None,
+    addresses: Mapping[int, tuple[str, int]],
+    *,
+    tls: TlsSettings | None = None,
+    session: bytes,
+    timeout: float,
+    exchange_timeout: float | None = None,
+    max_payload: int = MAX_PAYLOAD,
+) -> Mesh:
+    """Connect this server with its three peers.
+
+    Parameters
+    ----------
+    listener : listening socket, stays open and the caller's; may be None for seat 3, which dials everybody.
+    addresses : seat -> (host, port); only those of lower seats are used.
+    tls : None for plain TCP, which protects nothing: for tests and for servers on one machine.
+    session : id of this run, the same on all servers, 1 to 64 bytes.
+    timeout : seconds until all peers must be connected.
+    exchange_timeout : seconds that an exchange may take later; the same as ``timeout`` unless given.
+
+    Raises
+    ------
+    PeerTimeout : a peer is missing; the message says what was tried and who was turned away.
+    PeerError, FrameError, CertificateError : a peer was found but one of the two refused the other.
+    """
+    if not 1 <= len(session) <= MAX_SESSION:
+        raise ValueError(f"session must have 1 to {MAX_SESSION} bytes, got {len(session)}")
+    if seat not in SEATS or not timeout > 0:
+        raise ValueError(f"seat must be one of {SEATS} and timeout positive, got {seat!r} and {timeout!r}")
+    if listener is None and seat != SEATS[-1]:
+        raise ValueError(f"{seat_name(seat)} needs a listener: higher seats dial it")
+    missing = [peer for peer in SEATS if peer < seat and peer not in addresses]
+    if missing:
+        raise ValueError(f"{seat_name(seat)} needs the address of {' and '.join(map(seat_name, missing))}")
+    meeting = _Meeting(seat, session, tls, timeout)
+    try:
+        for peer in range(seat):
+            meeting.start(meeting.dial, peer, addresses[peer])
+        links = meeting.gather(listener)
+    finally:
+        meeting.over.set()
+    return SocketMesh(seat, links, timeout=exchange_timeout or timeout, max_payload=max_payload)
+
+
+class _Meeting:
+    """One server's attempt to get three links. Threads report to ``news``: a link, or the error that ends it all."""
+
+    def __init__(self, seat: int, session: bytes, tls: TlsSettings | None, timeout: float) -> None:
+        self.seat = seat
+        self.session = session
+        self.tls = tls
+        self.timeout = timeout
+        self.deadline = monotonic() + timeout
+        self.over = Event()
+        self.news: SimpleQueue[Link | TransportError] = SimpleQueue()
+        self.causes: dict[int, str] = {}  # dialed peer -> why the last attempt failed
+        self.refused: list[str] = []
+        self.strangers = BoundedSemaphore(_MAX_STRANGERS)
+        self.dialing = tls.context(dialing=True) if tls else None
+        self.listening = tls.context(dialing=False) if tls else None
+
+    def start(self, task: Callable[..., None], *arguments: object) -> None:
+        Thread(target=task, args=arguments, name=f"ppca-connect-{self.seat}", daemon=True).start()
+
+    def gather(self, listener: socket.socket | None) -> list[Link]:
+        links: dict[int, Link] = {}
+        try:
+            while len(links) < len(SEATS) - 1:
+                if monotonic() > self.deadline:
+                    raise self._timed_out([peer for peer in SEATS if peer != self.seat and peer not in links])
+                if listener is not None and any(peer not in links for peer in range(self.seat + 1, len(SEATS))):
+                    self._accept(listener)
+                with suppress(Empty):
+                    while True:
+                        news = self.news.get(timeout=0 if listener is not None else _TICK)
+                        if isinstance(news, TransportError):
+                            raise news
+                        former = links.pop(news.peer, None)
+                        if former is not None:  # the peer dialed again, so it has given up the former connection
+                            former.sock.close()
+                        links[news.peer] = news
+        except BaseException as error:
+            reason = str(error) if isinstance(error, TransportError) else type(error).__name__
+            for link in links.values():
+                link.end(0, reason)
+            raise
+        return list(links.values())
+
+    def _timed_out(self, missing: list[int]) -> PeerTimeout:
+        details = [f"{seat_name(peer)}: {cause}" for peer, cause in sorted(self.causes.items()) if peer in missing]
+        details += [f"turned away {cause}" for cause in self.refused[-3:]]
+        return PeerTimeout(
+            f"{seat_name(self.seat)} had no connection with {' and '.join(map(seat_name, missing))} within "
+            f"{self.timeout:g} s{' (' + '; '.join(details) + ')' if details else ''}; check that all servers are started "
+            "with the same addresses and session",
+            self.seat,
+            missing[0],
+            0,
+        )
+
+    # Dialing
+
+    def dial(self, peer: int, address: tuple[str, int]) -> None:
+        pause = 0.02
+        while not self.over.is_set() and monotonic() < self.deadline:
+            try:
+                sock = socket.create_connection(address, timeout=max(0.01, self.deadline - monotonic()))
+                if self.dialing is not None and self.tls is not None:
+                    name = self.tls.names[peer]
+                    sock = self.dialing.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
+            except OSError as error:  # not there yet: try again
+                self.causes[peer] = f"{address[0]}:{address[1]}: {error.strerror or error}"
+            else:
+                try:
+                    self._report(self._greet_listener(sock, peer))
+                    return
+                except TransportError as error:
+                    sock.close()
+                    self.news.put(error)
+                    return
+                except OSError as error:  # there, but not ready, or somebody else
+                    sock.close()
+                    self.causes[peer] = f"{address[0]}:{address[1]}: {error.strerror or error}"
+            self.over.wait(pause)
+            pause = min(2 * pause, 0.5)
+
+    def _greet_listener(self, sock: socket.socket, peer: int) -> Link:
+        try:
+            if self.tls is not None and isinstance(sock, ssl.SSLSocket):
+                sock.do_handshake()
+                self.tls.check_seat(sock, self.seat, peer)
+            send_hello(sock, self.seat, peer, self.session)
+            read_hello(sock, self.seat, peer, self.session, self.deadline)
+        except ssl.SSLCertVerificationError as error:
+            raise CertificateError(
+                f"{seat_name(self.seat)} does not trust the certificate of {seat_name(peer)}: {error.verify_message}; "
+                "all certificates must be valid and from the same authority",
+                self.seat,
+                peer,
+            ) from error
+        except ssl.SSLError as error:
+            if "ALERT" not in (error.reason or ""):
+                raise ConnectionError(f"no TLS there ({error.reason or 'hung up'})") from error
+            raise CertificateError(
+                f"{seat_name(peer)} refused the certificate of {seat_name(self.seat)}: {error.reason}; "
+                "all certificates must be valid and from the same authority",
+                self.seat,
+                peer,
+            ) from error
+        return self._link(sock, peer)
+
+    # Accepting
+
+    def _accept(self, listener: socket.socket) -> None:
+        if not select.select([listener], [], [], _TICK)[0] or not self.strangers.acquire(blocking=False):
+            return
+        listener.settimeout(0)
+        try:
+            sock, address = listener.accept()
+        except OSError:  # gone again before it was accepted
+            self.strangers.release()
+            return
+        self.start(self._receive_stranger, sock, f"{address[0]}:{address[1]}")
+
+    def _receive_stranger(self, sock: socket.socket, origin: str) -> None:
+        try:
+            sock.settimeout(GREETING_SECONDS)
+            if self.listening is not None:
+                sock = self.listening.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            self._report(self._greet_dialer(sock))
+        except (OSError, TransportError) as error:
+            cause = f"{origin}: {getattr(error, 'reason', None) or error}"
+            self.refused.append(cause)
+            _log.warning("%s turned away %s", seat_name(self.seat), cause)
+            self._linger(sock)
+        finally:
+            self.strangers.release()
+
+    def _greet_dialer(self, sock: socket.socket) -> Link:
+        deadline = min(self.deadline, monotonic() + GREETING_SECONDS)
+        if isinstance(sock, ssl.SSLSocket):
+            sock.do_handshake()
+        try:
+            peer = read_hello(sock, self.seat, None, self.session, deadline)
+            if self.tls is not None and isinstance(sock, ssl.SSLSocket):
+                self.tls.check_seat(sock, self.seat, peer)
+        except (FrameError, CertificateError) as error:
+            if error.peer in SEATS:
+                send_refusal(sock, self.seat, str(error))
+            raise
+        send_hello(sock, self.seat, peer, self.session)
+        return self._link(sock, peer)
+
+    # Ends
+
+    def _link(self, sock: socket.socket, peer: int) -> Link:
+        return TlsLink(sock, self.seat, peer) if isinstance(sock, ssl.SSLSocket) else TcpLink(sock, self.seat, peer)
+
+    def _report(self, link: Link) -> None:
+        if self.over.is_set():
+            link.sock.close()
+        else:
+            self.news.put(link)
+
+    @staticmethod
+    def _linger(sock: socket.socket) -> None:
+        """Close so that the other end can still read our last words: closing with unread input would destroy them."""
+        with suppress(OSError):
+            sock.settimeout(_REFUSAL_SECONDS)
+            sock.shutdown(socket.SHUT_WR)
+            end = monotonic() + _REFUSAL_SECONDS
+            while sock.recv(4096) and monotonic() < end:
+                pass
+        sock.close()

@@ -1,0 +1,87 @@
+"""The greeting: the first frames on a new connection, before it becomes a link.
+
+    dialer   -> listener   HELLO (sender: dialer,   payload: seat of the listener, session id)
+    listener -> dialer     HELLO (sender: listener, payload: seat of the dialer, session id), or ABORT with the reason
+
+Both ends check that they meet the seat they expect, in the same session: the same run of the same job. The session id
+keeps runs apart; it is no secret and proves nothing. Who may take a seat is decided by certificates (``tls``).
+"""
+
+from __future__ import annotations
+
+import socket
+from time import monotonic
+
+from ppca.transport.errors import SEATS, FrameError, seat_name
+from ppca.transport.frames import (
+    ABORT,
+    HEADER,
+    HEADER_SIZE,
+    HELLO,
+    MAX_REASON,
+    abort_frame,
+    header_fault,
+    pack_header,
+    peer_aborted,
+)
+
+MAX_SESSION = 64
+"""Longest session id in bytes."""
+
+
+def send_hello(sock: socket.socket, seat: int, peer: int, session: bytes) -> None:
+    sock.sendall(pack_header(HELLO, seat, 0, 1 + len(session)) + bytes([peer]) + session)
+
+
+def send_refusal(sock: socket.socket, seat: int, reason: str) -> None:
+    sock.sendall(abort_frame(seat, 0, reason))
+
+
+def read_hello(sock: socket.socket, seat: int, peer: int | None, session: bytes, deadline: float) -> int:
+    """Read the other end's HELLO and check it; returns the sender's seat.
+
+    ``peer`` is the seat that must answer, or None to accept any higher seat. Raises FrameError for anything that is no
+    fitting HELLO, PeerError if the other end refused, ConnectionError or TimeoutError if it said nothing.
+    """
+    fields = HEADER.unpack(_read(sock, HEADER_SIZE, deadline))
+    kind, sender, length = int(fields[2]), int(fields[3]), int(fields[7])
+    claimed = peer if peer is not None else sender
+    fault = header_fault(fields, seat, claimed, 0)
+    if fault is not None:
+        raise fault
+    if kind == ABORT:
+        raise peer_aborted(seat, claimed, 0, _read(sock, min(length, MAX_REASON), deadline))
+    if kind != HELLO or not 1 <= length <= 1 + MAX_SESSION:
+        raise FrameError(
+            f"{seat_name(seat)} got something else than a greeting from {seat_name(claimed)}", seat, claimed, 0
+        )
+    payload = _read(sock, length, deadline)
+    if peer is None and (sender not in SEATS or sender <= seat):
+        cause = f"{seat_name(seat)} was dialed by {seat_name(sender)}; only higher seats dial lower ones"
+    elif payload[0] != seat:
+        cause = (
+            f"{seat_name(claimed)} looked for {seat_name(payload[0])} and found {seat_name(seat)}; "
+            "check the addresses of the servers"
+        )
+    elif payload[1:] != session:
+        cause = (
+            f"{seat_name(claimed)} and {seat_name(seat)} are in different sessions; start all servers for the same run, "
+            "and stop servers left over from an earlier one"
+        )
+    else:
+        return sender
+    raise FrameError(cause, seat, claimed, 0)
+
+
+def _read(sock: socket.socket, size: int, deadline: float) -> bytes:
+    data = b""
+    while len(data) < size:
+        remaining = deadline - monotonic()
+        if remaining <= 0:
+            raise TimeoutError("the other end said too little in the time for a greeting")
+        sock.settimeout(remaining)
+        piece = sock.recv(size - len(data))
+        if not piece:
+            raise ConnectionError("the other end hung up during the greeting; do both ends use TLS, or both not?")
+        data += piece
+    return data
