@@ -27,7 +27,7 @@ def main(venv: Path, repeats: int, directory: Path) -> None:
     ours = ops.run(SIZES, OPERATIONS, repeats, tls=False, console=console)
     with console.status("measuring SPU"):
         theirs = peers.run_spu(venv, SIZES, repeats)
-    result = {"ppca": ours, "spu": theirs, "ratios": ratios(ours, theirs)}
+    result: dict[str, Any] = {"ppca": ours, "spu": theirs, "ratios": ratios(ours, theirs)}
     table = Table(title=f"PPCA and SPU {theirs['version']} ({theirs['protocol']}, {theirs['field']})")
     for name in ("operation", "elements", "PPCA", "SPU", "SPU kernels only", "SPU / PPCA", "kernels only / PPCA"):
         table.add_column(name, justify="left" if name == "operation" else "right")

@@ -96,7 +96,9 @@ def raw_rounds(cluster: LocalCluster, sizes: list[int], repeats: int) -> dict[in
     """Seconds of a bare round, by bytes sent to each of two mates."""
     wanted = sorted({min(max(size, 8), LARGEST_RAW) for size in sizes})
     answer = cluster.run(programs.time_raw_rounds, sizes=wanted, repeats=repeats, inner=100)
-    return {size: median(max(t) for t in zip(*(s[str(size)] for s in answer["seconds"]), strict=True)) for size in wanted}
+    return {
+        size: median(max(t) for t in zip(*(s[str(size)] for s in answer["seconds"]), strict=True)) for size in wanted
+    }
 
 
 def run(sizes: list[int], operations: list[str], repeats: int, tls: bool, console: Console) -> dict[str, Any]:
@@ -121,7 +123,16 @@ def run(sizes: list[int], operations: list[str], repeats: int, tls: bool, consol
 
 def print_table(result: dict[str, Any], console: Console) -> None:
     table = Table(title="Operations on four local servers" + (" (mutual TLS)" if result["tls"] else " (plain TCP)"))
-    for name in ("operation", "elements", "time", "vs 10^4 mul", "rounds", "sent per server", "largest error", "vs bare round"):
+    for name in (
+        "operation",
+        "elements",
+        "time",
+        "vs 10^4 mul",
+        "rounds",
+        "sent per server",
+        "largest error",
+        "vs bare round",
+    ):
         table.add_column(name, justify="left" if name == "operation" else "right")
     former = None
     for row in result["rows"]:

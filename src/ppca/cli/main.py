@@ -34,7 +34,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
 ) -> None:
     """Joint principal component analysis over data that may not be shown."""
 
@@ -54,7 +56,12 @@ def run(
     try:
         with (
             Progress(
-                SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console, transient=True
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TimeElapsedColumn(),
+                console=console,
+                transient=True,
             ) as bar,
             LocalCluster(tls=tls, timeout=timeout) as cluster,
         ):
@@ -71,7 +78,9 @@ def run(
     assert report is not None
     _show(result)
     sent = max(report.bytes_sent)
-    console.print(f"{report.rounds} rounds, {sent:,} bytes sent by the busiest server, {report.seconds:.3f} s", style="dim")
+    console.print(
+        f"{report.rounds} rounds, {sent:,} bytes sent by the busiest server, {report.seconds:.3f} s", style="dim"
+    )
     openings = Table("opened", "shape", "to", "why", title="What left the sharing")
     for line in report.audit:
         openings.add_row(line["what"], str(tuple(line["shape"])), line["to"], line["why"])
@@ -116,7 +125,8 @@ def _show(result: Any) -> None:
 
 def _save(path: Path, result: Any) -> None:
     part = path.with_suffix(".part.npz")
-    np.savez(part, **{name: np.asarray(value) for name, value in _flat(result).items()})
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in _flat(result).items()}
+    np.savez(part, **arrays)
     part.replace(path)
 
 

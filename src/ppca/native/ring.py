@@ -6,6 +6,7 @@ Signed values are two's complement.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,8 +93,8 @@ def total(a: Ring, axis: int) -> Ring:
     """Sum over one axis (counted without the limb axis, non-negative)."""
     shape = a.shape
     out = np.empty(shape[:axis] + shape[axis + 1 :], np.uint64)
-    outer = int(np.prod(shape[:axis], dtype=np.int64))
-    inner = int(np.prod(shape[axis + 1 : -1], dtype=np.int64))
+    outer = math.prod(shape[:axis])
+    inner = math.prod(shape[axis + 1 : -1])
     kernels.sum(out, np.ascontiguousarray(a), outer, shape[axis], inner)
     return out
 
@@ -102,8 +103,8 @@ def matmul(a: Ring, b: Ring) -> Ring:
     """(..., n, k) @ (..., k, m) with NumPy's broadcasting of the leading axes."""
     n, k, m = a.shape[-3], a.shape[-2], b.shape[-2]
     lead_a, lead_b = a.shape[:-3], b.shape[:-3]
-    lead = np.broadcast_shapes(lead_a, lead_b)
-    batch = int(np.prod(lead, dtype=np.int64))
+    lead = lead_a if lead_a == lead_b else np.broadcast_shapes(lead_a, lead_b)
+    batch = math.prod(lead)
     a_shared, b_shared = not lead_a and bool(lead), not lead_b and bool(lead)
     if lead_a and lead_a != lead:
         a = np.broadcast_to(a, lead + a.shape[-3:])

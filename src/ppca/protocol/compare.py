@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..native import kernels, ring
 from .cost import declare
 from .dtypes import BIT, FIXED, RingType
-from .gates import Gate, apply_gate, chunked, gate_bytes, passes, weighted
+from .gates import Gate, apply_gate, combinations, gate_bytes, passes
 from .rounds import Bytes, Step
 from .shares import Data, Shares
 
@@ -33,39 +34,29 @@ COMPARE_BITS = FIXED.frac + FIXED.span + 2  # the difference of two values, with
 class ThresholdGate:
     """Public linear combinations of [x < t] over public thresholds: one distributed comparison function per element.
 
-    `weights` has shape (thresholds, outputs, limbs); `bias` (outputs, limbs) is added once, by the first evaluator.
+    `weights` has shape (thresholds, outputs, limbs); `bias` (outputs, limbs), if any, is added by the first evaluator.
     """
 
     bits: int
     thresholds: Data
     weights: Data
-    bias: Data
+    bias: Data | None
+    key_size: int
 
     @property
     def outputs(self) -> int:
         return int(self.weights.shape[1])
 
-    def key_size(self) -> int:
-        size: int = kernels.dcf_key_size(self.bits, self.weights.shape[-1])
-        return size
-
     def generate(self, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
-        shape = (alpha.shape[0], self.key_size())
-        keys = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
-        kernels.dcf_gen(*keys, alpha, self.bits, self.weights.shape[-1], seeds)
-        return keys
+        keys = np.empty((2, len(alpha), self.key_size), np.uint8)
+        kernels.dcf_gen(keys[0], keys[1], alpha, self.bits, self.weights.shape[-1], seeds)
+        return keys[0], keys[1]
 
-    def evaluate(self, column: int, keys: Bytes, m: Data) -> Data:
-        count, limbs = self.thresholds.shape[0], self.weights.shape[-1]
-        out = np.empty((m.shape[0], self.outputs, limbs), np.uint64)
+    def evaluate(self, column: int, keys: list[Bytes], m: Data) -> Data:
+        def fill(out: Data, part: Bytes, at: Data) -> None:
+            kernels.classify_bits(out, column, part, at, self.thresholds, self.bits)
 
-        def run(part: slice) -> None:
-            bits = np.empty((part.stop - part.start, count, limbs), np.uint64)
-            kernels.classify_bits(bits, column, keys[part], m[part], self.thresholds, self.bits)
-            out[part] = weighted(bits, self.weights, self.bias if column == 0 else None)
-
-        chunked(m.shape[0], count, run)
-        return out
+        return combinations(fill, keys, m, self.weights, self.bias if column == 0 else None)
 
 
 @dataclass(slots=True)
@@ -74,21 +65,21 @@ class EqualityGate:
 
     bits: int
     limbs: int
+    key_size: int
     outputs: int = 1
 
-    def key_size(self) -> int:
-        size: int = kernels.dpf_key_size(self.bits, self.limbs, False)
-        return size
-
     def generate(self, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
-        shape = (alpha.shape[0], self.key_size())
-        keys = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
-        kernels.dpf_gen(*keys, alpha, self.bits, self.limbs, seeds, False)
-        return keys
+        keys = np.empty((2, len(alpha), self.key_size), np.uint8)
+        kernels.dpf_gen(keys[0], keys[1], alpha, self.bits, self.limbs, seeds, False)
+        return keys[0], keys[1]
 
-    def evaluate(self, column: int, keys: Bytes, m: Data) -> Data:
-        out = np.empty((m.shape[0], 1, self.limbs), np.uint64)
-        kernels.dpf_eval(out, column, keys, m.reshape(-1, 1, 2), self.bits)
+    def evaluate(self, column: int, keys: list[Bytes], m: Data) -> Data:
+        out = np.empty((len(m), 1, self.limbs), np.uint64)
+        at = 0
+        for part in keys:
+            here = slice(at, at + len(part))
+            kernels.dpf_eval(out[here], column, part, m[here].reshape(-1, 1, 2), self.bits)
+            at += len(part)
         return out
 
 
@@ -97,8 +88,23 @@ def threshold_gate(
 ) -> ThresholdGate:
     """A gate from public integers: weights[threshold][output]."""
     return ThresholdGate(
-        bits, ring.constants(thresholds, 2), ring.constants(weights, limbs), ring.constants(bias, limbs)
+        bits,
+        ring.constants(thresholds, 2),
+        ring.constants(weights, limbs),
+        ring.constants(bias, limbs) if any(bias) else None,
+        kernels.dcf_key_size(bits, limbs),
     )
+
+
+@lru_cache
+def sign_gate(bits: int, limbs: int) -> ThresholdGate:
+    """[x < 0] for values lifted by half the range."""
+    return threshold_gate(bits, limbs, [1 << (bits - 1)], [[1]], [0])
+
+
+@lru_cache
+def equality_gate(bits: int, limbs: int) -> EqualityGate:
+    return EqualityGate(bits, limbs, kernels.dpf_key_size(bits, limbs, False))
 
 
 def gate_width(dtype: RingType, extra: int = 0) -> int:
@@ -106,7 +112,7 @@ def gate_width(dtype: RingType, extra: int = 0) -> int:
     return min(dtype.bits, dtype.frac + dtype.span + 1 + extra)
 
 
-def _run(x: S, bits: int, offset: int, gate: Gate) -> Step[Data]:
+def _run(x: S, offset: int, gate: Gate) -> Step[Data]:
     shares = np.ascontiguousarray(x.data[0]).reshape(-1, x.dtype.limbs)
     data = yield from apply_gate(x.party, shares, offset, gate)
     return data.reshape(2, *x.shape, gate.outputs, x.dtype.limbs)
@@ -119,9 +125,7 @@ def bit_type(x: Shares) -> RingType:
 def negative(x: S, bits: int | None = None) -> Step[S]:
     """[x < 0], exactly, as a shared bit."""
     width = gate_width(x.dtype) if bits is None else bits
-    half = 1 << (width - 1)
-    gate = threshold_gate(width, x.dtype.limbs, [half], [[1]], [0])
-    data = yield from _run(x, width, half, gate)
+    data = yield from _run(x, 1 << (width - 1), sign_gate(width, x.dtype.limbs))
     return x.like(data[..., 0, :], bit_type(x))
 
 
@@ -135,7 +139,7 @@ def less(x: S, y: Shares) -> Step[S]:
 def equal_zero(x: S, bits: int | None = None) -> Step[S]:
     """[x = 0], exactly."""
     width = gate_width(x.dtype) if bits is None else bits
-    data = yield from _run(x, width, 0, EqualityGate(width, x.dtype.limbs))
+    data = yield from _run(x, 0, equality_gate(width, x.dtype.limbs))
     return x.like(data[..., 0, :], bit_type(x))
 
 
@@ -172,7 +176,7 @@ def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = 
     whole = _fixed(values, frac)
     steps = [[int(whole[j, i]) - int(whole[j, i + 1]) for j in range(len(values))] for i in range(len(cuts))]
     gate = threshold_gate(width, x.dtype.limbs, cuts, steps, [int(whole[j, -1]) for j in range(len(values))])
-    data = yield from _run(x, width, half, gate)
+    data = yield from _run(x, half, gate)
     largest = max(1, int(np.abs(values).max()).bit_length())
     return x.like(data, RingType(x.dtype.bits, frac, min(largest, x.dtype.bits - 1 - frac)))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 
 DEFAULT_FRAC = 40
 DEFAULT_SPAN = 30
@@ -52,7 +53,7 @@ class RingType:
 
     def with_span(self, span: int) -> RingType:
         """The same type with another promise, capped at the type's default."""
-        return replace(self, span=max(1, min(span, largest_span(self.bits, self.frac))))
+        return self if span == self.span else make_type(self.bits, self.frac, span)
 
     def __str__(self) -> str:
         return f"int{self.bits}" if self.is_integer else f"fixed{self.bits}.{self.frac}"
@@ -63,6 +64,7 @@ def largest_span(bits: int, frac: int) -> int:
     return min(DEFAULT_SPAN if frac else INTEGER_SPAN, bits - 2 - frac)
 
 
+@lru_cache(maxsize=4096)
 def make_type(bits: int, frac: int, span: int | None = None) -> RingType:
     cap = largest_span(bits, frac)
     return RingType(bits, frac, max(1, cap if span is None else min(span, cap)))

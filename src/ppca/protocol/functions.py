@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
 
-from ..native import kernels
+from ..native import kernels, ring
 from .compare import negative
 from .cost import declare
 from .dtypes import DEFAULT_FRAC, RingType, make_type
@@ -51,6 +51,7 @@ def coefficients(name: str, degree: int = 15) -> tuple[float, ...]:
     return tuple(fit.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef.tolist())
 
 
+@lru_cache
 def power_and_factor(frac: int, width: int, lift: int, exponent: float, factor_frac: int) -> Callable[[int], list[int]]:
     """For binade j of X = x 2^frac: the integer 2^(width-1-lift-j), and 2^(exponent * (j - frac)) in fixed point."""
 
@@ -96,37 +97,48 @@ async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None) -> S
     Rounds: 0, 1, 2 for degrees 1, 2, 3; 2 + ceil(log2((degree + 1) / 4)) from degree 4 on.
     """
     kept = x.dtype.frac if frac is None else frac
-    terms = [float(c) for c in coefs] or [0.0]
-    powers = [x]
+    terms = tuple(float(c) for c in coefs) or (0.0,)
+    powers = x.reshape(1, *x.shape)
     if len(terms) > 2:
-        powers.append(await Pending(multiply(x, x)))
+        square = await Pending(multiply(powers, powers))
+        powers = type(x).concatenate([powers, square])
     if len(terms) > 3:
-        stacked = type(x).stack([x, powers[1]])
-        high = await Pending(multiply(stacked if len(terms) > 4 else stacked[:1], powers[1]))
-        powers += list(high)
-    blocks = [_block(powers, terms[start : start + 4]) for start in range(0, len(terms), 4)]
-    giant = powers[-1]
+        high = await Pending(multiply(powers if len(terms) > 4 else powers[:1], powers[1:]))
+        powers = type(x).concatenate([powers, high])
+    giant = powers[3:]
+    blocks = _blocks(powers[:3], terms)
     while len(blocks) > 1:
-        odd = blocks[1::2]
-        factors = type(x).stack([*odd, giant] if len(blocks) > 2 else odd)
-        last = len(blocks) <= 2
+        pairs = len(blocks) // 2
+        last = len(blocks) == 2
+        factors = blocks[1::2] if last else type(x).concatenate([blocks[1::2], giant])
         joined = await Pending(multiply(factors, giant, kept if last else None))
-        if not last:
-            giant = joined[len(odd)]
-        joints = [blocks[2 * i].astype(kept if last else x.dtype.frac) + joined[i] for i in range(len(odd))]
-        blocks = joints + ([blocks[-1]] if len(blocks) % 2 else [])
+        giant = joined[pairs:]
+        even = blocks[0::2].astype(kept) if last else blocks[0::2]
+        joints = even[:pairs] + joined[:pairs]
+        blocks = joints if len(blocks) % 2 == 0 else type(x).concatenate([joints, even[pairs:]])
     return blocks[0].astype(kept)
 
 
-def _block(powers: list[S], terms: list[float]) -> S:
-    """c0 + c1 x + c2 x^2 + c3 x^3, locally, with one truncation."""
-    used = [power for power, c in zip(powers, terms[1:], strict=False)]
-    if not used:
-        return powers[0].times_public(0) + terms[0]
-    stacked = type(powers[0]).stack(used)
-    flat = stacked.reshape(len(used), -1)
-    combined: S = flat.matmul_public(np.asarray([terms[1:]], np.float64), left=True)
-    return combined.reshape(powers[0].shape) + terms[0]
+@lru_cache
+def _block_weights(terms: tuple[float, ...], powers: int, frac: int, limbs: int) -> tuple[Any, Any]:
+    """Coefficients of all blocks of four, encoded once: (blocks, powers) for the powers, (blocks, 1) for the constants."""
+    padded = np.zeros((-(-len(terms) // 4), 4))
+    padded.reshape(-1)[: len(terms)] = terms
+    weights, _ = ring.encode(np.ascontiguousarray(padded[:, 1 : 1 + powers]), DEFAULT_FRAC, limbs)
+    constants, _ = ring.encode(np.ascontiguousarray(padded[:, :1]), frac, limbs)
+    return weights, constants
+
+
+def _blocks(powers: S, terms: tuple[float, ...]) -> S:
+    """c0 + c1 x + c2 x^2 + c3 x^3 for every block of four coefficients, locally, with one truncation."""
+    party, limbs, shape = powers.party, powers.dtype.limbs, powers.shape[1:]
+    weights, constants = _block_weights(terms, len(powers), powers.dtype.frac, limbs)
+    sums = ring.matmul(weights, powers.data.reshape(2, len(powers), -1, limbs))
+    result = powers.like(sums).shifted(DEFAULT_FRAC, powers.dtype)
+    for split, adds in ((0, party.row == 0), (1, party.column == 0)):
+        if adds:
+            result.data[split] = ring.add(result.data[split], constants)
+    return result.reshape(len(weights), *shape)
 
 
 async def _apply(x: S, name: str, exponent: float, smallest: int, factor_frac: int, signed: bool = False) -> S:

@@ -32,17 +32,19 @@ PASS = 65536
 class Gate(Protocol):
     """A function family: how its keys are made and evaluated. `outputs` values per element come out."""
 
-    bits: int
+    @property
+    def bits(self) -> int: ...
 
     @property
     def outputs(self) -> int: ...
 
+    @property
     def key_size(self) -> int: ...
 
     def generate(self, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]: ...
 
-    def evaluate(self, column: int, keys: Bytes, m: Data) -> Data:
-        """This evaluator's pieces, shape (n, outputs, limbs)."""
+    def evaluate(self, column: int, keys: list[Bytes], m: Data) -> Data:
+        """This evaluator's pieces, shape (n, outputs, limbs); `keys` are those of the dealers, in the order of m."""
         ...
 
 
@@ -87,76 +89,98 @@ def apply_gate(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[
 
 def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[Data]:
     n, limbs = row_shares.shape
-    bits, key_size = gate.bits, gate.key_size()
+    bits, key_size = gate.bits, gate.key_size
     cut = parts(n)
     mine = cut[party.seat]
     other_row = 1 - party.row
-    evaluated = slice(cut[2 * other_row].start, cut[2 * other_row + 1].stop)
+    dealers = (2 * other_row, 2 * other_row + 1)
+    evaluated = slice(cut[dealers[0]].start, cut[dealers[1]].stop)
 
     # Round 1: deal.
     dealt = mine.stop - mine.start
     sends: list[tuple[int, Bytes]] = []
     if dealt:
-        random = party.private.draw((dealt, 3), 2)
-        alpha = ring.mask_low(random[:, 0], bits)
-        keys = gate.generate(alpha, np.ascontiguousarray(random[:, 1:]).reshape(dealt, 4))
-        shares = np.zeros((dealt, 2), np.uint64)
-        shares[:, :limbs] = row_shares[mine]
-        opened = _packed(ring.add(shares, alpha), bits)
+        random = party.private.draw((3, dealt), 2)
+        alpha = np.empty((dealt, 2), np.uint64)
+        kernels.mask_low(alpha, random[0], bits)
+        keys = gate.generate(alpha, random[1:].reshape(dealt, 4))
+        kernels.add(random[0], alpha, _as128(row_shares[mine]))
+        opened = np.empty(masked_bytes(dealt, bits), np.uint8)
+        kernels.pack_bits(opened, random[0], bits)
         for column in (0, 1):
-            evaluator = 2 * other_row + column
-            sends += [(evaluator, keys[column]), (evaluator, opened)]
+            sends += [(dealers[column], keys[column]), (dealers[column], opened)]
+    counts = [cut[dealer].stop - cut[dealer].start for dealer in dealers]
     expects: list[tuple[int, int]] = []
-    counts = [cut[2 * other_row + column].stop - cut[2 * other_row + column].start for column in (0, 1)]
-    for column, count in enumerate(counts):
+    for dealer, count in zip(dealers, counts, strict=True):
         if count:
-            dealer = 2 * other_row + column
             expects += [(dealer, count * key_size), (dealer, masked_bytes(count, bits))]
-    arrived = iter((yield Round(sends, expects)))
+    arrived = yield Round(sends, expects)
 
-    # Evaluate: every dealer's part with its own keys.
-    pieces = np.empty((sum(counts), gate.outputs, limbs), np.uint64)
-    shift = ring.constants([offset], 2)
-    at = 0
-    for count in counts:
-        if count:
-            keys_here = np.frombuffer(next(arrived), np.uint8).reshape(count, key_size)
-            shares = np.zeros((count, 2), np.uint64)
-            shares[:, :limbs] = row_shares[evaluated][at : at + count]
-            m = ring.add(ring.add(_unpacked(next(arrived), count, bits), shares), shift)
-            pieces[at : at + count] = gate.evaluate(party.column, keys_here, ring.mask_low(m, bits))
-            at += count
+    # Evaluate.
+    total = counts[0] + counts[1]
+    m = np.empty((total, 2), np.uint64)
+    at, received = 0, []
+    for i, count in enumerate(count for count in counts if count):
+        received.append(np.frombuffer(arrived[2 * i], np.uint8).reshape(count, key_size))
+        kernels.unpack_bits(m[at : at + count], np.frombuffer(arrived[2 * i + 1], np.uint8), bits)
+        at += count
+    kernels.add(m, m, _as128(row_shares[evaluated]))
+    _add_constant(m, offset, bits)
+    kernels.mask_low(m, m, bits)
+    pieces = gate.evaluate(party.column, received, m)
 
     # Round 2: both rows reshare what they evaluated.
     first, second = cut[2 * party.row], cut[2 * party.row + 1]
-    dealt_here = second.stop - first.start
-    own, theirs = yield from reshare(party, pieces, (dealt_here, gate.outputs, limbs))
-    out = np.empty((2, n, gate.outputs, limbs), np.uint64)
-    out[:, evaluated] = own
-    out[:, first.start : second.stop] = theirs
-    return out
+    own, theirs = yield from reshare(party, pieces, (second.stop - first.start, gate.outputs, limbs))
+    return np.concatenate([theirs, own] if party.row == 0 else [own, theirs], axis=1)
 
 
-def _packed(values: Data, bits: int) -> Bytes:
-    out = np.empty(masked_bytes(values.shape[0], bits), np.uint8)
-    kernels.pack_bits(out, values, bits)
-    return out
+def _as128(shares: Data) -> Data:
+    """Shares of either ring as 128-bit words: a gate works modulo 2^bits, whatever is above does not matter."""
+    if shares.shape[-1] == 2:
+        return shares
+    wide = np.zeros((*shares.shape[:-1], 2), np.uint64)
+    wide[..., 0] = shares[..., 0]
+    return wide
 
 
-def _unpacked(payload: Bytes, count: int, bits: int) -> Data:
-    out = np.empty((count, 2), np.uint64)
-    kernels.unpack_bits(out, np.frombuffer(payload, np.uint8), bits)
-    return out
+def _add_constant(m: Data, constant: int, bits: int) -> None:
+    """Adds a public constant modulo 2^bits, in place: in one limb where no carry can matter, which is the usual case."""
+    low, high = constant & (2**64 - 1), constant >> 64
+    if bits <= 64:
+        m[:, 0] += np.uint64(low)
+    elif not low:
+        m[:, 1] += np.uint64(high)
+    else:
+        kernels.add(m, m, np.ascontiguousarray(np.broadcast_to(ring.constants([constant], 2), m.shape)))
 
 
-def weighted(bits: Data, weights: Data, bias: Data | None) -> Data:
-    """Public linear combinations of pieces: (n, P, limbs) with (P, T, limbs) -> (n, T, limbs), plus a public bias."""
-    out = ring.matmul(bits, weights)
+def combinations(
+    fill: Callable[[Data, Bytes, Data], None], keys: list[Bytes], m: Data, weights: Data, bias: Data | None
+) -> Data:
+    """Public linear combinations of the bits that `fill(out, keys, m)` evaluates.
+
+    Bits have shape (n, P, limbs), weights (P, T, limbs), the result (n, T, limbs). Large batches go in slices, so that the
+    bits of all thresholds are never in memory at once.
+    """
+    count, outputs, limbs = weights.shape
+    step = max(64, (1 << 21) // count)
+    if len(m) <= step:
+        bits = np.empty((len(m), count, limbs), np.uint64)
+        at = 0
+        for part in keys:
+            fill(bits[at : at + len(part)], part, m[at : at + len(part)])
+            at += len(part)
+        out = bits if weights.shape[:2] == (1, 1) and weights[0, 0, 0] == 1 else ring.matmul(bits, weights)
+    else:
+        out = np.empty((len(m), outputs, limbs), np.uint64)
+        at = 0
+        for part in keys:
+            for start in range(0, len(part), step):
+                piece = part[start : start + step]
+                here = slice(at + start, at + start + len(piece))
+                bits = np.empty((len(piece), count, limbs), np.uint64)
+                fill(bits, piece, m[here])
+                out[here] = ring.matmul(bits, weights)
+            at += len(part)
     return out if bias is None else ring.add(out, bias)
-
-
-def chunked(n: int, width: int, run: Callable[[slice], None], budget: int = 1 << 21) -> None:
-    """Runs over n elements in slices whose intermediate of `width` ring elements each stays small."""
-    step = max(64, budget // max(width, 1))
-    for start in range(0, n, step):
-        run(slice(start, min(n, start + step)))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -51,6 +52,7 @@ declare(
 )
 
 
+@lru_cache(maxsize=4096)
 def product_type(x: RingType, y: RingType, frac: int | None, terms: int = 1) -> tuple[RingType, int]:
     """The type of a product and the bits to truncate: by default the larger of the two fractional widths is kept."""
     if x.bits != y.bits:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from ..native import kernels, ring
 from .compare import ThresholdGate, threshold_gate
-from .gates import Gate, apply_gate, chunked, weighted
+from .gates import Gate, apply_gate, combinations
 from .rounds import Bytes, Step
 from .shares import Data, Shares
 
@@ -45,34 +46,27 @@ class BinadeGate:
     depth: int
     weights: Data
     bias: Data
+    key_size: int
 
     @property
     def outputs(self) -> int:
         return int(self.weights.shape[1])
 
-    def key_size(self) -> int:
-        size: int = kernels.dpf_key_size(self.depth, self.weights.shape[-1], True)
-        return size
-
     def generate(self, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
-        shape = (alpha.shape[0], self.key_size())
-        keys = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
+        keys = np.empty((2, len(alpha), self.key_size), np.uint8)
         prefix = ring.shift_right(alpha, self.bits - self.depth, ring.FLOOR)
-        kernels.dpf_gen(*keys, prefix, self.depth, self.weights.shape[-1], seeds, True)
-        return keys
+        kernels.dpf_gen(keys[0], keys[1], prefix, self.depth, self.weights.shape[-1], seeds, True)
+        return keys[0], keys[1]
 
-    def evaluate(self, column: int, keys: Bytes, m: Data) -> Data:
-        levels, limbs = self.depth - TOP + 1, self.weights.shape[-1]
+    def evaluate(self, column: int, keys: list[Bytes], m: Data) -> Data:
+        levels = self.depth - TOP + 1
+
+        def fill(out: Data, part: Bytes, at: Data) -> None:
+            wide = out.reshape(len(part), levels, 1, out.shape[-1])
+            kernels.prefix_bits(wide, column, part, at, self.depth, TOP, levels, NODES - 1, 1)
+
         prefix = ring.shift_right(m, self.bits - self.depth, ring.FLOOR)
-        out = np.empty((m.shape[0], self.outputs, limbs), np.uint64)
-
-        def run(part: slice) -> None:
-            bits = np.empty((part.stop - part.start, levels, 1, limbs), np.uint64)
-            kernels.prefix_bits(bits, column, keys[part], prefix[part], self.depth, TOP, levels, NODES - 1, 1)
-            out[part] = weighted(bits[:, :, 0], self.weights, self.bias if column == 0 else None)
-
-        chunked(m.shape[0], levels, run)
-        return out
+        return combinations(fill, keys, prefix, self.weights, self.bias if column == 0 else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +105,7 @@ class Binades:
 
     def gate(self, values: Callable[[int], list[int]], zero: list[int], limbs: int) -> BinadeGate:
         weights, bias = self.tables(values, zero, limbs)
-        return BinadeGate(self.width, self.depth, weights, bias)
+        return BinadeGate(self.width, self.depth, weights, bias, kernels.dpf_key_size(self.depth, limbs, True))
 
     def exact_gate(self, values: Callable[[int], list[int]], zero: list[int], limbs: int) -> ThresholdGate:
         """The same with exact binades [2^(j-1), 2^j), from comparison keys: dearer, for callers who need the octave."""
@@ -119,12 +113,18 @@ class Binades:
         return threshold_gate(self.width, limbs, [1 << (j + self.lift) for j in self.exponents()], steps, bias)
 
 
+@lru_cache(maxsize=64)
+def _gate(binades: Binades, values: Callable[[int], list[int]], zero: tuple[int, ...], limbs: int, exact: bool) -> Gate:
+    make = binades.exact_gate if exact else binades.gate
+    return make(values, list(zero), limbs)
+
+
 def binade_tables(
     x: S, binades: Binades, values: Callable[[int], list[int]], zero: list[int], exact: bool = False
 ) -> Step[Data]:
     """Shares (2, *x.shape, outputs, limbs) of values(j) where 2^(j-1) <= X < 5/4 * 2^j. Two rounds."""
     limbs = x.dtype.limbs
-    gate: Gate = binades.exact_gate(values, zero, limbs) if exact else binades.gate(values, zero, limbs)
+    gate = _gate(binades, values, tuple(zero), limbs, exact)
     shares = np.ascontiguousarray(x.data[0]).reshape(-1, limbs)
     if binades.lift:
         shares = ring.shift_left(shares, binades.lift)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..native import ring
+from ..native import kernels, ring
 from .cost import declare
 from .multiply import ELEMENT
 from .party import Party
@@ -40,19 +40,19 @@ def reshare(party: Party, pieces: Data, other: tuple[int, ...]) -> Step[tuple[Da
     sends = []
     op = party.next_op()
     if pieces.size:
-        limbs = pieces.shape[-1]
-        mu, n0, n1 = party.row_stream.draw((3, *pieces.shape[:-1]), limbs, op, 0)
-        column = ring.add(pieces, mu) if party.column == 0 else ring.sub(pieces, mu)
-        to_other = ring.sub(pieces, n0 if party.column == 0 else n1)
-        mine[0] = ring.add(n0, n1)
-        mine[1] = column
-        sends = [(party.column_mate, column), (party.column_mate, to_other), (party.diagonal, to_other)]
+        pieces = np.ascontiguousarray(pieces)
+        mu, n0, n1 = party.row_stream.draw((3, *pieces.shape[:-1]), pieces.shape[-1], op, 0)
+        kernels.add(mine[0], n0, n1)
+        (kernels.add if party.column == 0 else kernels.sub)(mine[1], pieces, mu)
+        to_other = mu  # its memory is free again
+        kernels.sub(to_other, pieces, n0 if party.column == 0 else n1)
+        sends = [(party.column_mate, mine[1]), (party.column_mate, to_other), (party.diagonal, to_other)]
     theirs = np.empty((2, *other), np.uint64)
     size = theirs[0].nbytes
     expects = [(party.column_mate, size), (party.column_mate, size), (party.diagonal, size)] if size else []
     arrived = yield Round(sends, expects)
     if size:
         column, half, rest = (ring.as_ring(piece, other) for piece in arrived)
-        theirs[0] = ring.add(half, rest)
+        kernels.add(theirs[0], half, rest)
         theirs[1] = column
     return mine, theirs

@@ -109,8 +109,10 @@ class Shares:
 
     def reshape(self, *shape: Any) -> Self:
         wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        full = np.broadcast_to(0, self.shape).reshape(wanted).shape  # NumPy's own rules and messages, -1 included
-        return self.like(self.data.reshape(2, *full, self.dtype.limbs))
+        target = (wanted,) if isinstance(wanted, int) else tuple(wanted)
+        if -1 in target or math.prod(target) != self.size:
+            target = np.broadcast_to(0, self.shape).reshape(target).shape  # NumPy's own rules and messages
+        return self.like(self.data.reshape(2, *target, self.data.shape[-1]))
 
     def ravel(self) -> Self:
         return self.reshape(-1)
@@ -131,6 +133,8 @@ class Shares:
         return self.transpose(*order)
 
     def broadcast_to(self, shape: tuple[int, ...]) -> Self:
+        if shape == self.shape:
+            return self
         np.broadcast_to(np.broadcast_to(0, self.shape), shape)
         data = self.data.reshape(2, *(1,) * (len(shape) - self.ndim), *self.data.shape[1:])
         return self.like(np.broadcast_to(data, (2, *shape, self.dtype.limbs)))
@@ -293,15 +297,16 @@ class Shares:
     @classmethod
     def concatenate(cls, arrays: Sequence[Any], axis: int = 0) -> Any:
         first, same = aligned_types(arrays)
-        shapes = [np.broadcast_to(0, a.shape) for a in same]
-        np.concatenate(shapes, axis)  # NumPy's messages for wrong shapes
+        if not first.ndim or len({a.shape for a in same}) > 1 or not -first.ndim <= axis < first.ndim:
+            np.concatenate([np.broadcast_to(0, a.shape) for a in same], axis)  # NumPy's messages for wrong shapes
         data = np.concatenate([a.data for a in same], axis % first.ndim + 1)
         return first.like(data, first.dtype.with_span(max(a.dtype.span for a in same)))
 
     @classmethod
     def stack(cls, arrays: Sequence[Any], axis: int = 0) -> Any:
         first, same = aligned_types(arrays)
-        np.stack([np.broadcast_to(0, a.shape) for a in same], axis)
+        if len({a.shape for a in same}) > 1:
+            np.stack([np.broadcast_to(0, a.shape) for a in same], axis)  # NumPy's message
         data = np.stack([a.data for a in same], axis % (first.ndim + 1) + 1)
         return first.like(data, first.dtype.with_span(max(a.dtype.span for a in same)))
 
@@ -311,7 +316,7 @@ def aligned_types(arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
     if not arrays:
         raise ValueError("need at least one array to concatenate")
     frac = max(a.dtype.frac for a in arrays)
-    same = [a.astype(frac) for a in arrays]
+    same = [a if a.dtype.frac == frac else a.astype(frac) for a in arrays]
     return same[0], same
 
 

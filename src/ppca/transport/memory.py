@@ -61,7 +61,10 @@ class MemoryMesh(Mesh):
     def _send(self, outgoing: Mapping[int, Sequence[Buffer]]) -> None:
         stage = self.stats.current
         for peer, buffers in outgoing.items():
-            payload = _copy(buffers)
+            try:
+                payload = _copy(buffers)
+            except (BufferError, TypeError, ValueError) as error:
+                raise self._refuse_buffers(peer, error) from error
             size = len(payload)
             if size > self.max_payload:
                 raise self._refuse_size(peer, size)

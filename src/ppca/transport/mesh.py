@@ -117,6 +117,10 @@ class Mesh(ABC):
                 self.step,
             )
 
+    def _refuse_buffers(self, peer: int, error: Exception) -> ValueError:
+        here = f"{seat_name(self.seat)} to {seat_name(peer)} in step {self.step}"
+        return ValueError(f"{here}: only C-contiguous buffers can be sent, use numpy.ascontiguousarray ({error})")
+
     def _refuse_size(self, peer: int, size: int) -> TransportError:
         return FrameError(
             f"{seat_name(self.seat)} refuses a payload of {size} bytes with {seat_name(peer)} in step {self.step}: "

@@ -25,6 +25,8 @@ from ppca.transport.mesh import DEFAULT_TIMEOUT, Mesh
 _LISTEN = POLLIN | POLLRDHUP
 _ENDED = POLLRDHUP | POLLHUP | POLLERR | POLLNVAL
 
+_AT_ONCE = int(MSG_DONTWAIT)
+_WHOLE = int(MSG_WAITALL)
 _PLAIN = (bytes, bytearray)  # buffers without the attribute nbytes
 
 
@@ -71,9 +73,11 @@ class SocketMesh(Mesh):
                 raise self._refuse_size(peer, size)
             frame = (_pack(self._word, step, size), *buffers)
             try:
-                sent = link.sendmsg(frame, (), MSG_DONTWAIT)
+                sent = link.sendmsg(frame, (), _AT_ONCE)
             except OSError as error:
                 sent = link.unsendable(frame, step, error)
+            except (BufferError, TypeError, ValueError) as error:
+                raise self._refuse_buffers(peer, error) from error
             if sent != HEADER_SIZE + size:
                 link.keep(frame, sent)
                 patient = False
@@ -89,7 +93,7 @@ class SocketMesh(Mesh):
             count = 0
             if patient and link.patient:
                 try:
-                    count = link.recv_into(block, HEADER_SIZE + size, MSG_WAITALL)
+                    count = link.recv_into(block, HEADER_SIZE + size, _WHOLE)
                 except OSError:  # nothing yet, or a broken connection: the next read tells
                     patient = False
             if count == HEADER_SIZE + size and _unpack(block) == (link.word, step, size):

@@ -1,0 +1,169 @@
+"""Declared rounds and bytes are the measured ones, for every protocol, byte by byte and seat by seat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from lockstep import Outcome, run
+
+from ppca.native import kernels
+from ppca.protocol import Pending, SecretArray, make_type, together
+from ppca.protocol.cost import PROTOCOLS
+from ppca.protocol.gates import PASS, gate_bytes
+from ppca.protocol.reshare import reshare
+
+SIZES = (1, 2, 3, 5, 64, 1000)
+SMALLER = {"matmul": 64, "sort": 64}  # n x n outputs, n (n - 1) / 2 comparisons: the largest n of the test
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).uniform(0.5, 2.0, shape)
+
+
+async def reshare_from_row_0(x: SecretArray) -> SecretArray:
+    nothing = np.empty((0, x.dtype.limbs), np.uint64)
+    pieces, other = (x.data[1], nothing.shape) if x.party.row == 0 else (nothing, x.data[1].shape)
+    own, theirs = await Pending(reshare(x.party, pieces, other))
+    return x.like(own if x.party.row == 0 else theirs)
+
+
+def binary(operation: Callable[[Any, Any], Any]) -> Callable[[int], Outcome]:
+    async def program(x: Any, y: Any) -> Any:
+        return await operation(x, y)
+
+    return lambda n: run(program, numbers(n), numbers(n))
+
+
+def unary(operation: Callable[[Any], Any]) -> Callable[[int], Outcome]:
+    async def program(x: Any) -> Any:
+        return await operation(x)
+
+    return lambda n: run(program, numbers(n))
+
+
+def matmul(n: int) -> Outcome:
+    async def program(x: Any, y: Any) -> Any:
+        return await (x @ y)
+
+    return run(program, numbers(n, n), numbers(n, n))
+
+
+def extend(n: int) -> Outcome:
+    async def program(x: Any) -> Any:
+        return await x.extend()
+
+    return run(program, numbers(n), dtypes=(make_type(64, 20),))
+
+
+RUNNERS: dict[str, Callable[[int], Outcome]] = {
+    "mul": binary(lambda x, y: x * y),
+    "matmul": matmul,
+    "open": unary(lambda x: x.open(why="test")),
+    "reshare": unary(reshare_from_row_0),
+    "lt": binary(lambda x, y: x < y),
+    "eq": binary(lambda x, y: x == y),
+    "sign": unary(lambda x: x.negative()),
+    "table": unary(lambda x: x.lookup([-1.0, 0.25, 1.0, 7.5], [1.0, 2.0, 3.0, 4.0, 5.0])),
+    "rsqrt": unary(lambda x: x.rsqrt()),
+    "sqrt": unary(lambda x: x.sqrt()),
+    "reciprocal": unary(lambda x: x.reciprocal()),
+    "truncate": unary(lambda x: x.truncate(20)),
+    "extend": extend,
+    "shuffle": unary(lambda x: x.shuffle()),
+    "sort": unary(lambda x: x.sort()),
+}
+
+
+def test_every_protocol_has_a_runner() -> None:
+    assert set(RUNNERS) == set(PROTOCOLS)
+
+
+@pytest.mark.parametrize("name", sorted(PROTOCOLS))
+def test_measured_equals_declared(name: str) -> None:
+    cost = PROTOCOLS[name]
+    for n in SIZES:
+        n = min(n, SMALLER.get(name, n))
+        traffic = RUNNERS[name](n).traffic
+        assert traffic.rounds == cost.rounds(n), f"{name}: rounds at n = {n}"
+        assert traffic.sent == [cost.sent(seat, n) for seat in range(4)], f"{name}: bytes at n = {n}"
+
+
+@pytest.mark.parametrize(
+    ("names", "rounds"),
+    [("mul matmul open reshare truncate extend", 1), ("lt eq sign table shuffle", 2)],
+)
+def test_promised_rounds(names: str, rounds: int) -> None:
+    for name in names.split():
+        assert [PROTOCOLS[name].rounds(n) for n in SIZES] == [rounds] * len(SIZES), name
+
+
+@pytest.mark.parametrize("name", ["rsqrt", "sqrt", "reciprocal"])
+def test_functions_take_at_most_ten_rounds(name: str) -> None:
+    assert max(PROTOCOLS[name].rounds(n) for n in SIZES) <= 10
+
+
+@pytest.mark.parametrize(
+    ("operation", "rounds"),
+    [
+        (lambda x, y: x.reciprocal(signed=True), 9),
+        (lambda x, y: x / y, 10),
+        (lambda x, y: 1.0 / x, 10),
+        (lambda x, y: x.normalise(), 3),
+        (lambda x, y: x.normalise(exact=True), 3),
+        (lambda x, y: x.sign(), 2),
+        (lambda x, y: x <= y, 2),
+        (lambda x, y: x != 1.5, 2),
+        (lambda x, y: abs(x), 3),
+        (lambda x, y: x.piecewise_linear([1.0], [1.0, 2.0], [0.0, -1.0]), 3),
+        (lambda x, y: x.classify([1.0], [[1, 2], [3, 4], [5, 6]]), 2),
+        (lambda x, y: x.mul(y, exact=True), 2),
+        (lambda x, y: x.inner(y), 1),
+        (lambda x, y: x.square(), 1),
+        (lambda x, y: x.ranks(), 2),
+        (lambda x, y: x.argsort(), 5),
+        (lambda x, y: x.polynomial([1.0, 2.0]), 0),
+        (lambda x, y: x.polynomial([1.0, 2.0, 3.0]), 1),
+        (lambda x, y: x.polynomial([1.0, 2.0, 3.0, 4.0]), 2),
+        (lambda x, y: x.polynomial([0.1] * 5), 3),
+        (lambda x, y: x.polynomial([0.1] * 9), 4),
+        (lambda x, y: x.polynomial([0.1] * 16), 4),
+        (lambda x, y: x.polynomial([0.1] * 17), 5),
+    ],
+)
+def test_documented_rounds_of_composites(operation: Callable[[Any, Any], Any], rounds: int) -> None:
+    assert binary(operation)(3).traffic.rounds == rounds
+
+
+def test_large_batches_run_in_passes() -> None:
+    # Five-bit keys keep the test small: |x| <= 7 needs 3 bits, a difference 1 more, its sign 1 more.
+    n, width = PASS + 1000, 5
+    values = np.random.default_rng(2).integers(-7, 8, (2, n))
+
+    async def program(x: Any, y: Any) -> Any:
+        return await (x.within(7) < y.within(7))
+
+    outcome = run(program, *values)
+    assert np.array_equal(outcome.value, values[0] < values[1])
+    assert outcome.traffic.rounds == PROTOCOLS["lt"].rounds(n) == 4
+    key_size = kernels.dcf_key_size(width, 2)
+    assert outcome.traffic.sent == [gate_bytes(seat, n, width, key_size, 1) for seat in range(4)]
+
+
+def test_one_server_never_carries_the_batch() -> None:
+    # Dealing is split four ways and evaluation two ways: at n = 1000 no seat sends more than 1% above another.
+    for name in ("lt", "eq", "sign", "table", "rsqrt", "mul", "shuffle"):
+        sent = [PROTOCOLS[name].sent(seat, 1000) for seat in range(4)]
+        assert max(sent) <= 1.01 * min(sent), name
+
+
+def test_together_costs_the_longest_part() -> None:
+    async def program(x: Any, y: Any) -> Any:
+        return await together(x * y, x < y, x.rsqrt(), x.open(why="test"))
+
+    outcome = run(program, numbers(7), numbers(7))
+    names = ("mul", "lt", "rsqrt", "open")
+    assert outcome.traffic.rounds == max(PROTOCOLS[name].rounds(7) for name in names)
+    assert outcome.traffic.sent == [sum(PROTOCOLS[name].sent(seat, 7) for name in names) for seat in range(4)]

@@ -1,0 +1,229 @@
+"""Ends: a peer that aborts, closes, dies or stays silent is a clear error on every other server, in time."""
+
+from __future__ import annotations
+
+import pickle
+import time
+
+import numpy as np
+import pytest
+from conftest import SEATS, MakeMeshes, Rogue, Servers, run
+
+from ppca.transport import FrameError, Mesh, PeerError, PeerTimeout, TransportError, TruncatedFrameError
+from ppca.transport.frames import CLOSE, DATA, HEADER_SIZE, MAX_REASON, abort_frame, pack_header
+
+
+def wait_for_mates(mesh: Mesh) -> None:
+    row, column = mesh.seat ^ 1, mesh.seat ^ 2
+    mesh.exchange({row: [b"12345678"], column: [b"12345678"]}, {row: 8, column: 8})
+
+
+def test_an_abort_reaches_all_others_with_its_reason(meshes: list[Mesh]) -> None:
+    """Also the server that expects nothing from the aborting one: seats 0 and 3 are not mates."""
+
+    def body(mesh: Mesh) -> float:
+        wait_for_mates(mesh)
+        started = time.perf_counter()
+        if mesh.seat == 3:
+            time.sleep(0.1)
+            mesh.abort("the disk of this server is full")
+            return 0.0
+        try:
+            mesh.exchange({}, {mesh.seat ^ 1 if mesh.seat != 2 else 0: 8})
+        except PeerError as error:
+            assert (error.seat, error.peer, error.step) == (mesh.seat, 3, 1)
+            assert str(error).startswith("seat (1,1) aborted")
+            assert str(error).endswith("the disk of this server is full")
+            return time.perf_counter() - started
+        raise AssertionError("no error")
+
+    results = run(meshes, body)
+    assert all(isinstance(result, float) and result < 1.5 for result in results), results
+
+
+def test_an_abort_is_seen_behind_an_early_frame(meshes: list[Mesh]) -> None:
+    def body(mesh: Mesh) -> None:
+        if mesh.seat == 1:
+            mesh.exchange({}, {})
+            mesh.exchange({0: [bytes(100_000)]}, {})
+            mesh.abort("enough")
+        elif mesh.seat == 0:
+            mesh.exchange({}, {2: 4})
+
+    results = run(meshes, body)
+    assert isinstance(results[0], PeerError)
+    assert "seat (0,1) aborted" in str(results[0])
+    assert "enough" in str(results[0])
+
+
+def test_a_long_or_odd_reason_is_cut_and_cleaned(meshes: list[Mesh]) -> None:
+    meshes[1].abort("line\nbreak \x1b[31m" + "é" * MAX_REASON)
+    with pytest.raises(PeerError) as caught:
+        meshes[0].exchange({}, {1: 8})
+    assert "line break" in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+    assert len(str(caught.value)) < MAX_REASON + 100
+
+
+def test_the_reason_is_told_when_sending_fails(meshes: list[Mesh]) -> None:
+    meshes[1].abort("no more")
+    time.sleep(0.05)
+    with pytest.raises(PeerError, match="no more"):
+        for _ in range(10):
+            meshes[0].exchange({1: [b"hello"]}, {})
+
+
+def test_expecting_from_a_closed_peer_is_an_error_at_once(meshes: list[Mesh]) -> None:
+    meshes[2].close()
+    started = time.perf_counter()
+    with pytest.raises(
+        PeerError, match=r"seat \(1,0\) has ended its program and closed, seat \(0,0\) still needs it in step 0"
+    ):
+        meshes[0].exchange({}, {2: 8})
+    assert time.perf_counter() - started < 1
+
+
+def test_a_closed_peer_does_not_disturb_rounds_without_it(meshes: list[Mesh]) -> None:
+    meshes[3].close()
+
+    def body(mesh: Mesh) -> int:
+        for _ in range(20):
+            if mesh.seat == 0:
+                time.sleep(0.002)
+            mesh.exchange({mesh.seat ^ 1: [b"x"]}, {mesh.seat ^ 1: 1})
+        return mesh.step
+
+    assert run(meshes, body, seats=(0, 1))[:2] == [20, 20]
+
+
+def test_a_timeout_names_peer_and_step(make_meshes: MakeMeshes) -> None:
+    meshes = make_meshes(timeout=0.3)
+
+    def body(mesh: Mesh) -> None:
+        wait_for_mates(mesh)
+        if mesh.seat == 0:
+            mesh.exchange({}, {2: 16})
+
+    started = time.perf_counter()
+    error = run(meshes, body)[0]
+    assert isinstance(error, PeerTimeout)
+    assert (error.seat, error.peer, error.step) == (0, 2, 1)
+    assert str(error).startswith("seat (0,0) waited 0.3 s in step 1 for a frame from seat (1,0); check that")
+    assert 0.29 < time.perf_counter() - started < 1.5
+
+
+def test_a_peer_that_does_not_read_is_a_timeout(rogue: Rogue) -> None:
+    rogue.mesh.timeout = 0.2
+    with pytest.raises(PeerTimeout, match=r"for seat \(0,1\) to read") as caught:
+        rogue.mesh.exchange({1: [np.zeros(8 << 20, np.uint8)]}, {})
+    assert caught.value.peer == 1
+
+
+def test_different_programs_are_told_apart(make_meshes: MakeMeshes) -> None:
+    meshes = make_meshes()
+    run(meshes, lambda mesh: mesh.exchange({}, {}) if mesh.seat else None)
+    meshes[1].exchange({0: [b"12345678"]}, {})
+    with pytest.raises(
+        FrameError, match=r"seat \(0,0\) got a frame of step 1 from seat \(0,1\) while in step 0: rounds were"
+    ):
+        meshes[0].exchange({}, {1: 8})
+    meshes[3].exchange({2: [b"123456789"]}, {})
+    with pytest.raises(FrameError, match=r"got a frame of 9 bytes from seat \(1,1\) in step 1 and expected 8"):
+        meshes[2].exchange({}, {3: 8})
+
+
+def test_leaving_with_an_error_aborts_without_telling_data(meshes: list[Mesh]) -> None:
+    with pytest.raises(ValueError, match="secret"), meshes[0]:
+        raise ValueError("secret 42")
+    with pytest.raises(PeerError) as caught:
+        meshes[1].exchange({}, {0: 1})
+    assert "ValueError in the program" in str(caught.value)
+    assert "42" not in str(caught.value)
+
+
+def test_leaving_without_an_error_closes(meshes: list[Mesh]) -> None:
+    with meshes[0] as mesh:
+        mesh.exchange({1: [b"last words"]}, {})
+    assert bytes(meshes[1].exchange({}, {0: 10})[0]) == b"last words"
+    with pytest.raises(PeerError, match="has ended its program"):
+        meshes[1].exchange({}, {0: 1})
+
+
+@pytest.mark.parametrize("stop", ["close", "reset"])
+def test_a_death_is_noticed_by_the_three_others(servers: Servers, stop: str) -> None:
+    """Seat 3's process vanishes without a farewell; seat 0 expects nothing from it and notices too."""
+    meshes = servers.connect(exchange_timeout=10)
+
+    def body(mesh: Mesh) -> None:
+        wait_for_mates(mesh)
+        if mesh.seat == 3:
+            time.sleep(0.1)
+            for link in mesh._links.values():
+                if stop == "reset":
+                    link.sock.setsockopt(1, 13, b"\x01\0\0\0\0\0\0\0")  # SO_LINGER 0: close sends a reset
+                link.sock.close()
+            return
+        mesh.exchange({}, {1: 8} if mesh.seat == 0 else {3: 8} if mesh.seat == 1 else {0: 8})
+
+    started = time.perf_counter()
+    results = run(meshes, body)
+    assert time.perf_counter() - started < 2
+    for seat in (0, 1, 2):
+        assert isinstance(results[seat], PeerError), results
+        assert (results[seat].seat, results[seat].peer, results[seat].step) == (seat, 3, 1)
+        assert "lost seat (1,1) in step 1" in str(results[seat])
+    for mesh in meshes:
+        mesh.close()
+
+
+def test_a_death_in_the_middle_of_a_frame(rogue: Rogue) -> None:
+    rogue.peers[1].sendall(pack_header(DATA, 1, 0, 100) + bytes(30))
+    rogue.peers[1].close()
+    with pytest.raises(TruncatedFrameError, match="ended after 54 of 124 bytes") as caught:
+        rogue.mesh.exchange({}, {1: 100})
+    assert isinstance(caught.value, PeerError)
+    assert isinstance(caught.value, FrameError)
+
+
+def test_a_death_while_sending(rogue: Rogue) -> None:
+    rogue.peers[2].close()
+    with pytest.raises(PeerError, match=r"lost seat \(1,0\) in step 0: sending failed"):
+        rogue.mesh.exchange({2: [b"x"]}, {})
+
+
+@pytest.mark.parametrize("size", [0, 5, 100, 100_000])
+def test_an_abort_instead_of_a_frame_of_any_size(rogue: Rogue, size: int) -> None:
+    rogue.peers[1].sendall(abort_frame(1, 0, "stopped by its operator"))
+    with pytest.raises(PeerError, match="stopped by its operator"):
+        rogue.mesh.exchange({}, {1: size})
+
+
+def test_frames_before_a_close_are_still_read(rogue: Rogue) -> None:
+    payload = bytes(range(256)) * 100
+    frames = b"".join(pack_header(DATA, 1, step, len(payload)) + payload for step in (1, 2))
+    rogue.peers[1].sendall(frames + pack_header(CLOSE, 1, 3, 0))
+    rogue.peers[1].close()
+    rogue.peers[2].sendall(pack_header(DATA, 2, 0, 1))
+    time.sleep(0.01)
+    rogue.mesh.timeout = 0.5
+
+    def release() -> None:
+        time.sleep(0.1)
+        rogue.peers[2].sendall(b"x")
+
+    import threading
+
+    threading.Thread(target=release).start()
+    rogue.mesh.exchange({}, {2: 1})
+    for _ in (1, 2):
+        assert rogue.mesh.exchange({}, {1: len(payload)})[1] == payload
+    with pytest.raises(PeerError, match="has ended its program and closed"):
+        rogue.mesh.exchange({}, {1: 1})
+
+
+def test_errors_survive_pickling() -> None:
+    error = pickle.loads(pickle.dumps(PeerTimeout("text", 1, 2, 3)))
+    assert (type(error), str(error), error.seat, error.peer, error.step) == (PeerTimeout, "text", 1, 2, 3)
+    assert isinstance(error, TransportError)
+    assert HEADER_SIZE == 24
+    assert list(SEATS) == [0, 1, 2, 3]
