@@ -37,7 +37,12 @@ def run(
         arrays = [SecretArray.from_packet(party, packet[seat]) for packet in packets]
         return seal_all(await program(*arrays))
 
-    results, traffic = run_lockstep([whole(seat) for seat in range(4)], tap)
+    programs = [whole(seat) for seat in range(4)]
+    try:
+        results, traffic = run_lockstep(programs, tap)
+    finally:
+        for one in programs:
+            one.close()
     return Outcome(unseal_all(results), traffic, [party.audit for party in parties])
 
 

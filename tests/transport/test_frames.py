@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import tracemalloc
 
 import pytest
-from conftest import Rogue
+from four_servers import Rogue
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -74,9 +76,6 @@ def test_a_huge_length_allocates_nothing(rogue: Rogue) -> None:
 
 @pytest.mark.parametrize("pieces", [1, 5, 23, 24, 25, 100])
 def test_a_frame_in_pieces_is_put_together(rogue: Rogue, pieces: int) -> None:
-    import threading
-    import time
-
     payload = bytes(range(256)) * 80
     frame = pack_header(DATA, 1, 0, len(payload)) + payload
 

@@ -73,7 +73,7 @@ def inputs(op: str, n: int, seed: int = 0) -> tuple[NDArray[np.float64], NDArray
 
 def _slowest(result: list[list[float]]) -> float:
     """Median over blocks of the slowest server's time."""
-    return median(max(times) for times in zip(*result, strict=True))
+    return float(median(max(times) for times in zip(*result, strict=True)))
 
 
 def measure(cluster: LocalCluster, op: str, n: int, repeats: int) -> Row:

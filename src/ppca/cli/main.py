@@ -14,7 +14,7 @@ from rich.table import Table
 from .. import __version__
 from ..cluster import ClusterError, LocalCluster, ProgramError
 from ..protocol import InputRefused
-from . import bench
+from . import bench, demo
 
 app = typer.Typer(
     help="Joint principal component analysis over data that may not be shown.",
@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,  # locals may hold data
 )
 app.add_typer(bench.app, name="bench")
+app.command()(demo.demo)
 console = Console()
 errors = Console(stderr=True)
 

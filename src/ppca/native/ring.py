@@ -128,7 +128,7 @@ def constants(values: Sequence[Any] | NDArray[Any], limbs: int) -> Ring:
 
 def encode(values: NDArray[np.float64], frac: int, limbs: int) -> tuple[Ring, int]:
     """round(values * 2^frac), and the flat index of the first value that does not fit (or is not finite), else -1."""
-    values = np.ascontiguousarray(values, np.float64)
+    values = np.asarray(values, np.float64, order="C")  # ascontiguousarray would give a scalar an axis
     out = np.empty((*values.shape, limbs), np.uint64)
     bad: int = kernels.encode(out, values, frac)
     return out, bad
@@ -153,8 +153,8 @@ def integers(values: NDArray[Any], limbs: int) -> Ring:
 
 def to_int64(a: Ring) -> NDArray[np.int64]:
     """The low limbs as signed integers; OverflowError when a value does not fit."""
-    low = np.ascontiguousarray(a[..., 0]).view(np.int64)
-    if a.shape[-1] == 2 and not np.array_equal(a[..., 1].view(np.int64), low >> 63):
+    low = np.array(a[..., 0]).view(np.int64)
+    if a.shape[-1] == 2 and not np.array_equal(np.array(a[..., 1]).view(np.int64), low >> 63):
         raise OverflowError("a value does not fit in 64 signed bits; decode it with its fractional bits instead")
     return low
 

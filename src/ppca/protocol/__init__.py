@@ -8,6 +8,7 @@ from .pending import Pending
 from .plain import PlainArray, RangeError
 from .rounds import Round, Traffic, drive, run_lockstep, together
 from .secret import SecretArray, concatenate, stack, where
+from .shares import skew, symmetric
 
 __all__ = [
     "BIT",
@@ -34,7 +35,9 @@ __all__ = [
     "make_type",
     "run_lockstep",
     "share",
+    "skew",
     "stack",
+    "symmetric",
     "together",
     "unseal",
     "where",

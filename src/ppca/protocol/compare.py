@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..native import kernels, ring
 from .cost import declare
@@ -107,9 +107,9 @@ def equality_gate(bits: int, limbs: int) -> EqualityGate:
     return EqualityGate(bits, limbs, kernels.dpf_key_size(bits, limbs, False))
 
 
-def gate_width(dtype: RingType, extra: int = 0) -> int:
-    """Bits that hold every value of the type with its sign (extra = 1: a difference of two)."""
-    return min(dtype.bits, dtype.frac + dtype.span + 1 + extra)
+def gate_width(dtype: RingType) -> int:
+    """Bits that hold every value of the type with its sign."""
+    return dtype.frac + dtype.span + 1
 
 
 def _run(x: S, offset: int, gate: Gate) -> Step[Data]:
@@ -132,8 +132,7 @@ def negative(x: S, bits: int | None = None) -> Step[S]:
 def less(x: S, y: Shares) -> Step[S]:
     """[x < y], exactly."""
     difference = x.plus_shares(y, negate=True)
-    width = max(gate_width(x.dtype, 1), gate_width(y.dtype, 1))
-    return negative(difference, _difference_width(x, y, width))
+    return negative(difference, _difference_width(x, y.dtype.frac, y.dtype.span))
 
 
 def equal_zero(x: S, bits: int | None = None) -> Step[S]:
@@ -145,14 +144,24 @@ def equal_zero(x: S, bits: int | None = None) -> Step[S]:
 
 def equal(x: S, y: Shares) -> Step[S]:
     """[x = y], exactly."""
-    width = max(gate_width(x.dtype, 1), gate_width(y.dtype, 1))
-    return equal_zero(x.plus_shares(y, negate=True), _difference_width(x, y, width))
+    return equal_zero(x.plus_shares(y, negate=True), _difference_width(x, y.dtype.frac, y.dtype.span))
 
 
-def _difference_width(x: Shares, y: Shares, width: int) -> int:
-    """Width of x - y when the operands' fractional bits differ: the difference has the larger."""
-    frac = max(x.dtype.frac, y.dtype.frac)
-    return min(x.dtype.bits, max(width, frac + max(x.dtype.span, y.dtype.span) + 2))
+def minus_public(x: S, values: ArrayLike) -> tuple[S, int]:
+    """x - values, and the bits that hold it. The public operand may lie beyond x's span: it counts towards the range."""
+    difference = x.plus_public(values, negate=True)
+    frac = difference.dtype.frac
+    return difference, _difference_width(x, frac, x.public(values, frac)[1])
+
+
+def _difference_width(x: Shares, frac: int, span: int) -> int:
+    """Bits that hold the difference of x and an operand with these fractional bits and span, with its sign."""
+    width = max(x.dtype.frac, frac) + max(x.dtype.span, span) + 2
+    if width > x.dtype.bits:
+        raise ValueError(
+            f"a difference of {width} bits does not fit {x.dtype}: promise a smaller range with `within`, or use `extend`"
+        )
+    return width
 
 
 def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = None) -> Step[S]:
@@ -161,9 +170,8 @@ def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = 
     Intervals are cut at the ascending `thresholds` (left-closed, as `numpy.searchsorted(..., side="right")` counts).
     Returns shape (*x.shape, functions) with `frac` fractional bits (None: x's, or 0 when all values are whole).
     """
-    edges = np.asarray(thresholds, np.float64)
-    values = np.atleast_2d(np.asarray(tables, np.float64))
-    if edges.ndim != 1 or edges.size == 0 or np.any(np.diff(edges) <= 0):
+    edges, values = np.asarray(thresholds), np.atleast_2d(np.asarray(tables))
+    if edges.ndim != 1 or edges.size == 0 or not np.all(edges[:-1] < edges[1:]):
         raise ValueError("thresholds must be a non-empty ascending sequence")
     if values.shape[1] != edges.size + 1:
         raise ValueError(f"{edges.size} thresholds make {edges.size + 1} intervals, got {values.shape[1]} values")
@@ -171,23 +179,27 @@ def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = 
         frac = 0 if np.all(values == np.round(values)) and x.dtype.is_integer else max(x.dtype.frac, FIXED.frac)
     width = gate_width(x.dtype)
     half = 1 << (width - 1)
-    # x < t over the reals is X < ceil(t 2^f) over the integers; thresholds beyond the range are decided by the promise.
-    cuts = [min(max(int(np.ceil(np.ldexp(edge, x.dtype.frac))), -half), half - 1) + half for edge in edges.tolist()]
-    whole = _fixed(values, frac)
-    steps = [[int(whole[j, i]) - int(whole[j, i + 1]) for j in range(len(values))] for i in range(len(cuts))]
-    gate = threshold_gate(width, x.dtype.limbs, cuts, steps, [int(whole[j, -1]) for j in range(len(values))])
+    # x < t over the reals is X < ceil(t 2^f) over the integers.
+    cuts = [_scaled(edge, x.dtype.frac, up=True) for edge in edges.tolist()]
+    whole = [[_scaled(value, frac) for value in table] for table in values.tolist()]
+    steps = [[table[i] - table[i + 1] for table in whole] for i in range(len(cuts))]
+    bias = [table[-1] for table in whole]
+    for i, cut in enumerate(cuts):
+        if cut >= half:  # a threshold above the range: every x lies below it
+            bias = [last + step for last, step in zip(bias, steps[i], strict=True)]
+            steps[i] = [0] * len(whole)
+    places = [min(max(cut, -half), half - 1) + half for cut in cuts]
+    gate = threshold_gate(width, x.dtype.limbs, places, steps, bias)
     data = yield from _run(x, half, gate)
     largest = max(1, int(np.abs(values).max()).bit_length())
     return x.like(data, RingType(x.dtype.bits, frac, min(largest, x.dtype.bits - 1 - frac)))
 
 
-def _fixed(values: NDArray[np.float64], frac: int) -> NDArray[np.object_]:
-    """Public reals as exact integers v * 2^frac (object array: they may exceed 64 bits)."""
-    out = np.empty(values.shape, dtype=object)
-    for at, value in np.ndenumerate(values):
-        numerator, denominator = float(value).as_integer_ratio()
-        out[at] = (2 * numerator * (1 << frac) + denominator) // (2 * denominator)
-    return out
+def _scaled(value: float, frac: int, up: bool = False) -> int:
+    """value * 2^frac as an integer, to the nearest or up; exact for doubles and for integers of any size."""
+    numerator, denominator = value.as_integer_ratio()
+    numerator <<= frac
+    return -(-numerator // denominator) if up else (2 * numerator + denominator) // (2 * denominator)
 
 
 def _compare_bytes(seat: int, n: int) -> int:

@@ -28,7 +28,7 @@ from .multiply import ELEMENT, multiply
 from .normalise import Binades, binade_tables
 from .pending import Pending
 from .rounds import together
-from .shares import Shares
+from .shares import Data, Shares
 
 S = TypeVar("S", bound=Shares)
 
@@ -41,6 +41,9 @@ INNER = 38
 FACTOR_FRAC = 42
 RECIPROCAL_SMALLEST = -30
 
+NUMERATOR_FRAC = 50
+"""Of x / z before it is scaled by 1 / y: more lets small x / small y keep digits, until |x / y| 2^-46 becomes the risk."""
+
 
 @lru_cache
 def coefficients(name: str, degree: int = 15) -> tuple[float, ...]:
@@ -52,14 +55,16 @@ def coefficients(name: str, degree: int = 15) -> tuple[float, ...]:
 
 
 @lru_cache
-def power_and_factor(frac: int, width: int, lift: int, exponent: float, factor_frac: int) -> Callable[[int], list[int]]:
-    """For binade j of X = x 2^frac: the integer 2^(width-1-lift-j), and 2^(exponent * (j - frac)) in fixed point."""
+def power_and_factor(frac: int, top: int, exponent: float, factor_frac: int) -> Callable[[int], list[int]]:
+    """For binade j of X = x 2^frac: the integer 2^(top-j), and 2^(exponent * (j - frac)) in fixed point."""
 
     def values(j: int) -> list[int]:
         half_steps = round(2 * exponent) * (j - frac) + 2 * factor_frac
         whole, odd = divmod(half_steps, 2)
         root = math.isqrt(2 << 256)  # sqrt(2) with 128 fractional bits
-        return [1 << (width - 1 - lift - j), (root << whole) >> 128 if odd else 1 << whole]
+        if whole < 0:  # less than a unit of the factor
+            return [1 << (top - j), 0]
+        return [1 << (top - j), (root << whole) >> 128 if odd else 1 << whole]
 
     return values
 
@@ -68,7 +73,8 @@ async def _normalised(x: S, exponent: float, smallest: int, factor_frac: int, si
     """z in [LOW, HIGH) with INNER fractional bits, and the factor that scales the result back (with the sign of x)."""
     dtype = x.dtype
     binades = Binades.of(dtype.frac, dtype.span, smallest)
-    values = power_and_factor(dtype.frac, binades.width, binades.lift, exponent, factor_frac)
+    top = max(dtype.frac + dtype.span, INNER)  # z = X * power / 2^top
+    values = power_and_factor(dtype.frac, top, exponent, factor_frac)
     if signed:
         bit, above, below = await together(
             Pending(negative(x)),
@@ -81,8 +87,7 @@ async def _normalised(x: S, exponent: float, smallest: int, factor_frac: int, si
     else:
         tables = await Pending(binade_tables(x, binades, values, [0, 0]))
     power = x.like(tables[..., 0, :], RingType(128, 0, 62))
-    # The power has an implied 2^-(width-1-lift-frac): z = X * power / 2^(width-1-lift).
-    scaled = x.like(x.data, RingType(128, binades.width - 1 - binades.lift, 1))
+    scaled = x.like(x.data, RingType(128, top, 1))
     z = await Pending(multiply(scaled, power, INNER))
     factor = x.like(tables[..., 1, :], RingType(128, factor_frac, 127 - factor_frac - 1))
     return z.like(z.data, RingType(128, INNER, 1)), factor
@@ -96,6 +101,7 @@ async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None) -> S
 
     Rounds: 0, 1, 2 for degrees 1, 2, 3; 2 + ceil(log2((degree + 1) / 4)) from degree 4 on.
     """
+    x = x.astype(DEFAULT_FRAC) if x.dtype.is_integer else x
     kept = x.dtype.frac if frac is None else frac
     terms = tuple(float(c) for c in coefs) or (0.0,)
     powers = x.reshape(1, *x.shape)
@@ -116,11 +122,12 @@ async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None) -> S
         even = blocks[0::2].astype(kept) if last else blocks[0::2]
         joints = even[:pairs] + joined[:pairs]
         blocks = joints if len(blocks) % 2 == 0 else type(x).concatenate([joints, even[pairs:]])
-    return blocks[0].astype(kept)
+    result = blocks[0].astype(kept)
+    return result.like(result.data, make_type(x.dtype.bits, kept))  # the coefficients say nothing tighter
 
 
 @lru_cache
-def _block_weights(terms: tuple[float, ...], powers: int, frac: int, limbs: int) -> tuple[Any, Any]:
+def _block_weights(terms: tuple[float, ...], powers: int, frac: int, limbs: int) -> tuple[Data, Data]:
     """Coefficients of all blocks of four, encoded once: (blocks, powers) for the powers, (blocks, 1) for the constants."""
     padded = np.zeros((-(-len(terms) // 4), 4))
     padded.reshape(-1)[: len(terms)] = terms
@@ -171,19 +178,27 @@ def sqrt(x: S) -> Pending:
 
 def reciprocal(x: S, signed: bool = False) -> Pending:
     """1 / x for 2^-30 <= x < 2^span (`signed`: |x|, one round more); 0 where |x| is below about 2^-31."""
-    return Pending(_apply(x, "reciprocal", -1.0, RECIPROCAL_SMALLEST, 31, signed))
+    return Pending(_apply(x, "reciprocal", -1.0, RECIPROCAL_SMALLEST, _inverse_frac(x), signed))
+
+
+def _inverse_frac(x: Shares) -> int:
+    """Fractional bits of the factor of 1 / x: down to 2^-span, as far as that is more than the last bit of a result."""
+    return max(31, min(x.dtype.span + 1, FACTOR_FRAC))
 
 
 def divide(x: S, y: S, signed: bool = True) -> Pending:
-    """x / y, y in the range of `reciprocal`; x is multiplied in before scaling, so small quotients stay accurate."""
+    """x / y, y in the range of `reciprocal`; x is multiplied in before scaling, so small quotients stay accurate.
+
+    Error: 1e-9 relative, or 2 ulp and 2^-49 / |y|, whichever is larger. Rounds: 9, and 1 more if `signed`.
+    """
     return Pending(_divide(x, y, signed))
 
 
 async def _divide(x: S, y: S, signed: bool) -> S:
     _check(y, "divide")
-    z, factor = await _normalised(y, -1.0, RECIPROCAL_SMALLEST, 31, signed)
+    z, factor = await _normalised(y, -1.0, RECIPROCAL_SMALLEST, _inverse_frac(y), signed)
     p = await polynomial(z.times_public(2) - 1.75, coefficients("reciprocal"), 36)
-    numerator = await Pending(multiply(p, x if x.dtype.frac else x.astype(DEFAULT_FRAC), DEFAULT_FRAC))
+    numerator = await Pending(multiply(p, x.astype(max(x.dtype.frac, DEFAULT_FRAC)), NUMERATOR_FRAC))
     quotient: S = await Pending(multiply(factor, numerator, DEFAULT_FRAC))
     return quotient.like(quotient.data, make_type(128, DEFAULT_FRAC))
 

@@ -155,6 +155,10 @@ def _add_constant(m: Data, constant: int, bits: int) -> None:
         kernels.add(m, m, np.ascontiguousarray(np.broadcast_to(ring.constants([constant], 2), m.shape)))
 
 
+def _is_one(element: Data) -> bool:
+    return bool(element[0] == 1 and not element[1:].any())
+
+
 def combinations(
     fill: Callable[[Data, Bytes, Data], None], keys: list[Bytes], m: Data, weights: Data, bias: Data | None
 ) -> Data:
@@ -171,7 +175,7 @@ def combinations(
         for part in keys:
             fill(bits[at : at + len(part)], part, m[at : at + len(part)])
             at += len(part)
-        out = bits if weights.shape[:2] == (1, 1) and weights[0, 0, 0] == 1 else ring.matmul(bits, weights)
+        out = bits if weights.shape[:2] == (1, 1) and _is_one(weights[0, 0]) else ring.matmul(bits, weights)
     else:
         out = np.empty((len(m), outputs, limbs), np.uint64)
         at = 0

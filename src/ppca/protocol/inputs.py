@@ -55,7 +55,7 @@ def encode(values: ArrayLike, dtype: RingType | None = None, name: str = "input"
 
 
 def _check_span(array: NDArray[Any], kind: RingType, name: str) -> None:
-    limit = 2.0**kind.span
+    limit = 2.0**kind.span if array.dtype.kind == "f" else 1 << kind.span  # an integer near 2^62 is no float
     with np.errstate(invalid="ignore"):
         wrong = ~((array < limit) & (array > -limit))
     if wrong.any():

@@ -143,6 +143,19 @@ def matmul(x: S, y: Shares, frac: int | None = None) -> Step[S]:
     return bilinear(x, y, matmul_shape(x.shape, y.shape), matmul_any, frac, x.shape[-1])
 
 
+def matmul_upper(x: S, y: Shares, strict: bool = False, frac: int | None = None) -> Step[S]:
+    """The upper triangle of a product known to be symmetric (or, `strict`, skew), packed row by row: half the work and
+    half the bytes. `symmetric` and `skew` unpack it, locally."""
+    n, terms = x.shape
+
+    def local(a: Data, b: Data) -> Data:
+        out = ring.empty((n * (n - 1 if strict else n + 1) // 2,), a.shape[-1])
+        kernels.matmul_upper(out, np.ascontiguousarray(a), np.ascontiguousarray(b), n, terms, strict)
+        return out
+
+    return bilinear(x, y, (n * (n - 1 if strict else n + 1) // 2,), local, frac, terms)
+
+
 def inner(x: S, y: Shares, axis: int | None = None, frac: int | None = None) -> Step[S]:
     """(x * y).sum(axis) in one round, sending the sums only."""
     full = broadcast_shape(x.shape, y.shape)
@@ -150,6 +163,8 @@ def inner(x: S, y: Shares, axis: int | None = None, frac: int | None = None) -> 
         shape: tuple[int, ...] = ()
         terms = math.prod(full)
     else:
+        if not -len(full) <= axis < len(full):
+            raise np.exceptions.AxisError(axis, len(full))
         axis %= len(full)
         shape, terms = full[:axis] + full[axis + 1 :], full[axis]
 
@@ -165,7 +180,9 @@ def inner(x: S, y: Shares, axis: int | None = None, frac: int | None = None) -> 
 def sum_of_products(pairs: Sequence[tuple[S, Shares]], frac: int | None = None) -> Step[S]:
     """x1*y1 + x2*y2 + ... element-wise in one round, sending the sum only. All pairs have the same fractional bits."""
     first, second = pairs[0]
-    dtype, shift = product_type(first.dtype, second.dtype, frac, len(pairs))
+    dtype, shift = product_type(first.dtype, second.dtype, frac)
+    widest = max(x.dtype.span + y.dtype.span for x, y in pairs)
+    dtype = dtype.with_span(widest + math.ceil(math.log2(len(pairs))))
     for x, y in pairs[1:]:
         if (x.dtype.frac, y.dtype.frac) != (first.dtype.frac, second.dtype.frac):
             raise TypeError("all pairs of a sum of products must have the same fractional bits")

@@ -15,6 +15,7 @@ Reference: Boneh et al., "Lightweight Techniques for Private Heavy Hitters", 202
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,6 +26,7 @@ import numpy as np
 
 from ..native import kernels, ring
 from .compare import ThresholdGate, threshold_gate
+from .dtypes import RingType
 from .gates import Gate, apply_gate, combinations
 from .rounds import Bytes, Step
 from .shares import Data, Shares
@@ -40,13 +42,17 @@ TOP = 4
 
 @dataclass(slots=True)
 class BinadeGate:
-    """Public linear combinations of the bits B of all prefix lengths from `TOP` to `depth`."""
+    """Public linear combinations of the bits B of all prefix lengths from `TOP` to `depth`.
+
+    `steps` bits per level: [D <= 4], [D <= 5], ... Four of them place x within a quarter of its binade.
+    """
 
     bits: int
     depth: int
     weights: Data
     bias: Data
     key_size: int
+    steps: int = 1
 
     @property
     def outputs(self) -> int:
@@ -62,8 +68,8 @@ class BinadeGate:
         levels = self.depth - TOP + 1
 
         def fill(out: Data, part: Bytes, at: Data) -> None:
-            wide = out.reshape(len(part), levels, 1, out.shape[-1])
-            kernels.prefix_bits(wide, column, part, at, self.depth, TOP, levels, NODES - 1, 1)
+            wide = out.reshape(len(part), levels, self.steps, out.shape[-1])
+            kernels.prefix_bits(wide, column, part, at, self.depth, TOP, levels, NODES - 1, self.steps)
 
         prefix = ring.shift_right(m, self.bits - self.depth, ring.FLOOR)
         return combinations(fill, keys, prefix, self.weights, self.bias if column == 0 else None)
@@ -130,3 +136,29 @@ def binade_tables(
         shares = ring.shift_left(shares, binades.lift)
     data = yield from apply_gate(x.party, shares, 0, gate)
     return data.reshape(2, *x.shape, gate.outputs, limbs)
+
+
+@lru_cache(maxsize=256)
+def coarse_gate(width: int, depth: int, frac: int, exponent: float, result_frac: int, limbs: int) -> BinadeGate:
+    """x^exponent as a piecewise constant, four steps per binade, each right within a factor 1.5^(exponent/2)."""
+    levels = range(depth, TOP - 1, -1)  # ascending thresholds
+    edges = [k * 2.0 ** (width - i - frac) for i in levels for k in (4, 5, 6, 7)]
+    ends = [edges[0] / 2, edges[0] / 2, *edges, 8 * 2.0 ** (width - TOP - frac), 10 * 2.0 ** (width - TOP - frac)]
+    # First true bit J means edges[J-1] <= x < edges[J+1]: take the geometric mean of the two ends.
+    values = [round((ends[j + 1] * ends[j + 3]) ** (exponent / 2) * 2.0**result_frac) for j in range(len(edges) + 1)]
+    steps = [low - high for low, high in pairwise(values)]
+    by_level = [steps[4 * i : 4 * i + 4] for i in range(len(levels))][::-1]
+    weights = ring.constants([[step] for level in by_level for step in level], limbs)
+    key_size = kernels.dpf_key_size(depth, limbs, True)
+    return BinadeGate(width, depth, weights, ring.constants([values[-1]], limbs), key_size, 4)
+
+
+def coarse_power(x: S, exponent: float, smallest: float, result_frac: int) -> Step[S]:
+    """x^exponent to about 11% (exponent -1/2), for smallest <= x < 2^span, in two rounds: a start value, or an angle."""
+    frac, limbs = x.dtype.frac, x.dtype.limbs
+    width = frac + x.dtype.span + 1
+    dropped = max(0, math.floor(math.log2(smallest)) + frac - 2)
+    gate = coarse_gate(width, width - dropped, frac, exponent, result_frac, limbs)
+    data = yield from apply_gate(x.party, np.ascontiguousarray(x.data[0]).reshape(-1, limbs), 0, gate)
+    span = max(1, math.ceil(abs(math.log2(smallest)) * abs(exponent)) + 1)
+    return x.like(data[:, :, 0].reshape(2, *x.shape, limbs), RingType(x.dtype.bits, result_frac, span))

@@ -17,6 +17,7 @@ class Pending(Awaitable[Any]):
 
     __slots__ = ("_step",)
     __array_ufunc__ = None
+    __iter__ = None  # `a, b = pending` would otherwise index it for ever
 
     def __init__(self, step: Any) -> None:
         self._step = step
@@ -27,6 +28,11 @@ class Pending(Awaitable[Any]):
             raise RuntimeError("this operation was awaited before; keep its result instead")
         generator: Generator[Round, list[Bytes], Any] = step if isinstance(step, Generator) else step.__await__()
         return generator
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "this result is still pending and has no truth value: await it, and open the bit if it must be known"
+        )
 
     def then(self, local: Callable[[Any], Any]) -> Pending:
         """The same operation followed by a local one."""

@@ -84,6 +84,12 @@ class PlainArray:
     def __repr__(self) -> str:
         return f"PlainArray({self.values!r}, mode={self.mode!r}, dtype={self.dtype})"
 
+    def __bool__(self) -> bool:
+        raise TypeError("the truth value of a secret array is known to no server; use `where`, or open the bit")
+
+    def __float__(self) -> float:
+        raise TypeError("a secret array has no value on a server; use `open`, which records what is opened and why")
+
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
 
@@ -219,6 +225,17 @@ class PlainArray:
     def inner(self, other: PlainArray, axis: int | None = None, frac: int | None = None) -> Pending:
         return ready(self._product(other, np.asarray((self.values * other.values).sum(axis)), frac))
 
+    def matmul_upper(self, other: PlainArray, strict: bool = False, frac: int | None = None) -> Pending:
+        product = np.asarray(self.values @ other.values)
+        return ready(self._product(other, product[np.triu_indices(len(product), 1 if strict else 0)], frac))
+
+    def sum_of_squares(self, other: PlainArray, frac: int | None = None) -> Pending:
+        return ready(self._product(other, self.values**2 + other.values**2, frac))
+
+    def coarse_power(self, exponent: float, smallest: float, frac: int = 40) -> Pending:
+        octave = np.floor(np.log2(np.maximum(self.values, smallest)) * 2) / 2 + 0.25
+        return ready(type(self)(2.0 ** (octave * exponent), self.mode, make_type(self.dtype.bits, frac, 62)))
+
     def square(self) -> Pending:
         return self.mul(self)
 
@@ -257,9 +274,10 @@ class PlainArray:
         return ready(self._function(values))
 
     def normalise(self, smallest: int | None = None, exact: bool = False) -> Pending:
-        z, exponent = np.frexp(self.values)
-        scale = np.where(self.values == 0, 0.0, np.ldexp(1.0, -exponent))
-        kind = make_type(self.dtype.bits, 31)
+        lowest = max(-30, -self.dtype.frac) if smallest is None else smallest
+        z, exponent = np.frexp(np.where(self.values < 2.0 ** (lowest - 1), 0.0, self.values))
+        scale = np.where(z == 0, 0.0, np.ldexp(1.0, -exponent))
+        kind = RingType(self.dtype.bits, max(self.dtype.span, 31), 62)
         return ready((self.like(z, RingType(self.dtype.bits, 40, 1)), type(self)(scale, self.mode, kind)))
 
     def _function(self, values: NDArray[Any]) -> Self:

@@ -82,8 +82,7 @@ class SecretArray(Shares):
         if isinstance(other, Shares):
             broadcast_shape(self.shape, other.shape)
             return Pending(compare.equal(self, other))
-        difference = self.plus_public(-np.asarray(other))
-        return Pending(compare.equal_zero(difference, compare.gate_width(difference.dtype, 1)))
+        return Pending(compare.equal_zero(*compare.minus_public(self, other)))
 
     def __ne__(self, other: Any) -> Pending:  # type: ignore[override]
         return 1 - self.__eq__(other)
@@ -93,11 +92,10 @@ class SecretArray(Shares):
         if isinstance(a, SecretArray) and isinstance(b, SecretArray):
             broadcast_shape(a.shape, b.shape)
             return Pending(compare.less(a, b))
-        secret, difference = (a, a - np.asarray(b)) if isinstance(a, SecretArray) else (b, np.asarray(a) - b)
-        # The public operand counts towards the range: the difference may need one bit more than either.
-        span = max(secret.dtype.span, difference.dtype.span)
-        width = min(secret.dtype.bits, difference.dtype.frac + span + 2)
-        return Pending(compare.negative(difference, width))
+        if isinstance(a, SecretArray):
+            return Pending(compare.negative(*compare.minus_public(a, b)))
+        difference, width = compare.minus_public(b, a)
+        return Pending(compare.negative(-difference, width))
 
     # -- operations that talk --------------------------------------------------------------------------------------
 
@@ -111,6 +109,19 @@ class SecretArray(Shares):
     def matmul(self, other: Shares, frac: int | None = None) -> Pending:
         matmul_shape(self.shape, other.shape)
         return Pending(multiply.matmul(self, other, frac))
+
+    def matmul_upper(self, other: Shares, strict: bool = False, frac: int | None = None) -> Pending:
+        """The packed upper triangle of a product known to be symmetric (strict: skew); see `symmetric` and `skew`."""
+        matmul_shape(self.shape, other.shape)
+        return Pending(multiply.matmul_upper(self, other, strict, frac))
+
+    def sum_of_squares(self, other: Shares, frac: int | None = None) -> Pending:
+        """self**2 + other**2, sending the sum only."""
+        return Pending(multiply.sum_of_products([(self, self), (other, other)], frac))
+
+    def coarse_power(self, exponent: float, smallest: float, frac: int = 40) -> Pending:
+        """self**exponent within about 11% (for -1/2), where smallest <= self: two rounds."""
+        return Pending(normalise.coarse_power(self, exponent, smallest, frac))
 
     def inner(self, other: Shares, axis: int | None = None, frac: int | None = None) -> Pending:
         """(self * other).sum(axis), sending the sums only."""
@@ -229,14 +240,17 @@ async def _piecewise_linear(x: SecretArray, thresholds: Any, slopes: Any, interc
 
 
 async def _normalise(x: SecretArray, smallest: int | None, exact: bool) -> tuple[SecretArray, SecretArray]:
+    if x.dtype.bits != 128:
+        raise TypeError(f"normalise needs the 128-bit ring, got {x.dtype}; use `extend`")
     lowest = max(-30, -x.dtype.frac) if smallest is None else smallest
     binades = normalise.Binades.of(x.dtype.frac, x.dtype.span, lowest)
-    values = functions.power_and_factor(x.dtype.frac, binades.width, binades.lift, -1.0, 31)
+    top, scale_frac = max(x.dtype.frac + x.dtype.span, 40), max(x.dtype.span, 31)
+    values = functions.power_and_factor(x.dtype.frac, top, -1.0, scale_frac)
     tables = await Pending(normalise.binade_tables(x, binades, values, [0, 0], exact))
     power = x.like(tables[..., 0, :], RingType(128, 0, 62))
-    scaled = x.like(x.data, RingType(128, binades.width - 1 - binades.lift, 1))
+    scaled = x.like(x.data, RingType(128, top, 1))
     z = await Pending(multiply.multiply(scaled, power, 40))
-    return z.like(z.data, RingType(128, 40, 1)), x.like(tables[..., 1, :], RingType(128, 31, 62))
+    return z.like(z.data, RingType(128, 40, 1)), x.like(tables[..., 1, :], RingType(128, scale_frac, 62))
 
 
 async def _select(bit: SecretArray, a: Any, b: Any) -> SecretArray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -81,7 +82,7 @@ class Shares:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Self:
-        index = index if isinstance(index, tuple) else (index,)
+        index = asked = index if isinstance(index, tuple) else (index,)
         taken, advanced, spread = 0, False, False
         for part in index:
             if part is Ellipsis or part is None:
@@ -104,7 +105,7 @@ class Shares:
                 return self.like(np.stack([self.data[0][index], self.data[1][index]]))
             return self.like(self.data[(slice(None), *index)])
         except IndexError:
-            np.broadcast_to(0, self.shape)[index]
+            np.broadcast_to(0, self.shape)[asked]
             raise
 
     def reshape(self, *shape: Any) -> Self:
@@ -118,9 +119,8 @@ class Shares:
         return self.reshape(-1)
 
     def transpose(self, *axes: int) -> Self:
+        np.broadcast_to(0, self.shape).transpose(*axes)  # NumPy's messages for wrong axes
         order = axes or tuple(reversed(range(self.ndim)))
-        if sorted(axis % self.ndim if self.ndim else axis for axis in order) != list(range(self.ndim)):
-            raise ValueError("axes don't match array")
         return self.like(self.data.transpose(0, *(1 + axis % self.ndim for axis in order), self.ndim + 1))
 
     @property
@@ -128,6 +128,7 @@ class Shares:
         return self.transpose() if self.ndim > 1 else self
 
     def swapaxes(self, a: int, b: int) -> Self:
+        np.broadcast_to(0, self.shape).swapaxes(a, b)
         order = list(range(self.ndim))
         order[a], order[b] = order[b], order[a]
         return self.transpose(*order)
@@ -198,6 +199,8 @@ class Shares:
         array = np.asarray(values)
         if array.dtype.kind in "iub" or (array.dtype == object and frac == 0):
             largest = max(abs(int(array.max())), abs(int(array.min()))) if array.size else 0
+            if largest.bit_length() + frac >= self.dtype.bits:
+                raise ValueError(f"public operand: values up to {largest} do not fit {self.dtype}")
             if array.dtype == object or largest >= 2**62:
                 encoded = ring.constants(array.astype(object), self.dtype.limbs)
             else:
@@ -211,16 +214,16 @@ class Shares:
         largest_value = float(np.abs(values64).max(initial=0.0))
         return encoded, span_of(largest_value) if largest_value else 1
 
-    def plus_public(self, values: ArrayLike) -> Self:
+    def plus_public(self, values: ArrayLike, negate: bool = False) -> Self:
         array = np.asarray(values)
         if self.dtype.is_integer and array.dtype.kind == "f":
-            return self.astype(DEFAULT_FRAC).plus_public(array)
+            return self.astype(DEFAULT_FRAC).plus_public(array, negate)
         constant, span = self.public(array, self.dtype.frac)
         shape = broadcast_shape(self.shape, array.shape)
         data = np.array(self.broadcast_to(shape).data)
         for split, adds in ((0, self.party.row == 0), (1, self.party.column == 0)):
             if adds:
-                data[split] = ring.add(data[split], np.broadcast_to(constant, data[split].shape))
+                data[split] = (ring.sub if negate else ring.add)(data[split], constant)
         return self.like(data, self.dtype.with_span(max(self.dtype.span, span) + 1))
 
     def plus_shares(self, other: Shares, negate: bool = False) -> Self:
@@ -236,11 +239,9 @@ class Shares:
     def times_public(self, values: ArrayLike) -> Self:
         """Product with public numbers: exact for integers, else the factor is rounded to 40 bits and truncated away."""
         array = np.asarray(values)
-        whole = array.dtype.kind in "iub" or array.dtype == object or bool(np.all(array == np.round(array)))
-        shift = 0 if whole else min(DEFAULT_FRAC, _fraction_bits(array))
-        if whole and array.dtype.kind == "f":
-            array = array.astype(np.int64) if np.all(np.abs(array) < 2**62) else array.astype(object)
-        factor, span = self.public(array, shift)
+        whole = _whole(array)
+        shift = _fraction_bits(array) if whole is None else 0
+        factor, span = self.public(array if whole is None else whole, shift)
         shape = broadcast_shape(self.shape, array.shape)
         if array.ndim == 0:
             data = ring.scale(self.data, int(factor[0]) | (int(factor[-1]) << 64 if self.dtype.limbs == 2 else 0))
@@ -255,9 +256,9 @@ class Shares:
 
     def matmul_public(self, matrix: ArrayLike, left: bool) -> Self:
         array = np.asarray(matrix)
-        whole = array.dtype.kind in "iub" or bool(np.all(array == np.round(array)))
-        shift = 0 if whole else DEFAULT_FRAC
-        factor, span = self.public(array.astype(np.int64) if whole else array, shift)
+        whole = _whole(array)
+        shift = DEFAULT_FRAC if whole is None else 0
+        factor, span = self.public(array if whole is None else whole, shift)
         shapes = (array.shape, self.shape) if left else (self.shape, array.shape)
         shape = matmul_shape(*shapes)
         terms = shapes[1][-2] if len(shapes[1]) > 1 else shapes[1][0]
@@ -282,7 +283,7 @@ class Shares:
         if isinstance(other, Pending):
             return NotImplemented
         return (
-            self.plus_shares(other, negate=True) if isinstance(other, Shares) else self.plus_public(-np.asarray(other))
+            self.plus_shares(other, negate=True) if isinstance(other, Shares) else self.plus_public(other, negate=True)
         )
 
     def __rsub__(self, other: Any) -> Self:
@@ -309,6 +310,26 @@ class Shares:
             np.stack([np.broadcast_to(0, a.shape) for a in same], axis)  # NumPy's message
         data = np.stack([a.data for a in same], axis % (first.ndim + 1) + 1)
         return first.like(data, first.dtype.with_span(max(a.dtype.span for a in same)))
+
+
+@lru_cache(maxsize=64)
+def triangle_index(d: int, strict: bool) -> NDArray[np.intp]:
+    """Where entry (i, j) of a d x d matrix stands in its packed upper triangle (the diagonal of a strict one: 0)."""
+    i, j = np.triu_indices(d, 1 if strict else 0)
+    index = np.zeros((d, d), np.intp)
+    index[i, j] = index[j, i] = np.arange(len(i))
+    return index
+
+
+def symmetric(packed: Any, d: int) -> Any:
+    """The symmetric matrix of a packed upper triangle (diagonal included). Local."""
+    return packed[triangle_index(d, False)]
+
+
+def skew(packed: Any, d: int) -> Any:
+    """The skew matrix of a packed strict upper triangle: minus below, zero on the diagonal. Local."""
+    sign = np.triu(np.ones((d, d), np.int64), 1)
+    return packed[triangle_index(d, True)] * (sign - sign.T)
 
 
 def aligned_types(arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
@@ -355,6 +376,15 @@ def matmul_any(a: Data, b: Data) -> Data:
 
 def _words(shape: tuple[int, ...]) -> str:
     return "(" + ",".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+
+
+def _whole(array: NDArray[Any]) -> NDArray[Any] | None:
+    """The public numbers as integers if all of them are whole, else None."""
+    if array.dtype.kind != "f":
+        return array
+    if not np.all(np.isfinite(array)) or np.any(array != np.round(array)):
+        return None
+    return array.astype(np.int64 if np.all(np.abs(array) < 2**62) else object)
 
 
 def _fraction_bits(array: NDArray[Any]) -> int:

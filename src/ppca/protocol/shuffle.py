@@ -43,7 +43,7 @@ declare(
 )
 declare(
     "sort",
-    rounds=lambda n: 2 * passes(n * (n - 1) // 2) + 3,
+    rounds=lambda n: (2 * passes(n * (n - 1) // 2) if n > 1 else 0) + 3,
     sent=lambda seat, n: (
         gate_bytes(seat, n * (n - 1) // 2, COMPARE_BITS, kernels.dcf_key_size(COMPARE_BITS, 2), 1)
         + (3 * 2 * n + n) * ELEMENT

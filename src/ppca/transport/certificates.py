@@ -37,9 +37,16 @@ _CLOCK_SKEW = timedelta(minutes=5)
 _DNS_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
 
-def create_certificates(directory: Path | str, names: Iterable[str], *, validity: timedelta = VALIDITY) -> Path:
-    """Create a new authority and one certificate per DNS name; returns the path of the authority's certificate.
+def create_certificates(
+    directory: Path | str,
+    names: Iterable[str],
+    *,
+    validity: timedelta = VALIDITY,
+    authority: Path | str | None = None,
+) -> Path:
+    """Create one certificate per DNS name, and the authority that signs them; returns the authority's certificate.
 
+    ``authority`` is the directory of an earlier call whose authority shall sign these too, instead of a new one.
     Refuses to overwrite: certificates of a running consortium must not vanish by a repeated command.
     """
     directory = Path(directory)
@@ -50,35 +57,45 @@ def create_certificates(directory: Path | str, names: Iterable[str], *, validity
     if len(set(names)) != len(names) or "authority" in names:
         raise CertificateError("names of certificates must differ from each other and from 'authority'")
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "authority").mkdir(mode=0o700, exist_ok=True)
+    if authority is None:
+        authority = directory
+        signer, signer_key = _create_authority(directory, validity)
+    else:
+        authority = Path(authority)
+        signer = _load_certificate(authority / "authority.pem")
+        signer_key = _load_key(authority / "authority" / "authority.key")
 
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name("ppca authority")
-    authority = (
-        _builder(subject, subject, authority_key.public_key(), validity)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
-        .sign(authority_key, hashes.SHA256())
-    )
-    _write(directory / "authority" / "authority.key", _pem(authority_key), mode=0o600)
-    _write(directory / "authority.pem", authority.public_bytes(Encoding.PEM), mode=0o644)
-
-    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer_key.public_key())
+    purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     for name in names:
         key = ec.generate_private_key(ec.SECP256R1())
-        purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (
-            _builder(_name(name), subject, key.public_key(), validity)
+            _builder(_name(name), signer.subject, key.public_key(), validity)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
             .add_extension(identifier, critical=False)
-            .sign(authority_key, hashes.SHA256())
+            .sign(signer_key, hashes.SHA256())
         )
         _write(directory / f"{name}.key", _pem(key), mode=0o600)
         _write(directory / f"{name}.pem", certificate.public_bytes(Encoding.PEM), mode=0o644)
-    return directory / "authority.pem"
+    return authority / "authority.pem"
+
+
+def _create_authority(directory: Path, validity: timedelta) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name("ppca authority")
+    certificate = (
+        _builder(subject, subject, key.public_key(), validity)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (directory / "authority").mkdir(mode=0o700, exist_ok=True)
+    _write(directory / "authority" / "authority.key", _pem(key), mode=0o600)
+    _write(directory / "authority.pem", certificate.public_bytes(Encoding.PEM), mode=0o644)
+    return certificate, key
 
 
 def check_certificate(authority: Path | str, certificate: Path | str, key: Path | str) -> None:
@@ -99,10 +116,7 @@ def check_certificate(authority: Path | str, certificate: Path | str, key: Path 
         raise CertificateError(
             f"{certificate} is not signed by the authority in {authority}; take both from the same set"
         ) from error
-    try:
-        private = load_pem_private_key(_read(key), password=None)
-    except (ValueError, TypeError) as error:
-        raise CertificateError(f"{key} is not an unencrypted private key in PEM format") from error
+    private = _load_key(key)
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if private.public_key().public_bytes(*form) != found.public_key().public_bytes(*form):
         raise CertificateError(f"the key in {key} does not belong to the certificate in {certificate}")
@@ -113,6 +127,16 @@ def _load_certificate(path: Path | str) -> x509.Certificate:
         return x509.load_pem_x509_certificate(_read(path))
     except ValueError as error:
         raise CertificateError(f"{path} is not a certificate in PEM format") from error
+
+
+def _load_key(path: Path | str) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = load_pem_private_key(_read(path), password=None)
+    except (ValueError, TypeError) as error:
+        raise CertificateError(f"{path} is not an unencrypted private key in PEM format") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificateError(f"{path} is not a key on an elliptic curve, as create_certificates makes them")
+    return key
 
 
 def _read(path: Path | str) -> bytes:

@@ -16,7 +16,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import BoundedSemaphore, Event, Thread
 from time import monotonic
 
@@ -32,7 +32,6 @@ GREETING_SECONDS = 10.0
 """How long an accepted connection may take to prove that it is a peer."""
 
 _MAX_STRANGERS = 32  # connections that greet at the same time
-_TICK = 0.02  # seconds between looks at the listener and at what the threads report
 _REFUSAL_SECONDS = 0.5  # how long a refused connection is kept, so that the other end can read why
 
 _log = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ def connect_mesh(
             meeting.start(meeting.dial, peer, addresses[peer])
         links = meeting.gather(listener)
     finally:
-        meeting.over.set()
+        meeting.end()
     return SocketMesh(seat, links, timeout=exchange_timeout or timeout, max_payload=max_payload)
 
 
@@ -100,6 +99,7 @@ class _Meeting:
         self.deadline = monotonic() + timeout
         self.over = Event()
         self.news: SimpleQueue[Link | TransportError] = SimpleQueue()
+        self.bell, self.bell_rope = socket.socketpair()  # rung with every news, so that waiting is one select
         self.causes: dict[int, str] = {}  # dialed peer -> why the last attempt failed
         self.refused: list[str] = []
         self.strangers = BoundedSemaphore(_MAX_STRANGERS)
@@ -115,17 +115,15 @@ class _Meeting:
             while len(links) < len(SEATS) - 1:
                 if monotonic() > self.deadline:
                     raise self._timed_out([peer for peer in SEATS if peer != self.seat and peer not in links])
-                if listener is not None and any(peer not in links for peer in range(self.seat + 1, len(SEATS))):
-                    self._accept(listener)
-                with suppress(Empty):
-                    while True:
-                        news = self.news.get(timeout=0 if listener is not None else _TICK)
-                        if isinstance(news, TransportError):
-                            raise news
-                        former = links.pop(news.peer, None)
-                        if former is not None:  # the peer dialed again, so it has given up the former connection
-                            former.sock.close()
-                        links[news.peer] = news
+                self._wait_and_accept(listener)
+                while not self.news.empty():
+                    news = self.news.get()
+                    if isinstance(news, TransportError):
+                        raise news
+                    former = links.pop(news.peer, None)
+                    if former is not None:  # the peer dialed again, so it has given up the former connection
+                        former.sock.close()
+                    links[news.peer] = news
         except BaseException as error:
             reason = str(error) if isinstance(error, TransportError) else type(error).__name__
             for link in links.values():
@@ -152,6 +150,9 @@ class _Meeting:
         while not self.over.is_set() and monotonic() < self.deadline:
             try:
                 sock = socket.create_connection(address, timeout=max(0.01, self.deadline - monotonic()))
+                if sock.getsockname() == sock.getpeername():  # TCP can connect a free local port with itself
+                    sock.close()
+                    raise ConnectionRefusedError("nobody listens there yet")
                 if self.dialing is not None and self.tls is not None:
                     name = self.tls.names[peer]
                     sock = self.dialing.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
@@ -163,7 +164,7 @@ class _Meeting:
                     return
                 except TransportError as error:
                     sock.close()
-                    self.news.put(error)
+                    self._tell(error)
                     return
                 except OSError as error:  # there, but not ready, or somebody else
                     sock.close()
@@ -198,8 +199,13 @@ class _Meeting:
 
     # Accepting
 
-    def _accept(self, listener: socket.socket) -> None:
-        if not select.select([listener], [], [], _TICK)[0] or not self.strangers.acquire(blocking=False):
+    def _wait_and_accept(self, listener: socket.socket | None) -> None:
+        """Wait for news of the threads or a new connection; start a thread for the latter."""
+        doors = [self.bell] if listener is None else [self.bell, listener]
+        ready = select.select(doors, [], [], max(0.0, self.deadline - monotonic()))[0]
+        if self.bell in ready:
+            self.bell.recv(64)
+        if listener is None or listener not in ready or not self.strangers.acquire(timeout=0.1):
             return
         listener.settimeout(0)
         try:
@@ -240,6 +246,16 @@ class _Meeting:
 
     # Ends
 
+    def end(self) -> None:
+        """Stop dialing, and drop what the threads still bring."""
+        self.over.set()
+        self.bell.close()
+        self.bell_rope.close()
+        while not self.news.empty():
+            late = self.news.get()
+            if isinstance(late, Link):
+                late.sock.close()
+
     def _link(self, sock: socket.socket, peer: int) -> Link:
         return TlsLink(sock, self.seat, peer) if isinstance(sock, ssl.SSLSocket) else TcpLink(sock, self.seat, peer)
 
@@ -247,7 +263,12 @@ class _Meeting:
         if self.over.is_set():
             link.sock.close()
         else:
-            self.news.put(link)
+            self._tell(link)
+
+    def _tell(self, news: Link | TransportError) -> None:
+        self.news.put(news)
+        with suppress(OSError):  # nobody listens any more
+            self.bell_rope.send(b"!")
 
     @staticmethod
     def _linger(sock: socket.socket) -> None:

@@ -169,8 +169,8 @@ class Link(ABC):
             count = self._take(rest) if self._backlog else self.recv_into(rest, 0, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
-        except ConnectionError:
-            count = 0
+        except OSError as error:
+            raise self._ending(f"reading failed ({error.strerror or type(error).__name__})") from error
         if not count:
             raise self._ending()
         self._got += count
@@ -214,7 +214,7 @@ class Link(ABC):
             read = self._take(room) if self._backlog else self.recv_into(room, 0, socket.MSG_DONTWAIT)
         return bytes(room[:read])
 
-    def _ending(self) -> TransportError:
+    def _ending(self, cause: str = DIED) -> TransportError:
         """The stream ended while a frame was expected."""
         where = (self.seat, self.peer, self._step)
         if self._got:
@@ -223,7 +223,7 @@ class Link(ABC):
                 f"connection ended after {self._got} of {len(self._block)} bytes; see the log of that server",
                 *where,
             )
-        return peer_closed(*where) if self.gone else peer_died(*where)
+        return peer_closed(*where) if self.gone else peer_died(*where, cause)
 
     def depart(self, step: int, cause: str = DIED) -> None:
         """The peer has ended the connection while nothing was expected from it: find out why.

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import SEATS, MakeMeshes, Servers, run, succeed
+from four_servers import SEATS, MakeMeshes, Servers, run, succeed
 
 from ppca.transport import FrameError, Mesh, TransportError
 from ppca.transport.frames import HEADER_SIZE

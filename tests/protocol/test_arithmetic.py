@@ -1,0 +1,392 @@
+"""Sums, public factors and products against NumPy; the error of truncations; ring extension.
+
+Tolerances. ULP = 2^-40 is the last bit of the default type. Sums are exact. A truncated product is within 1 ulp of the exact one
+(1.5 where NumPy's float64 product of numbers below 2^13 is the reference: its own rounding is below half an ulp).
+A public factor that is not a short binary fraction is rounded to 40 bits first: |x| 2^-41 more.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from lockstep import run
+
+from ppca.native import ring
+from ppca.protocol import INTEGER, Pending, PlainArray, RingType, SecretArray, make_type
+from ppca.protocol.multiply import sum_of_products
+
+ULP = 2.0**-40
+FIXED64 = make_type(64, 20)
+few = settings(max_examples=40, deadline=None)
+
+
+def grid(values: Any, frac: int = 40) -> np.ndarray:
+    """Rounded to multiples of 2^-frac, so that sharing is exact."""
+    return np.round(np.ldexp(values, frac)) * 2.0**-frac
+
+
+def shapes() -> st.SearchStrategy[tuple[int, ...]]:
+    return hnp.array_shapes(min_dims=0, max_dims=3, max_side=4)
+
+
+def arrays(shape: tuple[int, ...] | st.SearchStrategy[tuple[int, ...]], bound: float = 1024.0) -> Any:
+    elements = st.floats(-bound, bound, width=32) | st.sampled_from([0.0, ULP, -ULP, bound, -bound])
+    return hnp.arrays(np.float64, shape, elements=elements).map(grid)
+
+
+# -- local operations: exact ------------------------------------------------------------------------------------------
+
+
+@few
+@given(data=st.data())
+def test_linear_operations_are_exact(data: st.DataObject) -> None:
+    pair = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=4))
+    a, b = (data.draw(arrays(shape)) for shape in pair.input_shapes)
+
+    async def program(x: Any, y: Any) -> Any:
+        return [x + y, x - y, -x, +x, x + 1.5, 1.5 - x, x - b, b - x, x + 3, 3 * x, x * -2, x * 0.25, x.sum(), y.sum()]
+
+    expected = [
+        a + b, a - b, -a, a, a + 1.5, 1.5 - a, a - b, b - a, a + 3, 3 * a, a * -2, grid(a * 0.25), a.sum(), b.sum(),
+    ]  # fmt: skip
+    for i, (got, want) in enumerate(zip(run(program, a, b).value, expected, strict=True)):
+        assert np.shape(got) == np.shape(want)
+        assert np.max(np.abs(got - want), initial=0.0) <= (ULP if i == 11 else 0.0), i
+
+
+def test_extremes_are_exact() -> None:
+    top = 2.0**30 - 2.0**-22  # the largest double below the default span on a 2^-22 grid
+    a, b = np.array([top, -top, ULP, -ULP, 0.0]), np.array([-top, -top, ULP, ULP, 0.0])
+
+    async def program(x: Any, y: Any) -> Any:
+        return [x + y, x - y, -x, x * 4]
+
+    for got, want in zip(run(program, a, b).value, [a + b, a - b, -a, a * 4], strict=True):
+        assert np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+def test_integers_are_exact(bits: int) -> None:
+    top = 2**62 - 1
+    a, b = np.array([top, -top, 0, 1, -1]), np.array([-top, 1, 5, top, 7])
+
+    async def program(x: Any, y: Any) -> Any:
+        return [x + y, x - y, -x, await (x * y.like(y.data * 0)), (x + y).sum(), x[3:] * 12345, await (x[2:] * y[2:])]
+
+    got = run(program, a, b, dtypes=(make_type(bits, 0), make_type(bits, 0))).value
+    want = [a + b, a - b, -a, a * 0, (a + b).sum(), a[3:] * 12345, a[2:] * b[2:]]
+    for one, two in zip(got, want, strict=True):
+        assert np.array_equal(one, two)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint64, np.int8, np.bool_])
+def test_public_operands_of_any_numpy_type(kind: Any) -> None:
+    public = np.array([1, 0, 1]).astype(kind) if kind is np.bool_ else np.array([5, 0, 7]).astype(kind)
+    a = np.array([1.5, -2.0, 3.25])
+
+    async def program(x: Any) -> Any:
+        return [x + public, x - public, public - x, x * public, await (x < public), await (x == public)]
+
+    wide = public.astype(np.float64)
+    want = [a + wide, a - wide, wide - a, a * wide, a < wide, a == wide]
+    for got, expected in zip(run(program, a).value, want, strict=True):
+        assert np.array_equal(got, expected)
+
+
+def test_public_factors_round_to_forty_bits() -> None:
+    rng = np.random.default_rng(3)
+    a, factor = grid(rng.uniform(-8, 8, 200)), rng.uniform(-3, 3, 200)
+
+    async def program(x: Any) -> Any:
+        return [x * factor, x / 3.0, x * 0.1, x.mean(), x.reshape(20, 10).mean(axis=1)]
+
+    want = [a * factor, a / 3.0, a * 0.1, a.mean(), a.reshape(20, 10).mean(axis=1)]
+    sizes = [np.abs(a), np.abs(a), np.abs(a), abs(a.sum()), np.abs(a.reshape(20, 10).sum(axis=1))]
+    for got, expected, size in zip(run(program, a).value, want, sizes, strict=True):
+        assert np.all(np.abs(got - expected) <= size * ULP / 2 + 1.5 * ULP)
+
+
+def test_integer_times_fraction_is_fixed_point() -> None:
+    a = np.array([3, -7, 1000])
+
+    async def program(x: Any) -> Any:
+        return [x * 0.5, x * 0.1, x + 0.25, x @ np.array([0.5, 0.25, 1.5])]
+
+    got = run(program, a).value
+    assert np.array_equal(got[0], a * 0.5)
+    assert np.all(np.abs(got[1] - a * 0.1) <= 1000 * ULP / 2)
+    assert np.array_equal(got[2], a + 0.25)
+    assert got[3] == a @ np.array([0.5, 0.25, 1.5])
+
+
+def test_large_public_numbers() -> None:
+    async def program(x: Any) -> Any:
+        return [x * 2.0**70, x @ np.array([[2.0**66], [0.0]]), x + np.uint64(2**29)]
+
+    a = np.array([ULP, -ULP])
+    got = run(program, a).value
+    assert np.array_equal(got[0], a * 2.0**70)
+    assert np.array_equal(got[1], [ULP * 2.0**66])
+    assert np.array_equal(got[2], a + 2.0**29)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, 2**100])
+def test_public_operands_that_do_not_fit_are_refused(value: float) -> None:
+    for operation in (lambda x: x + value, lambda x: value - x, lambda x: x < value):
+
+        async def program(x: Any, operation: Any = operation) -> Any:
+            return operation(x)
+
+        with pytest.raises(ValueError, match="public operand"):
+            run(program, np.array([1.0]))
+
+
+# -- products ------------------------------------------------------------------------------------------------------------
+
+
+@few
+@given(data=st.data())
+def test_products(data: st.DataObject) -> None:
+    pair = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=4))
+    a, b = (data.draw(arrays(shape, 64.0)) for shape in pair.input_shapes)
+
+    async def program(x: Any, y: Any) -> Any:
+        return [await (x * y), await x.mul(y, exact=True), await x.square(), await x.inner(y), await (y * y).sum()]
+
+    got = run(program, a, b).value
+    full = a * b
+    for one in got[:2]:
+        assert np.shape(one) == full.shape
+        assert np.all(np.abs(one - full) <= 1.5 * ULP)
+    assert np.all(np.abs(got[2] - a * a) <= 1.5 * ULP)
+    # The inner product is truncated once; the sum of squares once per term. float64 sums add up to one ulp here.
+    assert abs(got[3] - full.sum()) <= 2 * ULP
+    assert abs(got[4] - (b * b).sum()) <= (1.5 * b.size + 1) * ULP
+
+
+MATMULS = [
+    ((4,), (4,)),
+    ((3, 4), (4,)),
+    ((4,), (4, 2)),
+    ((3, 4), (4, 2)),
+    ((1, 1), (1, 1)),
+    ((2, 3, 4), (4, 2)),
+    ((3, 4), (2, 4, 2)),
+    ((2, 3, 4), (2, 4, 5)),
+    ((2, 1, 3, 4), (5, 4, 2)),
+    ((5, 3, 4), (4,)),
+    ((4,), (5, 4, 2)),
+    ((0, 4), (4, 2)),
+    ((3, 0), (0, 2)),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), MATMULS)
+def test_matrix_products(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(4)
+    a, b = grid(rng.uniform(-8, 8, left)), grid(rng.uniform(-8, 8, right))
+    whole = rng.integers(-5, 6, right)
+
+    async def program(x: Any, y: Any) -> Any:
+        return [await (x @ y), await x.matmul(y), x @ b, a @ y, x @ whole]
+
+    got = run(program, a, b).value
+    want = a @ b
+    # Secret by secret: one truncation, and below half an ulp of float64 in sums of at most four terms of 64. Public factors are
+    # rounded to 2^-41 for each of at most four terms of 8.
+    for one, slack in zip(got[:4], (1.5, 1.5, 1.5 + 16, 1.5 + 16), strict=True):
+        assert np.shape(one) == want.shape
+        assert np.all(np.abs(one - want) <= slack * ULP)
+    assert np.max(np.abs(got[4] - a @ whole), initial=0.0) == 0.0
+
+
+def test_kept_fractional_bits() -> None:
+    a, b = grid(np.random.default_rng(5).uniform(-1, 1, (2, 50)))
+
+    async def program(x: Any, y: Any) -> Any:
+        untruncated = await x.mul(y, frac=80)
+        return [untruncated.dtype.frac, untruncated, await x.mul(y, frac=20), await x.mul(y, frac=20, exact=True)]
+
+    frac, exact, short, short_exact = run(program, a, b).value
+    assert frac == 80
+    products = [Fraction(p) * Fraction(q) for p, q in zip(a, b, strict=True)]
+    assert np.array_equal(exact, [float(p) for p in products])  # all 80 bits are there, decoded to the nearest double
+    for one in (short, short_exact):
+        assert np.array_equal(one, grid(one, 20))
+        assert np.all(np.abs(one - a * b) < 2.0**-20 + 2.0**-53)
+    with pytest.raises(ValueError, match="80 fractional bits, 81 were asked for"):
+        run(lambda x, y: x.mul(y, frac=81), a, b)
+
+
+def test_inner_along_axes() -> None:
+    a, b = grid(np.random.default_rng(6).uniform(-4, 4, (2, 3, 4, 5)))
+
+    async def program(x: Any, y: Any) -> Any:
+        return [await x.inner(y, axis=axis) for axis in (0, 1, -1, None)]
+
+    for got, axis in zip(run(program, a, b).value, (0, 1, -1, None), strict=True):
+        want = (a * b).sum(axis)
+        assert np.shape(got) == np.shape(want)
+        assert np.all(np.abs(got - want) <= 1.5 * ULP)
+    with pytest.raises(np.exceptions.AxisError, match="axis 3 is out of bounds for array of dimension 3"):
+        run(lambda x, y: x.inner(y, axis=3), a, b)
+
+
+def test_sum_of_products_keeps_the_widest_promise() -> None:
+    small, large = np.array([1, 0, 1]), np.array([1000, -1000, 30000])
+
+    async def program(x: Any, y: Any) -> Any:
+        x = x.within(1)
+        total = await Pending(sum_of_products([(x, x), (y, y)]))
+        return [total, await (total < 10**6)]
+
+    total, below = run(program, small, large).value
+    assert np.array_equal(total, small + large**2)
+    assert np.array_equal(below, total < 10**6)
+
+
+def test_products_agree_with_the_plain_backend() -> None:
+    a, b = grid(np.random.default_rng(7).uniform(-2, 2, (2, 4, 4)))
+
+    async def program(x: Any, y: Any) -> Any:
+        z = await (x @ y)
+        w = await (z * x)
+        return (2 * w - y.T + 1).sum(axis=0)
+
+    shared = run(program, a, b).value
+    plain = PlainArray(a), PlainArray(b)
+    with pytest.raises(StopIteration) as done:
+        program(*plain).send(None)
+    # One ulp of z is multiplied by |x| <= 2, one ulp of w is doubled, four rows are added.
+    assert np.all(np.abs(shared - done.value.value.values) <= 4 * 2 * (2 + 1) * ULP)
+
+
+# -- the error of truncations ----------------------------------------------------------------------------------------------
+
+
+def truncation_errors(values: np.ndarray, frac: int, bits: int, kind: RingType, exact: bool, split: int) -> np.ndarray:
+    """Errors in ulp of the result, exactly, of dropping `bits` of integers X = values of type `kind`."""
+    data: dict[int, Any] = {}
+
+    async def program(x: SecretArray) -> None:
+        y = await x.truncate(bits) if exact else x.astype(frac - bits)
+        data[x.party.seat] = y.data[split].copy()
+
+    run(program, np.ldexp(values.astype(np.float64), -frac), dtypes=(kind,))
+    line = {0: (0, 2), 1: (0, 1)}[split]  # one seat of each row, one of each column
+    total = ring.add(data[line[0]], data[line[1]])
+    low, high = total[..., 0].astype(object), total[..., -1].view(np.int64).astype(object)
+    whole = [int(h) * 2**64 + int(v) for v, h in zip(low, high, strict=True)] if kind.bits == 128 else [int(h) for h in high]
+    return np.array([float(Fraction(got) - Fraction(int(x), 2**bits)) for got, x in zip(whole, values, strict=True)])
+
+
+@pytest.mark.parametrize("split", [0, 1], ids=["rows", "columns"])
+@pytest.mark.parametrize("exact", [False, True], ids=["local", "exact"])
+@pytest.mark.parametrize("kind", [RingType(128, 40, 30), RingType(64, 20, 22)], ids=str)
+def test_truncation_is_unbiased_and_below_one_ulp(kind: RingType, exact: bool, split: int) -> None:
+    # 40,000 samples. A local truncation of |X| < 2^21 in the 64-bit ring fails with 2^-42 per element: 4e-8 in all.
+    bits = 12
+    values = np.random.default_rng(8).integers(-(2**21), 2**21, 40_000)
+    errors = truncation_errors(values, kind.frac, bits, kind, exact, split)
+    assert np.max(np.abs(errors)) < 1
+    # Stochastic rounding of a fraction p errs by 1 - p with probability p, else by -p: variance p (1 - p), 1/6 on average.
+    sigma = np.sqrt(1 / 6 / errors.size)
+    assert abs(errors.mean()) < 5 * sigma  # false alarm 6e-7
+    fraction = np.mod(values, 2**bits) / 2**bits
+    residual = np.where(errors > 0, 1.0, 0.0) - fraction  # rounded up with probability p, whatever p is
+    for low in (0.0, 0.25, 0.5, 0.75):
+        here = residual[(fraction >= low) & (fraction < low + 0.25)]
+        assert abs(here.mean()) < 5 * 0.5 / np.sqrt(here.size)
+
+
+@pytest.mark.parametrize("split", [0, 1], ids=["rows", "columns"])
+def test_product_truncation_is_unbiased(split: int) -> None:
+    a, b = np.random.default_rng(9).uniform(-1, 1, (2, 20_000))
+    a, b = grid(a, 20), grid(b, 20)  # so that float64 holds the product exactly
+    data: dict[int, Any] = {}
+
+    async def program(x: SecretArray, y: SecretArray) -> None:
+        data[x.party.seat] = (await x.mul(y, frac=30)).data[split].copy()
+
+    run(program, a, b)
+    errors = np.ldexp(ring.decode(ring.add(data[0], data[2 - split]), 30) - a * b, 30)
+    assert np.max(np.abs(errors)) < 1
+    assert abs(errors.mean()) < 5 * np.sqrt(0.25 / errors.size)  # variance p (1 - p) <= 1/4
+
+
+def test_exact_truncation_at_the_ends_of_its_range() -> None:
+    # |X| < 2^(k-2): up to 2^126 in the 128-bit ring, 2^62 in the 64-bit ring, where a local truncation would often wrap.
+    wide = np.array([2.0**45, -(2.0**45), 2.0**46 - 1, 1 - 2.0**46, 0.0])
+    kind, kind64 = RingType(128, 80, 46), RingType(64, 20, 42)
+    narrow = np.array([2.0**42 - 2.0**-10, 2.0**-10 - 2.0**42, 2.0**41, -1.0, 0.0])
+    for _ in range(50):  # a wrap not noticed would show in half of the runs
+
+        async def program(x: Any, y: Any) -> Any:
+            return [await x.truncate(40), await y.truncate(20), await y.truncate(0)]
+
+        got = run(program, wide, narrow, dtypes=(kind, kind64)).value
+        assert np.max(np.abs(got[0] - wide)) < ULP
+        assert np.max(np.abs(got[1] - narrow)) < 1
+        assert np.array_equal(got[2], narrow)
+    with pytest.raises(ValueError, match="cannot remove 41 fractional bits"):
+        run(lambda x: x.truncate(41), np.array([1.0]))
+
+
+def test_truncation_by_more_than_a_word() -> None:
+    a = np.array([1.5, -2.5, 0.0])
+
+    async def program(x: Any) -> Any:
+        return await x.truncate(70)
+
+    got = run(program, a, dtypes=(RingType(128, 72, 4),)).value
+    assert np.max(np.abs(got - a)) < 0.25
+
+
+@pytest.mark.parametrize("frac", [0, 20])
+def test_extension_is_exact(frac: int) -> None:
+    ends = [2**62 - 1, -(2**62 - 1), 2**61, -(2**61), 1, -1, 0]
+    values = np.array(ends + np.random.default_rng(10).integers(-(2**62) + 1, 2**62, 500).tolist())
+    kind = RingType(64, frac, 62 - frac)
+    opened: dict[int, Any] = {}
+
+    async def program(x: SecretArray) -> None:
+        x = x.like(x.data, kind)
+        y = await x.extend()
+        assert y.dtype.bits == 128
+        assert y.dtype.frac == frac
+        opened[x.party.seat] = y.data.copy()
+
+    for _ in range(5):
+        run(program, values, dtypes=(RingType(64, 0, 62),))
+        for split, seats in ((0, (0, 2)), (1, (0, 1))):
+            total = ring.add(*(opened[seat][split] for seat in seats))
+            assert np.array_equal(ring.to_int64(total), values)
+
+
+def test_extension_refuses_the_wide_ring() -> None:
+    with pytest.raises(TypeError, match="64-bit ring"):
+        run(lambda x: x.extend(), np.array([1.0]))
+    with pytest.raises(TypeError, match="different rings"):
+        run(lambda x, y: x + y, np.array([1.0]), np.array([1.0]), dtypes=(FIXED64, None))
+    with pytest.raises(TypeError, match="different rings"):
+        run(lambda x, y: x * y, np.array([1]), np.array([1]), dtypes=(make_type(64, 0), INTEGER))
+
+
+def test_products_in_the_64_bit_ring() -> None:
+    # |xy| <= 1 and f = 20: a local truncation fails with 2^(40 + 1 - 64) per element; 64 elements: 8e-6. `exact` never.
+    a, b = grid(np.random.default_rng(11).uniform(-1, 1, (2, 64)), 20)
+
+    async def program(x: Any, y: Any) -> Any:
+        return [await (x * y), await x.mul(y, exact=True), await (await x.mul(y, frac=40)).extend(), await (x @ y)]
+
+    got = run(program, a, b, dtypes=(FIXED64, FIXED64)).value
+    assert np.max(np.abs(got[0] - a * b)) < 2.0**-20
+    assert np.max(np.abs(got[1] - a * b)) < 2.0**-20
+    assert np.array_equal(got[2], a * b)
+    assert abs(got[3] - a @ b) < 2.0**-20

@@ -1,0 +1,238 @@
+"""Connecting: servers start in any order; strangers are turned away and disturb nobody; refusals are clear."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from four_servers import SEATS, Servers, own_tls, run, succeed, tls_settings
+
+from ppca.transport import (
+    CertificateError,
+    FrameError,
+    Mesh,
+    PeerError,
+    PeerTimeout,
+    TransportError,
+    connect_mesh,
+    create_certificates,
+)
+from ppca.transport.frames import DATA, HELLO, pack_header
+
+
+def close(meshes: list[Any]) -> None:
+    for mesh in meshes:
+        if isinstance(mesh, Mesh):
+            mesh.close()
+
+
+def talk(meshes: list[Mesh]) -> None:
+    def body(mesh: Mesh) -> None:
+        peers = [seat for seat in SEATS if seat != mesh.seat]
+        received = mesh.exchange({peer: [bytes([mesh.seat])] for peer in peers}, dict.fromkeys(peers, 1))
+        assert {peer: payload[0] for peer, payload in received.items()} == {peer: peer for peer in peers}
+
+    succeed(meshes, body)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
+def test_servers_start_in_any_order(servers: Servers, order: tuple[int, ...]) -> None:
+    for listener in servers.listeners:
+        listener.close()
+
+    def join(seat: Any) -> Mesh:
+        time.sleep(0.1 * order.index(seat))
+        listener = socket.create_server(servers.addresses[seat]) if seat != 3 else None
+        mesh = connect_mesh(seat, listener, servers.addresses, session=b"s", timeout=5)
+        if listener is not None:
+            listener.close()
+        return mesh
+
+    meshes = run(list(SEATS), join)  # type: ignore[arg-type]
+    talk(meshes)
+    close(meshes)
+
+
+STRANGERS = {
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "garbage": bytes(range(256)),
+    "one byte": b"P",
+    "nothing": b"",
+    "data frame": pack_header(DATA, 3, 0, 10) + bytes(10),
+    "huge hello": pack_header(HELLO, 3, 0, 1 << 50),
+    "empty hello": pack_header(HELLO, 3, 0, 0),
+    "hello of a lower seat": pack_header(HELLO, 0, 0, 5) + b"\0test",
+    "hello of no seat": pack_header(HELLO, 9, 0, 5) + b"\0test",
+    "hello to another seat": pack_header(HELLO, 3, 0, 5) + b"\2test",
+    "hello of another session": pack_header(HELLO, 3, 0, 6) + b"\0other",
+}
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_strangers_do_not_disturb(
+    servers: Servers, certificates: Path, caplog: pytest.LogCaptureFixture, secure: bool
+) -> None:
+    """Before the peers come, every kind of stranger connects to seat 0; some hang up, some stay and say no more."""
+    strangers = []
+    for words in STRANGERS.values():
+        for hang_up in (True, False):
+            sock = socket.create_connection(servers.addresses[0])
+            sock.sendall(words)
+            if hang_up:
+                sock.close()
+            else:
+                strangers.append(sock)
+    with caplog.at_level(logging.WARNING, "ppca.transport"):
+        meshes = servers.connect(own=own_tls(certificates) if secure else None, timeout=10.0)
+    talk(meshes)
+    close(meshes)
+    for sock in strangers:
+        sock.close()
+    assert "seat (0,0) turned away 127.0.0.1:" in caplog.text
+
+
+def test_a_wrong_session_is_clear_on_both_sides(servers: Servers) -> None:
+    results = servers.connect(timeout=0.8, own={3: {"session": b"yesterday"}})
+    assert isinstance(results[3], PeerError)
+    assert "different sessions" in str(results[3])
+    assert isinstance(results[0], TransportError)
+    assert "different sessions" in str(results[0])
+    assert "yesterday" not in str(results[0])
+
+
+def test_a_missing_server_is_named(servers: Servers) -> None:
+    servers.listeners[1].close()
+    results = servers.connect(seats=(0, 2, 3), timeout=0.5)
+    assert isinstance(results[0], (PeerTimeout, PeerError))
+    for seat in (2, 3):
+        assert isinstance(results[seat], PeerTimeout)
+        assert results[seat].peer == 1
+        assert "no connection with seat (0,1)" in str(results[seat])
+        assert "Connection refused" in str(results[seat])
+
+
+def test_swapped_addresses_are_clear(servers: Servers) -> None:
+    servers.addresses[0], servers.addresses[1] = servers.addresses[1], servers.addresses[0]
+    results = servers.connect(timeout=0.8)
+    assert isinstance(results[3], (PeerError, FrameError))
+    assert "check the addresses" in str(results[3])
+
+
+def test_a_failed_meeting_tells_those_already_connected(servers: Servers) -> None:
+    """Seat 3 is refused by seat 2; seats 0 and 1, connected with it, get the reason instead of silence."""
+    results = servers.connect(timeout=0.8, own={2: {"session": b"other"}})
+    assert all(isinstance(result, TransportError) for result in results)
+    for mesh_or_error in results:
+        assert "session" in str(mesh_or_error)
+
+
+@pytest.mark.parametrize(
+    ("seat", "listener", "changes", "message"),
+    [
+        (0, None, {}, r"seat \(0,0\) needs a listener"),
+        (3, None, {"session": b""}, "1 to 64 bytes"),
+        (3, None, {"timeout": 0}, "timeout positive"),
+        (7, None, {}, "seat must be one of"),
+        (3, None, {}, r"needs the address of seat \(0,0\) and seat \(0,1\) and seat \(1,0\)"),
+    ],
+)
+def test_wrong_arguments(seat: int, listener: None, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        connect_mesh(seat, listener, {}, **{"session": b"s", "timeout": 1.0, **changes})
+
+
+# Certificates
+
+
+def test_a_certificate_of_another_seat_is_rejected(servers: Servers, certificates: Path) -> None:
+    own = own_tls(certificates)
+    own[3] = own[2]
+    results = servers.connect(timeout=0.8, own=own)
+    assert isinstance(results[3], (PeerError, CertificateError))
+    assert "expected seat (1,1) with a certificate for 'seat-3.ppca'" in str(results[3])
+    assert "for 'seat-2.ppca'" in str(results[3])
+
+
+def test_a_listener_with_the_certificate_of_another_seat_is_rejected(servers: Servers, certificates: Path) -> None:
+    own = own_tls(certificates)
+    own[0] = own[2]
+    results = servers.connect(timeout=0.8, own=own)
+    assert isinstance(results[1], CertificateError)
+    assert "expected seat (0,0) with a certificate for 'seat-0.ppca'" in str(results[1])
+
+
+def test_a_certificate_of_another_authority_is_rejected(servers: Servers, certificates: Path, tmp_path: Path) -> None:
+    create_certificates(tmp_path, [f"seat-{seat}.ppca" for seat in SEATS])
+    own = own_tls(certificates)
+    own[3] = {"tls": tls_settings(tmp_path, 3)}
+    results = servers.connect(timeout=0.8, own=own)
+    assert isinstance(results[3], CertificateError)
+    assert "does not trust the certificate of seat" in str(results[3])
+
+
+class Expired:
+    """Settings with an expired certificate that skip the check of their own files, as a careless server would."""
+
+    def __init__(self, authority: Path, chain: Path) -> None:
+        self.names = {seat: f"seat-{seat}.ppca" for seat in SEATS}
+        self.authority, self.chain = authority, chain
+
+    def context(self, *, dialing: bool) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if dialing else ssl.PROTOCOL_TLS_SERVER)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(self.authority)
+        context.load_cert_chain(f"{self.chain}.pem", f"{self.chain}.key")
+        return context
+
+    def check_seat(self, *_: object) -> None:
+        pass
+
+
+def test_an_expired_certificate_is_rejected(servers: Servers, tmp_path: Path) -> None:
+    create_certificates(tmp_path, [f"seat-{seat}.ppca" for seat in SEATS])
+    expired = tmp_path / "expired"
+    create_certificates(expired, ["seat-3.ppca"], validity=timedelta(seconds=-1), authority=tmp_path)
+    own = own_tls(tmp_path)
+    own[3] = {"tls": Expired(tmp_path / "authority.pem", expired / "seat-3.ppca")}
+    results = servers.connect(timeout=0.8, own=own)
+    assert isinstance(results[3], CertificateError)
+    assert "refused the certificate of seat (1,1)" in str(results[3])
+    assert "EXPIRED" in str(results[3])
+    assert "certificate has expired" in str(results[0]) or "EXPIRED" in str(results[0]) or "VERIFY" in str(results[0])
+
+
+def test_a_plain_server_among_tls_servers(servers: Servers, certificates: Path) -> None:
+    own = own_tls(certificates)
+    own[3] = {}
+    results = servers.connect(timeout=0.8, own=own)
+    assert isinstance(results[3], TransportError)
+    assert "TLS" in str(results[3]) or "alien" in str(results[3])
+    assert isinstance(results[0], TransportError)
+    own = {3: own_tls(certificates)[3]}
+    results = servers.connect(timeout=0.8, own=own)
+    assert isinstance(results[3], PeerTimeout)
+    assert "no TLS there" in str(results[3])
+
+
+def test_old_tls_versions_are_refused(servers: Servers, certificates: Path) -> None:
+    results: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: results.extend(servers.connect(seats=(0,), own=own_tls(certificates), timeout=0.6))
+    )
+    thread.start()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with socket.create_connection(servers.addresses[0], timeout=5) as sock, pytest.raises(ssl.SSLError):
+        context.wrap_socket(sock)
+    thread.join()
+    assert isinstance(results[0], PeerTimeout)
