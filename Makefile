@@ -5,7 +5,16 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
 
-.PHONY: setup demo test lint bench clean
+.PHONY: help setup demo test lint bench docs clean
+
+help:
+	@echo "make demo    three hospitals on four local servers, beside the plaintext answer"
+	@echo "make test    all tests"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   native kernels and secure operations: tables, JSON and plots in bench-results/"
+	@echo "make docs    write the generated tables of README.md and docs/ again"
+	@echo "make setup   build and install into $(VENV) (the others do it when needed)"
+	@echo "make clean   remove $(VENV) and build products"
 
 setup: $(STAMP)
 
@@ -28,6 +37,9 @@ lint: setup
 bench: setup
 	$(BIN)/ppca bench kernels
 	$(BIN)/ppca bench ops
+
+docs: setup
+	$(BIN)/python docs/make_protocol_table.py
 
 clean:
 	rm -rf $(VENV) build dist

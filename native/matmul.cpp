@@ -1,10 +1,54 @@
 #include "matmul.hpp"
 
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+
+#include "matmul_backend.hpp"
+#include "threads.hpp"
+
 namespace ppca {
 
 namespace {
 
-// Entry (i, j) of a packed triangle is at base(i) + j for j >= first(i); of a full matrix, likewise with first(i) = 0.
+// ---- levels --------------------------------------------------------------------------------------------------------
+
+struct Level {
+    const char *name;
+    const Backend *(*backend)(int limbs);  // null: scalar code only
+    bool usable;
+};
+
+const std::vector<Level> &levels() {
+    static const std::vector<Level> all = [] {
+        bool ifma = false, avx2 = false;
+#if defined(__x86_64__)
+        __builtin_cpu_init();
+        ifma = __builtin_cpu_supports("avx512ifma") && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
+        avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+#endif
+        return std::vector<Level>{{"avx512ifma", avx512ifma_backend, ifma},
+                                  {"avx2", avx2_backend, avx2},
+                                  {"portable", nullptr, true},
+                                  {"emulated-ifma", emulated_ifma_backend, true}};
+    }();
+    return all;
+}
+
+const Level *best_level() {
+    return &*std::find_if(levels().begin(), levels().end(), [](const Level &x) { return x.usable; });
+}
+
+std::atomic<const Level *> &current_level() {
+    static std::atomic<const Level *> level{best_level()};
+    return level;
+}
+
+// ---- one product ---------------------------------------------------------------------------------------------------
+
+// Where entry (i, j) of a product of m columns is stored: at base(i) + j, for j >= first(i).
 struct Layout {
     Part part;
     std::size_t m;
@@ -15,31 +59,154 @@ struct Layout {
         if (part == Part::upper) return row * width - row * (row + 1) / 2;
         return row * width - row * (row + 3) / 2 - 1;
     }
+    // Rows that have an entry in some column below `end`.
+    std::size_t rows(std::size_t n, std::size_t end) const {
+        if (part == Part::full) return n;
+        return std::min(n, part == Part::upper ? end : end - 1);
+    }
+};
+
+struct Range {
+    std::size_t begin, end;
 };
 
 template <class Z>
-void multiply(Z *out, const Z *a, const Z *b, std::size_t n, std::size_t k, Layout layout) {
+struct Product {
+    Z *out;
+    const Z *a, *b;
+    std::size_t n, k;
+    Layout layout;
+};
+
+template <class Z>
+void multiply_scalar(const Product<Z> &p, Range rows, Range columns) {
     using V = value_of<Z>;
-    const std::size_t m = layout.m;
-    for (std::size_t i = 0; i < n; ++i) {
-        Z *row = out + layout.base(i);
-        const Z *x = a + i * k;
-        std::size_t j = layout.first(i);
-        for (; j + 4 <= m; j += 4) {
+    const std::size_t m = p.layout.m, k = p.k;
+    for (std::size_t i = rows.begin; i < rows.end; ++i) {
+        Z *row = p.out + p.layout.base(i);
+        const Z *x = p.a + i * k;
+        std::size_t j = std::max(columns.begin, p.layout.first(i));
+        for (; j + 4 <= columns.end; j += 4) {
             V s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-            const Z *y = b + j;
+            const Z *y = p.b + j;
             for (std::size_t l = 0; l < k; ++l, y += m) {
                 const V f = x[l];
                 s0 += f * y[0].value, s1 += f * y[1].value, s2 += f * y[2].value, s3 += f * y[3].value;
             }
             row[j] = s0, row[j + 1] = s1, row[j + 2] = s2, row[j + 3] = s3;
         }
-        for (; j < m; ++j) {
-            V s = 0;
-            for (std::size_t l = 0; l < k; ++l) s += x[l].value * b[l * m + j].value;
-            row[j] = s;
+        for (; j < columns.end; ++j) {
+            V s0 = 0, s1 = 0;  // two chains: an addition with carry has a latency of two cycles
+            const Z *y = p.b + j;
+            std::size_t l = 0;
+            for (; l + 2 <= k; l += 2) s0 += x[l].value * y[l * m].value, s1 += x[l + 1].value * y[(l + 1) * m].value;
+            if (l < k) s0 += x[l].value * y[l * m].value;
+            row[j] = s0 + s1;
         }
     }
+}
+
+constexpr std::size_t kMostTileBytes = 64 * kPanelColumns * sizeof(Z128), kMostPanelBytes = 32 << 10;
+
+// Columns panel by panel; a panel is packed once and stays in the first-level cache while all rows pass over it.
+template <class Z>
+void multiply_panels(const Product<Z> &p, const Backend &backend, const unsigned char *prepared, Range rows,
+                     Range columns) {
+    alignas(64) unsigned char panel[kMostPanelBytes];
+    alignas(64) unsigned char tile_bytes[kMostTileBytes];
+    const Z *tile = reinterpret_cast<const Z *>(tile_bytes);
+    const std::size_t m = p.layout.m, k = p.k;
+    const std::size_t steps = (k + backend.depth - 1) / backend.depth, depth = (k + steps - 1) / steps;
+    for (std::size_t j0 = columns.begin; j0 < columns.end; j0 += kPanelColumns) {
+        const std::size_t j1 = std::min(j0 + kPanelColumns, columns.end);
+        const std::size_t last = std::min(rows.end, p.layout.rows(p.n, j1));
+        for (std::size_t l0 = 0; l0 < k; l0 += depth) {
+            const std::size_t here = std::min(depth, k - l0);
+            backend.pack_b(panel, p.b + l0 * m + j0, m, j1 - j0, here);
+            for (std::size_t i0 = rows.begin; i0 < last; i0 += backend.rows) {
+                const std::size_t count = std::min(backend.rows, last - i0), at = i0 * k + l0;
+                backend.tile(tile_bytes, p.a + at, prepared + at * backend.a_bytes, k, count, panel, here);
+                for (std::size_t r = 0; r < count; ++r) {
+                    Z *row = p.out + p.layout.base(i0 + r);
+                    const Z *from = tile + r * kPanelColumns;
+                    const std::size_t j = std::max(j0, p.layout.first(i0 + r));
+                    if (l0 == 0)
+                        for (std::size_t c = j; c < j1; ++c) row[c] = from[c - j0].value;
+                    else
+                        for (std::size_t c = j; c < j1; ++c) row[c].value += from[c - j0].value;
+                }
+            }
+        }
+    }
+}
+
+// Memory for a prepared by the backend, kept per thread: products come in long series of the same size. Null if there is
+// no more.
+unsigned char *scratch(std::size_t bytes) {
+    struct Free {
+        void operator()(unsigned char *p) const { std::free(p); }
+    };
+    thread_local std::unique_ptr<unsigned char, Free> memory;
+    thread_local std::size_t size = 0;
+    if (bytes > size) {
+        const std::size_t rounded = (bytes + 63) / 64 * 64;
+        memory.reset();
+        size = 0;
+        memory.reset(static_cast<unsigned char *>(std::aligned_alloc(64, rounded)));
+        if (!memory) return nullptr;
+        size = rounded;
+    }
+    return memory.get();
+}
+
+// Below these sizes packing costs more than it saves; up to so many left-over columns are cheaper one by one.
+constexpr std::size_t kLeastRows = 4, kLeastColumns = 6, kLeastDepth = 4;
+template <class Z> constexpr std::size_t kLooseColumns = sizeof(Z) == 16 ? 3 : 2;
+
+// pieces(n, grain, f) is parallel_for, or a plain call of f.
+template <class Z, class Pieces>
+void multiply(const Product<Z> &p, const Backend *backend, Pieces &&pieces) {
+    const std::size_t n = p.n, m = p.layout.m;
+    std::size_t paneled = 0;  // columns done in panels, the rest one by one
+    if (backend && n >= kLeastRows && m >= kLeastColumns && p.k >= kLeastDepth)
+        paneled = m % kPanelColumns > kLooseColumns<Z> ? m : m - m % kPanelColumns;
+    unsigned char *prepared = nullptr;
+    if (paneled && backend->a_bytes) {
+        prepared = scratch(n * p.k * backend->a_bytes);
+        if (prepared) backend->prepare_a(prepared, p.a, n * p.k);
+        else paneled = 0;  // slower, and needs no memory
+    }
+    auto region = [&](Range rows, Range columns) {
+        if (columns.begin < paneled)
+            multiply_panels(p, *backend, prepared, rows, {columns.begin, std::min(columns.end, paneled)});
+        if (columns.end > paneled) multiply_scalar(p, rows, {std::max(columns.begin, paneled), columns.end});
+    };
+    if (m >= 8 * kPanelColumns)
+        pieces((m + kPanelColumns - 1) / kPanelColumns, 2, [&](std::size_t begin, std::size_t end) {
+            region({0, n}, {begin * kPanelColumns, std::min(m, end * kPanelColumns)});
+        });
+    else
+        pieces(n, 64, [&](std::size_t begin, std::size_t end) { region({begin, end}, {0, m}); });
+}
+
+struct Inline {
+    template <class F> void operator()(std::size_t n, std::size_t, F &&f) const { f(std::size_t{0}, n); }
+};
+struct Threaded {
+    template <class F> void operator()(std::size_t n, std::size_t grain, F &&f) const { parallel_for(n, grain, f); }
+};
+
+// Is a product of this many multiply-adds worth a second thread? (About 200 microseconds.)
+template <class Z>
+bool worth_threads(std::size_t operations, const Backend *backend) {
+    const std::size_t per_200_us = sizeof(Z) == 16 ? 400'000 : 1'500'000;
+    return threads() > 1 && operations > (backend ? per_200_us : per_200_us / 2);
+}
+
+template <class Z>
+const Backend *current_backend() {
+    const Level *level = current_level().load(std::memory_order_relaxed);
+    return level->backend ? level->backend(sizeof(Z) / 8) : nullptr;
 }
 
 }  // namespace
@@ -47,22 +214,55 @@ void multiply(Z *out, const Z *a, const Z *b, std::size_t n, std::size_t k, Layo
 template <class Z>
 void matmul(Z *out, const Z *a, const Z *b, std::size_t batch, std::size_t n, std::size_t k, std::size_t m,
             bool a_shared, bool b_shared) {
-    for (std::size_t i = 0; i < batch; ++i)
-        multiply<Z>(out + i * n * m, a_shared ? a : a + i * n * k, b_shared ? b : b + i * k * m, n, k,
-                    Layout{Part::full, m});
+    if (b_shared && !a_shared) n *= batch, batch = std::min<std::size_t>(batch, 1);  // one tall product
+    if (batch == 0 || n == 0 || m == 0) return;
+    const Backend *backend = current_backend<Z>();
+    auto product = [&](std::size_t i) {
+        return Product<Z>{out + i * n * m, a_shared ? a : a + i * n * k, b_shared ? b : b + i * k * m, n, k,
+                          Layout{Part::full, m}};
+    };
+    if (!worth_threads<Z>(batch * n * k * m, backend)) {
+        for (std::size_t i = 0; i < batch; ++i) multiply(product(i), backend, Inline{});
+    } else if (batch >= threads()) {
+        parallel_for(batch, (batch + 8 * threads() - 1) / (8 * threads()), [&](std::size_t begin, std::size_t end) {
+            for (std::size_t i = begin; i < end; ++i) multiply(product(i), backend, Inline{});
+        });
+    } else {
+        for (std::size_t i = 0; i < batch; ++i) multiply(product(i), backend, Threaded{});
+    }
 }
 
 template <class Z>
 void matmul_upper(Z *out, const Z *a, const Z *b, std::size_t n, std::size_t k, Part part) {
-    multiply<Z>(out, a, b, n, k, Layout{part, n});
+    if (n == 0) return;
+    const Backend *backend = current_backend<Z>();
+    const Product<Z> product{out, a, b, n, k, Layout{part, n}};
+    if (worth_threads<Z>(n * n * k / 2, backend)) multiply(product, backend, Threaded{});
+    else multiply(product, backend, Inline{});
 }
 
-std::vector<std::string> ring_levels() { return {"portable"}; }
-bool force_ring(const std::string &level) { return level == "auto" || level == "portable"; }
+std::vector<std::string> ring_levels() {
+    std::vector<std::string> names;
+    for (const Level &level : levels())
+        if (level.usable) names.push_back(level.name);
+    return names;
+}
 
-template void matmul<Z64>(Z64 *, const Z64 *, const Z64 *, std::size_t, std::size_t, std::size_t, std::size_t, bool, bool);
-template void matmul<Z128>(Z128 *, const Z128 *, const Z128 *, std::size_t, std::size_t, std::size_t, std::size_t, bool, bool);
-template void matmul_upper<Z64>(Z64 *, const Z64 *, const Z64 *, std::size_t, std::size_t, Part);
-template void matmul_upper<Z128>(Z128 *, const Z128 *, const Z128 *, std::size_t, std::size_t, Part);
+bool force_ring(const std::string &name) {
+    for (const Level &level : levels())
+        if (level.usable && level.name == name) {
+            current_level() = &level;
+            return true;
+        }
+    if (name == "auto") current_level() = best_level();
+    return name == "auto";
+}
+
+#define PPCA_INSTANTIATE(Z)                                                                                         \
+    template void matmul<Z>(Z *, const Z *, const Z *, std::size_t, std::size_t, std::size_t, std::size_t, bool, bool); \
+    template void matmul_upper<Z>(Z *, const Z *, const Z *, std::size_t, std::size_t, Part);
+PPCA_INSTANTIATE(Z64)
+PPCA_INSTANTIATE(Z128)
+#undef PPCA_INSTANTIATE
 
 }  // namespace ppca

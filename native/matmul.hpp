@@ -25,7 +25,7 @@ void matmul(Z *out, const Z *a, const Z *b, std::size_t batch, std::size_t n, st
 template <class Z>
 void matmul_upper(Z *out, const Z *a, const Z *b, std::size_t n, std::size_t k, Part part);
 
-// Levels usable on this machine, best first. "emulated-ifma" runs the AVX-512 arithmetic in plain C++, for tests.
+// Levels usable on this machine, best first; last "emulated-ifma", which runs the AVX-512 arithmetic in plain C++, for tests.
 std::vector<std::string> ring_levels();
 
 // Pins the level, "auto" = the best one; false if the level is unknown or not usable here.

@@ -1,6 +1,17 @@
 """The control channel between a client and one server: framed messages, JSON plus buffers.
 
 Format: u32 length of the JSON text, the text, then the buffers it announces, back to back. All integers little endian.
+The text is {"kind": ..., "body": ..., "sizes": [...]}; the codec says how values become body and buffers.
+
+    client -> server    connect   session, addresses, TLS files, timeout
+                        run       program name, this seat's packets, public parameters
+                        go, drop  start what `run` prepared, or forget it
+    server -> client    listening, connected      while starting
+                        ready or refused          after `run`; nothing has been computed yet
+                        progress, done            after `go`
+                        failed                    at any time: seat, step and reason; the server ends
+
+The channel is also the leash: a server ends when the client's end closes, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -9,6 +20,7 @@ import json
 import socket
 import struct
 import threading
+from collections.abc import Generator
 from typing import Any
 
 from .codec import CodecError, pack, unpack
@@ -17,56 +29,103 @@ HEADER = struct.Struct("<I")
 LONGEST_TEXT = 1 << 26
 LONGEST_BUFFER = 1 << 36
 
+Message = tuple[str, dict[str, Any]]
+
 
 class ChannelClosed(ConnectionError):
     """The other side ended the conversation."""
 
 
+def encode(kind: str, **fields: Any) -> list[bytes]:
+    """A message as the pieces to send. Raises CodecError for what cannot travel, before anything is sent."""
+    buffers: list[bytes] = []
+    body = {name: pack(value, buffers, name) for name, value in fields.items()}
+    text = json.dumps({"kind": kind, "body": body, "sizes": [len(b) for b in buffers]}).encode()
+    if len(text) > LONGEST_TEXT:
+        raise CodecError(
+            f"{len(text):,} bytes of lists and strings exceed the {LONGEST_TEXT:,} of a message; use NumPy arrays"
+        )
+    return [HEADER.pack(len(text)) + text, *(buffer for buffer in buffers if buffer)]
+
+
+class MessageReader:
+    """Puts messages together from a stream, whatever pieces its bytes come in."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._parts = _message()
+        self._expect(next(self._parts))
+
+    def _expect(self, size: int) -> None:
+        try:
+            self._part = bytearray(size)
+        except MemoryError:
+            raise CodecError(f"no memory for a part of {size:,} bytes of a control message") from None
+        self._at = 0
+
+    def read(self, connection: socket.socket) -> Message | None:
+        """Reads once from `connection`; the message if that completed it. BlockingIOError if nothing is there."""
+        try:
+            got = connection.recv_into(memoryview(self._part)[self._at :])
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise ChannelClosed(str(error)) from None
+        if got == 0:
+            raise ChannelClosed("the other side closed the control channel")
+        self._at += got
+        while self._at == len(self._part):  # more than once if empty parts follow
+            try:
+                self._expect(self._parts.send(self._part))
+            except StopIteration as complete:
+                message: Message = complete.value
+                self._begin()
+                return message
+        return None
+
+
+def _message() -> Generator[int, bytearray, Message]:
+    """Yields the size of each part of a message, is resumed with the part, and returns the message."""
+    (length,) = HEADER.unpack((yield HEADER.size))
+    if length > LONGEST_TEXT:
+        raise CodecError(f"a control message announces {length} bytes of text, the limit is {LONGEST_TEXT}")
+    text = yield length
+    try:
+        message = json.loads(text)
+        kind, body = message["kind"], message["body"]
+        sizes = [int(size) for size in message["sizes"]]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CodecError(f"malformed control message ({type(error).__name__})") from None
+    if not isinstance(kind, str) or not isinstance(body, dict) or any(not 0 <= n <= LONGEST_BUFFER for n in sizes):
+        raise CodecError("malformed control message: wrong kind, body or buffer sizes")
+    buffers: list[bytes] = []
+    for size in sizes:
+        buffers.append(bytes((yield size)))
+    return kind, unpack(body, buffers)
+
+
 class Channel:
-    """One end of a control channel. Sending is safe from several threads; receiving is for one."""
+    """A server's end. Sending is safe from several threads and waits; receiving is for one thread and waits."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._lock = threading.Lock()
+        self._reader = MessageReader()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def send(self, kind: str, **fields: Any) -> None:
-        buffers: list[bytes] = []
-        body = pack(fields, buffers)
-        text = json.dumps({"kind": kind, "body": body, "sizes": [len(b) for b in buffers]}).encode()
+        pieces = encode(kind, **fields)
         try:
             with self._lock:
-                self._socket.sendall(HEADER.pack(len(text)) + text)
-                for buffer in buffers:
-                    self._socket.sendall(buffer)
+                for piece in pieces:
+                    self._socket.sendall(piece)
         except OSError as error:
             raise ChannelClosed(str(error)) from None
 
-    def receive(self) -> tuple[str, dict[str, Any]]:
-        (length,) = HEADER.unpack(self._exactly(HEADER.size))
-        if length > LONGEST_TEXT:
-            raise CodecError(f"a control message announces {length} bytes of text, the limit is {LONGEST_TEXT}")
-        try:
-            message = json.loads(bytes(self._exactly(length)))
-            sizes = [int(size) for size in message["sizes"]]
-            if any(not 0 <= size <= LONGEST_BUFFER for size in sizes):
-                raise CodecError("a control message announces a buffer of impossible size")
-            buffers = [bytes(self._exactly(size)) for size in sizes]
-            return str(message["kind"]), unpack(message["body"], buffers)
-        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise CodecError(f"malformed control message: {error}") from None
-
-    def _exactly(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view, at = memoryview(data), 0
-        while at < size:
-            try:
-                got = self._socket.recv_into(view[at:])
-            except OSError as error:
-                raise ChannelClosed(str(error)) from None
-            if got == 0:
-                raise ChannelClosed("the other side closed the control channel")
-            at += got
-        return data
-
-    def close(self) -> None:
-        self._socket.close()
+    def read(self) -> Message | None:
+        """Waits for some bytes; the message if they completed one."""
+        return self._reader.read(self._socket)

@@ -8,11 +8,16 @@ from typing import Any
 import numpy as np
 
 from ..protocol import InconsistentShares, Sealed, unseal
+from ..transport import seat_name
+from .failure import ClusterError
 
 
 @dataclass
 class RunReport:
-    """The account of a run: time, rounds, payload bytes per seat, traffic by stage, and everything that was opened."""
+    """The account of a run: time, rounds, payload bytes per seat, traffic by stage, and everything that was opened.
+
+    Rounds and bytes include the key agreement at the start of a run: 1 round, of which `stages` tells.
+    """
 
     seconds: float
     rounds: int
@@ -31,6 +36,7 @@ class PerSeat:
 def combine(answers: list[dict[str, Any]]) -> tuple[Any, RunReport]:
     """The client's view of a run: its value and its report. `answers` are by seat."""
     totals = [answer["stats"]["total"] for answer in answers]
+    _check_traffic(totals)
     audits = [answer["audit"] for answer in answers]
     if any(audit != audits[0] for audit in audits[1:]):
         raise InconsistentShares("the servers' audit logs differ; the result was not used")
@@ -44,17 +50,51 @@ def combine(answers: list[dict[str, Any]]) -> tuple[Any, RunReport]:
     return merge([answer["value"] for answer in answers]), report
 
 
-def merge(values: list[Any]) -> Any:
+def _check_traffic(totals: list[dict[str, Any]]) -> None:
+    """All that was sent was received, in equally many rounds: a program that forgets a message is noticed here."""
+    rounds = [total["rounds"] for total in totals]
+    if len(set(rounds)) > 1:
+        raise ClusterError(
+            f"the servers took {rounds} rounds (by seat): all must run the same program on the same job. "
+            "The result was not used."
+        )
+    for sender, total in enumerate(totals):
+        for receiver, sent in enumerate(total["sent_to"]):
+            received = totals[receiver]["received_from"][sender]
+            if sent != received:
+                raise ClusterError(
+                    f"{seat_name(sender)} sent {sent} bytes to {seat_name(receiver)}, which expected {received}: a round "
+                    "of the program is not the same on all servers. The result was not used."
+                )
+
+
+def merge(values: list[Any], where: str = "the result") -> Any:
     """One value from four equal structures."""
     first = values[0]
+    if any(_form(value) != _form(first) for value in values[1:]):
+        raise InconsistentShares(f"{where} has not the same form on all servers; it was not used")
     if isinstance(first, Sealed):
         return unseal(values)
     if isinstance(first, PerSeat):
         return [value.value for value in values]
     if isinstance(first, list | tuple):
-        return [merge(list(items)) for items in zip(*values, strict=True)]
+        return [merge(list(items), f"{where}[{i}]") for i, items in enumerate(zip(*values, strict=True))]
     if isinstance(first, dict):
-        return {key: merge([value[key] for value in values]) for key in first}
-    if any(not np.array_equal(np.asarray(first), np.asarray(other)) for other in values[1:]):
-        raise InconsistentShares("the servers returned different public values; the result was not used")
+        return {key: merge([value[key] for value in values], f"{where}[{key!r}]") for key in first}
+    if not all(_same(first, other) for other in values[1:]):
+        raise InconsistentShares(f"{where} is a public value that differs between the servers; it was not used")
     return first
+
+
+def _form(value: Any) -> Any:
+    """What must be equal before values can be compared or merged part by part."""
+    if isinstance(value, list | tuple):
+        return list, len(value)
+    if isinstance(value, dict):
+        return dict, set(value)
+    return type(value)
+
+
+def _same(first: Any, other: Any) -> bool:
+    a, b = np.asarray(first), np.asarray(other)
+    return a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))

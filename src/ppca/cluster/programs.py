@@ -21,25 +21,36 @@ from ..transport import Mesh
 
 Program = Callable[..., Coroutine[Any, Any, Any]]
 
+KEY_STAGE = "key agreement"
+"""The stage under which a run's first round is counted."""
+
 
 class ProgramError(ValueError):
-    """A program cannot be found or has the wrong form."""
+    """A program cannot be found, has the wrong form, or does not take these inputs. Nothing was computed."""
 
 
 def name_of(program: Program | str) -> str:
-    """The name under which servers find a program."""
+    """The name under which servers find a program; files by their absolute path."""
     if isinstance(program, str):
-        if ":" not in program:
+        place, _, function = program.rpartition(":")
+        if not place or not function.isidentifier():
             raise ProgramError(f"{program!r} is no program name: write 'module:function' or 'file.py:function'")
-        return program
-    if not inspect.iscoroutinefunction(program):
-        raise ProgramError(f"{getattr(program, '__name__', program)!r} is not an 'async def' function")
+        if not place.endswith(".py"):
+            return program
+        path = Path(place).resolve()
+        if not path.is_file():
+            raise ProgramError(f"there is no file {place!r}, looked for in {path.parent}")
+        return f"{path}:{function}"
+    check_async(program, getattr(program, "__name__", str(program)))
     if "<" in program.__qualname__ or "." in program.__qualname__:
         raise ProgramError(
             f"{program.__qualname__} must stand at the top level of a module, so that servers can load it"
         )
     if program.__module__ == "__main__":
-        source = getattr(sys.modules["__main__"], "__file__", None)
+        main = sys.modules["__main__"]
+        if getattr(main, "__spec__", None) is not None:  # python -m package.module
+            return f"{main.__spec__.name}:{program.__name__}"
+        source = getattr(main, "__file__", None)
         if source is None:
             raise ProgramError(
                 "functions typed into a session cannot be loaded by servers; put the program into a file"
@@ -48,22 +59,42 @@ def name_of(program: Program | str) -> str:
     return f"{program.__module__}:{program.__name__}"
 
 
+def check_async(program: Any, name: str) -> None:
+    if not inspect.iscoroutinefunction(program):
+        raise ProgramError(f"{name!r} is not an 'async def' function; write 'async def' and await what talks")
+
+
 def load(name: str) -> Program:
     """The function behind a name."""
     place, _, function = name.rpartition(":")
     try:
         if place.endswith(".py"):
+            directory = str(Path(place).resolve().parent)
+            if directory not in sys.path:
+                sys.path.append(directory)  # the file may import its neighbours
+            # The name is not "__main__": what a script does when it is started must not happen again in each server.
             found = runpy.run_path(place, run_name="__ppca_program__").get(function)
         else:
             found = getattr(importlib.import_module(place), function, None)
-    except (ImportError, OSError) as error:
-        raise ProgramError(f"cannot load program {name!r}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ProgramError(f"cannot load program {name!r}: {type(error).__name__}: {error}") from error
     if found is None:
         raise ProgramError(f"{place} has no function {function!r}")
-    if not inspect.iscoroutinefunction(found):
-        raise ProgramError(f"{name!r} is not an 'async def' function")
+    check_async(found, name)
     program: Program = found
     return program
+
+
+def check_arguments(program: Program, name: str, secrets: int, public: dict[str, Any]) -> None:
+    """Refuses a call that the program's signature does not allow, before anything is computed."""
+    signature = inspect.signature(program)
+    try:
+        signature.bind(None, *[None] * secrets, **public)
+    except TypeError as error:
+        given = f"{secrets} secret input{'' if secrets == 1 else 's'}"
+        given += f" and the public parameters {', '.join(public)}" if public else " and no public parameters"
+        taken = ", ".join(str(p.replace(annotation=p.empty)) for p in signature.parameters.values())
+        raise ProgramError(f"{name} takes ({taken}) but was given the party, {given}: {error}") from None
 
 
 @dataclass
@@ -85,7 +116,8 @@ def execute(
     progress: Callable[[str, float | None], None] | None = None,
 ) -> Ran:
     """Runs a program on this seat: fresh keys, the inputs, the rounds; returns its value and the account."""
-    party: Party = drive(_awaited(agree_keys(mesh.seat, session)), mesh)
+    with mesh.stage(KEY_STAGE):
+        party: Party = drive(_awaited(agree_keys(mesh.seat, session)), mesh)
     if progress is not None:
         party.progress = progress
     secrets = [SecretArray.from_packet(party, packet) for packet in packets]

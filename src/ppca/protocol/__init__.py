@@ -1,7 +1,7 @@
 """The protocol layer: secret arrays on four servers. One module per protocol; see docs/protocols.md for the table."""
 
 from .dtypes import BIT, FIXED, INTEGER, RingType, make_type
-from .inputs import InputPacket, InputRefused, share
+from .inputs import InputPacket, InputRefused, share, share_ring
 from .opening import InconsistentShares, Sealed, unseal
 from .party import MaskReuseError, Opening, Party, agree_keys, local_parties
 from .pending import Pending
@@ -35,6 +35,7 @@ __all__ = [
     "make_type",
     "run_lockstep",
     "share",
+    "share_ring",
     "skew",
     "stack",
     "symmetric",

@@ -2,7 +2,7 @@
 
 1-2. Binade of x (see `normalise`): a secret integer power of two for the input, and the factor for the output.
 3.   z = x * power, in [1/2, 5/4), with 38 fractional bits.
-4-7. p(z), a polynomial of degree 15 in u = 2z - 7/4: its distance from the function is below 2^-33.
+4-7. p(z), a polynomial of degree 15 in u = 2z - 7/4: its relative distance from the function is below 2^-33.
 8.   result = p(z) * factor.
 
 Why not Newton or Goldschmidt steps: they cost two rounds each and three of them; the polynomial costs four in all.

@@ -73,7 +73,11 @@ def _complaint(array: NDArray[Any], flat: int, kind: RingType, name: str) -> str
 
 def share(values: ArrayLike, dtype: RingType | None = None, name: str = "input") -> list[InputPacket]:
     """The four packets of an array, by seat."""
-    encoded, kind = encode(values, dtype, name)
+    return share_ring(*encode(values, dtype, name))
+
+
+def share_ring(encoded: Data, kind: RingType) -> list[InputPacket]:
+    """The four packets of ring elements that the caller encoded itself (sums with more digits than a double has)."""
     row_key, column_key = secrets.token_bytes(KEY_BYTES), secrets.token_bytes(KEY_BYTES)
     shape = encoded.shape[:-1]
     rows = (row_key, ring.sub(encoded, _stream(row_key, shape, kind)).tobytes())

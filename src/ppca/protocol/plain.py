@@ -7,7 +7,7 @@ be studied without servers. Promises (`within`) are checked here: a value beyond
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -46,7 +46,7 @@ class PlainArray:
         self.mode = mode
         self.values: NDArray[Any] = array.astype(np.int64 if array.dtype.kind in "iub" else np.float64)
         limit = 2.0**self.dtype.span
-        if self.values.size and not np.all(np.abs(self.values) <= limit):
+        if not self.dtype.is_integer and self.values.size and not np.all(np.abs(self.values) <= limit):
             worst = int(np.argmax(np.abs(self.values)))
             raise RangeError(f"value {self.values.flat[worst]} is outside |v| < 2^{self.dtype.span} of {self.dtype}")
 
@@ -128,6 +128,9 @@ class PlainArray:
 
     def within(self, bound: float) -> Self:
         return self.like(self.values, RingType(self.dtype.bits, self.dtype.frac, span_of(bound)))
+
+    def retype(self, dtype: RingType) -> Self:
+        return self.like(self.values * 2.0 ** (self.dtype.frac - dtype.frac), dtype)
 
     def astype(self, frac: int) -> Self:
         values = self.values.astype(np.float64) if frac and self.values.dtype.kind == "i" else self.values
@@ -279,6 +282,11 @@ class PlainArray:
         scale = np.where(z == 0, 0.0, np.ldexp(1.0, -exponent))
         kind = RingType(self.dtype.bits, max(self.dtype.span, 31), 62)
         return ready((self.like(z, RingType(self.dtype.bits, 40, 1)), type(self)(scale, self.mode, kind)))
+
+    def binade_power(self, values: Callable[[int], int], smallest: int, span: int) -> Pending:
+        exponents = np.frexp(self.values)[1] + self.dtype.frac
+        table = [0.0 if v < 2.0**smallest else float(values(int(e))) for v, e in zip(self.values.flat, exponents.flat, strict=True)]
+        return ready(type(self)(np.reshape(table, self.shape), self.mode, RingType(128, 0, 126)))
 
     def _function(self, values: NDArray[Any]) -> Self:
         kind = make_type(self.dtype.bits, self.dtype.frac or DEFAULT_FRAC)

@@ -6,7 +6,7 @@ product, less = await together(x * y, x < y)   # two rounds for both
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -154,7 +154,7 @@ class SecretArray(Shares):
 
     def lookup(self, thresholds: ArrayLike, values: ArrayLike, frac: int | None = None) -> Pending:
         """Piecewise constant: values[i] between thresholds[i-1] <= x < thresholds[i]."""
-        table = np.asarray(values, np.float64)
+        table = np.asarray(values)
         if table.ndim != 1:
             raise ValueError(f"values must be a vector, got shape {table.shape}; `classify` takes several tables")
         return Pending(compare.classify(self, thresholds, table, frac)).then(lambda a: a[..., 0])
@@ -170,6 +170,15 @@ class SecretArray(Shares):
     def normalise(self, smallest: int | None = None, exact: bool = False) -> Pending:
         """(z, scale) with z = x * scale in [1/2, 5/4) ([1/2, 1) if exact), scale a power of two; zero gives zeros."""
         return Pending(_normalise(self, smallest, exact))
+
+    def binade_power(self, values: Callable[[int], int], smallest: int, span: int) -> Pending:
+        """The integer values(e) where 2^(e-1) <= X < 2^e for the integer X = x 2^frac, exactly; 0 below 2^smallest.
+
+        `values` is public; x must lie in [0, 2^span). Two rounds.
+        """
+        binades = normalise.Binades.of(self.dtype.frac, span, smallest)
+        step = normalise.binade_tables(self, binades, lambda e: [values(e)], [0], exact=True)
+        return Pending(step).then(lambda data: self.like(data[..., 0, :], RingType(128, 0, 126)))
 
     def rsqrt(self) -> Pending:
         return functions.rsqrt(self)

@@ -170,6 +170,10 @@ class Shares:
         """The same shares with the public promise |v| <= bound: comparisons and tables then need fewer bits."""
         return self.like(self.data, RingType(self.dtype.bits, self.dtype.frac, span_of(bound)))
 
+    def retype(self, dtype: RingType) -> Self:
+        """The same ring elements read as another type: the value changes by 2^(old frac - new frac)."""
+        return self.like(self.data, dtype)
+
     def astype(self, frac: int) -> Self:
         """Other fractional bits: more is exact; fewer is a local truncation (see `truncate` for the exact one)."""
         extra = frac - self.dtype.frac

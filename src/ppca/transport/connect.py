@@ -136,8 +136,8 @@ class _Meeting:
         details += [f"turned away {cause}" for cause in self.refused[-3:]]
         return PeerTimeout(
             f"{seat_name(self.seat)} had no connection with {' and '.join(map(seat_name, missing))} within "
-            f"{self.timeout:g} s{' (' + '; '.join(details) + ')' if details else ''}; check that all servers are started "
-            "with the same addresses and session",
+            f"{self.timeout:g} s{' (' + '; '.join(details) + ')' if details else ''}; check that all servers are "
+            "started with the same addresses and session",
             self.seat,
             missing[0],
             0,

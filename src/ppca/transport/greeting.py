@@ -65,8 +65,8 @@ def read_hello(sock: socket.socket, seat: int, peer: int | None, session: bytes,
         )
     elif payload[1:] != session:
         cause = (
-            f"{seat_name(claimed)} and {seat_name(seat)} are in different sessions; start all servers for the same run, "
-            "and stop servers left over from an earlier one"
+            f"{seat_name(claimed)} and {seat_name(seat)} are in different sessions; start all servers for the same "
+            "run, and stop servers left over from an earlier one"
         )
     else:
         return sender

@@ -60,8 +60,8 @@ class TlsSettings:
         if self.names[peer] not in found:
             raise CertificateError(
                 f"{seat_name(seat)} expected {seat_name(peer)} with a certificate for {self.names[peer]!r}, but "
-                f"the other end's certificate is for {', '.join(map(repr, found)) or 'no DNS name'}; give each server its own "
-                "certificate and check the addresses",
+                f"the other end's certificate is for {', '.join(map(repr, found)) or 'no DNS name'}; give each server "
+                "its own certificate and check the addresses",
                 seat,
                 peer,
             )

@@ -1,0 +1,91 @@
+"""From a normalised shared matrix to its sorted spectrum: solve, verify on shares, fall back if needed, sort.
+
+Openings: the solver's convergence bits, one verification bit, shuffled ranks; with a fraction of variance as the number of
+components, that number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..protocol import symmetric, together
+from .allpairs import Eigen, Progress
+from .solvers import eigh
+
+ORTHOGONALITY = 1e-7
+"""What verification promises of |V'V - I|_F."""
+
+
+@dataclass
+class Spectrum:
+    """Shared eigenvalues in descending order, eigenvectors as ROWS in the same order, and the public course of events."""
+
+    values: Any
+    vectors: Any
+    solver: str
+    iterations: int
+    verified: bool | None
+    fell_back: bool
+
+
+async def decompose(
+    A: Any,
+    identity: Any,
+    *,
+    solver: str = "allpairs",
+    tol: float = 1e-6,
+    max_iterations: int | None = None,
+    fixed_iterations: int | None = None,
+    verify: bool = True,
+    progress: Progress | None = None,
+) -> Spectrum:
+    """Sorted spectrum of a shared symmetric matrix with |A|_F <= 1."""
+    options: dict[str, Any] = {"tol": tol, "fixed_iterations": fixed_iterations, "progress": progress}
+    if max_iterations is not None:
+        options["max_iterations"] = max_iterations
+    found: Eigen = await eigh(A, identity, solver=solver, **options)
+    verified: bool | None = None
+    fell_back = False
+    if verify:
+        verified = await is_accurate(A, found, 2 * tol)
+        if not verified and solver != "jacobi":
+            found = await eigh(A, identity, solver="jacobi", tol=tol, progress=progress)
+            verified, fell_back = await is_accurate(A, found, 2 * tol), True
+    if progress is not None:
+        progress("sort", 0.97)
+    if len(A) == 1:
+        return Spectrum(found.values, found.vectors, solver, found.iterations, verified, fell_back)
+    values, vectors = await found.values.within(2).sort(found.vectors.T, descending=True)
+    return Spectrum(values, vectors, solver, found.iterations, verified, fell_back)
+
+
+async def is_accurate(A: Any, found: Eigen, tol: float) -> bool:
+    """Whether |A V - V L|_F < tol and |V'V - I|_F < 1e-7: one bit is opened."""
+    d = len(A)
+    V = found.vectors
+    AV, scaled, gram = await together(A @ V, V * found.values, V.T.matmul_upper(V))
+    off = symmetric(gram - np.eye(d, dtype=np.int64)[np.triu_indices(d)], d)
+    residual = AV - scaled
+    squares = await together(residual.inner(residual, frac=80), off.inner(off, frac=80))
+    margins = [square - bound**2 for square, bound in zip(squares, (tol, ORTHOGONALITY), strict=True)]
+    bits = await type(A).stack(margins).within(2.0**20).negative()
+    both = await (bits[0] * bits[1])
+    opened = await both.open(what="verification bit", why="is the decomposition as accurate as promised")
+    return bool(opened)
+
+
+async def components_for(values: Any, fraction: float) -> int:
+    """The smallest number of components whose variance exceeds the fraction of the total; that number is opened.
+
+    values: shared, in descending order.
+    """
+    d = len(values)
+    sums = np.tril(np.ones((d, d), np.int64)) @ values
+    total = values.sum()
+    short = await (sums - total * fraction).within(4 * d).negative()
+    count = short.sum() + 1
+    opened = await count.open(what="number of components", why=f"components that explain {fraction:g} of the variance")
+    return min(int(opened), d)

@@ -1,0 +1,98 @@
+"""Why a run failed: what each server reported, told as one error that begins with the cause.
+
+One failure makes three more: when a server raises or dies, its peers lose their links. `explain` puts the cause first, the
+peers' views (they know the step) below it, and the traceback of the program last. A traceback shows code, never values;
+what an exception raised by a program says is up to the program.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..transport import PeerError, TransportError, seat_name
+
+CAUSE, SUSPECT, SILENT, CONSEQUENCE = range(4)
+"""How much a failure explains: an exception or a death; a timeout or a wrong frame; no report; a lost peer."""
+
+OWN_MODULES = ("ppca.cluster.", "ppca.protocol.rounds")
+"""Where a traceback starts before it reaches the program: of no interest to its author."""
+
+NEW_CLUSTER = "All servers were stopped; start a new cluster to run again."
+
+
+class ClusterError(RuntimeError):
+    """A run failed. The message says which seat, in which step, why, and what to do next."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One server's failure. `step` is the number of its round since the servers connected, if known."""
+
+    seat: int
+    error: str
+    trace: str = ""
+    step: int | None = None
+    rank: int = CAUSE
+
+    @classmethod
+    def of(cls, seat: int, step: int | None, error: BaseException) -> Failure:
+        """The failure behind an exception that ended a server's program."""
+        if isinstance(error, TransportError):  # its message names seat, peer and step
+            return cls(seat, str(error), "", step, CONSEQUENCE if isinstance(error, PeerError) else SUSPECT)
+        return cls(seat, _in_words(error), _trace(error), step)
+
+    @classmethod
+    def from_fields(cls, seat: int, fields: dict[str, Any]) -> Failure:
+        """A failure that travelled in a message; the channel it came on says whose it is."""
+        step = None if fields["step"] is None else int(fields["step"])
+        return cls(seat, str(fields["error"]), str(fields["trace"]), step, int(fields["rank"]))
+
+    @property
+    def reason(self) -> str:
+        """What peers are told; free of data, so without the text of a program's exception."""
+        return self.error if self.rank != CAUSE else f"{self.error.partition(':')[0]} in the program"
+
+
+def explain(failures: Sequence[Failure], finished: Collection[int] = (), ending: str = NEW_CLUSTER) -> str:
+    """The text of the error. `failures` in order of arrival, `finished` are the seats whose program ended well."""
+    first = min(failures, key=lambda failure: failure.rank)  # the earliest of the most telling
+    same = [failure for failure in failures if (failure.error, failure.rank) == (first.error, CAUSE)]
+    step = first.step
+    if step is None:  # a dead server cannot tell, but its peers know where they lost it
+        step = max((failure.step for failure in failures if failure.step is not None), default=None)
+    if first.rank == CAUSE:
+        who = "all four servers" if len(same) == 4 else " and ".join(seat_name(f.seat) for f in by_seat(same))
+        lines = [f"{who} failed{'' if step is None else f' in step {step}'}: {first.error}"]
+    else:
+        same = [first]
+        lines = [first.error]
+    others = {failure.seat: failure.error for failure in failures if failure not in same}
+    others |= {seat: "had finished its program" for seat in finished}
+    lines += [f"  {seat_name(seat)}: {others[seat]}" for seat in sorted(others)]
+    if first.trace:
+        lines.append(first.trace.rstrip())
+    return "\n".join([*lines, ending] if ending else lines)
+
+
+def by_seat(failures: Sequence[Failure]) -> list[Failure]:
+    return sorted(failures, key=lambda failure: failure.seat)
+
+
+def _in_words(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # a program's exception class may be broken too
+        text = "(its text cannot be shown)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _trace(error: BaseException) -> str:
+    frames = error.__traceback__
+    while frames is not None and frames.tb_next is not None:
+        if not frames.tb_frame.f_globals.get("__name__", "").startswith(OWN_MODULES):
+            break
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
