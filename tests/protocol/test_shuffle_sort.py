@@ -28,7 +28,7 @@ def test_shuffle_permutes_rows(shape: tuple[int, ...]) -> None:
 
     got = run(program, a).value
     assert got.shape == a.shape
-    assert sorted(map(tuple, got.reshape(shape[0], -1).tolist())) == sorted(map(tuple, a.reshape(shape[0], -1).tolist()))
+    assert sorted(got.tolist()) == a.tolist()  # rows are ascending
 
 
 def test_shuffle_of_the_64_bit_ring() -> None:

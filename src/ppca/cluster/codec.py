@@ -6,12 +6,12 @@ become {"$": kind, ...} with the numbers of their buffers. Tuples arrive as list
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..protocol import InputPacket, Pending, RingType, Sealed, SecretArray
-from .outcome import PerSeat
 
 _PLAIN = frozenset({type(None), bool, int, float, str})
 _ARRAYS = "biufcSU"  # kinds of NumPy types that are plain data
@@ -19,6 +19,13 @@ _ARRAYS = "biufcSU"  # kinds of NumPy types that are plain data
 
 class CodecError(ValueError):
     """A value cannot travel, or a message is malformed."""
+
+
+@dataclass(frozen=True)
+class PerSeat:
+    """A public value that may differ between servers (a measurement): the client gets the list of all four."""
+
+    value: Any
 
 
 def pack(value: Any, buffers: list[bytes], where: str = "the value") -> Any:
@@ -50,9 +57,7 @@ def pack(value: Any, buffers: list[bytes], where: str = "the value") -> Any:
     if isinstance(value, PerSeat):
         return {"$": "own", "value": pack(value.value, buffers, where)}
     if isinstance(value, list | tuple):
-        return [
-            item if type(item) in _PLAIN else pack(item, buffers, f"{where}[{i}]") for i, item in enumerate(value)
-        ]
+        return [item if type(item) in _PLAIN else pack(item, buffers, f"{where}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, dict):
         if not all(isinstance(key, str) and key != "$" for key in value):
             raise CodecError(f"{where} is a dictionary whose keys are not all strings other than '$'; rename its keys")

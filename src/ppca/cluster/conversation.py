@@ -136,25 +136,27 @@ def _hear(server: ServerProcess, wanted: str, heard: Heard, progress: Callable[.
     seat = server.seat
     try:
         message = server.receive()
-        if message is None:
-            return False
-        kind, fields = message
-        if kind == "progress":
-            if progress is not None:
-                progress(str(fields["text"]), fields["fraction"], int(fields["rounds"]))
-            return False
-        if kind == wanted:
-            heard.answers[seat] = fields
-        elif kind == "refused":
-            heard.refusals[seat] = fields
-        elif kind == "failed":
-            heard.failures.append(Failure.from_fields(seat, fields))
-        else:
-            heard.failures.append(Failure(seat, f"it answered {kind!r} where {wanted!r} was expected"))
     except ChannelClosed:
         heard.failures.append(Failure(seat, server.lost()))
-    except (CodecError, KeyError) as error:
+        return True
+    except CodecError as error:
         heard.failures.append(Failure(seat, f"it sent nonsense on its control channel: {error}"))
+        return True
+    if message is None:
+        return False
+    kind, fields = message
+    if kind == "progress":
+        if progress is not None:
+            progress(fields["text"], fields["fraction"], fields["rounds"])
+        return False
+    if kind == wanted:
+        heard.answers[seat] = fields
+    elif kind == "refused":
+        heard.refusals[seat] = fields
+    elif kind == "failed":
+        heard.failures.append(Failure.from_fields(seat, fields))
+    else:
+        heard.failures.append(Failure(seat, f"it answered {kind!r} where {wanted!r} was expected"))
     return True
 
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..transport import PeerError, TransportError, seat_name
+from .codec import CodecError
 
 CAUSE, SUSPECT, SILENT, CONSEQUENCE = range(4)
 """How much a failure explains: an exception or a death; a timeout or a wrong frame; no report; a lost peer."""
 
-OWN_MODULES = ("ppca.cluster.", "ppca.protocol.rounds")
+OWN_MODULES = ("ppca.cluster.", "ppca.protocol.rounds", "runpy", "importlib")
 """Where a traceback starts before it reaches the program: of no interest to its author."""
 
 NEW_CLUSTER = "All servers were stopped; start a new cluster to run again."
@@ -42,7 +43,9 @@ class Failure:
         """The failure behind an exception that ended a server's program."""
         if isinstance(error, TransportError):  # its message names seat, peer and step
             return cls(seat, str(error), "", step, CONSEQUENCE if isinstance(error, PeerError) else SUSPECT)
-        return cls(seat, _in_words(error), _trace(error), step)
+        if isinstance(error, CodecError):  # the message says it all
+            return cls(seat, str(error), "", step)
+        return cls(seat, _in_words(error), trace_of(error), step)
 
     @classmethod
     def from_fields(cls, seat: int, fields: dict[str, Any]) -> Failure:
@@ -53,7 +56,7 @@ class Failure:
     @property
     def reason(self) -> str:
         """What peers are told; free of data, so without the text of a program's exception."""
-        return self.error if self.rank != CAUSE else f"{self.error.partition(':')[0]} in the program"
+        return self.error if self.rank != CAUSE else "the program failed there"
 
 
 def explain(failures: Sequence[Failure], finished: Collection[int] = (), ending: str = NEW_CLUSTER) -> str:
@@ -68,13 +71,23 @@ def explain(failures: Sequence[Failure], finished: Collection[int] = (), ending:
         lines = [f"{who} failed{'' if step is None else f' in step {step}'}: {first.error}"]
     else:
         same = [first]
-        lines = [first.error]
+        lines = [first.error if first.rank != SILENT else f"{seat_name(first.seat)}: {first.error}"]
     others = {failure.seat: failure.error for failure in failures if failure not in same}
     others |= {seat: "had finished its program" for seat in finished}
     lines += [f"  {seat_name(seat)}: {others[seat]}" for seat in sorted(others)]
-    if first.trace:
-        lines.append(first.trace.rstrip())
+    lines += _traces(failures)
     return "\n".join([*lines, ending] if ending else lines)
+
+
+def _traces(failures: Sequence[Failure]) -> list[str]:
+    """Every different traceback, once."""
+    seats: dict[str, list[str]] = {}
+    for failure in by_seat(failures):
+        if failure.trace:
+            seats.setdefault(failure.trace.rstrip(), []).append(seat_name(failure.seat))
+    if len(seats) == 1:
+        return list(seats)
+    return [f"--- {' and '.join(names)}\n{trace}" for trace, names in seats.items()]
 
 
 def by_seat(failures: Sequence[Failure]) -> list[Failure]:
@@ -89,7 +102,8 @@ def _in_words(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _trace(error: BaseException) -> str:
+def trace_of(error: BaseException) -> str:
+    """The traceback from the program on. Code only, no values."""
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None:
         if not frames.tb_frame.f_globals.get("__name__", "").startswith(OWN_MODULES):

@@ -9,7 +9,9 @@ import numpy as np
 
 from ..protocol import InconsistentShares, Sealed, unseal
 from ..transport import seat_name
+from .codec import PerSeat
 from .failure import ClusterError
+from .programs import Ran
 
 
 @dataclass
@@ -26,28 +28,21 @@ class RunReport:
     audit: list[dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class PerSeat:
-    """A public value that may differ between servers (a measurement): the client gets the list of all four."""
-
-    value: Any
-
-
-def combine(answers: list[dict[str, Any]]) -> tuple[Any, RunReport]:
-    """The client's view of a run: its value and its report. `answers` are by seat."""
-    totals = [answer["stats"]["total"] for answer in answers]
+def combine(runs: list[Ran]) -> tuple[Any, RunReport]:
+    """The client's view of a run: its result and its report. `runs` are by seat."""
+    totals = [ran.stats["total"] for ran in runs]
     _check_traffic(totals)
-    audits = [answer["audit"] for answer in answers]
+    audits = [ran.audit for ran in runs]
     if any(audit != audits[0] for audit in audits[1:]):
         raise InconsistentShares("the servers' audit logs differ; the result was not used")
     report = RunReport(
-        seconds=max(answer["seconds"] for answer in answers),
+        seconds=max(ran.seconds for ran in runs),
         rounds=totals[0]["rounds"],
         bytes_sent=[total["bytes_sent"] for total in totals],
-        stages=[answer["stats"] for answer in answers],
+        stages=[ran.stats for ran in runs],
         audit=audits[0],
     )
-    return merge([answer["value"] for answer in answers]), report
+    return merge([ran.result for ran in runs]), report
 
 
 def _check_traffic(totals: list[dict[str, Any]]) -> None:

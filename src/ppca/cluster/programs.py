@@ -48,7 +48,7 @@ def name_of(program: Program | str) -> str:
         )
     if program.__module__ == "__main__":
         main = sys.modules["__main__"]
-        if getattr(main, "__spec__", None) is not None:  # python -m package.module
+        if main.__spec__ is not None:  # python -m package.module
             return f"{main.__spec__.name}:{program.__name__}"
         source = getattr(main, "__file__", None)
         if source is None:
@@ -99,9 +99,9 @@ def check_arguments(program: Program, name: str, secrets: int, public: dict[str,
 
 @dataclass
 class Ran:
-    """One server's account of a run."""
+    """One server's account of a run: its result (parts of it still sealed) and what it counted."""
 
-    value: Any
+    result: Any
     seconds: float
     stats: dict[str, Any]
     audit: list[dict[str, Any]] = field(default_factory=list)
@@ -115,16 +115,16 @@ def execute(
     public: dict[str, Any],
     progress: Callable[[str, float | None], None] | None = None,
 ) -> Ran:
-    """Runs a program on this seat: fresh keys, the inputs, the rounds; returns its value and the account."""
+    """Runs a program on this seat: fresh keys, the inputs, the rounds; returns its result and the account."""
     with mesh.stage(KEY_STAGE):
         party: Party = drive(_awaited(agree_keys(mesh.seat, session)), mesh)
     if progress is not None:
         party.progress = progress
     secrets = [SecretArray.from_packet(party, packet) for packet in packets]
     start = time.perf_counter()
-    value = drive(program(party, *secrets, **public), mesh)
+    result = drive(program(party, *secrets, **public), mesh)
     seconds = time.perf_counter() - start
-    return Ran(value, seconds, mesh.stats.as_dict(), [opening.as_dict() for opening in party.audit])
+    return Ran(result, seconds, mesh.stats.as_dict(), [opening.as_dict() for opening in party.audit])
 
 
 async def _awaited(step: Any) -> Any:

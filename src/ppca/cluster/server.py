@@ -1,122 +1,187 @@
 """One computation server of a local cluster: a process that waits for programs and runs them with its three peers.
 
-Started by `LocalCluster` with one end of a control channel. It listens on loopback, tells the client its port,
-connects to its peers, and then answers `run` messages. When the client goes away (also when it is killed), the server
-ends at once.
+Started by `LocalCluster` with one end of a control channel (see `control` for the conversation). It listens on loopback,
+tells the client its port, connects to its peers, and then runs programs. When the client goes away, even when it is
+killed in the middle of a run, the server ends at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import queue
+import select
 import socket
 import sys
 import threading
 import time
-import traceback
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from ..native import kernels
-from ..transport import Mesh, TransportError
-from ..transport.connect import connect_mesh
-from ..transport.tls import TlsSettings
+from ..transport import Mesh, TlsSettings, connect_mesh, open_listener, seat_name
 from .codec import CodecError
-from .control import Channel, ChannelClosed
-from .programs import execute, load
+from .control import Channel, ChannelClosed, Message
+from .failure import Failure, trace_of
+from .programs import Program, ProgramError, check_arguments, execute, load
 
 PROGRESS_EVERY = 0.05
+PARENT_EVERY = 1.0
 
 
-def _watch(channel: Channel, inbox: queue.Queue[tuple[str, dict[str, Any]]]) -> None:
-    """Reads the control channel in the background, so that a vanished client is noticed even in the middle of a run."""
-    while True:
-        try:
-            inbox.put(channel.receive())
-        except (ChannelClosed, CodecError):
-            os._exit(3)
+def watch(seat: int, client: int, channel: Channel, inbox: queue.Queue[Message]) -> None:
+    """Reads the control channel in the background, so that a vanished client is noticed even in the middle of a run.
+
+    The channel stays open while any process holds the client's end, also a child that the client forked; so now and then
+    it is checked that the client still is this server's parent.
+    """
+    try:
+        while True:
+            if not select.select([channel], [], [], PARENT_EVERY)[0]:
+                if os.getppid() != client:
+                    break
+                continue
+            message = channel.read()
+            if message is not None:
+                inbox.put(message)
+    except ChannelClosed:
+        pass
+    except BaseException as error:  # without this thread the server might outlive its client
+        _report(channel, Failure.of(seat, None, error))
+    os._exit(0)
 
 
 class Server:
-    """The life of one seat: connect, then run programs until told to stop."""
+    """The life of one seat: connect, then run programs until the client closes the channel."""
 
-    def __init__(self, seat: int, channel: Channel) -> None:
+    def __init__(self, seat: int, channel: Channel, inbox: queue.Queue[Message]) -> None:
         self.seat = seat
         self.channel = channel
-        self.inbox: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
+        self.inbox = inbox
         self.mesh: Mesh | None = None
+        self._first_step = 0
         self._last_progress = 0.0
 
-    def serve(self) -> None:
-        threading.Thread(target=_watch, args=(self.channel, self.inbox), daemon=True).start()
-        listener = socket.create_server(("127.0.0.1", 0), backlog=16)
-        self.channel.send("listening", port=listener.getsockname()[1])
+    def _next(self, *kinds: str) -> Message:
         kind, fields = self.inbox.get()
-        if kind != "connect":
-            raise CodecError(f"expected 'connect', got {kind!r}")
-        session = bytes.fromhex(fields["session"])
-        addresses = {int(seat): (str(host), int(port)) for seat, (host, port) in fields["addresses"].items()}
-        tls = TlsSettings(**fields["tls"]) if fields["tls"] else None
-        timeout = float(fields["timeout"])
-        self.mesh = connect_mesh(self.seat, listener, addresses, tls=tls, session=session, timeout=timeout)
+        if kind not in kinds:
+            raise CodecError(f"the client sent {kind!r} where {' or '.join(map(repr, kinds))} was expected")
+        return kind, fields
+
+    def serve(self) -> None:
+        with open_listener() as listener:
+            self.channel.send("listening", port=listener.getsockname()[1])
+            _, fields = self._next("connect")
+            session = bytes.fromhex(fields["session"])
+            self.mesh = connect_mesh(
+                self.seat,
+                listener,
+                {int(seat): (str(host), int(port)) for seat, (host, port) in fields["addresses"].items()},
+                tls=TlsSettings(**fields["tls"]) if fields["tls"] else None,
+                session=session,
+                timeout=float(fields["start_timeout"]),
+                exchange_timeout=float(fields["timeout"]),
+            )
         self.channel.send("connected")
         job = 0
         while True:
-            kind, fields = self.inbox.get()
-            if kind == "stop":
-                self.mesh.close()
-                return
-            job += 1
-            if not self._run(fields, session + job.to_bytes(8, "little")):
-                return
+            _, fields = self._next("run")
+            program = self._prepare(fields)
+            kind, _ = self._next("go", "drop")
+            if kind == "go" and program is not None:
+                job += 1
+                self._run(self.mesh, session + job.to_bytes(8, "little"), program, fields)
 
-    def _run(self, fields: dict[str, Any], session: bytes) -> bool:
-        """One program; False when the links are lost and this server must end."""
-        assert self.mesh is not None
-        before = self.mesh.stats
-        self.mesh.stats = type(before)()
+    def _prepare(self, fields: dict[str, Any]) -> Program | None:
+        """Loads a program and checks that it takes the inputs; tells the client."""
+        name = fields["program"]
         try:
-            program = load(fields["program"])
-            ran = execute(self.mesh, session, program, fields["packets"], fields["public"], self._progress)
-            self.channel.send("done", value=ran.value, seconds=ran.seconds, stats=ran.stats, audit=ran.audit)
-            return True
-        except Exception as error:
-            step = self.mesh.step
-            from_peer = isinstance(error, TransportError)
-            reason = str(error) if from_peer else f"{type(error).__name__} in the program"
-            self.mesh.abort(reason)
-            with contextlib.suppress(ChannelClosed):
-                self.channel.send(
-                    "failed",
-                    error=f"{type(error).__name__}: {error}",
-                    trace="" if from_peer else "".join(traceback.format_exception(error)),
-                    step=step,
-                    from_peer=from_peer,
-                )
-            return False
+            with _labelled(self.seat):
+                program = load(name)
+            check_arguments(program, name, len(fields["packets"]), fields["public"])
+        except ProgramError as error:
+            trace = "" if error.__cause__ is None else trace_of(error.__cause__)
+            self.channel.send("refused", error=str(error), trace=trace)
+            return None
+        self.channel.send("ready")
+        return program
+
+    def _run(self, mesh: Mesh, session: bytes, program: Program, fields: dict[str, Any]) -> None:
+        self._first_step = mesh.step
+        mesh.stats = type(mesh.stats)()
+        with _labelled(self.seat):
+            ran = execute(mesh, session, program, fields["packets"], fields["public"], self._progress)
+        self.channel.send("done", **vars(ran))
 
     def _progress(self, text: str, fraction: float | None) -> None:
         now = time.monotonic()
         if self.seat == 0 and (now - self._last_progress > PROGRESS_EVERY or fraction == 1.0):
             assert self.mesh is not None
             self._last_progress = now
-            self.channel.send("progress", text=text, fraction=fraction, rounds=self.mesh.step)
+            self.channel.send("progress", text=text, fraction=fraction, rounds=self.mesh.step - self._first_step)
+
+    def fail(self, error: BaseException) -> None:
+        """Tells the peers, then the client. The links are of no use any more, so the server ends after this."""
+        failure = Failure.of(self.seat, None if self.mesh is None else self.mesh.step, error)
+        if self.mesh is not None:
+            self.mesh.abort(failure.reason)
+        _report(self.channel, failure)
+
+
+@contextlib.contextmanager
+def _labelled(seat: int) -> Iterator[None]:
+    """What is printed inside comes out on standard error, line by line and marked with the seat."""
+    lines = _Lines(f"{seat_name(seat)}: ")
+    with contextlib.redirect_stdout(lines):
+        yield
+    lines.end()
+
+
+class _Lines(io.TextIOBase):
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._line = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *lines, self._line = (self._line + text).split("\n")
+        if lines:
+            sys.stderr.write("".join(f"{self._label}{line}\n" for line in lines))
+            sys.stderr.flush()
+        return len(text)
+
+    def end(self) -> None:
+        if self._line:
+            self.write("\n")
+
+
+def _report(channel: Channel, failure: Failure) -> None:
+    with contextlib.suppress(ChannelClosed):
+        channel.send("failed", **asdict(failure))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="a computation server of a local PPCA cluster")
     parser.add_argument("--seat", type=int, required=True)
+    parser.add_argument("--client", type=int, required=True, help="process number of the client")
     parser.add_argument("--control", type=int, required=True, help="file descriptor of the control channel")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     kernels.set_threads(arguments.threads)
     channel = Channel(socket.socket(fileno=arguments.control))
+    inbox: queue.Queue[Message] = queue.Queue()
+    watching = (arguments.seat, arguments.client, channel, inbox)
+    threading.Thread(target=watch, args=watching, daemon=True).start()
+    server = Server(arguments.seat, channel, inbox)
     try:
-        Server(arguments.seat, channel).serve()
-    except (TransportError, OSError) as error:
-        with contextlib.suppress(ChannelClosed):
-            channel.send("failed", error=str(error), trace="", step=0, from_peer=True)
+        server.serve()
+    except BaseException as error:  # also SystemExit of a program: the client must hear of it
+        server.fail(error)
         sys.exit(1)
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import queue
 import secrets
 import threading
-import traceback
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
-from ..protocol import share
-from ..transport import Mesh, TransportError, memory_meshes, seat_name
-from .local import ClusterError
+from ..protocol import InputPacket, share
+from ..transport import Mesh, memory_meshes
+from .codec import pack, unpack
+from .conversation import GRACE
+from .failure import SILENT, ClusterError, Failure, explain
 from .outcome import RunReport, combine
-from .programs import Program, Ran, execute, load
+from .programs import Program, Ran, check_arguments, check_async, execute, load, name_of
 
 
 @dataclass
@@ -22,7 +25,7 @@ class ThreadCluster:
     """The interface of `LocalCluster` in one process. Every run has fresh links: an error does not end the cluster."""
 
     timeout: float = 60.0
-    report: RunReport | None = None
+    report: RunReport | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:
         return self
@@ -30,45 +33,62 @@ class ThreadCluster:
     def __exit__(self, *exc: object) -> None:
         return None
 
-    def run(self, program: Program | str, *secret: ArrayLike, **public: Any) -> Any:
-        function = load(program) if isinstance(program, str) else program
+    def run(self, program: Program | str, /, *secret: ArrayLike, **public: Any) -> Any:
+        function = load(name_of(program)) if isinstance(program, str) else program
         packets = [share(values, name=f"input {i}") for i, values in enumerate(secret)]
         return self.run_on(memory_meshes(timeout=self.timeout), function, packets, public)
 
-    def run_on(self, meshes: list[Mesh], function: Program, packets: list[Any], public: dict[str, Any]) -> Any:
+    def run_on(
+        self, meshes: list[Mesh], function: Program, packets: list[list[InputPacket]], public: dict[str, Any]
+    ) -> Any:
         """Runs on given links (in memory, TCP or TLS)."""
+        name = getattr(function, "__name__", str(function))
+        check_async(function, name)
+        check_arguments(function, name, len(packets), public)
         session = secrets.token_bytes(16)
-        done: dict[int, Ran] = {}
-        failed: dict[int, BaseException] = {}
+        reports: queue.SimpleQueue[tuple[int, Ran | BaseException]] = queue.SimpleQueue()
 
         def serve(mesh: Mesh) -> None:
             try:
-                done[mesh.seat] = execute(mesh, session, function, [packet[mesh.seat] for packet in packets], public)
-                mesh.close()
+                ran = execute(mesh, session, function, [packet[mesh.seat] for packet in packets], public)
+                buffers: list[bytes] = []
+                ran.result = unpack(pack(ran.result, buffers, "result"), buffers)  # as if it had left a process
             except BaseException as error:
-                failed[mesh.seat] = error
-                mesh.abort(
-                    str(error) if isinstance(error, TransportError) else f"{type(error).__name__} in the program"
-                )
+                mesh.abort(Failure.of(mesh.seat, mesh.step, error).reason)
+                reports.put((mesh.seat, error))
+            else:
+                mesh.close()
+                reports.put((mesh.seat, ran))
 
-        threads = [threading.Thread(target=serve, args=(mesh,), daemon=True) for mesh in meshes]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failed:
-            own = {seat: error for seat, error in failed.items() if not isinstance(error, TransportError)}
-            seat, first = min((own or failed).items())
-            texts = [
-                f"--- {seat_name(s)}\n{''.join(traceback.format_exception(e))}"
-                for s, e in sorted((own or failed).items())
-            ]
-            raise ClusterError(
-                f"{seat_name(seat)} failed: {type(first).__name__}: {first}\n" + "\n".join(texts)
-            ) from first
-        answers = [
-            {"value": ran.value, "seconds": ran.seconds, "stats": ran.stats, "audit": ran.audit}
-            for _, ran in sorted(done.items())
-        ]
-        value, self.report = combine(answers)
-        return value
+        for mesh in meshes:
+            threading.Thread(target=serve, args=(mesh,), name=f"ppca-seat-{mesh.seat}", daemon=True).start()
+        done, failed = self._collect(reports)
+        if len(done) < 4:
+            failures = [Failure.of(seat, meshes[seat].step, error) for seat, error in failed.items()]
+            lost = [seat for seat in range(4) if seat not in done and seat not in failed]
+            failures += [Failure(seat, "no report: its thread still computes on its own", rank=SILENT) for seat in lost]
+            raise ClusterError(explain(failures, done, ending="")) from next(iter(failed.values()), None)
+        result, self.report = combine([done[seat] for seat in range(4)])
+        return result
+
+    def _collect(
+        self, reports: queue.SimpleQueue[tuple[int, Ran | BaseException]]
+    ) -> tuple[dict[int, Ran], dict[int, BaseException]]:
+        """Waits for all four reports; after the first failure not longer than its peers need to notice it."""
+        done: dict[int, Ran] = {}
+        failed: dict[int, BaseException] = {}
+        deadline: float | None = None
+        while len(done) + len(failed) < 4:
+            try:
+                seat, report = reports.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                break
+            if isinstance(report, Ran):
+                done[seat] = report
+                if deadline is None:
+                    deadline = time.monotonic() + self.timeout + GRACE
+            else:
+                failed[seat] = report
+                if len(failed) == 1:
+                    deadline = time.monotonic() + GRACE
+        return done, failed

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,7 +89,11 @@ class Opening:
 
 @dataclass
 class Party:
-    """The state of one server in one session: seat, streams, operation counter, audit."""
+    """The state of one server in one session: seat, streams, operation counter, audit.
+
+    progress: tells the client how far a program is; stage: names what follows in the account of rounds and bytes;
+    store: what this server keeps between programs, by name (shares of a fitted model, of sums).
+    """
 
     seat: int
     row_stream: Stream
@@ -96,6 +101,8 @@ class Party:
     private: PrivateStream = field(default_factory=PrivateStream)
     audit: list[Opening] = field(default_factory=list)
     progress: Callable[[str, float | None], None] = lambda text, fraction: None
+    stage: Callable[[str], Any] = nullcontext
+    store: dict[str, dict[str, Any]] = field(default_factory=dict)
     _ops: int = 0
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ Reference: the paper's MPS and batch_sort, with the equality matrix removed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -101,7 +102,7 @@ async def sort_by(keys: S, payload: Sequence[S] = (), descending: bool = False) 
     rank = await Pending(ranks(-keys if descending else keys))
     columns = [keys, *payload]
     frac = [array.dtype for array in columns]
-    flat = [array.reshape(n, -1) for array in columns]
+    flat = [array.reshape(n, math.prod(array.shape[1:])) for array in columns]
     widths = np.cumsum([array.shape[1] for array in flat])
     # Fractional bits differ between columns; the shuffle moves ring elements and does not care.
     data = np.concatenate([*(array.data for array in flat), rank.reshape(n, 1).data], axis=2)
@@ -113,6 +114,7 @@ async def sort_by(keys: S, payload: Sequence[S] = (), descending: bool = False) 
     moved = mixed.data[:, order]
     parts = np.split(moved[:, :, :-1], widths[:-1], axis=2)
     done = [
-        keys.like(part.reshape(2, *a.shape, -1), dtype) for part, a, dtype in zip(parts, columns, frac, strict=True)
+        keys.like(part.reshape(2, *a.shape, part.shape[-1]), dtype)
+        for part, a, dtype in zip(parts, columns, frac, strict=True)
     ]
     return done[0], done[1:]

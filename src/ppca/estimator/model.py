@@ -1,0 +1,106 @@
+"""The revealed model: what the receiver of a joint PCA holds. Plain NumPy, scikit-learn's names, JSON on disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class PCAModel:
+    """Components and variances in the units of the data, as scikit-learn has them."""
+
+    components: Floats
+    explained_variance: Floats
+    explained_variance_ratio: Floats
+    total_variance: float
+    mean: Floats
+    scale: Floats | None
+    rows: int
+    feature_names: list[str] | None
+    solver: str
+    iterations: int
+    verified: bool | None
+    fell_back: bool
+    audit: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def from_result(
+        cls, result: dict[str, Any], *, rows: int, scale: NDArray[np.int64], names: list[str] | None, audit: list[dict[str, Any]]
+    ) -> Self:
+        """Puts the opened parts of `programs.fit` into the units of the data, with deterministic signs."""
+        grow = np.ldexp(1.0, scale)
+        factor = float(result["factor"]) * 2.0**100
+        unbiased = rows / (rows - 1)
+        # A = C * factor / 2^shift, so C's eigenvalues are A's times 2^shift / factor.
+        unit = 2.0 ** result["shift"] / factor if factor else 0.0
+        if "inverse" in result:
+            inverse = np.asarray(result["inverse"]) * np.asarray(result["power"]) * 2.0**60
+            deviation = np.divide(grow, inverse, out=np.ones_like(grow), where=inverse > 0)
+            # scikit-learn's StandardScaler divides by the population deviation; PCA then by n - 1.
+            variance_unit = unit * unbiased
+        else:
+            deviation = None
+            variance_unit = unit * unbiased * float(grow[0]) ** 2
+        values = np.maximum(np.asarray(result["values"], np.float64), 0.0) * variance_unit
+        total = max(float(result["total"]), 0.0) * variance_unit
+        components = _signed(np.asarray(result["components"], np.float64))
+        return cls(
+            components=components,
+            explained_variance=values,
+            explained_variance_ratio=values / total if total else np.zeros_like(values),
+            total_variance=total,
+            mean=np.asarray(result["mean"], np.float64) * grow,
+            scale=deviation,
+            rows=rows,
+            feature_names=names,
+            solver=result["solver"],
+            iterations=result["iterations"],
+            verified=result["verified"],
+            fell_back=result["fell_back"],
+            audit=audit,
+        )
+
+    @property
+    def noise_variance(self) -> float:
+        """Mean of the variances left out, as in probabilistic PCA."""
+        left = min(self.components.shape[1], self.rows) - len(self.components)
+        return max(0.0, self.total_variance - float(self.explained_variance.sum())) / left if left else 0.0
+
+    @property
+    def singular_values(self) -> Floats:
+        return np.asarray(np.sqrt(self.explained_variance * (self.rows - 1)))
+
+    def save(self, path: Path) -> None:
+        """JSON with every digit, written whole or not at all."""
+        data = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in asdict(self).items()}
+        part = path.with_suffix(path.suffix + ".part")
+        part.write_text(json.dumps({"format": "ppca-model-1", **data}, indent=1) + "\n")
+        part.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        try:
+            data = json.loads(path.read_text())
+            if data.pop("format", None) != "ppca-model-1":
+                raise ValueError("it is not a PPCA model file")
+            for key in ("components", "explained_variance", "explained_variance_ratio", "mean", "scale"):
+                data[key] = None if data[key] is None else np.asarray(data[key], np.float64)
+            return cls(**data)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"cannot read the model {path}: {error}") from None
+
+
+def _signed(components: Floats) -> Floats:
+    """scikit-learn's convention: the entry of largest magnitude of every component is positive."""
+    if not components.size:
+        return components
+    largest = components[np.arange(len(components)), np.argmax(np.abs(components), axis=1)]
+    return np.asarray(components * np.where(largest < 0, -1.0, 1.0)[:, None])

@@ -1,0 +1,246 @@
+"""PCA with scikit-learn's conventions, fitted jointly over several owners' data on four servers.
+
+    pca = PCA(n_components=5, standardize=True).fit([hospital_a, hospital_b, "hospital_c.parquet"])
+    pca.explained_variance_ratio_, pca.components_, pca.transform(new_patients)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from ..cluster import LocalCluster, RunReport
+from ..owner.moments import Moments, moments
+from ..owner.sources import Source, check_compatible, open_source
+from . import encoding, programs
+from .model import PCAModel
+
+Progress = Callable[[str, float | None, int], None]
+
+
+class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Principal component analysis of the union of several owners' rows; no owner's data are seen by anyone.
+
+    Parameters
+    ----------
+    n_components : int, float in (0, 1) or None
+        Number of components; the share of variance to explain (their number is then opened); or all of them.
+    standardize : bool
+        Analyse the correlation: columns are divided by their (privately computed) joint deviation first.
+    whiten : bool
+        `transform` divides by the square root of the explained variance.
+    solver : str
+        "allpairs" (default), "jacobi", or the paper's "jacobi-classic", "jacobi-eo", "qr", "power".
+    tol : float
+        Off-diagonal Frobenius norm, relative to the matrix, at which the eigensolver stops.
+    bounds : "auto", float or array of shape (n_features,)
+        |x| <= bounds, public. "auto" opens the smallest power of two that holds for all owners.
+    fixed_iterations : int or None
+        Run so many iterations and open no convergence bits.
+    columns : list of str or None
+        The columns to use of files and frames.
+    cluster : LocalCluster or None
+        Running servers; None starts four of them for this fit.
+
+    Attributes
+    ----------
+    components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_, scale_, n_components_,
+    n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn (scale_: the deviations, or None)
+    n_iter_, verified_ : how the eigensolver went
+    openings_ : everything that left the sharing
+    report_ : rounds, bytes and seconds by stage
+    """
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        standardize: bool = False,
+        whiten: bool = False,
+        solver: str = "allpairs",
+        tol: float = 1e-6,
+        bounds: Any = "auto",
+        fixed_iterations: int | None = None,
+        max_iterations: int | None = None,
+        columns: Sequence[str] | None = None,
+        cluster: LocalCluster | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.standardize = standardize
+        self.whiten = whiten
+        self.solver = solver
+        self.tol = tol
+        self.bounds = bounds
+        self.fixed_iterations = fixed_iterations
+        self.max_iterations = max_iterations
+        self.columns = columns
+        self.cluster = cluster
+
+    # -- fitting ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
+        """Fits the joint model. X: a list with one entry per owner (array, frame or path); y is ignored."""
+        sources = open_owners(X, self.columns)
+        return self.fit_moments([moments(source) for source in sources], progress=progress)
+
+    def fit_moments(self, owners: Sequence[Moments], *, progress: Progress | None = None) -> Self:
+        """Fits from the owners' sums, which is all that leaves an owner (as shares)."""
+        width = len(owners[0].mean)
+        self._check_parameters(width)
+        with _running(self.cluster) as cluster:
+            rows, scale, audit = survey(cluster, owners, self.bounds, self.standardize, progress)
+            self._check_rows(rows, width)
+            packets = [packet for owner in owners for packet in encoding.share_moments(owner, rows, scale)]
+            result = cluster.run(
+                programs.fit,
+                *packets,
+                progress=progress,
+                features=width,
+                rows=rows,
+                components=self.n_components,
+                standardize=self.standardize,
+                solver=self.solver,
+                tol=self.tol,
+                fixed_iterations=self.fixed_iterations,
+                max_iterations=self.max_iterations,
+            )
+            assert cluster.report is not None
+            report = cluster.report
+        names = owners[0].names
+        audit = [{**line, "number": i + 1} for i, line in enumerate([*audit, *report.audit])]
+        self._take(PCAModel.from_result(result, rows=rows, scale=scale, names=names, audit=audit), report)
+        return self
+
+    def _check_parameters(self, width: int) -> None:
+        from ..algorithms.solvers import SOLVERS
+
+        k = self.n_components
+        if self.solver not in SOLVERS:
+            raise ValueError(f"solver={self.solver!r} is unknown; choose from {', '.join(SOLVERS)}")
+        if isinstance(k, float) and not 0 < k < 1:
+            raise ValueError(f"n_components={k} must lie strictly between 0 and 1 to mean a share of variance")
+        if isinstance(k, int | np.integer) and not isinstance(k, bool) and not 1 <= k <= width:
+            raise ValueError(f"n_components={k} must be between 1 and {width}, the number of columns")
+        if not 1e-9 <= self.tol <= 1e-2:
+            raise ValueError(f"tol={self.tol} must lie between 1e-9 and 1e-2")
+
+    def _check_rows(self, rows: int, width: int) -> None:
+        if rows < 2:
+            raise ValueError(f"all owners together have {rows} row; a covariance needs at least 2")
+        k = self.n_components
+        if isinstance(k, int | np.integer) and k > min(rows, width):
+            raise ValueError(f"n_components={k} must be at most min(rows, columns) = {min(rows, width)}")
+
+    def _take(self, model: PCAModel, report: RunReport) -> None:
+        self.model_ = model
+        self.report_ = report
+        self.components_ = model.components
+        self.explained_variance_ = model.explained_variance
+        self.explained_variance_ratio_ = model.explained_variance_ratio
+        self.singular_values_ = model.singular_values
+        self.mean_ = model.mean
+        self.scale_ = model.scale
+        self.noise_variance_ = model.noise_variance
+        self.n_components_ = len(model.components)
+        self.n_features_in_ = model.components.shape[1]
+        self.n_samples_ = model.rows
+        self.n_iter_ = model.iterations
+        self.verified_ = model.verified
+        self.openings_ = model.audit
+        if model.feature_names is not None:
+            self.feature_names_in_ = np.asarray(model.feature_names, dtype=object)
+
+    # -- use of the revealed model, in the clear ---------------------------------------------------------------------
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """Projects plain rows onto the components, on this machine. For secret rows see `ppca.inference`."""
+        check_is_fitted(self)
+        rows = self._validated(X)
+        centred = rows - self.mean_
+        if self.scale_ is not None:
+            centred = centred / self.scale_
+        projected: NDArray[np.float64] = centred @ self.components_.T
+        return projected / np.sqrt(self._whitening()) if self.whiten else projected
+
+    def inverse_transform(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Rows in the units of the data from projected ones."""
+        check_is_fitted(self)
+        projected = check_array(X)
+        if self.whiten:
+            projected = projected * np.sqrt(self._whitening())
+        rows = projected @ self.components_
+        if self.scale_ is not None:
+            rows = rows * self.scale_
+        return np.asarray(rows + self.mean_)
+
+    def _whitening(self) -> NDArray[np.float64]:
+        """Variances to divide by; vanishing ones are lifted, as scikit-learn does."""
+        smallest = np.finfo(np.float64).eps
+        return np.maximum(self.explained_variance_, smallest)
+
+    def _validated(self, X: Any) -> NDArray[np.float64]:
+        if isinstance(X, list | tuple) and X and not np.isscalar(X[0]) and np.ndim(X[0]) == 2:
+            return np.vstack([self._validated(part) for part in X])
+        rows = check_array(X, dtype=np.float64)
+        if rows.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features as input"
+            )
+        return np.asarray(rows)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickles hold the revealed model, never a connection to servers."""
+        return {**super().__getstate__(), "cluster": None}
+
+
+def open_owners(X: Any, columns: Sequence[str] | None) -> list[Source]:
+    """One source per owner, with equal columns; a single table counts as one owner."""
+    several = isinstance(X, list | tuple) and not (X and np.isscalar(X[0]))
+    owners = list(X) if several else [X]
+    if not owners:
+        raise ValueError("no owners: pass a list with one array, frame or path per owner")
+    named = [open_source(owner, columns=columns) for owner in owners]
+    return check_compatible(named)
+
+
+def survey(
+    cluster: LocalCluster, owners: Sequence[Moments], bounds: Any, per_column: bool, progress: Progress | None
+) -> tuple[int, NDArray[np.int64], list[dict[str, Any]]]:
+    """The joint number of rows, the public scale exponents, and what was opened for them."""
+    width = len(owners[0].mean)
+    shared = [encoding.share_survey(owner.count, owner.largest, per_column) for owner in owners]
+    if isinstance(bounds, str):
+        if bounds != "auto":
+            raise ValueError(f"bounds={bounds!r}: use 'auto', a number, or one number per column")
+        answer = cluster.run(programs.survey, *[packet for pair in shared for packet in pair], progress=progress)
+        rows, scale = answer["rows"], encoding.joint_scale(answer["exponents"], width)
+    else:
+        scale = encoding.declared_scale(bounds, width, per_column)
+        for owner in owners:
+            beyond = np.flatnonzero(owner.largest > np.ldexp(1.0, scale))
+            if beyond.size:
+                at = int(beyond[0])
+                name = owner.names[at] if owner.names else f"column {at}"
+                raise ValueError(f"{owner.label}: {name} reaches {owner.largest[at]:g}, beyond its declared bound")
+        rows = cluster.run(programs.count_rows, *[pair[0] for pair in shared], progress=progress)
+    assert cluster.report is not None
+    return rows, scale, cluster.report.audit
+
+
+@contextmanager
+def _running(cluster: LocalCluster | None) -> Iterator[LocalCluster]:
+    if cluster is not None:
+        yield cluster
+    else:
+        with LocalCluster() as own:
+            yield own

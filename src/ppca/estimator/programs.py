@@ -1,0 +1,122 @@
+"""What the four servers run for a joint PCA. Everything that is opened is opened here or in the algorithms below.
+
+survey    number of rows and scale exponents, opened
+fit       moments of all owners -> components for the receiver; the model may stay shared under a name
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..algorithms.covariance import (
+    Normalised,
+    central_moments,
+    normalised_correlation,
+    normalised_covariance,
+    sums_over_owners,
+)
+from ..algorithms.decomposition import components_for, decompose
+from ..protocol import Party, RingType, SecretArray, concatenate, stack, together
+
+
+async def survey(party: Party, *inputs: SecretArray) -> dict[str, Any]:
+    """Opens the joint number of rows and the largest scale exponents. Inputs: (count, exponents) of every owner."""
+    counts, exponents = concatenate(inputs[0::2]), stack(inputs[1::2])
+    with party.stage("survey"):
+        total, largest = await sums_over_owners(counts, exponents)
+        assert largest is not None
+        rows, scale = await together(
+            total.open(what="number of rows", why="divide by it"),
+            largest.open(what="scale exponents", why="common power-of-two scale of the data"),
+        )
+    return {"rows": int(rows), "exponents": [int(e) for e in scale]}
+
+
+async def count_rows(party: Party, *counts: SecretArray) -> int:
+    """Opens the joint number of rows (scale exponents come from declared bounds)."""
+    with party.stage("survey"):
+        rows = await concatenate(counts).sum().open(what="number of rows", why="divide by it")
+    return int(rows)
+
+
+async def fit(
+    party: Party,
+    *inputs: SecretArray,
+    features: int,
+    rows: int,
+    components: int | float | None,
+    standardize: bool,
+    solver: str,
+    tol: float,
+    fixed_iterations: int | None = None,
+    max_iterations: int | None = None,
+    receiver: str = "client",
+    keep: str | None = None,
+) -> dict[str, Any]:
+    """Joint PCA from the moments of every owner: (moments, means) each. See `PCAModel` for what the receiver makes of it."""
+    d = features
+    moments, means = _total(inputs[0::2]), _total(inputs[1::2])
+    with party.stage("covariance"):
+        party.progress("covariance", 0.0)
+        packed = await central_moments(moments, means)
+        scaled: Normalised = await (normalised_correlation if standardize else normalised_covariance)(packed, d)
+    with party.stage("eigendecomposition"):
+        identity = SecretArray.constant(party, np.eye(d))
+        spectrum = await decompose(
+            scaled.matrix,
+            identity,
+            solver=solver,
+            tol=tol,
+            max_iterations=max_iterations,
+            fixed_iterations=fixed_iterations,
+            progress=party.progress,
+        )
+    with party.stage("result"):
+        most = min(d, rows)
+        if components is None:
+            count = most
+        elif isinstance(components, float):
+            count = min(most, await components_for(spectrum.values, components))
+        else:
+            count = components
+        if keep is not None:
+            party.store[keep] = {
+                "vectors": spectrum.vectors[:count],
+                "values": spectrum.values[:count],
+                "mean": means,
+                "scaled": scaled,
+            }
+        party.progress("result", 1.0)
+
+        def reveal(array: SecretArray, what: str) -> Any:
+            return array.reveal(receiver, what=what, why="agreed result")
+
+        result = {
+            "components": reveal(spectrum.vectors[:count], "components"),
+            "values": reveal(spectrum.values[:count], "explained variance"),
+            "total": reveal(spectrum.values.sum(), "total variance"),
+            "factor": reveal(scaled.factor.retype(RingType(128, 100, 26)), "scale of the variance"),
+            "mean": reveal(means, "means"),
+        }
+        if scaled.inverse_deviation is not None:
+            inverse, power = scaled.inverse_deviation
+            result["inverse"] = reveal(inverse, "deviations")
+            result["power"] = reveal(power.retype(RingType(128, 60, 62)), "scale of the deviations")
+    return result | {
+        "count": count,
+        "shift": scaled.shift,
+        "solver": spectrum.solver,
+        "iterations": spectrum.iterations,
+        "verified": spectrum.verified,
+        "fell_back": spectrum.fell_back,
+    }
+
+
+def _total(arrays: tuple[SecretArray, ...]) -> SecretArray:
+    """Sum over owners; the type is each owner's (the parts are fractions of the whole)."""
+    total = arrays[0]
+    for array in arrays[1:]:
+        total = total + array
+    return total.retype(arrays[0].dtype)

@@ -1,0 +1,72 @@
+"""The documentation is true: generated tables are current, the README's example prints what is shown, links resolve."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from ppca.cli.main import app
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+EXAMPLE = ROOT / "examples" / "first_steps.py"
+
+
+def table_maker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_protocol_table", ROOT / "docs" / "make_protocol_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_tables_are_current() -> None:
+    assert list(table_maker().stale()) == [], "run `make docs` and commit the result"
+
+
+def test_readme_shows_the_example() -> None:
+    shown = re.search(r"<!-- first-steps -->\n```python\n(.*?)```", README, re.DOTALL)
+    assert shown is not None
+    assert shown[1] == EXAMPLE.read_text()
+
+
+def test_readme_shows_what_the_example_prints() -> None:
+    shown = re.search(r"^    \$ \.venv/bin/python examples/first_steps\.py\n((?:    .*\n)+)", README, re.MULTILINE)
+    assert shown is not None
+    done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == re.sub(r"^    ", "", shown[1], flags=re.MULTILINE)
+
+
+def test_demo_agrees_with_plaintext() -> None:
+    # The command itself compares with NumPy and fails beyond its tolerance.
+    done = CliRunner().invoke(app, ["demo"])
+    assert done.exit_code == 0, done.output
+    assert "standard deviations" in done.output
+
+
+def anchors(page: Path) -> set[str]:
+    """The fragments of a page's headings, as GitHub derives them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_resolve(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if link.startswith(("http://", "https://")):
+            continue
+        path, _, fragment = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {link}, which does not exist"
+        if fragment:
+            assert fragment in anchors(target), f"{page.name} links to {link}: no such heading"
