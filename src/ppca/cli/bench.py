@@ -54,3 +54,22 @@ def spu(
     from ..bench import compare
 
     compare.main(venv, repeats, output)
+
+
+@app.command()
+def eigen(
+    output: Output = DEFAULT_OUTPUT,
+    dimensions: Annotated[list[int] | None, typer.Option("--d", help="dimension; repeat the option")] = None,
+    solvers: Annotated[list[str] | None, typer.Option("--solver", help="solver; repeat the option")] = None,
+    tol: Annotated[float, typer.Option(help="tolerance of the solvers")] = 1e-6,
+    budget: Annotated[float, typer.Option(help="seconds a single run may take before it is projected")] = 60.0,
+) -> None:
+    """Eigensolvers on shares: rounds, bytes, time here and predicted for LAN and WAN, accuracy."""
+    from ..algorithms.solvers import SOLVERS
+    from ..bench import eigen as bench
+
+    chosen = solvers or list(SOLVERS)
+    unknown = [name for name in chosen if name not in SOLVERS]
+    if unknown:
+        raise typer.BadParameter(f"unknown solver {unknown[0]!r}; choose from {', '.join(SOLVERS)}")
+    bench.main(dimensions or [11, 50, 85, 115, 166, 200], chosen, tol, budget, output)

@@ -90,7 +90,8 @@ def unpack(value: Any, buffers: list[bytes]) -> Any:
             return PerSeat(unpack(value["value"], buffers))
         shape = tuple(int(n) for n in value["shape"])
         if kind == "array":
-            return np.frombuffer(_get(value["at"], buffers), np.dtype(value["type"])).reshape(shape).copy()
+            array = np.frombuffer(_get(value["at"], buffers), np.dtype(value["type"])).reshape(shape)
+            return array if array.flags.writeable else array.copy()
         ring = RingType(*value["ring"])
         if kind == "sealed":
             return Sealed(str(value["to"]), shape, ring, _get(value["at"], buffers))

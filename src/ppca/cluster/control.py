@@ -21,13 +21,14 @@ import socket
 import struct
 import threading
 from collections.abc import Generator
-from typing import Any
+from typing import Any, cast
 
 from .codec import CodecError, pack, unpack
 
 HEADER = struct.Struct("<I")
 LONGEST_TEXT = 1 << 26
 LONGEST_BUFFER = 1 << 36
+COPIED = 1 << 12
 
 Message = tuple[str, dict[str, Any]]
 
@@ -102,7 +103,9 @@ def _message() -> Generator[int, bytearray, Message]:
         raise CodecError("malformed control message: wrong kind, body or buffer sizes")
     buffers: list[bytes] = []
     for size in sizes:
-        buffers.append(bytes((yield size)))
+        part = yield size
+        # Keys must be bytes; of arrays, which may be large, a bytearray serves as well and saves a copy.
+        buffers.append(bytes(part) if size <= COPIED else cast(bytes, part))
     return kind, unpack(body, buffers)
 
 

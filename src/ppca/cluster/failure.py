@@ -105,8 +105,8 @@ def _in_words(error: BaseException) -> str:
 def trace_of(error: BaseException) -> str:
     """The traceback from the program on. Code only, no values."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_next is not None:
-        if not frames.tb_frame.f_globals.get("__name__", "").startswith(OWN_MODULES):
-            break
+    while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith(OWN_MODULES):
+        if frames.tb_next is None and not isinstance(error, ImportError | SyntaxError):
+            break  # it arose here: keep the last line
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames))

@@ -28,7 +28,9 @@ def exponents(largest: NDArray[np.float64], per_column: bool) -> NDArray[np.int6
     return exact if per_column else exact.max(keepdims=True)
 
 
-def share_survey(count: int, largest: NDArray[np.float64], per_column: bool) -> tuple[list[InputPacket], list[InputPacket]]:
+def share_survey(
+    count: int, largest: NDArray[np.float64], per_column: bool
+) -> tuple[list[InputPacket], list[InputPacket]]:
     """The first message of an owner: its number of rows and its exponents, both secret."""
     return share(np.asarray([count]), COUNT, "row count"), share(exponents(largest, per_column), EXPONENT, "exponents")
 

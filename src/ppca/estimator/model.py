@@ -33,7 +33,13 @@ class PCAModel:
 
     @classmethod
     def from_result(
-        cls, result: dict[str, Any], *, rows: int, scale: NDArray[np.int64], names: list[str] | None, audit: list[dict[str, Any]]
+        cls,
+        result: dict[str, Any],
+        *,
+        rows: int,
+        scale: NDArray[np.int64],
+        names: list[str] | None,
+        audit: list[dict[str, Any]],
     ) -> Self:
         """Puts the opened parts of `programs.fit` into the units of the data, with deterministic signs."""
         grow = np.ldexp(1.0, scale)

@@ -1,7 +1,7 @@
 """PCA with scikit-learn's conventions, fitted jointly over several owners' data on four servers.
 
-    pca = PCA(n_components=5, standardize=True).fit([hospital_a, hospital_b, "hospital_c.parquet"])
-    pca.explained_variance_ratio_, pca.components_, pca.transform(new_patients)
+pca = PCA(n_components=5, standardize=True).fit([hospital_a, hospital_b, "hospital_c.parquet"])
+pca.explained_variance_ratio_, pca.components_, pca.transform(new_patients)
 """
 
 from __future__ import annotations

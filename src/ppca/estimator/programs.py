@@ -19,6 +19,7 @@ from ..algorithms.covariance import (
 )
 from ..algorithms.decomposition import components_for, decompose
 from ..protocol import Party, RingType, SecretArray, concatenate, stack, together
+from . import inference
 
 
 async def survey(party: Party, *inputs: SecretArray) -> dict[str, Any]:
@@ -82,12 +83,10 @@ async def fit(
         else:
             count = components
         if keep is not None:
-            party.store[keep] = {
-                "vectors": spectrum.vectors[:count],
-                "values": spectrum.values[:count],
-                "mean": means,
-                "scaled": scaled,
-            }
+            kept = {"vectors": spectrum.vectors[:count], "values": spectrum.values[:count], "mean": means}
+            if scaled.inverse_deviation is not None:
+                kept["inverse"], kept["power"] = scaled.inverse_deviation
+            inference.keep(party, keep, kept, {"features": d, "rows": rows, "components": count})
         party.progress("result", 1.0)
 
         def reveal(array: SecretArray, what: str) -> Any:

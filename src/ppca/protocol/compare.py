@@ -218,7 +218,7 @@ declare(
     "lt",
     rounds=lambda n: 2 * passes(n),
     sent=_compare_bytes,
-    bytes_text="about 33 bytes per bit of range and evaluator (72 bits by default)",
+    bytes_text="32 bytes per bit of range and evaluator (72 bits by default)",
     input_range="|x|, |y| < 2^span",
     error="exact",
 )
@@ -226,7 +226,7 @@ declare(
     "eq",
     rounds=lambda n: 2 * passes(n),
     sent=_equal_bytes,
-    bytes_text="about 17 bytes per bit of range and evaluator (72 bits by default)",
+    bytes_text="about 16 bytes per bit of range and evaluator (72 bits by default)",
     input_range="|x|, |y| < 2^span",
     error="exact",
 )

@@ -221,7 +221,7 @@ for _name, _smallest, _range in (
         _name,
         rounds=lambda n: 2 * passes(n) + 6,
         sent=_function_bytes(_smallest),
-        bytes_text="about 33 bytes per bit of range and evaluator, and 9 products",
+        bytes_text="32 bytes per bit of range and evaluator, and 9 products",
         input_range=_range,
         error="1e-9 relative or 2 ulp, whichever is larger",
         failure="2^-47 per element, and |result| 2^-49 (2^-60 for reciprocal)",

@@ -241,7 +241,7 @@ class Shares:
         return self.like(data, a.dtype.with_span(max(a.dtype.span, b.dtype.span) + 1))
 
     def times_public(self, values: ArrayLike) -> Self:
-        """Product with public numbers: exact for integers, else the factor is rounded to 40 bits and truncated away."""
+        """Product with public numbers: exact for integers, else the factor keeps 40 significant bits."""
         array = np.asarray(values)
         whole = _whole(array)
         shift = _fraction_bits(array) if whole is None else 0
@@ -392,9 +392,12 @@ def _whole(array: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def _fraction_bits(array: NDArray[Any]) -> int:
-    """How many fractional bits represent these public numbers exactly, or the default if more are needed."""
+    """How many fractional bits represent these public numbers exactly, or give the largest of them 40 significant bits.
+
+    A factor below one has correspondingly more: the product is no larger, so the truncation is as safe as with factor one.
+    """
     for bits in (1, 2, 4, 8, 16):
         scaled = array * float(1 << bits)
         if np.all(scaled == np.round(scaled)):
             return bits
-    return DEFAULT_FRAC
+    return DEFAULT_FRAC + min(40, max(0, -math.frexp(float(np.abs(array).max()))[1]))

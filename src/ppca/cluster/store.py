@@ -1,0 +1,103 @@
+"""What a server keeps between programs: named collections of shares and public facts, on disk if it has a folder.
+
+A record is one file, written whole or not at all, readable by the server's user only. It holds this server's shares: useless
+without a second server's. Loading checks every size; a damaged or foreign file is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..protocol import RingType
+
+FORMAT = "ppca-shares-1"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class StoreError(ValueError):
+    """A record is missing, damaged, or has an unusable name."""
+
+
+Record = dict[str, Any]
+"""Shares as (data, type) pairs under their names, public facts under "public"."""
+
+
+class Store(MutableMapping[str, Record]):
+    """Records by name; in memory, and in `folder` if one is given."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._records: dict[str, Record] = {}
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def __setitem__(self, name: str, record: Record) -> None:
+        path = self._path(name)
+        if path is not None:
+            _write(path, record)
+        self._records[name] = record
+
+    def __getitem__(self, name: str) -> Record:
+        if name not in self._records:
+            path = self._path(name)
+            if path is None or not path.exists():
+                raise StoreError(f"this server keeps nothing under the name {name!r}; fit a model with that name first")
+            self._records[name] = _read(path)
+        return self._records[name]
+
+    def __delitem__(self, name: str) -> None:
+        path = self._path(name)
+        if path is not None:
+            path.unlink(missing_ok=True)
+        self._records.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        on_disk = {path.stem for path in self._folder.glob("*.npz")} if self._folder else set()
+        return iter(sorted(on_disk | set(self._records)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _path(self, name: str) -> Path | None:
+        if not NAME.fullmatch(name):
+            raise StoreError(f"{name!r} is not a usable name: letters, digits, dots, dashes and underscores only")
+        return None if self._folder is None else self._folder / f"{name}.npz"
+
+
+def _write(path: Path, record: Record) -> None:
+    types = {key: [v[1].bits, v[1].frac, v[1].span] for key, v in record.items() if key != "public"}
+    header = json.dumps({"format": FORMAT, "types": types, "public": record.get("public", {})})
+    part = path.with_suffix(".part")
+    arrays: dict[str, Any] = {key: record[key][0] for key in types}
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        np.savez(file, header=np.frombuffer(header.encode(), np.uint8), **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _read(path: Path) -> Record:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            header = json.loads(bytes(file["header"]))
+            if header.get("format") != FORMAT:
+                raise ValueError("it is not a record of shares")
+            record: Record = {"public": header["public"]}
+            for key, kind in header["types"].items():
+                data, dtype = file[key], RingType(*kind)
+                if data.dtype != np.uint64 or data.ndim < 2 or data.shape[0] != 2 or data.shape[-1] != dtype.limbs:
+                    raise ValueError(f"the shares of {key!r} have the wrong form")
+                record[key] = (data, dtype)
+            return record
+    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        raise StoreError(f"cannot read the record {path.name}: {error}; fit the model again") from None
+    except Exception as error:  # zipfile raises its own family for damaged archives
+        raise StoreError(f"cannot read the record {path.name}: {type(error).__name__}; fit the model again") from None

@@ -1,0 +1,126 @@
+"""Inference on shares: the model and the rows are both secret; only the agreed result reaches its receiver.
+
+transform   rows projected onto the components               raw: 1 round; standardised: 4
+inverse     rows rebuilt from projected ones                  1 round; standardised: the units are put back by the receiver
+scores      squared distance of every row to its projection   3 rounds more
+flags       score above a public threshold, or the `contamination` share of rows with the largest scores
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..protocol import Party, RingType, SecretArray
+
+ROW_FRAC = 80
+"""Fractional bits of standardised rows before scaling: small columns must keep their digits."""
+
+RAW = RingType(128, 40, 5)
+STANDARD = RingType(128, ROW_FRAC, 5)
+
+
+def keep(party: Party, name: str, arrays: dict[str, SecretArray], public: dict[str, Any]) -> None:
+    """Leaves shared arrays with the servers under a name."""
+    party.store[name] = {"public": public, **{key: (array.data, array.dtype) for key, array in arrays.items()}}
+
+
+def recall(party: Party, name: str) -> tuple[dict[str, SecretArray], dict[str, Any]]:
+    """Shared arrays and public facts kept under a name."""
+    record = party.store[name]
+    arrays = {key: SecretArray(party, *value) for key, value in record.items() if key != "public"}
+    return arrays, record["public"]
+
+
+async def centred(rows: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
+    """Rows minus the joint mean, divided by the joint deviations if the model is standardised; 40 fractional bits."""
+    if "inverse" not in model:
+        return rows - model["mean"].astype(40)
+    spread = rows - model["mean"].astype(ROW_FRAC)
+    scaled = await spread.mul(model["power"].retype(RingType(128, 0, 62)), frac=ROW_FRAC)
+    short = await scaled.truncate(ROW_FRAC - 40)
+    result: SecretArray = await (short * model["inverse"])
+    return result
+
+
+async def project(rows: SecretArray, model: dict[str, SecretArray]) -> tuple[SecretArray, SecretArray]:
+    """Centred rows and their coordinates."""
+    x = await centred(rows, model)
+    z = await (x @ model["vectors"].T)
+    return x, z
+
+
+async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
+    """Squared distance of every centred row to its projection."""
+    rest = x - await (z @ model["vectors"])
+    result: SecretArray = await rest.inner(rest, axis=1)
+    return result
+
+
+async def transform(party: Party, rows: SecretArray, *, model: str, receiver: str = "client") -> dict[str, Any]:
+    """Coordinates of secret rows under a shared model."""
+    arrays, _ = recall(party, model)
+    with party.stage("transform"):
+        _, z = await project(rows, arrays)
+        return {"coordinates": z.reveal(receiver, what="coordinates", why="agreed result")}
+
+
+async def inverse_transform(
+    party: Party, coordinates: SecretArray, *, model: str, receiver: str = "client"
+) -> dict[str, Any]:
+    """Rows in scaled units from secret coordinates under a shared model."""
+    arrays, _ = recall(party, model)
+    with party.stage("inverse transform"):
+        rows = await (coordinates @ arrays["vectors"])
+        if "inverse" not in arrays:
+            rows = rows + arrays["mean"].astype(40)
+        return {"rows": rows.reveal(receiver, what="rebuilt rows", why="agreed result")}
+
+
+async def detect(
+    party: Party,
+    rows: SecretArray,
+    *,
+    model: str,
+    threshold: float | None = None,
+    contamination: float | None = None,
+    scores: bool = False,
+    receiver: str = "client",
+) -> dict[str, Any]:
+    """Anomaly scores and flags of secret rows under a shared model. Only what is asked for is revealed."""
+    arrays, _ = recall(party, model)
+    with party.stage("detect"):
+        x, z = await project(rows, arrays)
+        score = await residuals(x, z, arrays)
+        result: dict[str, Any] = {}
+        if scores:
+            result["scores"] = score.reveal(receiver, what="anomaly scores", why="agreed result")
+        if threshold is not None:
+            flags = await (score > threshold)
+            result["flags"] = flags.reveal(receiver, what="anomaly flags", why="agreed result")
+        elif contamination is not None:
+            flags = await largest(score, max(1, math.ceil(contamination * len(score))), party)
+            result["flags"] = flags.reveal(receiver, what="anomaly flags", why="agreed result")
+        return result
+
+
+async def largest(score: SecretArray, count: int, party: Party) -> SecretArray:
+    """Bits that mark the `count` largest of non-negative scores (more only if scores are equal); nothing is opened.
+
+    Bisection for the threshold with a secret interval: after all halvings of [0, 2^span) it is an ulp wide.
+    Four rounds a step: compare all scores with the middle, count, compare the count, keep one half.
+    """
+    wide = score.dtype.span
+    low = score[0] * 0
+    width = 2.0**wide
+    steps = wide + score.dtype.frac
+    for step in range(steps):
+        width /= 2
+        middle = low + width
+        above = await (score >= middle)
+        enough = await (above.sum() >= count)
+        low = low + enough * width
+        if step % 8 == 0:
+            party.progress("anomaly threshold", step / steps)
+    flags: SecretArray = await (score >= low)
+    return flags
