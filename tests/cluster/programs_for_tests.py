@@ -89,7 +89,7 @@ async def return_pending(party: Party, x: SecretArray) -> Any:
     return x * x
 
 
-async def return_object(party: Party) -> Any:
+async def return_object(party: Party, x: SecretArray) -> Any:
     return object()
 
 
@@ -126,7 +126,7 @@ async def chatter(party: Party) -> Any:
 async def meet_in_two_ways(party: Party, x: SecretArray, y: SecretArray) -> Any:
     """A few protocols with different messages per seat; the same program for lock-step and links."""
     product, less, order = await together(x * y, x < y, x.sort())
-    root = await (x * x + 1).sqrt()
+    root = await (await (x * x) + 1).sqrt()
     return [(product + root).reveal(why="test"), await less.open(why="test"), order.reveal(why="test")]
 
 

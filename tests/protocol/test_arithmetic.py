@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 from lockstep import run
 
 from ppca.native import ring
-from ppca.protocol import INTEGER, Pending, PlainArray, RingType, SecretArray, make_type
+from ppca.protocol import INTEGER, Pending, PlainArray, RingType, SecretArray, make_type, skew, symmetric
 from ppca.protocol.multiply import sum_of_products
 
 ULP = 2.0**-40
@@ -40,7 +40,7 @@ def arrays(shape: tuple[int, ...] | st.SearchStrategy[tuple[int, ...]], bound: f
     return hnp.arrays(np.float64, shape, elements=elements).map(grid)
 
 
-# -- local operations: exact ------------------------------------------------------------------------------------------
+# -- local operations: exact -----------------------------------------------------------------------------------------
 
 
 @few
@@ -147,7 +147,7 @@ def test_public_operands_that_do_not_fit_are_refused(value: float) -> None:
             run(program, np.array([1.0]))
 
 
-# -- products ------------------------------------------------------------------------------------------------------------
+# -- products --------------------------------------------------------------------------------------------------------
 
 
 @few
@@ -238,6 +238,42 @@ def test_inner_along_axes() -> None:
         run(lambda x, y: x.inner(y, axis=3), a, b)
 
 
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_triangles_of_products(d: int) -> None:
+    rng = np.random.default_rng(21)
+    a = grid(rng.uniform(-2, 2, (7, d)))
+    s, t = grid(rng.uniform(-1, 1, (2, d, d)), 20)  # exact products: their commutator of symmetric matrices is skew
+    s, t = s + s.T, t + t.T
+
+    async def program(x: Any, p: Any, q: Any) -> Any:
+        packed, left = await x.T.matmul_upper(x), await p.matmul_upper(q, strict=True)
+        right = await q.matmul_upper(p, strict=True)
+        return [packed, symmetric(packed, d), skew(left - right, d), await x.sum_of_squares(x * 2)]
+
+    packed, gram, commutator, squares = run(program, a, s, t).value
+    assert np.max(np.abs(gram - a.T @ a)) <= 1.5 * ULP
+    assert np.array_equal(packed, gram[np.triu_indices(d)])
+    assert np.array_equal(gram, gram.T)
+    assert np.array_equal(commutator, s @ t - t @ s)
+    assert np.max(np.abs(squares - 5 * a * a)) <= 2 * ULP
+
+
+def test_truncated_squares_are_never_negative() -> None:
+    # A truncation gives one of the two neighbours of the exact value, on both splits; so zero stays zero, and a square of a
+    # truncated number (row value times column value) is not negative. Sums of two truncated numbers have no such promise.
+    a = np.concatenate([np.zeros(2000), np.full(2000, 3 * ULP), np.full(2000, -3 * ULP)])
+
+    async def program(x: Any) -> Any:
+        small = await x.mul(x.zeros(x.shape) + 0.125)  # 3/8 ulp: 0 or 1 ulp
+        return [small, await small.mul(small, frac=80), await small.square()]
+
+    small, untruncated, truncated = run(program, a).value
+    assert np.array_equal(np.unique(small), [-ULP, 0.0, ULP])
+    assert np.all(small[:2000] == 0)
+    assert np.all(untruncated >= 0)
+    assert np.all(truncated >= 0)
+
+
 def test_sum_of_products_keeps_the_widest_promise() -> None:
     small, large = np.array([1, 0, 1]), np.array([1000, -1000, 30000])
 
@@ -267,7 +303,7 @@ def test_products_agree_with_the_plain_backend() -> None:
     assert np.all(np.abs(shared - done.value.value.values) <= 4 * 2 * (2 + 1) * ULP)
 
 
-# -- the error of truncations ----------------------------------------------------------------------------------------------
+# -- the error of truncations ----------------------------------------------------------------------------------------
 
 
 def truncation_errors(values: np.ndarray, frac: int, bits: int, kind: RingType, exact: bool, split: int) -> np.ndarray:
@@ -282,7 +318,11 @@ def truncation_errors(values: np.ndarray, frac: int, bits: int, kind: RingType, 
     line = {0: (0, 2), 1: (0, 1)}[split]  # one seat of each row, one of each column
     total = ring.add(data[line[0]], data[line[1]])
     low, high = total[..., 0].astype(object), total[..., -1].view(np.int64).astype(object)
-    whole = [int(h) * 2**64 + int(v) for v, h in zip(low, high, strict=True)] if kind.bits == 128 else [int(h) for h in high]
+    whole = (
+        [int(h) * 2**64 + int(v) for v, h in zip(low, high, strict=True)]
+        if kind.bits == 128
+        else [int(h) for h in high]
+    )
     return np.array([float(Fraction(got) - Fraction(int(x), 2**bits)) for got, x in zip(whole, values, strict=True)])
 
 
@@ -376,6 +416,21 @@ def test_extension_refuses_the_wide_ring() -> None:
         run(lambda x, y: x + y, np.array([1.0]), np.array([1.0]), dtypes=(FIXED64, None))
     with pytest.raises(TypeError, match="different rings"):
         run(lambda x, y: x * y, np.array([1]), np.array([1]), dtypes=(make_type(64, 0), INTEGER))
+
+
+def test_the_64_bit_ring_refuses_fractional_factors() -> None:
+    # 40 bits of a factor leave no room: a local truncation would fail for about every tenth element.
+    for operation in (lambda x: x * 0.1, lambda x: x @ np.array([0.1, 0.2, 0.3]), lambda x: x.mean()):
+        with pytest.raises(TypeError, match="needs the 128-bit ring"):
+            run(operation, np.array([1.0, 2.0, 3.0]), dtypes=(FIXED64,))
+
+    async def short(x: Any) -> Any:
+        return [x * 0.5, x * 3, x.sum()]
+
+    halves, triple, total = run(short, np.array([1.0, 2.0, 3.0]), dtypes=(FIXED64,)).value
+    assert halves.tolist() == [0.5, 1.0, 1.5]
+    assert triple.tolist() == [3.0, 6.0, 9.0]
+    assert total == 6.0
 
 
 def test_products_in_the_64_bit_ring() -> None:

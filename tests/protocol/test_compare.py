@@ -145,7 +145,9 @@ def test_mixed_types_and_broadcasting() -> None:
         assert np.array_equal(got[6 + k], compare(b[1], a))
 
 
-@pytest.mark.parametrize("public", [0, 1, -1, 0.5, 2.0**30, -(2.0**30), 2.0**31, 2.0**35, -(2.0**40), 2**33, np.uint8(1)])
+@pytest.mark.parametrize(
+    "public", [0, 1, -1, 0.5, 2.0**30, -(2.0**30), 2.0**31, 2.0**35, -(2.0**40), 2**33, np.uint8(1)]
+)
 def test_public_operands_within_and_beyond_the_range(public: Any) -> None:
     a = np.array([0.0, 1.0, -1.0, 0.5, ULP, 0.5 - ULP, 2.0**30 - 1, 1 - 2.0**30])
 
@@ -173,11 +175,11 @@ def test_a_range_without_room_for_the_difference_is_refused() -> None:
     async def program(x: Any) -> Any:
         return await (x < x)
 
-    with pytest.raises(ValueError, match="does not fit fixed64.20: promise a smaller range"):
+    with pytest.raises(ValueError, match=r"does not fit fixed64\.20: promise a smaller range"):
         run(program, np.array([1.0]), dtypes=(RingType(64, 20, 43),))
 
 
-# -- sign, abs, selection ------------------------------------------------------------------------------------------------
+# -- sign, abs, selection --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [RingType(), make_type(64, 20), INT, make_type(64, 0)], ids=str)
@@ -215,7 +217,7 @@ def test_where_is_exact() -> None:
         assert np.array_equal(one, expected)
 
 
-# -- tables ---------------------------------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------------------------
 
 
 @few

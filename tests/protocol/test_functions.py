@@ -1,7 +1,7 @@
 """rsqrt, sqrt, reciprocal, division, polynomials and normalisation over their documented ranges.
 
 Contract: error at most 1e-9 relative or 2 ulp (ulp = 2^-40), whichever is larger, from 2^-30 to 2^30.
-References are float64 (relative error below 2^-52, far under 1e-9) of the shared multiples of 2^-40, never of the unrounded inputs.
+References are float64 (relative error below 2^-52, far under 1e-9) of the multiples of 2^-40 that are shared.
 """
 
 from __future__ import annotations
@@ -202,7 +202,9 @@ def test_integers() -> None:
     check(got[4], 1 / a[:8])
 
 
-@pytest.mark.parametrize("kind", [RingType(128, 20, 10), RingType(128, 20, 40), RingType(128, 40, 1), RingType(128, 30, 2)])
+@pytest.mark.parametrize(
+    "kind", [RingType(128, 20, 10), RingType(128, 20, 40), RingType(128, 40, 1), RingType(128, 30, 2)]
+)
 def test_other_types(kind: RingType) -> None:
     # Results keep the fractional bits of x, so the tolerance is two of its ulp.
     top = min(kind.span, 29)
@@ -233,7 +235,7 @@ def test_approximation_polynomial(name: str) -> None:
     assert np.max(np.abs(values / REFERENCE[name](z) - 1)) < 2.0**-33
 
 
-# -- polynomials -----------------------------------------------------------------------------------------------------------
+# -- polynomials -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2, 3, 4, 5, 7, 8, 11, 12, 15, 16, 20])
@@ -267,7 +269,7 @@ def test_polynomials_of_integers_and_their_promise() -> None:
     assert got[3].tolist() == [5.0, 5.0, 5.0]
 
 
-# -- normalisation ----------------------------------------------------------------------------------------------------------
+# -- normalisation ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("exact", [False, True], ids=["window", "octave"])
@@ -315,6 +317,41 @@ def test_normalisation_of_untruncated_products() -> None:
     product = np.array([float(square * Fraction(s)) for square, s in zip(squares, scale, strict=True)])
     assert np.all((product >= 0.5) & (product < 1.25))
     assert np.max(np.abs(z - product)) <= 1.01 * ULP
+
+
+def test_coarse_powers() -> None:
+    # Each step spans edges of ratio 1.5 at most: the value is right within a factor 1.5^(|exponent| / 2).
+    a = inputs(-20, 29)
+
+    async def program(x: Any) -> Any:
+        return [
+            await x.coarse_power(-0.5, 2.0**-20),
+            await x.coarse_power(-1.0, 2.0**-20),
+            await x.coarse_power(0.5, 1e-3),
+        ]
+
+    for _ in range(3):
+        got = run(program, a).value
+        for one, exponent, smallest in zip(got, (-0.5, -1.0, 0.5), (2.0**-20, 2.0**-20, 1e-3), strict=True):
+            here = a >= 1.25 * smallest
+            want, factor = a[here] ** exponent, 1.5 ** (abs(exponent) / 2)
+            assert np.all((one[here] <= want * factor + ULP) & (one[here] >= want / factor - ULP))
+        near = a < 1.25 * 2.0**-20  # the lowest step: edges of ratio 2.5, of which x lies in the upper half
+        assert np.all(np.abs(got[0][near] * np.sqrt(a[near]) - 1) < 0.26)
+        below = got[2][a < 2.0**-10]
+        assert np.all(below == below[0])
+
+
+def test_exact_binade_powers() -> None:
+    a = np.concatenate([inputs(-20, 10), [0.0]])
+
+    async def program(x: Any) -> Any:
+        return await x.binade_power(lambda e: 1 << (60 - e), -20, 10)
+
+    got = run(program, a).value
+    # X = x 2^40 lies in [2^(e-1), 2^e)
+    want = np.where(a == 0, 0, 2.0 ** (60.0 - (np.frexp(a)[1] + 40)))
+    assert np.array_equal(got, want)
 
 
 def test_normalisation_of_integers() -> None:

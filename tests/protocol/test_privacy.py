@@ -38,7 +38,7 @@ COPIES = 400
 SECRET = 5.25
 
 
-# -- views -------------------------------------------------------------------------------------------------------------------
+# -- views -----------------------------------------------------------------------------------------------------------
 
 
 def assert_uniform(view: np.ndarray, label: str, checks: int = 1) -> None:
@@ -95,6 +95,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
     "sign": (lambda x: awaited(x.sign()), (fixed(0.0),), ()),
     "lookup": (lambda x: awaited(x.lookup([1.0, 2.0], [1.0, 0.0, 0.0])), (fixed(),), ()),
     "normalise": (lambda x: awaited(x.normalise()), (fixed(),), ()),
+    "coarse power": (lambda x: awaited(x.coarse_power(-0.5, 2.0**-20)), (fixed(),), ()),
+    "triangle": (lambda x, y: awaited(x.matmul_upper(y)), (fixed().reshape(20, 20), fixed(0.0).reshape(20, 20)), ()),
     "rsqrt": (lambda x: awaited(x.rsqrt()), (fixed(),), ()),
     "rsqrt of zero": (lambda x: awaited(x.rsqrt()), (fixed(0.0),), ()),
     "reciprocal": (lambda x: awaited(x.reciprocal(signed=True)), (fixed(-SECRET),), ()),
@@ -109,6 +111,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
 }
 
 
+MATRICES = ("matmul", "triangle")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_one_servers_view_is_uniform(name: str) -> None:
     program, inputs, dtypes = CASES[name]
@@ -117,13 +122,62 @@ def test_one_servers_view_is_uniform(name: str) -> None:
         assert_uniform(np.concatenate(seen[seat]), f"{name}, seat {seat}", checks=4)
 
 
+def assert_unrelated(view: list[np.ndarray], label: str, seats: int = 4) -> None:
+    """Sums and differences of any two parts of a view that have the same number of ring elements are uniform, too."""
+    words = [part.view(np.uint64) for part in view if part.size % 8 == 0 and part.size >= 400]
+    pairs = [(a, b) for i, a in enumerate(words) for b in words[:i] if a.size == b.size]
+    for a, b in pairs:
+        for mixed in (a + b, a - b):
+            assert_uniform(mixed.view(np.uint8), label, checks=2 * len(pairs) * seats)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_two_parts_of_a_view_are_related(name: str) -> None:
+    # Uniform parts could still add up to the secret, or be masked alike: then some sum or difference would be constant.
+    program, inputs, dtypes = CASES[name]
+    if name not in MATRICES:
+        inputs = tuple(np.asarray(values)[:100] for values in inputs)
+    seen = views(program, *inputs, dtypes=dtypes)
+    for seat in range(4):
+        splits = [half for part in seen[seat][: len(inputs)] for half in np.split(part, 2)]
+        assert_unrelated(splits + seen[seat][len(inputs) :], f"{name}, seat {seat}")
+
+
+def test_the_tests_notice_missing_and_repeated_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The control: without masks a reshare hands over shares the receiver knows; with the same masks twice messages repeat.
+    class Silent:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(kernels, name)
+
+        @staticmethod
+        def prg(out: np.ndarray, *_: Any) -> None:
+            out[...] = 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ppca.protocol.party.kernels", Silent())
+        seen = views(reshare_both_rows, fixed())
+    with pytest.raises(AssertionError, match=r"histogram|balanced"):
+        assert_unrelated(np.split(seen[0][0], 2) + seen[0][1:], "unmasked")
+
+    async def repeated(x: Any) -> None:
+        await (x * x)
+        x.party._ops = 0
+        await (x * x)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stream, "claim", lambda *_: None)
+        seen = views(repeated, fixed())
+    with pytest.raises(AssertionError, match=r"histogram|balanced"):
+        assert_unrelated(seen[0][1:], "repeated")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_each_message_position_is_uniform_over_runs(name: str) -> None:
     # The same message of the same protocol over 30 runs with one secret: a constant or biased word would show. With 32
     # elements each dealer masks 8, so that no packed message ends in padding.
     program, inputs, dtypes = CASES[name]
     small = [np.asarray(values).reshape(-1)[:32] for values in inputs]
-    if name == "matmul":
+    if name in MATRICES:
         small = [small[0].reshape(4, 8), small[1].reshape(8, 4)]
     repeats = 30
     seen = views(program, *small, dtypes=dtypes, runs=repeats)
@@ -144,7 +198,7 @@ def test_a_view_does_not_depend_on_the_secret(name: str) -> None:
     else:
         others = tuple(np.full(4, 1000.5) for _ in inputs)
     first = [np.asarray(values).reshape(-1)[:4] for values in inputs]
-    if name == "matmul":
+    if name in MATRICES:
         first, others = [v.reshape(2, 2) for v in first], tuple(v.reshape(2, 2) for v in others)
     repeats = 60
     means = []
@@ -191,7 +245,7 @@ def test_the_two_splits_are_independent() -> None:
             assert_uniform(mixed.reshape(-1).view(np.uint8), f"seat {seat}", checks=12)
 
 
-# -- masks ---------------------------------------------------------------------------------------------------------------------
+# -- masks -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_stream_address_is_used_once() -> None:
@@ -215,7 +269,21 @@ async def everything(x: SecretArray, y: SecretArray) -> list[Any]:
     exact, ordered = await together(x.mul(y, exact=True), y.sort(x))
     chosen, quotient = await together(less.where(x, y), x / y)
     z, scale = await x.normalise()
-    return [product, same, gram, shuffled, root, exact, ordered, chosen, quotient, z, scale, await x.argsort(), await abs(y)]
+    return [
+        product,
+        same,
+        gram,
+        shuffled,
+        root,
+        exact,
+        ordered,
+        chosen,
+        quotient,
+        z,
+        scale,
+        await x.argsort(),
+        await abs(y),
+    ]
 
 
 def test_masks_are_never_reused_in_a_whole_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +303,10 @@ def test_masks_are_never_reused_in_a_whole_program(monkeypatch: pytest.MonkeyPat
         def __getattr__(self, name: str) -> Any:
             function = getattr(kernels, name)
             if name == "prg":
-                return lambda out, key, op, purpose: (drawn.append((id(key), op, purpose)), function(out, key, op, purpose))
+                return lambda out, key, op, purpose: (
+                    drawn.append((id(key), op, purpose)),
+                    function(out, key, op, purpose),
+                )
             if name == "mask2":
                 return lambda a, b, t, one, op, s, two, r: (
                     drawn.extend([(id(one), op, 0), (id(two), op, 1)]), function(a, b, t, one, op, s, two, r)
@@ -279,7 +350,9 @@ def test_mates_draw_the_same_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
         assert claims[id(parties[one].column_stream)] == claims[id(parties[two].column_stream)]
 
 
-@pytest.mark.parametrize("operation", [lambda x: x * x, lambda x: x < 1, lambda x: x.shuffle(), lambda x: x.truncate(3)])
+@pytest.mark.parametrize(
+    "operation", [lambda x: x * x, lambda x: x < 1, lambda x: x.shuffle(), lambda x: x.truncate(3)]
+)
 def test_a_counter_that_is_reset_is_caught(operation: Any) -> None:
     async def program(x: Any) -> None:
         await operation(x)
@@ -302,7 +375,7 @@ def test_two_sessions_have_different_masks() -> None:
     assert not set(recorded[0]) & set(recorded[1])
 
 
-# -- openings -------------------------------------------------------------------------------------------------------------------
+# -- openings --------------------------------------------------------------------------------------------------------
 
 
 def test_audit_lists_every_opening_and_nothing_else() -> None:
@@ -364,7 +437,7 @@ def test_no_message_carries_the_secret_without_an_opening() -> None:
     run(quiet, secrets, secrets[::-1], tap=lambda s, r, message: messages.append(message.tobytes()))
     everything_sent = b"|".join(messages)
     for value in secrets:
-        whole = int(round(value * 2**40))
+        whole = round(value * 2**40)
         assert (whole % 2**128).to_bytes(16, "little") not in everything_sent
         assert (abs(whole) % 2**64).to_bytes(8, "little") not in everything_sent
         assert np.float64(value).tobytes() not in everything_sent
@@ -394,7 +467,7 @@ def test_a_single_part_of_a_result_is_uniform() -> None:
     assert all(len(payload) == 32 for seat in (1, 3) for payload in sealed[seat])
 
 
-# -- results on their way to a receiver, inputs on their way in ------------------------------------------------------------------
+# -- results on their way to a receiver, inputs on their way in ------------------------------------------------------
 
 
 def sealed_result() -> list[Any]:

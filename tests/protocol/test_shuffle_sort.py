@@ -141,7 +141,9 @@ def test_sort_opens_shuffled_ranks_only() -> None:
 
     outcome = run(program, np.array([3.0, 1.0, 2.0]))
     for audit in outcome.audits:
-        assert [(line.what, line.shape, line.to, line.why) for line in audit] == [("shuffled ranks", (3,), "servers", "sort")]
+        assert [(line.what, line.shape, line.to, line.why) for line in audit] == [
+            ("shuffled ranks", (3,), "servers", "sort")
+        ]
 
 
 def test_the_opened_ranks_are_uniform() -> None:

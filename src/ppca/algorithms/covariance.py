@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol import concatenate, make_type, symmetric
+from ..protocol import concatenate, make_type, symmetric, together
 
 MEAN_FRAC, MOMENT_FRAC = 56, 112
 WORK_FRAC = 48
@@ -49,6 +49,32 @@ async def central_moments(moments: Any, mean: Any) -> Any:
     """The packed upper triangle of the covariance (dividing by n), 112 fractional bits: one round, exact."""
     i, j = np.triu_indices(len(mean))
     return moments - await mean[i].mul(mean[j], frac=MOMENT_FRAC)
+
+
+WEIGHT_BITS = 40
+
+
+async def pooled(old: tuple[Any, Any], new: tuple[Any, Any], old_rows: int, new_rows: int) -> tuple[Any, Any]:
+    """Covariance (packed) and mean of two groups of rows together, from those of each: three rounds.
+
+    C = w1 C1 + w2 C2 + w1 w2 (m1 - m2)(m1 - m2)', with public weights by row counts (Chan, Golub, LeVeque 1979). Central
+    moments are not small differences of large numbers, so weights of 40 bits are enough.
+    """
+    (C1, m1), (C2, m2) = old, new
+    total = old_rows + new_rows
+    w1, w2 = round(old_rows / total * 2**WEIGHT_BITS), round(new_rows / total * 2**WEIGHT_BITS)
+    between = round(old_rows / total * (new_rows / total) * 2**WEIGHT_BITS)
+    i, j = np.triu_indices(len(m1))
+    gap = m1 - m2
+    outer = await gap[i].mul(gap[j], frac=MOMENT_FRAC)
+    # The truncations are exact: these numbers fill the ring, a local truncation would not be safe.
+    short = MOMENT_FRAC + 12 - WEIGHT_BITS
+    parts = type(C1).stack([C1, C2, outer]).retype(make_type(128, MOMENT_FRAC, 4))
+    cut = await parts.truncate(MOMENT_FRAC - short)
+    wide = (cut[0] * w1 + cut[1] * w2 + cut[2] * between).retype(make_type(128, MOMENT_FRAC + 12, 1))
+    means = (m1 * w1 + m2 * w2).retype(make_type(128, MEAN_FRAC + WEIGHT_BITS, 1))
+    packed, mean = await together(wide.truncate(12), means.truncate(WEIGHT_BITS))
+    return packed, mean
 
 
 async def normalised_covariance(packed: Any, d: int) -> Normalised:
@@ -111,4 +137,3 @@ async def sums_over_owners(counts: Any, exponents: Any | None) -> tuple[Any, Any
         winner = await smaller.where(b, a)
         left = winner if len(left) % 2 == 0 else concatenate([winner, left[2 * half :]])
     return total, left[0]
-

@@ -13,7 +13,7 @@ With a = A_pq, h = A_qq - A_pp for all pairs of a step:
 
 The exact tangent is 2 a sign / (|h| + sqrt(q)): a sign / sqrt(q) is the same for small angles and smaller for large ones, down
 to one half. Rotating by a little less or more than the exact angle still shrinks a, and cos and sin belong to the same
-angle within 3e-9, so nothing but the speed depends on the table: sweeps grow from 5-10 to 6-11, where two rounds
+angle within 1e-9, so nothing but the speed depends on the table: sweeps grow from 5-10 to 6-11, where two rounds
 more a step for an accurate angle would cost 20%. The sign matters: without it 40-150% more sweeps.
 
 q gets a floor of 2^-70: pairs whose a and h are both below 2^-35 are turned by less, which nothing above a tolerance of
@@ -34,8 +34,8 @@ from ..protocol import stack, together
 from .allpairs import Eigen, Progress
 from .rotations import sweeps
 
-FLOOR = 2.0**-70
-"""Added to q, which has 80 fractional bits: the table needs a smallest value."""
+FLOOR_BITS = 10
+"""q has a floor of so many bits above its last one: the table needs a smallest value."""
 
 LARGEST_SQUARE = 0.31
 """Of t: one half, 11% more from the table, squared."""
@@ -43,11 +43,9 @@ LARGEST_SQUARE = 0.31
 
 @lru_cache
 def cosine_polynomial() -> NDArray[np.float64]:
-    """Coefficients 0..7 of p(u) = (1 + u)^(-1/2) on [0, LARGEST_SQUARE], p(0) = 1 exactly; the error is below 3e-9."""
+    """Coefficients 0..7 of p(u) = (1 + u)^(-1/2) on [0, LARGEST_SQUARE], p(0) = 1 exactly; the error is below 1e-9."""
     # (p - 1) / u = -1 / (root (1 + root)), without cancellation
-    fit = Chebyshev.interpolate(
-        lambda u: -1 / (np.sqrt(1 + u) * (1 + np.sqrt(1 + u))), 6, domain=[0, LARGEST_SQUARE]
-    )
+    fit = Chebyshev.interpolate(lambda u: -1 / (np.sqrt(1 + u) * (1 + np.sqrt(1 + u))), 6, domain=[0, LARGEST_SQUARE])
     return np.concatenate([[1.0], fit.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef])
 
 
@@ -59,8 +57,10 @@ async def signed(a: Any, h: Any) -> Any:
 
 async def inverse_length(a: Any, h: Any) -> Any:
     """1 / sqrt(h^2 + 4 a^2) within 11%, by table: three rounds."""
-    q = await h.sum_of_squares(a * 2, frac=80)
-    return await (q + FLOOR).within(3).coarse_power(-0.5, FLOOR, 30)
+    frac = 2 * a.dtype.frac
+    floor = 2.0 ** (FLOOR_BITS - frac)
+    q = await h.sum_of_squares(a * 2, frac=frac)
+    return await (q + floor).within(3).coarse_power(-0.5, floor, 30)
 
 
 async def cheap_rotation(a: Any, h: Any) -> tuple[Any, Any]:

@@ -8,8 +8,8 @@ has two non-zeros a row: columns and rows are rotated by 2 x 2 blocks, in one ro
     r(k+1)    A J   | V := V J
     r(k+2)    A := J' (A J), the blocks of one triangle
 
-At the end of every sweep V := V - V (V'V - I) / 2 and A := V' (A0 V), four rounds: whatever truncations and an
-approximate rotation did to V and A is gone, and V stays orthogonal to the last few bits.
+At the end of every sweep (eight steps at least) V := V - V (V'V - I) / 2 and A := V' (A0 V), four rounds: whatever truncations
+and an approximate rotation did to V and A is gone, and V stays orthogonal to the last few bits.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ Rotation = Callable[[Any, Any], Awaitable[tuple[Any, Any]]]
 
 FIRST_CHECK, CHECKS_PER_SWEEP = 1, 4
 """Convergence is asked four times a sweep after the first: the answer travels beside the rotation and costs no round."""
+
+SHORTEST_SWEEP = 8
+"""Steps between two renormalisations at least: at d = 2 a sweep is one step."""
 
 
 @lru_cache
@@ -97,10 +100,13 @@ async def rotate(A: Any, V: Any, cos: Any, sin: Any, step: int) -> tuple[Any, An
 
 
 async def off_is_small(A: Any, tol: float) -> bool:
-    """Opens one bit, [sum of the squares of the off-diagonal < tol^2]: four rounds."""
+    """Opens one bit, [sum of the squares of the off-diagonal < (tol/2)^2]: four rounds.
+
+    |A0|_F lies in (1/2, 1]: with half of tol the residual is below tol relative to |A0|_F, too.
+    """
     a = A[np.triu_indices(len(A), 1)]
     off = await a.inner(a, frac=80)
-    small = await (off * 2 - tol * tol).within(8).negative()
+    small = await (off * 2 - tol * tol / 4).within(8).negative()
     return bool(await small.open(what="convergence bit", why="stop the iteration"))
 
 
@@ -142,9 +148,9 @@ async def sweeps(
         V = await orthonormal(V)
     order = round_robin(d)
     every = max(1, len(order) // CHECKS_PER_SWEEP)
-    limit = max_sweeps if fixed_sweeps is None else fixed_sweeps
-    steps, converged = 0, False
-    while steps < limit * len(order) and not converged:
+    limit = len(order) * (max_sweeps if fixed_sweeps is None else fixed_sweeps)
+    steps, converged, fresh = 0, False, start is None
+    while steps < limit and not converged:
         step = steps % len(order)
         (p, q), diagonal = order[step].T, A.diagonal()
         due = fixed_sweeps is None and (start is not None or steps >= FIRST_CHECK * len(order)) and step % every == 0
@@ -153,8 +159,11 @@ async def sweeps(
         )
         A, V = await rotate(A, V, cos, sin, step)
         steps += 1
-        if step == len(order) - 1 or converged:
+        fresh = steps % max(len(order), SHORTEST_SWEEP) == 0
+        if fresh:
             A, V = await refresh(A0, V)
-            if progress is not None:
-                progress(f"eigendecomposition, sweep {-(-steps // len(order))}", min(0.95, steps / len(order) / 10))
+        if progress is not None and step == len(order) - 1:
+            progress(f"eigendecomposition, sweep {steps // len(order)}", min(0.95, steps / len(order) / 10))
+    if not fresh:
+        A, V = await refresh(A0, V)
     return Eigen(A.diagonal(), V, steps, converged if fixed_sweeps is None else None)

@@ -14,7 +14,7 @@ from rich.table import Table
 from .. import __version__
 from ..cluster import ClusterError, LocalCluster, ProgramError
 from ..protocol import InputRefused
-from . import bench, demo
+from . import bench, demo, fit, inspect
 
 app = typer.Typer(
     help="Joint principal component analysis over data that may not be shown.",
@@ -22,6 +22,8 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,  # locals may hold data
 )
 app.add_typer(bench.app, name="bench")
+app.command()(fit.fit)
+app.command()(inspect.inspect)
 app.command()(demo.demo)
 console = Console()
 errors = Console(stderr=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..transport import PeerError, TransportError, seat_name
@@ -18,7 +19,8 @@ from .codec import CodecError
 CAUSE, SUSPECT, SILENT, CONSEQUENCE = range(4)
 """How much a failure explains: an exception or a death; a timeout or a wrong frame; no report; a lost peer."""
 
-OWN_MODULES = ("ppca.cluster.", "ppca.protocol.rounds", "runpy", "importlib")
+_HERE = Path(__file__).parent
+OWN_FILES = (str(_HERE), str(_HERE.parent / "protocol" / "rounds.py"), "<frozen ")
 """Where a traceback starts before it reaches the program: of no interest to its author."""
 
 NEW_CLUSTER = "All servers were stopped; start a new cluster to run again."
@@ -74,7 +76,8 @@ def explain(failures: Sequence[Failure], finished: Collection[int] = (), ending:
         lines = [first.error if first.rank != SILENT else f"{seat_name(first.seat)}: {first.error}"]
     others = {failure.seat: failure.error for failure in failures if failure not in same}
     others |= {seat: "had finished its program" for seat in finished}
-    lines += [f"  {seat_name(seat)}: {others[seat]}" for seat in sorted(others)]
+    for seat, error in sorted(others.items()):
+        lines.append(f"  {error}" if error.startswith(seat_name(seat)) else f"  {seat_name(seat)}: {error}")
     lines += _traces(failures)
     return "\n".join([*lines, ending] if ending else lines)
 
@@ -105,7 +108,7 @@ def _in_words(error: BaseException) -> str:
 def trace_of(error: BaseException) -> str:
     """The traceback from the program on. Code only, no values."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_globals.get("__name__", "").startswith(OWN_MODULES):
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OWN_FILES):
         if frames.tb_next is None and not isinstance(error, ImportError | SyntaxError):
             break  # it arose here: keep the last line
         frames = frames.tb_next

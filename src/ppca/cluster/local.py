@@ -56,12 +56,14 @@ class LocalCluster:
     tls: mutual TLS between the servers with throw-away certificates (as in production), else plain TCP on loopback.
     timeout: seconds one communication round may take.
     threads: threads of each server's kernels.
+    state: folder in which the servers keep shares between runs (one sub-folder per seat), or None: in memory only.
     report: the account of the last run that succeeded.
     """
 
     tls: bool = False
     timeout: float = 60.0
     threads: int = field(default_factory=lambda: max(1, min(2, (os.cpu_count() or 1) // 4)))
+    state: Path | None = None
     report: RunReport | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -116,6 +118,8 @@ class LocalCluster:
     def _launch(self, seat: int, control: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "ppca.cluster.server", "--seat", str(seat)]
         command += ["--client", str(os.getpid()), "--control", str(control), "--threads", str(self.threads)]
+        if self.state is not None:
+            command += ["--state", str(Path(self.state).resolve() / f"seat-{seat}")]
         places = [place or os.getcwd() for place in sys.path if isinstance(place, str)]
         environment = {
             SEAT_VARIABLE: str(seat),
@@ -153,6 +157,10 @@ class LocalCluster:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.stop()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Running servers cannot be copied; copies of an estimator share them."""
+        return self
+
     @property
     def pids(self) -> list[int]:
         """Process numbers by seat."""
@@ -161,7 +169,12 @@ class LocalCluster:
     # -- work ------------------------------------------------------------------------------------------------------
 
     def run(
-        self, program: Program | str, /, *secret: ArrayLike, progress: Progress | None = None, **public: Any
+        self,
+        program: Program | str,
+        /,
+        *secret: ArrayLike | list[InputPacket],
+        progress: Progress | None = None,
+        **public: Any,
     ) -> Any:
         """Runs a program on the four servers and returns what it opened or revealed to the client.
 

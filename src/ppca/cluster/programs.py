@@ -11,7 +11,7 @@ import inspect
 import runpy
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,12 +114,17 @@ def execute(
     packets: list[InputPacket],
     public: dict[str, Any],
     progress: Callable[[str, float | None], None] | None = None,
+    store: MutableMapping[str, Any] | None = None,
 ) -> Ran:
     """Runs a program on this seat: fresh keys, the inputs, the rounds; returns its result and the account."""
     with mesh.stage(KEY_STAGE):
         party: Party = drive(_awaited(agree_keys(mesh.seat, session)), mesh)
+    party.stage = mesh.stage
+    party.stage = mesh.stage
     if progress is not None:
         party.progress = progress
+    if store is not None:
+        party.store = store
     secrets = [SecretArray.from_packet(party, packet) for packet in packets]
     start = time.perf_counter()
     result = drive(program(party, *secrets, **public), mesh)

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ..native import kernels
@@ -27,6 +28,7 @@ from .codec import CodecError
 from .control import Channel, ChannelClosed, Message
 from .failure import Failure, trace_of
 from .programs import Program, ProgramError, check_arguments, execute, load
+from .store import Store
 
 PROGRESS_EVERY = 0.05
 PARENT_EVERY = 1.0
@@ -57,8 +59,9 @@ def watch(seat: int, client: int, channel: Channel, inbox: queue.Queue[Message])
 class Server:
     """The life of one seat: connect, then run programs until the client closes the channel."""
 
-    def __init__(self, seat: int, channel: Channel, inbox: queue.Queue[Message]) -> None:
+    def __init__(self, seat: int, channel: Channel, inbox: queue.Queue[Message], store: Store) -> None:
         self.seat = seat
+        self.store = store
         self.channel = channel
         self.inbox = inbox
         self.mesh: Mesh | None = None
@@ -113,7 +116,7 @@ class Server:
         self._first_step = mesh.step
         mesh.stats = type(mesh.stats)()
         with _labelled(self.seat):
-            ran = execute(mesh, session, program, fields["packets"], fields["public"], self._progress)
+            ran = execute(mesh, session, program, fields["packets"], fields["public"], self._progress, self.store)
         self.channel.send("done", **vars(ran))
 
     def _progress(self, text: str, fraction: float | None) -> None:
@@ -171,13 +174,14 @@ def main() -> None:
     parser.add_argument("--client", type=int, required=True, help="process number of the client")
     parser.add_argument("--control", type=int, required=True, help="file descriptor of the control channel")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--state", type=Path, help="folder for the shares that this server keeps")
     arguments = parser.parse_args()
     kernels.set_threads(arguments.threads)
     channel = Channel(socket.socket(fileno=arguments.control))
     inbox: queue.Queue[Message] = queue.Queue()
     watching = (arguments.seat, arguments.client, channel, inbox)
     threading.Thread(target=watch, args=watching, daemon=True).start()
-    server = Server(arguments.seat, channel, inbox)
+    server = Server(arguments.seat, channel, inbox, Store(arguments.state))
     try:
         server.serve()
     except BaseException as error:  # also SystemExit of a program: the client must hear of it

@@ -2,5 +2,6 @@
 
 from .model import PCAModel
 from .pca import PCA
+from .shared import SharedModel
 
-__all__ = ["PCA", "PCAModel"]
+__all__ = ["PCA", "PCAModel", "SharedModel"]

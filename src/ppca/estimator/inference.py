@@ -16,6 +16,9 @@ from ..protocol import Party, RingType, SecretArray
 ROW_FRAC = 80
 """Fractional bits of standardised rows before scaling: small columns must keep their digits."""
 
+SCORE_FRAC = 50
+"""Fractional bits of scores: squares of small residuals keep their digits."""
+
 RAW = RingType(128, 40, 5)
 STANDARD = RingType(128, ROW_FRAC, 5)
 
@@ -53,7 +56,7 @@ async def project(rows: SecretArray, model: dict[str, SecretArray]) -> tuple[Sec
 async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
     """Squared distance of every centred row to its projection."""
     rest = x - await (z @ model["vectors"])
-    result: SecretArray = await rest.inner(rest, axis=1)
+    result: SecretArray = await rest.inner(rest, axis=1, frac=SCORE_FRAC)
     return result
 
 
@@ -119,7 +122,7 @@ async def largest(score: SecretArray, count: int, party: Party) -> SecretArray:
         middle = low + width
         above = await (score >= middle)
         enough = await (above.sum() >= count)
-        low = low + enough * width
+        low = low + (enough * int(width * 2**score.dtype.frac)).retype(score.dtype)  # exact: whole ulps
         if step % 8 == 0:
             party.progress("anomaly threshold", step / steps)
     flags: SecretArray = await (score >= low)

@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from ..cluster import LocalCluster, RunReport
+from ..cluster import LocalCluster
 from ..owner.moments import Moments, moments
 from ..owner.sources import Source, check_compatible, open_source
 from . import encoding, programs
 from .model import PCAModel
+from .shared import SharedModel
 
 Progress = Callable[[str, float | None, int], None]
 
@@ -47,6 +48,10 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         The columns to use of files and frames.
     cluster : LocalCluster or None
         Running servers; None starts four of them for this fit.
+    keep : str or None
+        The name under which model and sums stay shared with the (given) servers: for `partial_fit` and `shared_model`.
+    reveal : bool
+        False: nobody receives the model, it only stays with the servers.
 
     Attributes
     ----------
@@ -70,6 +75,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         max_iterations: int | None = None,
         columns: Sequence[str] | None = None,
         cluster: LocalCluster | None = None,
+        keep: str | None = None,
+        reveal: bool = True,
     ) -> None:
         self.n_components = n_components
         self.standardize = standardize
@@ -81,6 +88,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.max_iterations = max_iterations
         self.columns = columns
         self.cluster = cluster
+        self.keep = keep
+        self.reveal = reveal
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
@@ -91,11 +100,28 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit_moments(self, owners: Sequence[Moments], *, progress: Progress | None = None) -> Self:
         """Fits from the owners' sums, which is all that leaves an owner (as shares)."""
+        return self._fit(owners, None, progress)
+
+    def partial_fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
+        """Adds rows (a new owner's, or new ones of an old owner) to the kept sums and fits again; nothing is sent twice.
+
+        Needs `cluster` and `keep`. The row count of the addition becomes known, as the difference of two joint counts.
+        """
+        if self.cluster is None or self.keep is None:
+            raise ValueError("partial_fit needs servers that keep the sums: pass cluster=... and keep='name'")
+        owners = [moments(source) for source in open_owners(X, self.columns)]
+        return self._fit(owners, getattr(self, "scale_exponents_", None), progress)
+
+    def _fit(self, owners: Sequence[Moments], former: NDArray[np.int64] | None, progress: Progress | None) -> Self:
+        """One joint fit; `former`: the scale of kept sums to which these owners are added."""
         width = len(owners[0].mean)
         self._check_parameters(width)
+        if former is not None and len(former) != width:
+            raise ValueError(f"the new rows have {width} columns, the kept sums {len(former)}")
+        bounds = self.bounds if former is None else np.ldexp(1.0, former - 1)
         with _running(self.cluster) as cluster:
-            rows, scale, audit = survey(cluster, owners, self.bounds, self.standardize, progress)
-            self._check_rows(rows, width)
+            rows, scale, audit = survey(cluster, owners, bounds, self.standardize, progress)
+            self._check_rows(rows if former is None else rows + self.n_samples_, width)
             packets = [packet for owner in owners for packet in encoding.share_moments(owner, rows, scale)]
             result = cluster.run(
                 programs.fit,
@@ -109,13 +135,33 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 tol=self.tol,
                 fixed_iterations=self.fixed_iterations,
                 max_iterations=self.max_iterations,
+                keep=self.keep,
+                reveal_model=self.reveal,
+                add_to=None if former is None else self.keep,
             )
             assert cluster.report is not None
             report = cluster.report
-        names = owners[0].names
+        self.n_samples_: int = result["rows"]
         audit = [{**line, "number": i + 1} for i, line in enumerate([*audit, *report.audit])]
-        self._take(PCAModel.from_result(result, rows=rows, scale=scale, names=names, audit=audit), report)
+        self.scale_exponents_ = scale
+        self.n_features_in_ = width
+        self.n_iter_, self.verified_ = result["iterations"], result["verified"]
+        self.openings_, self.report_ = audit, report
+        self.n_components_ = result["count"]
+        if owners[0].names is not None:
+            self.feature_names_in_ = np.asarray(owners[0].names, dtype=object)
+        if self.reveal:
+            self._take(
+                PCAModel.from_result(result, rows=result["rows"], scale=scale, names=owners[0].names, audit=audit)
+            )
         return self
+
+    def shared_model(self) -> SharedModel:
+        """The model as the servers keep it, for inference on secret rows."""
+        check_is_fitted(self, "scale_exponents_")
+        if self.cluster is None or self.keep is None:
+            raise ValueError("no servers keep this model: fit with cluster=... and keep='name'")
+        return SharedModel(self.cluster, self.keep, self.scale_exponents_, self.standardize)
 
     def _check_parameters(self, width: int) -> None:
         from ..algorithms.solvers import SOLVERS
@@ -137,9 +183,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(k, int | np.integer) and k > min(rows, width):
             raise ValueError(f"n_components={k} must be at most min(rows, columns) = {min(rows, width)}")
 
-    def _take(self, model: PCAModel, report: RunReport) -> None:
+    def _take(self, model: PCAModel) -> None:
         self.model_ = model
-        self.report_ = report
         self.components_ = model.components
         self.explained_variance_ = model.explained_variance
         self.explained_variance_ratio_ = model.explained_variance_ratio
@@ -147,20 +192,12 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.mean_ = model.mean
         self.scale_ = model.scale
         self.noise_variance_ = model.noise_variance
-        self.n_components_ = len(model.components)
-        self.n_features_in_ = model.components.shape[1]
-        self.n_samples_ = model.rows
-        self.n_iter_ = model.iterations
-        self.verified_ = model.verified
-        self.openings_ = model.audit
-        if model.feature_names is not None:
-            self.feature_names_in_ = np.asarray(model.feature_names, dtype=object)
 
     # -- use of the revealed model, in the clear ---------------------------------------------------------------------
 
     def transform(self, X: Any) -> NDArray[np.float64]:
-        """Projects plain rows onto the components, on this machine. For secret rows see `ppca.inference`."""
-        check_is_fitted(self)
+        """Projects plain rows onto the components, on this machine. For secret rows see `shared_model`."""
+        check_is_fitted(self, "components_")
         rows = self._validated(X)
         centred = rows - self.mean_
         if self.scale_ is not None:
@@ -170,7 +207,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Rows in the units of the data from projected ones."""
-        check_is_fitted(self)
+        check_is_fitted(self, "components_")
         projected = check_array(X)
         if self.whiten:
             projected = projected * np.sqrt(self._whitening())

@@ -15,9 +15,10 @@ from ..algorithms.covariance import (
     central_moments,
     normalised_correlation,
     normalised_covariance,
+    pooled,
     sums_over_owners,
 )
-from ..algorithms.decomposition import components_for, decompose
+from ..algorithms.decomposition import Spectrum, components_for, decompose
 from ..protocol import Party, RingType, SecretArray, concatenate, stack, together
 from . import inference
 
@@ -55,13 +56,25 @@ async def fit(
     max_iterations: int | None = None,
     receiver: str = "client",
     keep: str | None = None,
+    reveal_model: bool = True,
+    add_to: str | None = None,
 ) -> dict[str, Any]:
-    """Joint PCA from the moments of every owner: (moments, means) each. See `PCAModel` for what the receiver makes of it."""
+    """Joint PCA from the moments of every owner: (moments, means) each. See `PCAModel` for what the receiver makes of it.
+
+    rows: of these owners together. keep: the name under which model and sums stay shared with the servers.
+    add_to: the name of kept sums of earlier rows, to which these are added.
+    """
     d = features
     moments, means = _total(inputs[0::2]), _total(inputs[1::2])
     with party.stage("covariance"):
         party.progress("covariance", 0.0)
         packed = await central_moments(moments, means)
+        if add_to is not None:
+            old, facts = inference.recall(party, add_to + SUMS)
+            packed, means = await pooled((old["packed"], old["mean"]), (packed, means), facts["rows"], rows)
+            rows += facts["rows"]
+        if keep is not None:
+            inference.keep(party, keep + SUMS, {"packed": packed, "mean": means}, {"rows": rows})
         scaled: Normalised = await (normalised_correlation if standardize else normalised_covariance)(packed, d)
     with party.stage("eigendecomposition"):
         identity = SecretArray.constant(party, np.eye(d))
@@ -92,7 +105,10 @@ async def fit(
         def reveal(array: SecretArray, what: str) -> Any:
             return array.reveal(receiver, what=what, why="agreed result")
 
-        result = {
+        result: dict[str, Any] = {"rows": rows}
+        if not reveal_model:
+            return result | facts_of(spectrum, scaled, count)
+        result |= {
             "components": reveal(spectrum.vectors[:count], "components"),
             "values": reveal(spectrum.values[:count], "explained variance"),
             "total": reveal(spectrum.values.sum(), "total variance"),
@@ -103,7 +119,16 @@ async def fit(
             inverse, power = scaled.inverse_deviation
             result["inverse"] = reveal(inverse, "deviations")
             result["power"] = reveal(power.retype(RingType(128, 60, 62)), "scale of the deviations")
-    return result | {
+    return result | facts_of(spectrum, scaled, count)
+
+
+SUMS = ".sums"
+"""Kept sums stand beside a kept model under its name with this ending."""
+
+
+def facts_of(spectrum: Spectrum, scaled: Normalised, count: int) -> dict[str, Any]:
+    """The public course of a decomposition."""
+    return {
         "count": count,
         "shift": scaled.shift,
         "solver": spectrum.solver,

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from .errors import BadColumns, BadValue, UnreadableData
 from .table import Chunk, Source
 
+MAPPED_BYTES = 128 << 20
+"""Pages of a mapped file are given back after so many bytes."""
+
 WHOLE_BYTES = 256 << 20
 """Largest column-major array of an archive, which can only be read whole."""
 
@@ -67,7 +70,7 @@ class MemorySource(ArraySource):
         for start in range(0, len(self.array), rows):
             chunk = self.array[start : start + rows]
             if isinstance(chunk, np.ma.MaskedArray):
-                yield chunk.astype(self.dtype).filled(np.nan)
+                yield np.ma.filled(chunk.astype(self.dtype), np.nan)
             else:
                 yield np.asarray(chunk, dtype=self.dtype)
 
@@ -86,11 +89,14 @@ class NpySource(ArraySource):
 
     def stream(self, rows: int) -> Iterator[Chunk]:
         array = self._map()
-        pages = array.base
+        pages, passed = array.base, 0
         for start in range(0, len(array), rows):
-            yield np.asarray(array[start : start + rows], dtype=self.dtype)
-            if isinstance(pages, mmap.mmap):
-                pages.madvise(mmap.MADV_DONTNEED)
+            chunk = array[start : start + rows]
+            yield np.asarray(chunk, dtype=self.dtype)
+            passed += chunk.nbytes
+            if passed > MAPPED_BYTES and isinstance(pages, mmap.mmap):
+                pages.madvise(mmap.MADV_DONTNEED)  # a chunk still in use is simply mapped again
+                passed = 0
 
 
 class NpzSource(ArraySource):
@@ -147,7 +153,7 @@ def read_header(label: str, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[
 
 def exact_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """float32 if it holds all values of the type exactly, else float64 (which rounds integers beyond 2^53)."""
-    small = dtype.kind in "biu" and dtype.itemsize <= 2 or dtype.kind == "f" and dtype.itemsize <= 4
+    small = (dtype.kind in "biu" and dtype.itemsize <= 2) or (dtype.kind == "f" and dtype.itemsize <= 4)
     return np.dtype(np.float32 if small else np.float64)
 
 

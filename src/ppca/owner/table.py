@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from .errors import BadColumns, BadValue
+from .errors import BadColumns, BadValue, OwnerError, UnreadableData
 
 Chunk = NDArray[np.float32] | NDArray[np.float64]
 
-CHUNK_BYTES = 48 << 20
+CHUNK_BYTES = 32 << 20
 """Size of a chunk once it is float64: large enough for BLAS at full speed, small enough for a few copies of it."""
 
 CHUNK_ROWS = 1 << 16
@@ -44,7 +48,7 @@ class Source(ABC):
     notes: tuple[str, ...] = ()
 
     def chunks(self, rows: int | None = None, *, check: bool = True) -> Iterator[Chunk]:
-        """Yield the table from the top, at most `rows` rows at a time (default: about 48 MB as float64).
+        """Yield the table from the top, at most `rows` rows at a time (default: about 32 MB as float64).
 
         A chunk is float32 if that holds every value of the table exactly, else float64; row-major or column-major,
         whichever the data are; possibly a read-only view. With `check`, a chunk with NaN or infinity raises `BadValue`;
@@ -53,11 +57,12 @@ class Source(ABC):
         if rows is not None and rows < 1:
             raise ValueError(f"chunks of {rows} rows: at least 1 is needed")
         done = 0
-        for chunk in self.stream(rows or chunk_rows_for(self.n_columns)):
-            if check and not np.isfinite(chunk.sum(dtype=np.float64)):
-                self.refuse_not_finite(chunk, done)
-            done += len(chunk)
-            yield chunk
+        with reading(self.label):
+            for chunk in self.stream(rows or chunk_rows_for(self.n_columns)):
+                if check and not np.isfinite(chunk.sum(dtype=np.float64)):
+                    self.refuse_not_finite(chunk, done)
+                done += len(chunk)
+                yield chunk
 
     @abstractmethod
     def stream(self, rows: int) -> Iterator[Chunk]:
@@ -93,6 +98,22 @@ class Source(ABC):
             column=str(column + 1) if self.names is None else self.names[column],
             row=rows_before + row + 1,
         )
+
+
+@contextmanager
+def reading(label: str) -> Iterator[None]:
+    """Turn what the readers raise about a damaged or forbidden file into `UnreadableData`."""
+    try:
+        yield
+    except OwnerError:
+        raise
+    except PermissionError as error:
+        raise UnreadableData(f"{label}: there is no permission to read the file.") from error
+    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, pa.ArrowException) as error:
+        cause = " ".join(str(error).split())[:300].rstrip(".")
+        raise UnreadableData(
+            f"{label}: the file cannot be read ({cause}). Check that it is complete and that its ending says what it is."
+        ) from error
 
 
 def check_names(label: str, names: Sequence[str], *, chosen: bool) -> None:

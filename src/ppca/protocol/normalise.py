@@ -154,7 +154,10 @@ def coarse_gate(width: int, depth: int, frac: int, exponent: float, result_frac:
 
 
 def coarse_power(x: S, exponent: float, smallest: float, result_frac: int) -> Step[S]:
-    """x^exponent to about 11% (exponent -1/2), for smallest <= x < 2^span, in two rounds: a start value, or an angle."""
+    """x^exponent within about 11% (exponent -1/2) for 5/4 smallest <= x < 2^span, in two rounds: a start value, or an angle.
+
+    From `smallest` on it is right within 26%; below, it is a constant. A negative x gives garbage.
+    """
     frac, limbs = x.dtype.frac, x.dtype.limbs
     width = frac + x.dtype.span + 1
     dropped = max(0, math.floor(math.log2(smallest)) + frac - 2)

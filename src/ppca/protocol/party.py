@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,7 +102,7 @@ class Party:
     audit: list[Opening] = field(default_factory=list)
     progress: Callable[[str, float | None], None] = lambda text, fraction: None
     stage: Callable[[str], Any] = nullcontext
-    store: dict[str, dict[str, Any]] = field(default_factory=dict)
+    store: MutableMapping[str, dict[str, Any]] = field(default_factory=dict)
     _ops: int = 0
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
+from .functions import RECIPROCAL_SMALLEST
 from .pending import Pending
 
 FLOAT, FIXED_POINT = "float", "fixed"
@@ -212,10 +213,16 @@ class PlainArray:
         return self._bit(self.values >= _value(other))
 
     def __eq__(self, other: Any) -> Pending:  # type: ignore[override]
-        return self._bit(self.values == _value(other))
+        return self._bit(self._equal(other))
 
     def __ne__(self, other: Any) -> Pending:  # type: ignore[override]
-        return self._bit(self.values != _value(other))
+        return self._bit(~self._equal(other))
+
+    def _equal(self, other: Any) -> NDArray[np.bool_]:
+        """Equal to the last bit of the type, in float mode too."""
+        frac = max(self.dtype.frac, other.dtype.frac) if isinstance(other, PlainArray) else self.dtype.frac
+        close: NDArray[np.bool_] = np.abs(self.values - _value(other)) < 2.0 ** -(frac + 1)
+        return close
 
     # -- operations that talk on shares ------------------------------------------------------------------------------
 
@@ -237,7 +244,8 @@ class PlainArray:
 
     def coarse_power(self, exponent: float, smallest: float, frac: int = 40) -> Pending:
         octave = np.floor(np.log2(np.maximum(self.values, smallest)) * 2) / 2 + 0.25
-        return ready(type(self)(2.0 ** (octave * exponent), self.mode, make_type(self.dtype.bits, frac, 62)))
+        kind = RingType(self.dtype.bits, frac, min(62, self.dtype.bits - 1 - frac))
+        return ready(type(self)(2.0 ** (octave * exponent), self.mode, kind))
 
     def square(self) -> Pending:
         return self.mul(self)
@@ -293,7 +301,9 @@ class PlainArray:
         return self._truncated(np.asarray(values, np.float64), kind, 1)
 
     def rsqrt(self) -> Pending:
-        return ready(self._function(np.sqrt(_inverse(self.values))))
+        here = self.values > 0
+        inverse = np.divide(1.0, self.values, out=np.zeros(self.values.shape), where=here)
+        return ready(self._function(np.sqrt(inverse)))
 
     def sqrt(self) -> Pending:
         return ready(self._function(np.sqrt(self.values)))
@@ -350,6 +360,7 @@ def _value(operand: Any) -> Any:
 
 
 def _inverse(values: NDArray[Any]) -> NDArray[np.float64]:
-    """1 / v with zero kept zero, as the functions on shares have it."""
-    out: NDArray[np.float64] = np.divide(1.0, values, out=np.zeros(values.shape), where=values != 0)
+    """1 / v, zero below the range of `functions.reciprocal`: as the functions on shares have it."""
+    here = np.abs(values) >= 2.0**RECIPROCAL_SMALLEST
+    out: NDArray[np.float64] = np.divide(1.0, values, out=np.zeros(values.shape), where=here)
     return out

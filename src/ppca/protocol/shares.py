@@ -245,6 +245,7 @@ class Shares:
         array = np.asarray(values)
         whole = _whole(array)
         shift = _fraction_bits(array) if whole is None else 0
+        self._check_truncation(shift)
         factor, span = self.public(array if whole is None else whole, shift)
         shape = broadcast_shape(self.shape, array.shape)
         if array.ndim == 0:
@@ -258,10 +259,16 @@ class Shares:
             return self.like(data, make_type(self.dtype.bits, shift, grown)).astype(DEFAULT_FRAC)
         return self.like(data).shifted(shift, self.dtype.with_span(grown))
 
+    def _check_truncation(self, shift: int) -> None:
+        """A factor of 40 fractional bits leaves the 64-bit ring no room: its local truncation would mostly fail."""
+        if shift >= DEFAULT_FRAC and self.dtype.bits == 64 and not self.dtype.is_integer:
+            raise TypeError(f"a product of {self.dtype} with fractions needs the 128-bit ring: use `extend`")
+
     def matmul_public(self, matrix: ArrayLike, left: bool) -> Self:
         array = np.asarray(matrix)
         whole = _whole(array)
         shift = DEFAULT_FRAC if whole is None else 0
+        self._check_truncation(shift)
         factor, span = self.public(array if whole is None else whole, shift)
         shapes = (array.shape, self.shape) if left else (self.shape, array.shape)
         shape = matmul_shape(*shapes)
@@ -310,7 +317,7 @@ class Shares:
     @classmethod
     def stack(cls, arrays: Sequence[Any], axis: int = 0) -> Any:
         first, same = aligned_types(arrays)
-        if len({a.shape for a in same}) > 1:
+        if len({a.shape for a in same}) > 1 or not -first.ndim - 1 <= axis <= first.ndim:
             np.stack([np.broadcast_to(0, a.shape) for a in same], axis)  # NumPy's message
         data = np.stack([a.data for a in same], axis % (first.ndim + 1) + 1)
         return first.like(data, first.dtype.with_span(max(a.dtype.span for a in same)))
@@ -332,6 +339,8 @@ def symmetric(packed: Any, d: int) -> Any:
 
 def skew(packed: Any, d: int) -> Any:
     """The skew matrix of a packed strict upper triangle: minus below, zero on the diagonal. Local."""
+    if d < 2:
+        return packed.zeros((d, d))
     sign = np.triu(np.ones((d, d), np.int64), 1)
     return packed[triangle_index(d, True)] * (sign - sign.T)
 

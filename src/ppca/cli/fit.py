@@ -1,0 +1,117 @@
+"""`ppca fit`: joint PCA of several owners' files on four local servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from .complaint import complaints, printable
+
+TITLE = "Joint PCA"
+
+
+def fit(
+    files: Annotated[list[Path], typer.Argument(help="one table per owner: .csv, .parquet, .arrow, .npy, .npz")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="folder for the result")] = Path("result"),
+    components: Annotated[
+        str, typer.Option("--components", "-k", help="how many; or the share of variance to explain, as 0.95; or 'all'")
+    ] = "all",
+    standardize: Annotated[
+        bool, typer.Option("--standardize", help="divide columns by their joint deviation (correlation)")
+    ] = False,
+    columns: Annotated[
+        list[str] | None, typer.Option("--columns", help="columns to take: a,b,c; may be repeated")
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option("--drop", help="columns to leave out: a,b,c; may be repeated")
+    ] = None,
+    solver: Annotated[str, typer.Option(help="eigensolver")] = "allpairs",
+    tol: Annotated[float, typer.Option(help="where the eigensolver stops, relative to the matrix")] = 1e-6,
+    bounds: Annotated[
+        str, typer.Option(help="public bound on magnitudes: 'auto', a number, or one per column: 1,10,5")
+    ] = "auto",
+    fixed_iterations: Annotated[
+        int | None, typer.Option("--fixed-iterations", min=1, help="run so many and open no convergence bits")
+    ] = None,
+    title: Annotated[str, typer.Option(help="title of the report")] = TITLE,
+    tls: Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers")] = False,
+    timeout: Annotated[float, typer.Option(help="seconds a communication round may take")] = 60.0,
+    profile: Annotated[bool, typer.Option("--profile", help="show where the time went")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace an earlier result")] = False,
+) -> None:
+    """Joint PCA of the rows of several owners' files, on four servers that this command starts on this machine.
+
+    Every file is read here, once; only shares of its sums reach the servers. The result folder gets components.csv,
+    explained_variance.csv, model.json and report.html, all of them or none.
+    """
+    with complaints():
+        count = component_count(components)
+        limits = bounds_of(bounds)
+
+        from ..estimator import PCA
+        from .columns import labels_for, names_in, open_files
+        from .folder import check_free, whole_folder
+        from .job import fit_jointly
+        from .result import FILES, print_account, print_openings, print_profile, print_scree, write_result
+
+        console, messages = Console(), Console(stderr=True)
+        check_free(output, FILES, replace=force)
+        sources = open_files(files, names_in(columns), names_in(drop))
+        for note in _notes(files, sources):
+            messages.print(Text.assemble(("note: ", "yellow"), printable(note, 400)), soft_wrap=True, highlight=False)
+        pca = PCA(
+            count, standardize=standardize, solver=solver, tol=tol, bounds=limits, fixed_iterations=fixed_iterations
+        )
+        run = fit_jointly(pca, sources, messages, tls=tls, timeout=timeout)
+        model = pca.model_
+        settings = {
+            "components": components,
+            "standardize": "yes" if standardize else "no",
+            "eigensolver": solver,
+            "tolerance": f"{tol:g}",
+            "bounds": bounds,
+            "iterations": "until converged" if fixed_iterations is None else f"{fixed_iterations}, fixed",
+            "columns": "all" if columns is None and drop is None else f"{sources[0].n_columns} chosen",
+            "servers": "four processes on one machine" + (", mutual TLS" if tls else ", plain TCP"),
+        }
+        with whole_folder(output, FILES, replace=force) as folder:
+            write_result(folder, model, run, title=title, settings=settings, owners=labels_for(files))
+        print_scree(console, model)
+        print_openings(console, model)
+        if profile:
+            print_profile(console, run)
+        print_account(console, model, run)
+        console.print(Text(f"written: {output} ({', '.join(FILES)})"), soft_wrap=True, highlight=False)
+
+
+def component_count(text: str) -> int | float | None:
+    """What -k means: a number of components, a share of variance, or (None) all."""
+    if text == "all":
+        return None
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    raise ValueError(f"-k {text}: give a whole number, a share of variance between 0 and 1, or 'all'.")
+
+
+def bounds_of(text: str) -> Any:
+    if text == "auto":
+        return text
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--bounds {text}: give 'auto', a number, or one number per column, as 1,10,5.") from None
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _notes(files: list[Path], sources: list[Any]) -> list[str]:
+    notes = [note for source in sources for note in source.notes if note]
+    places = [path.resolve() for path in files]
+    twice = {path.name for path, place in zip(files, places, strict=True) if places.count(place) > 1}
+    return notes + [f"{name} is given more than once: its rows count each time" for name in sorted(twice)]

@@ -1,0 +1,75 @@
+"""The folder of a result: written whole or not at all, and never over something that is not a result."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class FolderRefused(ValueError):
+    """The folder for the result cannot be used; nothing was written."""
+
+
+def check_free(folder: Path, known: Collection[str], *, replace: bool) -> None:
+    """Refuses a folder that cannot be written, or whose content would be lost.
+
+    known : names that a result consists of
+    replace : whether an earlier result may be replaced; other files never are
+    """
+    target = folder.resolve()
+    if target.is_dir():
+        held = sorted(entry.name for entry in target.iterdir())
+        foreign = [name for name in held if name not in known]
+        if held and not replace:
+            raise FolderRefused(
+                f"{folder} exists and is not empty. Choose another folder with -o, or replace it with --force."
+            )
+        if foreign:
+            raise FolderRefused(
+                f"{folder} holds {foreign[0]!r}, which is no part of a result and would be lost. "
+                "Choose another folder with -o, or move it away."
+            )
+    elif target.exists():
+        raise FolderRefused(f"{folder} is a file. Choose a folder with -o.")
+    above = target.parent
+    while not above.exists():
+        above = above.parent
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise FolderRefused(
+            f"{folder} cannot be made: {above} is not a folder that you may write to. Choose another with -o."
+        )
+
+
+@contextmanager
+def whole_folder(folder: Path, known: Collection[str], *, replace: bool) -> Iterator[Path]:
+    """A new folder beside the wanted one, which takes its place at the end of the block, or is removed on any error."""
+    check_free(folder, known, replace=replace)
+    target = folder.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    mark = secrets.token_hex(4)
+    part, former = (target.with_name(f".{target.name}.{mark}.{kind}") for kind in ("part", "former"))
+    part.mkdir()
+    try:
+        yield part
+        check_free(folder, known, replace=replace)  # it may have changed while the job ran
+        _put(part, target, former)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _put(part: Path, target: Path, former: Path) -> None:
+    """Two renames; an earlier result is deleted only when the new one is in its place."""
+    if not target.exists():
+        part.rename(target)
+        return
+    target.rename(former)
+    try:
+        part.rename(target)
+    except BaseException:
+        former.rename(target)
+        raise
+    shutil.rmtree(former, ignore_errors=True)

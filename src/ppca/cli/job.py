@@ -1,0 +1,113 @@
+"""A joint PCA on four local servers with its progress shown: owners' passes first, then the stages of the computation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from numpy.typing import ArrayLike
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from ..cluster import LocalCluster, RunReport
+from ..cluster.programs import Program
+from ..estimator import PCA
+from ..owner import Moments, Source, moments
+from ..report import combined
+from .complaint import printable
+
+STAGES = ("servers", "survey", "covariance", "eigendecomposition", "sort", "result")
+"""What is shown, in this order; a stage begins when the servers first speak of it, and ends the ones before."""
+
+
+class LazyCluster(LocalCluster):
+    """Starts its servers at the first run, so that refused parameters cost nothing; keeps the account of every run."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.runs: list[RunReport] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def run(self, program: Program | str, /, *secret: ArrayLike, progress: Any = None, **public: Any) -> Any:
+        if not self.runs:
+            if progress is not None:
+                progress("servers", None, 0)
+            self.start()
+            if progress is not None:
+                progress("survey", None, 0)
+        result = super().run(program, *secret, progress=progress, **public)
+        assert self.report is not None
+        self.runs.append(self.report)
+        return result
+
+
+def fit_jointly(
+    pca: PCA, sources: Sequence[Source], console: Console, *, tls: bool = False, timeout: float = 60.0
+) -> RunReport:
+    """Fits `pca` on the owners' tables and returns the account of the whole job.
+
+    Parameters are checked first, then every table is read once, then four servers are started.
+    """
+    pca._check_parameters(sources[0].n_columns)
+    with _bars(console) as bars:
+        sums = [_pass(source, bars) for source in sources]
+        with LazyCluster(tls=tls, timeout=timeout) as cluster:
+            shown = StageBars(bars, cluster)
+            pca.set_params(cluster=cluster)
+            try:
+                pca.fit_moments(sums, progress=shown)
+            finally:
+                pca.set_params(cluster=None)
+            shown.finish()
+            return combined(cluster.runs)
+
+
+def _bars(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(finished_text="[green]✓[/]"),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[detail]}", style="dim"),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+def _pass(source: Source, bars: Progress) -> Moments:
+    """One owner's pass over its table; the number of rows may be known only at the end."""
+    label = str(Text(printable(source.label, 30)).markup)
+    task = bars.add_task(f"owner {label}", total=source.rows, detail="")
+
+    def show(done: int, total: int | None) -> None:
+        bars.update(task, completed=done, total=total, detail=f"{done:,} rows")
+
+    sums = moments(source, progress=show)
+    bars.update(task, completed=sums.count, total=sums.count, detail=f"{sums.count:,} rows")
+    return sums
+
+
+class StageBars:
+    """One line per stage; called with what the servers say of their progress."""
+
+    def __init__(self, bars: Progress, cluster: LazyCluster) -> None:
+        self.bars = bars
+        self.cluster = cluster
+        self.tasks: dict[str, TaskID] = {}
+
+    def __call__(self, text: str, fraction: float | None, rounds: int) -> None:
+        stage, _, step = text.partition(", ")
+        if stage not in self.tasks:
+            self.finish()
+            self.tasks[stage] = self.bars.add_task(stage, total=None, detail="")
+        before = sum(run.rounds for run in self.cluster.runs)
+        detail = ", ".join(part for part in (step, f"{before + rounds:,} rounds" if before + rounds else "") if part)
+        known = fraction is not None and fraction > 0
+        self.bars.update(self.tasks[stage], total=1.0 if known else None, completed=fraction or 0.0, detail=detail)
+
+    def finish(self) -> None:
+        """All stages shown so far are over."""
+        for task in self.tasks.values():
+            self.bars.update(task, total=1.0, completed=1.0)

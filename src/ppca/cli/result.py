@@ -1,0 +1,140 @@
+"""A fitted model as files, and as tables in the terminal."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console, Group
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ..cluster import RunReport
+from ..estimator import PCAModel
+from ..report import duration, opening_lines, share, size, stage_lines, write_report
+from ..report.page import feature_names
+from .complaint import printable
+
+COMPONENTS, VARIANCE, MODEL, REPORT = "components.csv", "explained_variance.csv", "model.json", "report.html"
+FILES = (COMPONENTS, VARIANCE, MODEL, REPORT)
+
+BAR_WIDTH = 24
+MOST_LINES = 20
+STRONGEST = 5
+
+
+def write_result(
+    folder: Path, model: PCAModel, run: RunReport, *, title: str, settings: dict[str, Any], owners: Sequence[str]
+) -> None:
+    """Writes the four files of a result. Numbers carry all digits."""
+    with (folder / COMPONENTS).open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(feature_names(model))
+        table.writerows(model.components.tolist())
+    with (folder / VARIANCE).open("w", newline="") as file:
+        table = csv.writer(file)
+        heads = ["explained_variance", "explained_variance_ratio", "cumulative_ratio", "singular_value"]
+        table.writerow(["component", *heads])
+        ratios = model.explained_variance_ratio
+        columns = [model.explained_variance, ratios, np.cumsum(ratios), model.singular_values]
+        for i, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+            table.writerow([i + 1, *values])
+    model.save(folder / MODEL)
+    write_report(folder / REPORT, model, run, title=title, settings=settings, owners=owners)
+
+
+def print_scree(console: Console, model: PCAModel) -> None:
+    table = Table(title="Explained variance", title_justify="left")
+    for heading in ("component", "variance", "ratio", "cumulative"):
+        table.add_column(heading, justify="right")
+    table.add_column("", width=BAR_WIDTH)
+    sums = np.cumsum(model.explained_variance_ratio)
+    values = zip(model.explained_variance.tolist(), model.explained_variance_ratio.tolist(), sums.tolist(), strict=True)
+    for i, (variance, ratio, total) in enumerate(values):
+        if i == MOST_LINES:
+            left = len(sums) - MOST_LINES
+            table.add_row("…", f"{left} more", "", share(float(sums[-1])), _bar(float(sums[-1])))
+            break
+        table.add_row(str(i + 1), f"{variance:.6g}", share(ratio), share(total), _bar(total))
+    console.print(table)
+
+
+def _bar(fraction: float) -> ProgressBar:
+    return ProgressBar(total=1.0, completed=min(1.0, fraction), width=BAR_WIDTH, finished_style="bar.complete")
+
+
+def print_openings(console: Console, model: PCAModel) -> None:
+    table = Table(
+        "opened", "shape", "times", "seen by", "why", title="Everything that was opened", title_justify="left"
+    )
+    for line in opening_lines(model.audit):
+        table.add_row(line.what, line.shape_text, str(line.count), Text(printable(line.to)), line.why)
+    console.print(table)
+
+
+def print_account(console: Console, model: PCAModel, run: RunReport) -> None:
+    """How the solver went, and the traffic, in two lines."""
+    console.print(Text(solver_text(model)), soft_wrap=True)
+    sent = size(max(run.bytes_sent))
+    console.print(
+        f"{run.rounds:,} rounds, {sent} sent by the busiest server, {duration(run.seconds)} on the servers",
+        highlight=False,
+    )
+
+
+def solver_text(model: PCAModel) -> str:
+    verified = {
+        True: "verified on shares",
+        False: "VERIFICATION FAILED: less accurate than promised",
+        None: "not verified",
+    }
+    text = f"eigensolver {model.solver}: {model.iterations} iterations, {verified[model.verified]}"
+    return f"{text}, after falling back to jacobi" if model.fell_back else text
+
+
+def print_profile(console: Console, run: RunReport) -> None:
+    table = Table(title="Profile", title_justify="left")
+    table.add_column("stage")
+    for heading in ("rounds", "sent by busiest server", "network", "of the time"):
+        table.add_column(heading, justify="right")
+    lines = stage_lines(run)
+    for line in lines:
+        part = share(line.waited / run.seconds) if run.seconds else ""
+        table.add_row(line.name, f"{line.rounds:,}", size(line.sent), duration(line.waited), part)
+    waited = sum(line.waited for line in lines)
+    computed = max(0.0, run.seconds - waited)
+    table.add_section()
+    table.add_row(
+        "computing, all stages", "", "", duration(computed), share(computed / run.seconds) if run.seconds else ""
+    )
+    table.add_row("total", f"{run.rounds:,}", size(max(run.bytes_sent)), duration(run.seconds), "")
+    console.print(
+        Group(table, Text("network: sending and waiting for the other servers, mean of the four", style="dim")),
+        soft_wrap=True,
+    )
+
+
+def print_loadings(console: Console, model: PCAModel, most: int = STRONGEST) -> None:
+    """The strongest columns of each component."""
+    names = feature_names(model)
+    table = Table("component", "strongest columns", title="Loadings", title_justify="left")
+    for i, component in enumerate(model.components[:MOST_LINES]):
+        order = np.argsort(-np.abs(component), kind="stable")[:most].tolist()
+        text = ", ".join(f"{printable(names[j])} {component[j]:+.3f}" for j in order)
+        table.add_row(str(i + 1), Text(text))
+    console.print(table)
+
+
+def print_facts(console: Console, model: PCAModel) -> None:
+    kept, width = model.components.shape
+    what = "correlation (standardised columns)" if model.scale is not None else "covariance"
+    console.print(
+        f"PCA of the {what} of {model.rows:,} rows and {width} columns: {kept} component{'' if kept == 1 else 's'}, "
+        f"{share(float(model.explained_variance_ratio.sum()))} of the variance",
+        highlight=False,
+        soft_wrap=True,
+    )

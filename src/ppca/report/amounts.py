@@ -1,0 +1,36 @@
+"""Amounts as people read them."""
+
+from __future__ import annotations
+
+import math
+
+
+def duration(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units."""
+    for unit in ("B", "kB", "MB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.4g} GB"
+
+
+def share(fraction: float) -> str:
+    """A fraction in per cent, with digits where they matter: 44.27 %, 0.0031 %."""
+    percent = 100 * fraction
+    if percent == 0 or not math.isfinite(percent):
+        return "0 %"
+    return f"{percent:.2f} %" if abs(percent) >= 0.1 else f"{percent:.2g} %"
+
+
+def shape(dimensions: tuple[int, ...]) -> str:
+    if not dimensions:
+        return "one number"
+    return " × ".join(str(length) for length in dimensions)

@@ -1,0 +1,243 @@
+"""`report.html`: one page with the result, how it was computed and everything that was opened. It loads nothing."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..cluster import RunReport
+from ..estimator import PCAModel
+from . import charts
+from .account import opening_lines, stage_lines
+from .amounts import duration, share, size
+
+STRONGEST = 6
+"""Components, and features of each, that are listed by name."""
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""Browsers are told to load nothing and to run no script, whatever a column may be called."""
+
+
+def write_report(
+    path: Path,
+    model: PCAModel,
+    run: RunReport,
+    *,
+    title: str,
+    settings: Mapping[str, Any],
+    owners: Sequence[str],
+) -> None:
+    """Writes the page of a fitted model.
+
+    model : what the receiver holds; its audit is the list of openings
+    run : the account of the whole job (see `combined` if it took several runs)
+    settings : what the user chose, by name
+    owners : what the owners' tables are called; nothing else about single owners is known here
+    """
+    names = feature_names(model)
+    body = [
+        _head(title, model, owners),
+        _facts(model, run, owners),
+        _warning(model),
+        _variance(model),
+        _loadings(model, names),
+        _openings(model, len(owners)),
+        _course(model, run),
+        _settings(settings, owners),
+        f"<footer>Written by ppca {html.escape(__version__)}. This page is self-contained: it loads nothing.</footer>",
+    ]
+    style = resources.files(__package__).joinpath("page.css").read_text()
+    page = (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(part for part in body if part)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+    path.write_bytes(page.encode("utf-8", "backslashreplace"))  # a file's name may hold bytes that are no text
+
+
+def feature_names(model: PCAModel) -> list[str]:
+    """Names of the columns; numbered from 1 where the data have none."""
+    width = model.components.shape[1]
+    return list(model.feature_names) if model.feature_names else [f"column {j + 1}" for j in range(width)]
+
+
+def _head(title: str, model: PCAModel, owners: Sequence[str]) -> str:
+    what = "correlation (standardised columns)" if model.scale is not None else "covariance"
+    whose = f"the rows of {len(owners)} owners together" if len(owners) > 1 else "the rows of one owner"
+    text = f"Principal components of the {what} of {whose}, computed by four servers on secret shares."
+    return f'<h1>{html.escape(title)}</h1>\n<p class="lead">{text}</p>'
+
+
+def _facts(model: PCAModel, run: RunReport, owners: Sequence[str]) -> str:
+    kept, width = model.components.shape
+    facts = [
+        (str(len(owners)), "owner" if len(owners) == 1 else "owners"),
+        (f"{model.rows:,}", "rows, all owners together"),
+        (str(width), "columns"),
+        (str(kept), "component" if kept == 1 else "components"),
+        (share(float(model.explained_variance_ratio.sum())), "of the variance explained"),
+        (f"{run.rounds:,}", "communication rounds"),
+        (size(max(run.bytes_sent)), "sent by the busiest server"),
+        (duration(run.seconds), "on the servers"),
+    ]
+    cells = (f'<div class="fact"><b>{value}</b><span>{label}</span></div>' for value, label in facts)
+    return f'<div class="facts">{"".join(cells)}</div>'
+
+
+def _warning(model: PCAModel) -> str:
+    if model.verified is not False:
+        return ""
+    return (
+        '<p class="warning"><b>The check on shares failed.</b> The decomposition is not as accurate as the tolerance '
+        "promises; fit again with more iterations or a larger tolerance before using it.</p>"
+    )
+
+
+def _variance(model: PCAModel) -> str:
+    ratios = model.explained_variance_ratio
+    sums = np.cumsum(ratios)
+    lines = []
+    for i, (variance, ratio, total) in enumerate(zip(model.explained_variance, ratios, sums, strict=True)):
+        width = 100 * min(1.0, max(0.0, float(total)))
+        meter = f'<td class="meter"><i style="width:{width:.2f}%"></i></td>'
+        lines.append(_row([i + 1, f"{variance:.6g}", share(float(ratio)), share(float(total))], numbers=4, tail=meter))
+    unit = "of the standardised columns" if model.scale is not None else "in squared units of the data"
+    heads = '<th class="number">component</th><th class="number">variance</th><th class="number">ratio</th>'
+    heads += '<th class="number">cumulative</th><th></th>'
+    return _section(
+        "Explained variance",
+        f'<p class="note">Variances {unit}; the ratio is the share of the total variance, {model.total_variance:.6g}.</p>'
+        f'<div class="pair"><div><h3>Scree plot</h3>{charts.scree(ratios)}</div>'
+        f"<div><h3>Cumulative</h3>{charts.cumulative(ratios)}</div></div>"
+        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>',
+    )
+
+
+def _loadings(model: PCAModel, names: list[str]) -> str:
+    kept = len(model.components)
+    shown = min(kept, charts.MAP_COMPONENTS)
+    which = f"the first {shown} of {kept} components" if shown < kept else "every component"
+    cards = "".join(_strongest(i, component, names) for i, component in enumerate(model.components[:STRONGEST]))
+    return _section(
+        "Loadings",
+        f'<p class="note">How much each column takes part in {which} (the components are in columns). '
+        "Signs follow scikit-learn: the entry of largest magnitude of a component is positive.</p>"
+        f'<div class="key">{charts.colour_key(model.components)}</div>'
+        f'<div class="scroll">{charts.loadings(model.components, names)}</div>'
+        f'<h3 style="margin-top:22px">Strongest columns</h3><div class="strong">{cards}</div>',
+    )
+
+
+def _strongest(index: int, component: np.ndarray[Any, np.dtype[np.float64]], names: list[str]) -> str:
+    lines = []
+    order = np.argsort(-np.abs(component), kind="stable")[:STRONGEST]
+    largest = float(np.abs(component).max()) or 1.0
+    for j in order.tolist():
+        value = float(component[j])
+        name = html.escape(charts.shortened(names[j], 24))
+        kind, sign = ("minus", charts.MINUS) if value < 0 else ("plus", "+")
+        bar = f'<i class="{kind}" style="width:{100 * abs(value) / largest:.1f}%"></i>'
+        lines.append(
+            f'<div class="feature"><span title="{html.escape(names[j])}">{name}</span><span>{bar}</span>'
+            f'<span class="number">{sign}{abs(value):.3f}</span></div>'
+        )
+    return f"<div><h3>Component {index + 1}</h3>{''.join(lines)}</div>"
+
+
+def _openings(model: PCAModel, owners: int) -> str:
+    lines = opening_lines(model.audit)
+    rows = [_row([line.what, line.shape_text, f"{line.count:,}", line.to, line.why]) for line in lines]
+    total = sum(line.count for line in lines)
+    table = _table(["what", "shape", "times", "seen by", "why"], rows)
+    caution = ""
+    if len(model.components) == model.components.shape[1]:
+        caution += " All components were kept: together they determine the joint covariance."
+    if owners == 2:
+        caution += " With two owners, each can take its own part away from the joint result and see the other's sums."
+    return _section(
+        "What was opened",
+        f"<p>This list is complete: {total:,} opening{'' if total == 1 else 's'}. Nothing else left the sharing: no row, no "
+        "single owner's number of rows, mean or covariance, and no intermediate matrix was seen by any server, any other owner "
+        "or the receiver.</p>"
+        f'{table}<p class="note" style="margin-top:12px">The result itself tells something about the joint data, as any exact '
+        f"statistic does.{caution}</p>",
+    )
+
+
+def _course(model: PCAModel, run: RunReport) -> str:
+    checked = {
+        True: "yes: residual and orthogonality were compared with their bounds on shares; one bit was opened",
+        False: "failed: the result is less accurate than promised",
+        None: "not checked",
+    }[model.verified]
+    fell_back = (
+        "yes: the first solver's result did not pass the check, jacobi computed it again" if model.fell_back else "no"
+    )
+    facts = _table(
+        [],
+        [
+            _row(["eigensolver", model.solver]),
+            _row(["iterations", f"{model.iterations:,}"]),
+            _row(["verified on shares", checked]),
+            _row(["fell back to jacobi", fell_back]),
+        ],
+    )
+    lines = stage_lines(run)
+    rows = [
+        _row([line.name, f"{line.rounds:,}", size(line.sent), duration(line.waited)], numbers=3, skip=1)
+        for line in lines
+    ]
+    waited = sum(line.waited for line in lines)
+    total = _row(
+        ["total", f"{run.rounds:,}", size(max(run.bytes_sent)), duration(waited)], numbers=3, skip=1, kind="total"
+    )
+    heads = ["stage", "rounds", "sent", "time in rounds"]
+    table = _table(heads, [*rows, total], numbers=3, skip=1)
+    return _section(
+        "How it was computed",
+        f'<div class="pair"><div><h3>Eigendecomposition</h3>{facts}</div><div><h3>Traffic by stage</h3>{table}'
+        f'<p class="note" style="margin-top:10px">Sent: by the busiest server. Time in rounds: '
+        f"sending and waiting for peers, mean of the four servers; "
+        f"the job took {duration(run.seconds)} on the servers, computing included. Agreeing on keys is 1 round a run.</p>"
+        "</div></div>",
+    )
+
+
+def _settings(settings: Mapping[str, Any], owners: Sequence[str]) -> str:
+    chosen = _table([], [_row([name, value]) for name, value in settings.items()])
+    tables = "".join(f"<li><code>{html.escape(owner)}</code></li>" for owner in owners)
+    return _section(
+        "Settings",
+        f'<div class="pair"><div>{chosen}</div><div><h3>Owners</h3><ol>{tables}</ol></div></div>',
+    )
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section>\n<h2>{title}</h2>\n{content}\n</section>"
+
+
+def _table(heads: Sequence[str], rows: Iterable[str], numbers: int = 0, skip: int = 0) -> str:
+    """`numbers` columns after the first `skip` are aligned to the right."""
+    right = range(skip, skip + numbers)
+    cells = "".join(f"<th{_number(i in right)}>{html.escape(head)}</th>" for i, head in enumerate(heads))
+    head = f"<thead><tr>{cells}</tr></thead>" if heads else ""
+    return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"
+
+
+def _row(values: Sequence[Any], numbers: int = 0, skip: int = 0, tail: str = "", kind: str = "") -> str:
+    right = range(skip, skip + numbers)
+    cells = "".join(f"<td{_number(i in right)}>{html.escape(str(value))}</td>" for i, value in enumerate(values))
+    return f"<tr{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}>{cells}{tail}</tr>"
+
+
+def _number(is_number: bool) -> str:
+    return ' class="number"' if is_number else ""
