@@ -1,38 +1,17 @@
-"""A cluster shared by the tests that leave it alive, and checks that processes and files are gone."""
+"""A cluster shared by the tests that leave it alive."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import running
 
 from ppca.cluster import LocalCluster
 
 sys.path.append(str(Path(__file__).parents[1] / "protocol"))  # the lock-step harness
-
-
-def program(function: str) -> str:
-    return f"{Path(__file__).parent / 'programs_for_tests.py'}:{function}"
-
-
-def running(pid: int) -> bool:
-    """A process that exists and is no zombie."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
-
-
-def assert_gone(pids: list[int], within: float = 0.0) -> None:
-    assert len(pids) == 4
-    deadline = time.monotonic() + within
-    while (left := [pid for pid in pids if running(pid)]) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not left, f"orphans: {left}"
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import assert_gone, program, running
+from processes import assert_gone, program, running
 
 from ppca.cluster import ClusterError, LocalCluster, local
 from ppca.cluster.conversation import GRACE
@@ -130,10 +130,8 @@ def test_an_exception_without_words() -> None:
 def test_a_secret_that_is_returned_as_it_is() -> None:
     with failing() as (cluster, messages):
         cluster.run(program("return_secret"), X)
-    text = (
-        "all four servers failed in step 1: result['wrong'][0] is a SecretArray, which never leaves a server as it is"
-    )
-    assert messages[0].startswith(text)
+    first = messages[0].splitlines()[0]
+    assert " failed in step 1: result['wrong'][0] is a SecretArray, which never leaves a server as it is" in first
     assert "Traceback" not in messages[0]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import program
+from processes import program
 
 from ppca.cluster import ClusterError, CodecError, LocalCluster, ProgramError, ThreadCluster
 from ppca.protocol import InconsistentShares, InputRefused, share

@@ -13,6 +13,7 @@ and a second secret power of two makes |A|_F lie in (1/4, 1], whatever the spect
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +25,18 @@ MEAN_FRAC, MOMENT_FRAC = 56, 112
 WORK_FRAC = 48
 """Fractional bits between the two scalings: eight more than the result, so that the second loses nothing."""
 
-SMALLEST_VARIANCE = -90
-"""log2 of the smallest variance (of data scaled to |x| <= 1) that is told from a constant column."""
+SMALLEST_VARIANCE = -47
+"""log2 of the smallest variance (of data scaled to |x| <= 1) that is told from a constant column.
+
+Means are rounded to 56 bits by every owner, so the variance of a constant column comes out as a few 2^-56, of either sign.
+"""
+
+
+def noise_floor(owners: int) -> tuple[float, int]:
+    """What to add to a variance so that rounding cannot make it negative, and log2 of the smallest variance that counts."""
+    extra = max(0, math.ceil(math.log2(max(owners, 1) / 32)))
+    return 2.0 ** (-50 + extra), SMALLEST_VARIANCE + extra
+
 
 HEADROOM = 12
 """log2 of the largest dimension: a trace may be so large."""
@@ -77,13 +88,14 @@ async def pooled(old: tuple[Any, Any], new: tuple[Any, Any], old_rows: int, new_
     return packed, mean
 
 
-async def normalised_covariance(packed: Any, d: int) -> Normalised:
+async def normalised_covariance(packed: Any, d: int, owners: int = 1) -> Normalised:
     """Covariance (packed, 112 fractional bits) to |A|_F <= 1: eleven rounds."""
     i, j = np.triu_indices(d)
-    trace = packed[i == j].sum()
+    floor, smallest = noise_floor(owners)
+    trace = packed[i == j].sum() + d * floor
     # X < 2^e means trace < 2^(e - 112): the factor 2^(124 - e) brings the trace to [1/2, 1) with 124 fractional bits.
     whole = MOMENT_FRAC + HEADROOM
-    power = await trace.binade_power(lambda e: 1 << (whole - e), SMALLEST_VARIANCE, HEADROOM)
+    power = await trace.binade_power(lambda e: 1 << (whole - e), smallest, HEADROOM)
     scaled = await packed.mul(power, frac=MOMENT_FRAC)
     work = await scaled.retype(make_type(128, whole, 1)).truncate(whole - WORK_FRAC)
     matrix, second = await _unit_norm(work, d, 0)
@@ -92,12 +104,13 @@ async def normalised_covariance(packed: Any, d: int) -> Normalised:
     return Normalised(matrix, factor, HEADROOM + UP)
 
 
-async def normalised_correlation(packed: Any, d: int) -> Normalised:
+async def normalised_correlation(packed: Any, d: int, owners: int = 1) -> Normalised:
     """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: about twenty rounds."""
     i, j = np.triu_indices(d)
-    variance = packed[i == j]
+    floor, smallest = noise_floor(owners)
+    variance = packed[i == j] + floor
     # Variance 2^(e-113) <= v < 2^(e-112): the factor 2^((112-e)//2) brings it to [1/4, 1) or a little below.
-    power = await variance.binade_power(lambda e: 1 << max(0, (MOMENT_FRAC - e) // 2), SMALLEST_VARIANCE, 1)
+    power = await variance.binade_power(lambda e: 1 << max(0, (MOMENT_FRAC - e) // 2), smallest, 1)
     products = await (power[i] * power[j])
     scaled = await packed.mul(products, frac=MOMENT_FRAC)
     work = await scaled.retype(make_type(128, MOMENT_FRAC, 1)).truncate(MOMENT_FRAC - WORK_FRAC)

@@ -1,4 +1,4 @@
-"""Parallel cyclic Jacobi with the cheapest rotation: ten rounds a step, d/2 pairs a step. It always converges.
+"""Parallel cyclic Jacobi with the cheapest rotation: ten rounds a step, d/2 pairs a step. The solver to fall back to.
 
 With a = A_pq, h = A_qq - A_pp for all pairs of a step:
 
@@ -11,14 +11,14 @@ With a = A_pq, h = A_qq - A_pp for all pairs of a step:
     r8    cos = p(u), sin = t p(u), with a polynomial p = (1 + u)^(-1/2) of degree 7
     r9-10 columns, rows (see `rotations`)
 
-The exact tangent is 2 a sign / (|h| + sqrt(q)): a sign / sqrt(q) is the same for small angles and smaller for large ones, down
-to one half. Rotating by a little less or more than the exact angle still shrinks a, and cos and sin belong to the same
-angle within 1e-9, so nothing but the speed depends on the table: sweeps grow from 5-10 to 6-11, where two rounds
-more a step for an accurate angle would cost 20%. The sign matters: without it 40-150% more sweeps.
+The exact tangent is 2 a sign / (|h| + sqrt(q)): a sign / sqrt(q) is the same for small angles and smaller for large
+ones, down to one half. Rotating by a little less or more than the exact angle still shrinks a, and cos and sin belong
+to the same angle within 1e-9, so nothing but the speed depends on the table: sweeps grow from 5-10 to 6-11, where two
+rounds more a step for an accurate angle would cost 20%. The sign matters: without it 40-150% more sweeps.
 
 q gets a floor of 2^-70: pairs whose a and h are both below 2^-35 are turned by less, which nothing above a tolerance of
-d 2^-35 (4e-9 at d = 115) can notice. Accuracy in 40 fractional bits: off-diagonal below tol; the final V'A0V is right to
-a few ulp an entry (1e-11), orthogonality to d 2^-40.
+d 2^-35 (4e-9 at d = 115) can notice. Accuracy in 40 fractional bits: off-diagonal below tol; the final V'A0V is right
+to a few ulp an entry (1e-11), orthogonality to d 2^-40.
 """
 
 from __future__ import annotations
@@ -82,15 +82,16 @@ async def eigh_jacobi(
     identity: Any,
     *,
     tol: float = 1e-6,
-    max_sweeps: int = 30,
-    fixed_sweeps: int | None = None,
+    max_steps: int | None = None,
+    fixed_steps: int | None = None,
     progress: Progress | None = None,
     start: tuple[Any, Any] | None = None,
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
 
     tol: stop when the off-diagonal has Frobenius norm below it; one bit is opened per check (four a sweep).
-    fixed_sweeps: run so many and open nothing (10 suit d <= 60, 12 suit d <= 200 for 1e-6).
+    max_steps: give up after so many (None: 30 sweeps). A sweep is d - 1 steps, d if d is odd.
+    fixed_steps: run so many and open nothing (10 sweeps suit d <= 60, 12 sweeps d <= 200 for 1e-6).
     start: (A, V) of another solver, A = V'A0V and V nearly orthogonal (Newton-Schulz must converge from V): continue from there.
     `iterations` of the result counts steps.
     """
@@ -99,8 +100,8 @@ async def eigh_jacobi(
         identity,
         cheap_rotation,
         tol=tol,
-        max_sweeps=max_sweeps,
-        fixed_sweeps=fixed_sweeps,
+        max_steps=max_steps,
+        fixed_steps=fixed_steps,
         progress=progress,
         start=start,
     )

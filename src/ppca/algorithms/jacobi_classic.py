@@ -8,7 +8,8 @@ With a = A_pq, h = A_qq - A_pp for all pairs of a step (expensive operations on 
     cos  = 1 / sqrt(1 + t^2),  sin = t cos          sqrt, reciprocal
 
 Corrections to the printed text: tau divides by 2 a (not 2 a^2); t carries the sign of tau; the cosine is made of t (the
-Givens box has tau); the eigenvectors are not reset in every pass; the stop test is the sum of squares (a signed mean can cancel).
+Givens box has tau); the eigenvectors are not reset in every pass; the stop test is the sum of squares (a signed mean
+can cancel).
 
 What fixed point needs, and changes nothing else:
 - a is first reduced to 30 fractional bits, b, and b is used in both the test and the division: then either b = 0, and the pair
@@ -16,9 +17,9 @@ What fixed point needs, and changes nothing else:
 - tau reaches 2^30 and its square would not fit. All of it is computed for sigma = tau 2^-16: with |sigma| < 2^15,
   sqrt(1 + tau^2) = 2^16 sqrt(sigma^2 + 2^-32), and a truncation fails with probability 2^-32 at most.
 
-Accuracy: entries rest below 2^-30, so the off-diagonal reaches d 2^-30 (1e-7 at d = 115): tolerances down to 1e-6 are safe for
-d <= 500. Cosine and sine are in proportion to 1e-12 and too long or short by 1e-9; the renormalisation at the end of a
-sweep removes that. Rounds: 50 a step.
+Accuracy: entries rest below 2^-30, so the off-diagonal reaches d 2^-30 (1e-7 at d = 115): tolerances down to 1e-6 are
+safe for d <= 500. Cosine and sine are in proportion to 1e-12 and too long or short by 1e-9; the renormalisation at the
+end of a sweep removes that. Rounds: 50 a step.
 """
 
 from __future__ import annotations
@@ -61,15 +62,16 @@ async def eigh_jacobi_classic(
     identity: Any,
     *,
     tol: float = 1e-6,
-    max_sweeps: int = 30,
-    fixed_sweeps: int | None = None,
+    max_steps: int | None = None,
+    fixed_steps: int | None = None,
     progress: Progress | None = None,
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
 
     tol: stop when the off-diagonal has Frobenius norm below it; one bit is opened per check (four a sweep).
-    fixed_sweeps: run so many and open nothing. `iterations` of the result counts steps.
+    max_steps: give up after so many (None: 30 sweeps). fixed_steps: run so many and open nothing.
+    `iterations` of the result counts steps.
     """
     return await sweeps(
-        A0, identity, classic_rotation, tol=tol, max_sweeps=max_sweeps, fixed_sweeps=fixed_sweeps, progress=progress
+        A0, identity, classic_rotation, tol=tol, max_steps=max_steps, fixed_steps=fixed_steps, progress=progress
     )

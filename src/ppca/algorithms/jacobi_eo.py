@@ -7,16 +7,16 @@ With a = A_pq, h = A_qq - A_pp for all pairs of a step (expensive operations on 
     cos, sin   = sqrt(1/2 + cos 2theta / 2), sqrt(1/2 - cos 2theta / 2)     sqrt (both in one batch)
     sin        = sin or -sin by [a h > 0]                   comparison; where zero: cos = 1, sin = 0
 
-Corrections to the printed text: sin is set to 0 where a = 0, too (with a = h = 0 the printed text gives cos = 1, sin = -0.7); the
-eigenvectors are not reset; the stop test is the sum of squares.
+Corrections to the printed text: sin is set to 0 where a = 0, too (with a = h = 0 the printed text gives cos = 1, sin =
+-0.7); the eigenvectors are not reset; the stop test is the sum of squares.
 
-What the formula can reach. 1/2 - cos 2theta / 2 cancels: an error eps of cos 2theta becomes sqrt(eps / 2) in the sine of
-a small angle. Exact functions in 40 fractional bits would allow 1e-6; square root and reciprocal have eps = 2e-9. As
-the argument of a square root must not be negative, cos 2theta is multiplied by 1 - 2^-28 (and 2^-48 is added under the root for
-small a and h). Every pair is thus turned at least by 2^-14.5, which leaves an entry of 2^-14.5 |h|, and since the sum of h^2 over all
-pairs is at most d, the off-diagonal stays near 2^-14 sqrt(d): 2e-4 at d = 11, 7e-4 at d = 115. So the stop test uses
-max(tol, 2^-13 sqrt(d)), and the eigenvectors have the three digits the paper reports; eigenvalues have the square of it over
-their distance. Rounds: 34 a step.
+What the formula can reach. 1/2 - cos 2theta / 2 cancels: an error eps of cos 2theta becomes sqrt(eps / 2) in the sine
+of a small angle. Exact functions in 40 fractional bits would allow 1e-6; square root and reciprocal have eps = 2e-9. As
+the argument of a square root must not be negative, cos 2theta is multiplied by 1 - 2^-28 (and 2^-48 is added under the
+root for small a and h). Every pair is thus turned at least by 2^-14.5, which leaves an entry of 2^-14.5 |h|, and since
+the sum of h^2 over all pairs is at most d, the off-diagonal stays near 2^-14 sqrt(d): 2e-4 at d = 11, 7e-4 at d = 115.
+So the stop test uses max(tol, 2^-13 sqrt(d)), and the eigenvectors have the three digits the paper reports; eigenvalues
+have the square of it over their distance. Rounds: 34 a step.
 """
 
 from __future__ import annotations
@@ -71,21 +71,22 @@ async def eigh_jacobi_eo(
     identity: Any,
     *,
     tol: float = 1e-6,
-    max_sweeps: int = 30,
-    fixed_sweeps: int | None = None,
+    max_steps: int | None = None,
+    fixed_steps: int | None = None,
     progress: Progress | None = None,
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
 
     tol: stop when the off-diagonal has Frobenius norm below it, or below what the formula can reach (see above); one
-    bit is opened per check (four a sweep). fixed_sweeps: run so many and open nothing. `iterations` counts steps.
+    bit is opened per check (four a sweep). max_steps: give up after so many (None: 30 sweeps).
+    fixed_steps: run so many and open nothing. `iterations` of the result counts steps.
     """
     return await sweeps(
         A0,
         identity,
         reduced_rotation,
         tol=max(tol, 2 * reachable(A0.shape[0])),
-        max_sweeps=max_sweeps,
-        fixed_sweeps=fixed_sweeps,
+        max_steps=max_steps,
+        fixed_steps=fixed_steps,
         progress=progress,
     )

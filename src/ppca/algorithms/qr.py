@@ -10,16 +10,18 @@ A reflection of w (expensive operations: 1 comparison, 2 square roots, 1 recipro
    two entries at and below the diagonal, so each reflection is of a pair; diagonal and subdiagonal of R Q follow from R and the
    reflections in two rounds for all rows. V := V P travels beside the next reflection.
 
-Corrections to the printed text: the eigenvectors are Q of all columns (not of a block of Q only), and the shift is that of
-Wilkinson, s = T[m,m] - sign(e) b^2 / (|e| + sqrt(e^2 + b^2)), e half the difference of the last two diagonal entries, b below it,
-to 20%. The Rayleigh quotient T[m,m] itself never converges on [[a, b], [b, a]], the correlation matrix of two columns: the iteration
-maps it to itself. Six rounds per iteration, by table; where b is small both shifts are the same.
+Corrections to the printed text: the eigenvectors are Q of all columns (not of a block of Q only), and the shift is that
+of Wilkinson, s = T[m,m] - sign(e) b^2 / (|e| + sqrt(e^2 + b^2)), e half the difference of the last two diagonal
+entries, b below it, to 20%. The Rayleigh quotient T[m,m] itself never converges on [[a, b], [b, a]], the correlation
+matrix of two columns: the iteration maps it to itself. Six rounds per iteration, by table; where b is small both shifts
+are the same.
 
-Fixed point: |w|^2 keeps 70 fractional bits; a vector shorter than 2^-30 is not reflected (1 / |u| is 0, P = I). Small vectors have few
-digits, so u'u = 1 + x is measured and 2 replaced by 2 (1 - x + x^2): P is orthogonal up to x^3 (1e-9 at the smallest vector).
-Accuracy: a reflection leaves 1e-9 |w| of what it should remove (the accuracy of the square root), which is dropped: with N
-reflections the residual is about sqrt(N) 1e-9, N = d + 0.85 d^2. Eigenvectors are orthonormal to the last bits: the final
-step is that of the Jacobi solvers, V := V - V (V'V - I) / 2 and the eigenvalues from V' A0 V.
+Fixed point: |w|^2 keeps 70 fractional bits; a vector shorter than 2^-30 is not reflected (1 / |u| is 0, P = I). Small
+vectors have few digits, so u'u = 1 + x is measured and 2 replaced by 2 (1 - x + x^2): P is orthogonal up to x^3 (1e-9
+at the smallest vector). Accuracy: a reflection leaves 1e-9 |w| of what it should remove (the accuracy of the square
+root), which is dropped: with N reflections the residual is about sqrt(N) 1e-9, N = d + 0.85 d^2. Eigenvectors are
+orthonormal to the last bits: the final step is that of the Jacobi solvers, V := V - V (V'V - I) / 2 and the eigenvalues
+from V' A0 V.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ async def tridiagonal(A: Any, V: Any, identity: Any, progress: Progress | None) 
     return A.diagonal(), A[below + 1, below], V
 
 
-async def _shift(a: Any, b: Any) -> Any:
+async def wilkinson_shift(a: Any, b: Any) -> Any:
     """Wilkinson's shift from the last two diagonal entries and the entry below them, to 20%: six rounds."""
     h = a[-2] - a[-1]
     sides, y = await together(signed(stack([b, h]), h), inverse_length(b, h))
@@ -102,7 +104,7 @@ async def _turn(V: Any, P: Any, k: int) -> Any:
     return concatenate([V[:, :k], turned, V[:, k + 2 :]], 1)
 
 
-async def _iterate(a: Any, b: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, Any, Any]:
+async def iterate(a: Any, b: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, Any, Any]:
     """One QR iteration on the tridiagonal matrix (a, b): 32 rounds a row, and 2."""
     m = len(b)
     zero = a.zeros(())
@@ -125,20 +127,25 @@ async def _iterate(a: Any, b: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, A
     return concatenate([diagonal, scaled[-1:]]) + shift, below, V
 
 
+def shares_of(total: int, parts: int) -> list[int]:
+    """`total` spread over so many parts, the first ones taking one more."""
+    return [total // parts + (i < total % parts) for i in range(parts)]
+
+
 async def eigh_qr(
     A0: Any,
     identity: Any,
     *,
     tol: float = 1e-6,
-    max_iterations: int = 30,
+    max_iterations: int | None = None,
     fixed_iterations: int | None = None,
     progress: Progress | None = None,
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
 
     tol: an eigenvalue is done when the entry beside it is below tol / (4 sqrt(d)): one bit is opened per QR iteration.
-    max_iterations: QR iterations per eigenvalue at most (two are usual).
-    fixed_iterations: so many per eigenvalue, and nothing is opened (4 suit tol = 1e-6).
+    max_iterations: QR iterations in all at most (None: 30 d; fewer than 2 d are usual).
+    fixed_iterations: so many in all, spread over the eigenvalues, and nothing is opened (4 d suit tol = 1e-6).
     `iterations` of the result counts QR iterations.
     """
     d = A0.shape[0]
@@ -146,21 +153,20 @@ async def eigh_qr(
         return Eigen(A0[0], identity, 0, True if fixed_iterations is None else None)
     a, b, V = await tridiagonal(A0, identity, identity, progress)
     eye = identity[:2, :2]
+    left = 30 * d if max_iterations is None else max_iterations
+    planned = None if fixed_iterations is None else shares_of(fixed_iterations, d - 1)
     done, everywhere = 0, True
     for m in range(d - 1, 0, -1):
-        limit = max_iterations if fixed_iterations is None else fixed_iterations
-        for trial in range(limit + 1):
-            check = _is_small(b[m - 1], tol / (4 * math.sqrt(d))) if fixed_iterations is None else _nothing()
-            if trial == limit:
-                everywhere &= await check
-                break
-            shift, small = await together(_shift(a[: m + 1], b[m - 1]), check)
-            if small:
-                break
-            diagonal, below, V = await _iterate(a[: m + 1], b[:m], V, shift, eye)
-            a, b = concatenate([diagonal, a[m + 1 :]]), concatenate([below, b[m:]])
-            done += 1
+        small, trials = False, 0
+        while not small and (done < left if planned is None else trials < planned[d - 1 - m]):
+            check = _is_small(b[m - 1], tol / (4 * math.sqrt(d))) if planned is None else _nothing()
+            shift, small = await together(wilkinson_shift(a[: m + 1], b[m - 1]), check)
+            if not small:
+                diagonal, below, V = await iterate(a[: m + 1], b[:m], V, shift, eye)
+                a, b = concatenate([diagonal, a[m + 1 :]]), concatenate([below, b[m:]])
+                done, trials = done + 1, trials + 1
+        everywhere &= small
         if progress is not None:
             progress(f"eigendecomposition, {d - m} of {d} eigenvalues", 0.3 + 0.65 * (d - m) / d)
     A, V = await refresh(A0, V)
-    return Eigen(A.diagonal(), V, done, everywhere if fixed_iterations is None else None)
+    return Eigen(A.diagonal(), V, done, everywhere if planned is None else None)

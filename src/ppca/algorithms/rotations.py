@@ -8,8 +8,8 @@ has two non-zeros a row: columns and rows are rotated by 2 x 2 blocks, in one ro
     r(k+1)    A J   | V := V J
     r(k+2)    A := J' (A J), the blocks of one triangle
 
-At the end of every sweep (eight steps at least) V := V - V (V'V - I) / 2 and A := V' (A0 V), four rounds: whatever truncations
-and an approximate rotation did to V and A is gone, and V stays orthogonal to the last few bits.
+At the end of every sweep (eight steps at least) V := V - V (V'V - I) / 2 and A := V' (A0 V), four rounds: whatever
+truncations and an approximate rotation did to V and A is gone, and V stays orthogonal to the last few bits.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ FIRST_CHECK, CHECKS_PER_SWEEP = 1, 4
 
 SHORTEST_SWEEP = 8
 """Steps between two renormalisations at least: at d = 2 a sweep is one step."""
+
+MOST_SWEEPS = 30
+"""Where a run that opens convergence bits gives up."""
 
 
 @lru_cache
@@ -128,32 +131,39 @@ async def _nothing() -> bool:
     return False
 
 
+def steps_allowed(d: int, most: int | None, fixed: int | None) -> int:
+    """How many steps a solver may run."""
+    if fixed is not None:
+        return fixed
+    return MOST_SWEEPS * len(round_robin(d)) if most is None else most
+
+
 async def sweeps(
     A0: Any,
     identity: Any,
     rotation: Rotation,
     *,
     tol: float,
-    max_sweeps: int,
-    fixed_sweeps: int | None,
+    max_steps: int | None,
+    fixed_steps: int | None,
     progress: Progress | None,
     start: tuple[Any, Any] | None = None,
 ) -> Eigen:
     """Cyclic Jacobi with any formula for the rotation. `iterations` of the result counts steps."""
     d = A0.shape[0]
     if d == 1:
-        return Eigen(A0[0], identity, 0, True if fixed_sweeps is None else None)
+        return Eigen(A0[0], identity, 0, True if fixed_steps is None else None)
     A, V = (A0, identity) if start is None else start
     if start is not None:
         V = await orthonormal(V)
     order = round_robin(d)
     every = max(1, len(order) // CHECKS_PER_SWEEP)
-    limit = len(order) * (max_sweeps if fixed_sweeps is None else fixed_sweeps)
+    limit = steps_allowed(d, max_steps, fixed_steps)
     steps, converged, fresh = 0, False, start is None
     while steps < limit and not converged:
         step = steps % len(order)
         (p, q), diagonal = order[step].T, A.diagonal()
-        due = fixed_sweeps is None and (start is not None or steps >= FIRST_CHECK * len(order)) and step % every == 0
+        due = fixed_steps is None and (start is not None or steps >= FIRST_CHECK * len(order)) and step % every == 0
         (cos, sin), converged = await together(
             rotation(A[p, q], diagonal[q] - diagonal[p]), off_is_small(A, tol) if due else _nothing()
         )
@@ -166,4 +176,4 @@ async def sweeps(
             progress(f"eigendecomposition, sweep {steps // len(order)}", min(0.95, steps / len(order) / 10))
     if not fresh:
         A, V = await refresh(A0, V)
-    return Eigen(A.diagonal(), V, steps, converged if fixed_sweeps is None else None)
+    return Eigen(A.diagonal(), V, steps, converged if fixed_steps is None else None)

@@ -63,11 +63,20 @@ def fit(
         sources = open_files(files, names_in(columns), names_in(drop))
         for note in _notes(files, sources):
             messages.print(Text.assemble(("note: ", "yellow"), printable(note, 400)), soft_wrap=True, highlight=False)
+        if isinstance(limits, list) and len(limits) != sources[0].n_columns:
+            raise ValueError(
+                f"--bounds has {len(limits)} numbers for {sources[0].n_columns} columns. Give one for each."
+            )
         pca = PCA(
             count, standardize=standardize, solver=solver, tol=tol, bounds=limits, fixed_iterations=fixed_iterations
         )
         run = fit_jointly(pca, sources, messages, tls=tls, timeout=timeout)
         model = pca.model_
+        if model.verified is False:
+            raise ValueError(
+                "the check on shares failed: the decomposition is less accurate than --tol promises. Nothing was written. "
+                "Fit again with a larger --tol, without --fixed-iterations, or with --solver jacobi."
+            )
         settings = {
             "components": components,
             "standardize": "yes" if standardize else "no",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -31,7 +30,7 @@ class LazyCluster(LocalCluster):
     def __enter__(self) -> Self:
         return self
 
-    def run(self, program: Program | str, /, *secret: ArrayLike, progress: Any = None, **public: Any) -> Any:
+    def run(self, program: Program | str, /, *secret: Any, progress: Any = None, **public: Any) -> Any:
         if not self.runs:
             if progress is not None:
                 progress("servers", None, 0)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from .. import __version__
-from ..cluster import ClusterError, LocalCluster, ProgramError
-from ..protocol import InputRefused
-from . import bench, demo, fit, inspect
+from . import bench, demo, fit, inspect, run
 
 app = typer.Typer(
     help="Joint principal component analysis over data that may not be shown.",
@@ -25,8 +20,8 @@ app.add_typer(bench.app, name="bench")
 app.command()(fit.fit)
 app.command()(inspect.inspect)
 app.command()(demo.demo)
+app.command()(run.run)
 console = Console()
-errors = Console(stderr=True)
 
 
 def _version(wanted: bool) -> None:
@@ -42,95 +37,6 @@ def options(
     ] = False,
 ) -> None:
     """Joint principal component analysis over data that may not be shown."""
-
-
-@app.command()
-def run(
-    program: Annotated[str, typer.Argument(help="module:function or file.py:function, an 'async def'")],
-    inputs: Annotated[list[Path] | None, typer.Argument(help="the client's secret arrays (.npy, .csv)")] = None,
-    public: Annotated[list[str] | None, typer.Option("--public", "-p", help="public parameter name=value")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="write the result here (.npz)")] = None,
-    tls: Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers")] = False,
-    timeout: Annotated[float, typer.Option(help="seconds a communication round may take")] = 60.0,
-) -> None:
-    """Run a program on four local servers: secrets are shared here, only shares reach the servers."""
-    arrays = [_load(path) for path in inputs or []]
-    parameters = dict(_parameter(text) for text in public or [])
-    try:
-        with (
-            Progress(
-                SpinnerColumn(),
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TimeElapsedColumn(),
-                console=console,
-                transient=True,
-            ) as bar,
-            LocalCluster(tls=tls, timeout=timeout) as cluster,
-        ):
-            task = bar.add_task(program, total=None)
-
-            def show(text: str, fraction: float | None, rounds: int) -> None:
-                bar.update(task, description=f"{text} [dim]({rounds} rounds)[/]", total=1.0, completed=fraction or 0.0)
-
-            result = cluster.run(program, *arrays, progress=show, **parameters)
-            report = cluster.report
-    except (ClusterError, ProgramError, InputRefused) as error:
-        errors.print(f"[red]error:[/] {error}", highlight=False)
-        raise typer.Exit(1) from None
-    assert report is not None
-    _show(result)
-    sent = max(report.bytes_sent)
-    console.print(
-        f"{report.rounds} rounds, {sent:,} bytes sent by the busiest server, {report.seconds:.3f} s", style="dim"
-    )
-    openings = Table("opened", "shape", "to", "why", title="What left the sharing")
-    for line in report.audit:
-        openings.add_row(line["what"], str(tuple(line["shape"])), line["to"], line["why"])
-    console.print(openings)
-    if output is not None:
-        _save(output, result)
-        console.print(f"written: {output}")
-
-
-def _load(path: Path) -> Any:
-    try:
-        return np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=1)
-    except (OSError, ValueError) as error:
-        errors.print(f"[red]error:[/] cannot read {path}: {error}", highlight=False)
-        raise typer.Exit(1) from None
-
-
-def _parameter(text: str) -> tuple[str, Any]:
-    name, separator, value = text.partition("=")
-    if not separator or not name.isidentifier():
-        raise typer.BadParameter(f"{text!r} is not of the form name=value")
-    for convert in (int, float):
-        try:
-            return name, convert(value)
-        except ValueError:
-            continue
-    return name, value
-
-
-def _flat(result: Any, prefix: str = "result") -> dict[str, Any]:
-    if isinstance(result, dict):
-        return {k: v for key, item in result.items() for k, v in _flat(item, key).items()}
-    if isinstance(result, list) and not all(isinstance(item, int | float | str) for item in result):
-        return {k: v for i, item in enumerate(result) for k, v in _flat(item, f"{prefix}_{i}").items()}
-    return {prefix: result}
-
-
-def _show(result: Any) -> None:
-    for name, value in _flat(result).items():
-        console.print(f"[bold]{name}[/] =", np.array2string(np.asarray(value), threshold=20, precision=6))
-
-
-def _save(path: Path, result: Any) -> None:
-    part = path.with_suffix(".part.npz")
-    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in _flat(result).items()}
-    np.savez(part, **arrays)
-    part.replace(path)
 
 
 @app.command()

@@ -68,11 +68,10 @@ def _bar(fraction: float) -> ProgressBar:
 
 
 def print_openings(console: Console, model: PCAModel) -> None:
-    table = Table(
-        "opened", "shape", "times", "seen by", "why", title="Everything that was opened", title_justify="left"
-    )
+    table = Table("opened", "shape", "seen by", "why", title="Everything that was opened", title_justify="left")
     for line in opening_lines(model.audit):
-        table.add_row(line.what, line.shape_text, str(line.count), Text(printable(line.to)), line.why)
+        times = f" ({line.count} times)" if line.count > 1 else ""
+        table.add_row(line.what + times, line.shape_text, Text(printable(line.to)), line.why)
     console.print(table)
 
 

@@ -93,8 +93,9 @@ def check_arguments(program: Program, name: str, secrets: int, public: dict[str,
     except TypeError as error:
         given = f"{secrets} secret input{'' if secrets == 1 else 's'}"
         given += f" and the public parameters {', '.join(public)}" if public else " and no public parameters"
-        taken = ", ".join(str(p.replace(annotation=p.empty)) for p in signature.parameters.values())
-        raise ProgramError(f"{name} takes ({taken}) but was given the party, {given}: {error}") from None
+        bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+        taken = inspect.Signature(bare)
+        raise ProgramError(f"{name} takes {taken} but was given the party, {given}: {error}") from None
 
 
 @dataclass
@@ -119,7 +120,6 @@ def execute(
     """Runs a program on this seat: fresh keys, the inputs, the rounds; returns its result and the account."""
     with mesh.stage(KEY_STAGE):
         party: Party = drive(_awaited(agree_keys(mesh.seat, session)), mesh)
-    party.stage = mesh.stage
     party.stage = mesh.stage
     if progress is not None:
         party.progress = progress

@@ -64,7 +64,7 @@ async def fit(
     rows: of these owners together. keep: the name under which model and sums stay shared with the servers.
     add_to: the name of kept sums of earlier rows, to which these are added.
     """
-    d = features
+    d, owners = features, len(inputs) // 2
     moments, means = _total(inputs[0::2]), _total(inputs[1::2])
     with party.stage("covariance"):
         party.progress("covariance", 0.0)
@@ -73,9 +73,10 @@ async def fit(
             old, facts = inference.recall(party, add_to + SUMS)
             packed, means = await pooled((old["packed"], old["mean"]), (packed, means), facts["rows"], rows)
             rows += facts["rows"]
+            owners += facts["owners"]
         if keep is not None:
-            inference.keep(party, keep + SUMS, {"packed": packed, "mean": means}, {"rows": rows})
-        scaled: Normalised = await (normalised_correlation if standardize else normalised_covariance)(packed, d)
+            inference.keep(party, keep + SUMS, {"packed": packed, "mean": means}, {"rows": rows, "owners": owners})
+        scaled: Normalised = await (normalised_correlation if standardize else normalised_covariance)(packed, d, owners)
     with party.stage("eigendecomposition"):
         identity = SecretArray.constant(party, np.eye(d))
         spectrum = await decompose(

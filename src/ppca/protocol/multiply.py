@@ -128,6 +128,10 @@ def masked(x: Shares, product: Data, shift: int) -> Step[Data]:
 
 def _combine(x: Shares, data: Data, shift: int) -> Step[None]:
     """Exchanges the masked products in `data` and leaves the new shares there."""
+    if shift and x.dtype.bits == 64:
+        raise TypeError(
+            "the 64-bit ring has no room for a local truncation: keep all bits with frac=..., or exact=True"
+        )
     party = x.party
     size = data[0].nbytes
     from_row, from_column = yield Round(

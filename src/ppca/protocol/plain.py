@@ -293,7 +293,10 @@ class PlainArray:
 
     def binade_power(self, values: Callable[[int], int], smallest: int, span: int) -> Pending:
         exponents = np.frexp(self.values)[1] + self.dtype.frac
-        table = [0.0 if v < 2.0**smallest else float(values(int(e))) for v, e in zip(self.values.flat, exponents.flat, strict=True)]
+        table = [
+            0.0 if v < 2.0**smallest else float(values(int(e)))
+            for v, e in zip(self.values.flat, exponents.flat, strict=True)
+        ]
         return ready(type(self)(np.reshape(table, self.shape), self.mode, RingType(128, 0, 126)))
 
     def _function(self, values: NDArray[Any]) -> Self:

@@ -9,11 +9,7 @@ from typing import Any
 from ..cluster import RunReport
 from . import amounts
 
-COUNTERS = ("rounds", "messages_sent", "messages_received", "header_bytes_sent", "header_bytes_received")
-TRAFFIC = ("bytes_sent", "bytes_received", "seconds")
-BY_PEER = ("sent_to", "received_from")
-
-RECEIVERS = {"servers": "the four servers", "client": "the receiver"}
+RECEIVERS = {"servers": "all servers", "client": "receiver"}
 """Who got to see an opened value; other names are receivers as the job named them."""
 
 
@@ -88,6 +84,9 @@ def _added(stats: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sum(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    added = {key: first[key] + second[key] for key in (*COUNTERS, *TRAFFIC)}
-    by_peer = {key: [a + b for a, b in zip(first[key], second[key], strict=True)] for key in BY_PEER}
-    return added | by_peer
+    """Counters are numbers, or lists of numbers by peer."""
+    added = {}
+    for key, value in first.items():
+        other = second[key]
+        added[key] = [a + b for a, b in zip(value, other, strict=True)] if isinstance(value, list) else value + other
+    return added

@@ -1,0 +1,122 @@
+"""One-sided Jacobi SVD of a secret matrix (the paper's appendix), with the cheapest rotation: ten rounds a step.
+
+Columns p, q of G are rotated until all are orthogonal; G'G is never formed as a matrix to rotate, only the entries a
+step needs:
+
+    r1     a = g_p'g_q and h = |g_q|^2 - |g_p|^2 with 56 fractional bits
+    r2-9   cosine and sine (see `jacobi`)                  | is the off-diagonal of G'G small enough?
+    r10    G := G J  | V := V J
+
+At the end of every sweep V := V - V (V'V - I) / 2 and G := G0 V. Then s_i = |g_i| and u_i = g_i / s_i.
+
+Corrections to the printed text: A = G'G is taken from the current G, V is not reset, the sine is zero where a and h
+are, and the stop test is the sum of squares.
+
+Accuracy in 40 fractional bits, |G|_F <= 1. G = (G V) V' holds to the last bits whatever the rotations did. Columns are
+orthogonal to tol: a singular value s is right to tol / s (or sqrt(tol), where that is less), u_i'u_j to tol / (s_i
+s_j). Singular values below 2^-30 have u = 0: they are noise. Entries of G'G have 56 fractional bits, so that columns as
+short as 2^-25 still find their angle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..protocol import concatenate, stack, together
+from .allpairs import Progress
+from .jacobi import cheap_rotation
+from .rotations import (
+    CHECKS_PER_SWEEP,
+    FIRST_CHECK,
+    SHORTEST_SWEEP,
+    blocks_of,
+    orthonormal,
+    rotate_columns,
+    round_robin,
+    steps_allowed,
+)
+
+GRAM_BITS = 56
+"""Fractional bits of entries of G'G: their squares, 112 bits, still fit the ring."""
+
+WIDE = 70
+"""Fractional bits of squared singular values."""
+
+
+@dataclass
+class SVD:
+    """Shared G = U diag(values) V', unsorted, and how the iteration went (public)."""
+
+    U: Any
+    values: Any
+    V: Any
+    iterations: int
+    converged: bool | None
+
+
+async def _angle(G: Any, step: int) -> tuple[Any, Any]:
+    columns = G[:, round_robin(G.shape[1])[step]]
+    p, q = columns[:, :, 0], columns[:, :, 1]
+    pp, qq, pq = await stack([p, q, p]).inner(stack([p, q, q]), axis=1, frac=GRAM_BITS)
+    return await cheap_rotation(pq, qq - pp)
+
+
+async def _is_small(G: Any, tol: float) -> bool:
+    """Opens one bit, [sum of the squares of the off-diagonal of G'G < tol^2]: five rounds."""
+    a = await G.T.matmul_upper(G, strict=True, frac=GRAM_BITS)
+    off = await a.inner(a, frac=2 * GRAM_BITS)
+    small = await (off * 2 - tol * tol).within(2).negative()
+    return bool(await small.open(what="convergence bit", why="stop the iteration"))
+
+
+async def _nothing() -> bool:
+    return False
+
+
+async def _factors(G0: Any, V: Any) -> tuple[Any, Any]:
+    """U and the singular values of G0 V, whose columns are orthogonal: 21 rounds."""
+    G = await (G0 @ V)
+    squares = await G.inner(G, axis=0, frac=WIDE)
+    values = (await squares.within(2).sqrt()).astype(40).within(2)
+    U = await (G * await values.reciprocal())
+    lengths = await U.inner(U, axis=0)
+    return await (U * (1.5 - lengths * 0.5)), values
+
+
+async def svd_jacobi(
+    G0: Any,
+    identity: Any,
+    *,
+    tol: float = 1e-9,
+    max_steps: int | None = None,
+    fixed_steps: int | None = None,
+    progress: Progress | None = None,
+) -> SVD:
+    """Singular value decomposition of a shared m x n matrix with |G0|_F <= 1 and 40 fractional bits; identity is n x n.
+
+    tol: stop when the off-diagonal of (G0 V)'(G0 V) has Frobenius norm below it (n 2^-40 is the noise); one bit is opened
+    per check (four a sweep).
+    max_steps: give up after so many (None: 30 sweeps). fixed_steps: run so many and open nothing.
+    `iterations` of the result counts steps.
+    """
+    m, n = G0.shape
+    G, V, steps, converged = G0, identity, 0, n == 1
+    order = round_robin(n)
+    every = max(1, len(order) // CHECKS_PER_SWEEP)
+    limit = steps_allowed(n, max_steps, fixed_steps)
+    while steps < limit and not converged:
+        step = steps % len(order)
+        due = fixed_steps is None and steps >= FIRST_CHECK * len(order) and step % every == 0
+        (cos, sin), converged = await together(_angle(G, step), _is_small(G, tol) if due else _nothing())
+        both = await rotate_columns(concatenate([G, V]), blocks_of(cos, sin), step, n)
+        G, V = both[:m], both[m:]
+        steps += 1
+        if steps % max(len(order), SHORTEST_SWEEP) == 0:
+            V = await orthonormal(V)
+            G = await (G0 @ V)
+        if progress is not None and step == len(order) - 1:
+            progress(f"singular values, sweep {steps // len(order)}", min(0.95, steps / len(order) / 10))
+    V = await orthonormal(V)
+    U, values = await _factors(G0, V)
+    return SVD(U, values, V, steps, converged if fixed_steps is None else None)

@@ -1,0 +1,180 @@
+"""`ppca run`: a program on four local servers, inputs from files, the result on standard output and in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..cluster import LocalCluster, RunReport
+from ..cluster.programs import name_of
+from ..protocol import share
+from .complaint import complaints
+
+RESERVED = ("progress",)
+"""Parameters of `LocalCluster.run` itself."""
+
+
+class FileRefused(ValueError):
+    """A file cannot be read or written as asked; the message says what to do."""
+
+
+def run(
+    program: Annotated[str, typer.Argument(help="module:function or file.py:function, an 'async def'")],
+    inputs: Annotated[
+        list[Path] | None, typer.Argument(help="your secret arrays, one file each (.npy, or .csv of numbers)")
+    ] = None,
+    public: Annotated[
+        list[str] | None,
+        typer.Option("--public", "-p", help="public parameter name=value (number, true, [1, 2] or text); repeatable"),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="also write the result here (.npz)")] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers")] = False,
+    timeout: Annotated[float, typer.Option(help="seconds a communication round may take")] = 60.0,
+) -> None:
+    """Run a program on four local servers: secrets are shared here, only shares reach the servers.
+
+    The program is an 'async def program(party, *secrets, **public)'; it returns what it opened or revealed.
+
+    Example: ppca run analysis.py:program x.npy y.csv -p scale=2 -o result.npz
+    """
+    parameters = _parameters(public or [])
+    with complaints():
+        if output is not None:
+            _check_writable(output)
+        sys.path.append(os.getcwd())  # so that module:function finds modules that stand here
+        name = name_of(program)
+        packets = [share(_load(path), name=path.name) for path in inputs or []]
+        with _progress() as show, LocalCluster(tls=tls, timeout=timeout) as cluster:
+            result = cluster.run(name, *packets, progress=show, **parameters)
+            report = cluster.report
+        arrays = _flat(result)
+        if output is not None:
+            _save(output, arrays)
+    assert report is not None
+    _print(Console(), arrays, report)
+    if output is not None:
+        Console(stderr=True).print(f"written: {output}", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float | None, int], None]]:
+    """A line on standard error while the program runs, gone afterwards."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("four servers", total=None)
+
+        def show(text: str, fraction: float | None, rounds: int) -> None:
+            total = None if fraction is None else 1.0
+            bar.update(task, description=f"{escape(text)} ({rounds} rounds)", total=total, completed=fraction or 0.0)
+
+        yield show
+
+
+# -- what comes in -------------------------------------------------------------------------------------------------
+
+
+def _load(path: Path) -> Any:
+    if path.suffix not in (".npy", ".csv"):
+        raise FileRefused(f"{path}: only .npy and .csv can be read; save the array with numpy.save")
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "loadtxt: input contained no data")
+            return np.loadtxt(path, delimiter=",", ndmin=1)
+    except OSError as error:
+        raise FileRefused(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, EOFError, UserWarning) as error:
+        hint = "; a .csv here has numbers only, no line of names" if path.suffix == ".csv" else ""
+        raise FileRefused(f"cannot read {path}: {error}{hint}") from None
+
+
+def _parameters(texts: list[str]) -> dict[str, Any]:
+    parameters: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name.isidentifier():
+            raise typer.BadParameter(f"{text!r} is not of the form name=value", param_hint="--public")
+        if name in RESERVED or name in parameters:
+            cause = "given twice" if name in parameters else "not free for programs; rename it"
+            raise typer.BadParameter(f"{name!r} is {cause}", param_hint="--public")
+        parameters[name] = _value(value)
+    return parameters
+
+
+def _value(text: str) -> Any:
+    for convert in (int, float, json.loads):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return text
+
+
+# -- what goes out -------------------------------------------------------------------------------------------------
+
+
+def _flat(result: Any, name: str = "") -> dict[str, NDArray[Any]]:
+    """The arrays of a result by their place in it: ``result``, ``key``, ``key.inner``, ``key[0]``."""
+    if isinstance(result, dict):
+        prefix = f"{name}." if name else ""
+        return {k: v for key, item in result.items() for k, v in _flat(item, prefix + key).items()}
+    plain = (bool, int, float)
+    if isinstance(result, list) and not (result and all(isinstance(item, plain) for item in result)):
+        return {k: v for i, item in enumerate(result) for k, v in _flat(item, f"{name or 'result'}[{i}]").items()}
+    array = np.asarray(result)
+    return {name or "result": array if array.dtype.kind != "O" else np.asarray(str(result))}
+
+
+def _print(console: Console, arrays: dict[str, NDArray[Any]], report: RunReport) -> None:
+    for name, array in arrays.items():
+        text = np.array2string(array, threshold=20, precision=6)
+        between = "\n" if "\n" in text else " "
+        console.print(Text.assemble((name, "bold"), " =", between, text), soft_wrap=True)
+    sent = max(report.bytes_sent)
+    account = f"{report.rounds} rounds (one to agree keys), {sent:,} bytes sent by the busiest server, "
+    console.print(f"{account}{report.seconds:.3f} s", style="dim", highlight=False, soft_wrap=True)
+    openings = Table("opened", "shape", "to", "why", title="What left the sharing", title_justify="left")
+    for line in report.audit:
+        openings.add_row(Text(line["what"]), str(tuple(line["shape"])), Text(line["to"]), Text(line["why"]))
+    console.print(openings if report.audit else "Nothing left the sharing.")
+
+
+def _check_writable(path: Path) -> None:
+    """Refuses before anything is computed what could not be written afterwards."""
+    folder = path.resolve().parent
+    if path.is_dir():
+        raise FileRefused(f"{path} is a folder; give the name of a file with -o")
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise FileRefused(f"cannot write {path}: {folder} is not a folder that you may write to")
+
+
+def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """The arrays as NumPy's .npz, whole or not at all."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with zipfile.ZipFile(part, "w") as archive:  # numpy.savez does not take every name
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
