@@ -7,6 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
+// Loop bodies are lambdas called with constant indices (Cipher::each); only when inlined do their arrays live in
+// registers.
+#define INLINE_LAMBDA __attribute__((always_inline))
+
 namespace ppca {
 
 static_assert(std::endian::native == std::endian::little, "ring arrays and keys are little endian in memory");
@@ -24,12 +28,12 @@ struct alignas(32) Schedule {
 // Expands a 16-byte key. Constant time.
 Schedule expand_key(const uint8_t key[16]);
 
-// The schedule of the one public key behind the fixed-key hash of the FSS trees (see fss_tree.hpp). The key is the first
-// 128 bits of the fractional part of pi: any constant does, this one shows that none was chosen.
+// The schedule of the one public key behind the fixed-key hash of the FSS trees (see fss_tree.hpp). The key is the
+// first 128 bits of the fractional part of pi: any constant does, this one shows that none was chosen.
 const Schedule& fixed_schedule();
 
-// The AES S-box on bit planes: bit plane j of every byte is q[j]. 113 gates, from J. Boyar and R. Peralta, "A small depth-16
-// circuit for the AES S-box", SEC 2012. Word is any type with ^, & and ~.
+// The AES S-box on bit planes: bit plane j of every byte is q[j]. 113 gates, from J. Boyar and R. Peralta, "A small
+// depth-16 circuit for the AES S-box", SEC 2012. Word is any type with ^, & and ~.
 template <class Word>
 [[gnu::always_inline]] static inline void sbox(Word q[8]) {
     const Word x0 = q[7], x1 = q[6], x2 = q[5], x3 = q[4], x4 = q[3], x5 = q[2], x6 = q[1], x7 = q[0];

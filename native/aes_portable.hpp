@@ -1,17 +1,20 @@
 // The portable level: bitsliced AES on 64 blocks, constant time on any machine with 64-bit words.
 //
-// This header, aes_sse.hpp and aes_avx.hpp each define one `Cipher` policy with the same members; prg.hpp, dcf.hpp and dpf.hpp
-// are templates over it. A Vec holds kWidth blocks; a batch is kBatch Vecs that are encrypted together. The operations
-// act on each 128-bit block of a Vec alone:
+// This header, aes_sse.hpp and aes_avx.hpp each define one `Cipher` policy with the same members; prg.hpp, dcf.hpp and
+// dpf.hpp are templates over it. A Vec holds kWidth blocks. A group is kBatch Vecs, one block per lane, that walk a
+// tree in step; kFlight Vecs are encrypted at a time (as many as the registers hold). The operations act on each
+// 128-bit block of a Vec alone:
 //
-//   load / store            kWidth consecutive blocks in memory
+//   each<N>(f)              f(0), ..., f(N - 1), unrolled where Vecs live in registers
+//   load / store            kWidth consecutive blocks in memory (no alignment needed)
 //   gather(p, at)           block l from address p[l] + at (no alignment needed); gather64 loads 8 bytes, zero extended
 //   counter(lo, hi)         block l = (lo, hi + l)
 //   spread(w)               block l = four copies of the 32-bit word w[l]
-//   next_bit(path)          all ones where the top bit of the word in `path` is set; shifts `path` left by one
+//   test(word, i)           all ones where bit 31 - i of the spread word is set
 //   tweak(bit)              bit & 1                     control(x, bit)   all ones where bit [bit ? 1 : 0] of x is set
-//   clear(x)                x without its two low bits  low32 / high32    the two halves of every 64-bit word
-//   encrypt / hash          x[i] = AES(x[i])  /  x[i] = AES(x[i]) ^ x[i], in place, for i < kBatch
+//   clear(x)                x without its two low bits  high32(x)         the upper half of every 64-bit word
+//   park(array)             keeps values needed after the rounds in memory: the rounds need the registers
+//   rounds, last            last(context, x[i], mask) after rounds(context, x) is AES(x[i]) ^ mask, for i < kFlight
 #pragma once
 
 #include <cstring>
@@ -26,8 +29,12 @@ struct PortableCipher {
         uint64_t lo, hi;
     };
     static constexpr int kWidth = 1;
-    static constexpr int kBatch = 64;
-    static constexpr const char* kName = "portable";
+    static constexpr int kBatch = 64, kFlight = 64;
+
+    template <int N, class F>
+    static void each(F f) {
+        for (int i = 0; i < N; ++i) f(i);
+    }
 
     // Round keys as masks: bit plane j of byte p of round r is mask[r][j][p], all zeros or all ones.
     struct Context {
@@ -41,8 +48,12 @@ struct PortableCipher {
     };
 
     static Vec zero() { return {0, 0}; }
-    static Vec load(const Block* p) { return {p->lo, p->hi}; }
-    static void store(Block* p, Vec x) { *p = {x.lo, x.hi}; }
+    static Vec load(const void* p) {
+        Vec x;
+        std::memcpy(&x, p, 16);
+        return x;
+    }
+    static void store(void* p, Vec x) { std::memcpy(p, &x, 16); }
     static Vec gather(const uint8_t* const* p, size_t at) {
         Vec x;
         std::memcpy(&x, p[0] + at, 16);
@@ -54,10 +65,9 @@ struct PortableCipher {
         return x;
     }
     static Vec counter(uint64_t lo, uint64_t hi) { return {lo, hi}; }
-    static Vec spread(const uint32_t* w) { return {w[0] * 0x100000001ull, w[0] * 0x100000001ull}; }
-    static Vec next_bit(Vec& path) {
-        const uint64_t bit = -(path.lo >> 63);
-        path.lo <<= 1;
+    static Vec spread(const uint32_t* w) { return {w[0], w[0]}; }
+    static Vec test(Vec word, int i) {
+        const uint64_t bit = -((word.lo >> (31 - i)) & 1);
         return {bit, bit};
     }
     static Vec bit_xor(Vec a, Vec b) { return {a.lo ^ b.lo, a.hi ^ b.hi}; }
@@ -72,16 +82,14 @@ struct PortableCipher {
     }
     static Vec clear(Vec x) { return {x.lo & ~3ull, x.hi}; }
     static Vec add64(Vec a, Vec b) { return {a.lo + b.lo, a.hi + b.hi}; }
-    static Vec low32(Vec a) { return {a.lo & 0xffffffff, a.hi & 0xffffffff}; }
     static Vec high32(Vec a) { return {a.lo >> 32, a.hi >> 32}; }
 
-    static void hash(const Context& context, Vec* x) {
-        Vec in[kBatch];
-        std::memcpy(in, x, sizeof in);
-        encrypt(context, x);
-        for (int i = 0; i < kBatch; ++i) x[i] = bit_xor(x[i], in[i]);
-    }
+    template <int N>
+    static void park(Vec (&)[N]) {}
+    static void rounds(const Context& context, Vec (&x)[kFlight]) { encrypt(context, x); }
+    static Vec last(const Context&, Vec x, Vec mask) { return bit_xor(x, mask); }
 
+private:
     static void encrypt(const Context& context, Vec* x) {
         uint64_t plane[8][16];
         slice(x, plane);
@@ -97,7 +105,6 @@ struct PortableCipher {
         unslice(plane, x);
     }
 
-private:
     // Transposes a 64 x 64 bit matrix in place: bit j of word i swaps with bit i of word j.
     static void transpose(uint64_t a[64]) {
         uint64_t mask = 0x00000000ffffffffull;

@@ -4,6 +4,9 @@
 #include <smmintrin.h>
 #include <wmmintrin.h>
 
+#include <type_traits>
+#include <utility>
+
 #include "aes.hpp"
 
 namespace ppca {
@@ -12,8 +15,12 @@ namespace {
 struct SseCipher {
     using Vec = __m128i;
     static constexpr int kWidth = 1;
-    static constexpr int kBatch = 8;
-    static constexpr const char* kName = "aesni";
+    static constexpr int kBatch = 8, kFlight = 8;
+
+    template <int N, class F>
+    [[gnu::always_inline]] static void each(F f) {
+        unroll(f, std::make_integer_sequence<int, N>());
+    }
 
     struct Context {
         Vec key[11];
@@ -24,8 +31,8 @@ struct SseCipher {
     };
 
     static Vec zero() { return _mm_setzero_si128(); }
-    static Vec load(const Block* p) { return _mm_load_si128(reinterpret_cast<const __m128i*>(p)); }
-    static void store(Block* p, Vec x) { _mm_store_si128(reinterpret_cast<__m128i*>(p), x); }
+    static Vec load(const void* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+    static void store(void* p, Vec x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), x); }
     static Vec gather(const uint8_t* const* p, size_t at) {
         return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p[0] + at));
     }
@@ -36,10 +43,9 @@ struct SseCipher {
         return _mm_set_epi64x(static_cast<long long>(hi), static_cast<long long>(lo));
     }
     static Vec spread(const uint32_t* w) { return _mm_set1_epi32(static_cast<int>(w[0])); }
-    static Vec next_bit(Vec& path) {
-        const Vec bit = _mm_srai_epi32(path, 31);
-        path = _mm_add_epi32(path, path);
-        return bit;
+    static Vec test(Vec word, int i) {
+        const Vec bit = _mm_set1_epi32(static_cast<int>(0x80000000u >> i));
+        return _mm_cmpeq_epi32(_mm_and_si128(word, bit), bit);
     }
     static Vec bit_xor(Vec a, Vec b) { return _mm_xor_si128(a, b); }
     static Vec bit_and(Vec a, Vec b) { return _mm_and_si128(a, b); }
@@ -53,29 +59,37 @@ struct SseCipher {
     }
     static Vec clear(Vec x) { return _mm_andnot_si128(low_word(3), x); }
     static Vec add64(Vec a, Vec b) { return _mm_add_epi64(a, b); }
-    static Vec low32(Vec a) { return _mm_and_si128(a, _mm_set1_epi64x(0xffffffff)); }
     static Vec high32(Vec a) { return _mm_srli_epi64(a, 32); }
 
-    static void encrypt(const Context& context, Vec* x) {
-        Vec s[kBatch];
-        for (int i = 0; i < kBatch; ++i) s[i] = _mm_xor_si128(x[i], context.key[0]);
-#pragma GCC unroll 9
-        for (int round = 1; round < 10; ++round)
-#pragma GCC unroll 8
-            for (int i = 0; i < kBatch; ++i) s[i] = _mm_aesenc_si128(s[i], context.key[round]);
-        for (int i = 0; i < kBatch; ++i) x[i] = _mm_aesenclast_si128(s[i], context.key[10]);
+    template <int N>
+    [[gnu::always_inline]] static void park(Vec (&x)[N]) {
+        asm volatile("" : : "r"(x) : "memory");
     }
 
-    // The feed-forward costs nothing in the chain: AES ends with the xor of the last round key, so that key takes the input.
-    static void hash(const Context& context, Vec* x) {
-        Vec s[kBatch];
-        for (int i = 0; i < kBatch; ++i) s[i] = _mm_xor_si128(x[i], context.key[0]);
-#pragma GCC unroll 9
-        for (int round = 1; round < 10; ++round)
-#pragma GCC unroll 8
-            for (int i = 0; i < kBatch; ++i) s[i] = _mm_aesenc_si128(s[i], context.key[round]);
-        for (int i = 0; i < kBatch; ++i)
-            x[i] = _mm_aesenclast_si128(s[i], _mm_xor_si128(x[i], context.key[10]));
+    // A mask costs nothing in the chain of rounds: AES ends with the xor of the last round key, so that key takes the
+    // mask.
+    [[gnu::always_inline]] static void rounds(const Context& context, Vec (&x)[kFlight]) {
+        each<kFlight>([&](auto i) INLINE_LAMBDA { x[i] = _mm_xor_si128(x[i], context.key[0]); });
+        each<9>([&](auto round) INLINE_LAMBDA {
+            const Vec key = in_register(context.key[round + 1]);
+            each<kFlight>([&](auto i) INLINE_LAMBDA { x[i] = _mm_aesenc_si128(x[i], key); });
+        });
+    }
+    static Vec last(const Context& context, Vec x, Vec mask) {
+        return _mm_aesenclast_si128(x, _mm_xor_si128(mask, context.key[10]));
+    }
+
+private:
+    // Left alone, the compiler keeps some round keys in registers and loads the others once per block instead of once
+    // per round, which makes the two load ports the bottleneck.
+    [[gnu::always_inline]] static Vec in_register(Vec key) {
+        asm volatile("" : "+x"(key));
+        return key;
+    }
+
+    template <class F, int... I>
+    [[gnu::always_inline]] static void unroll(F& f, std::integer_sequence<int, I...>) {
+        (f(std::integral_constant<int, I>()), ...);
     }
 };
 

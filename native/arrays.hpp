@@ -1,7 +1,7 @@
 // NumPy arrays as seen by the kernels: flat C-contiguous buffers, checked at the boundary.
 //
-// The buffer protocol is used directly: it costs about a third of a DLPack import, it never copies (a converted copy of
-// an output would silently lose the result), and the errors can name the argument.
+// The buffer protocol is used directly: an argument costs 70 ns instead of 155 ns for nb::ndarray, it is never copied
+// (a converted copy of an output would silently lose the result), and the errors can name it.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,5 +1,5 @@
-// Evaluation of distributed point functions: shares of [y == alpha], and of the bits [(m - alpha) >> g <= k] at every granularity
-// g from an incremental key. See fss_tree.hpp for the scheme.
+// Evaluation of distributed point functions: shares of [y == alpha], and of the bits [(m - alpha) >> g <= k] at every
+// granularity g from an incremental key. See fss_tree.hpp for the scheme.
 #pragma once
 
 #include "fss_tree.hpp"
@@ -21,23 +21,23 @@ void dpf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
         }
         Nodes<C> nodes;
         nodes.root(keys.key, call.party);
-        PathReader<C> reader(paths, 0);
+        PathReader<C> reader(paths);
         for (int depth = 0; depth < bits; ++depth) {
-            typename C::Vec bit[C::kBatch];
-            reader.next(bit);
-            nodes.descend(context, bit, keys.key, call.shape.seed_at(depth));
+            reader.go_to(depth);
+            nodes.descend(
+                context, nodes, [&](int r) INLINE_LAMBDA { return reader.bit(r); }, keys.key,
+                call.shape.seed_at(depth));
         }
-        typename C::Vec value[C::kBatch];
-        nodes.payload_masks(context, value);
         u128 share[kG];
-        for (int r = 0; r < C::kBatch; ++r) {
-            Sum<C, Limbs> sum;
-            sum.clear();
-            sum.add(value[r]);
-            const auto word = Sum<C, Limbs>::gather(keys.key + r * C::kWidth, call.shape.value_at(bits));
-            sum.add(C::bit_and(nodes.control[r], word));
-            sum.read(share + r * C::kWidth);
-        }
+        const size_t value_at = call.shape.value_at(bits);
+        nodes.payloads(
+            context, [&](int r) INLINE_LAMBDA { return Sum<C, Limbs>::gather(keys.key + r * C::kWidth, value_at); },
+            [&](int r, typename C::Vec value) INLINE_LAMBDA {
+                Sum<C, Limbs> sum;
+                sum.clear();
+                sum.add(value);
+                sum.read(share + r * C::kWidth);
+            });
         for (size_t l = 0; l < kG && at + l < end; ++l)
             store_share<Limbs>(call.out + Limbs * (at + l), share[l], call.party);
     }
@@ -53,35 +53,29 @@ void dpf_eval(const EvalCall& call, size_t begin, size_t end) {
 
 // The nodes mt - a, a = 0 .. A - 1, of level i, one key per lane.
 //
-// With b the last bit of mt, node a of this level is the child b ^ (a & 1) of node (a + 1 - b) >> 1 of the level above: for even a
-// that is a / 2, for odd a it is (a - 1) / 2 or (a + 1) / 2 as b is 1 or 0 (selected without a branch). Parents never
-// lie above their children's index, so the window is updated in place from the far end.
+// With b the last bit of mt, node a of this level is the child b ^ (a & 1) of node (a + 1 - b) >> 1 of the level above:
+// for even a that is a / 2, for odd a it is (a - 1) / 2 or (a + 1) / 2 as b is 1 or 0 (selected without a branch).
+// Parents never lie above their children's index, so the window is updated in place from the far end.
 template <class C>
 struct PrefixWindow {
     using Vec = typename C::Vec;
     const typename C::Context& context = fixed_context<C>();
     Nodes<C> node[kMaxNodes];
 
-    void descend(const Vec* bit, const uint8_t* const* keys, size_t at, int count) {
-        Vec side[2][C::kBatch];
-        for (int r = 0; r < C::kBatch; ++r) {
-            side[0][r] = bit[r];
-            side[1][r] = C::bit_xor(bit[r], C::all_ones());
-        }
+    void descend(const PathReader<C>& reader, const uint8_t* const* keys, size_t at, int count) {
         for (int a = count - 1; a >= 0; --a) {
-            const Nodes<C>& near = node[a >> 1];
-            const Nodes<C>& far = node[(a + 1) >> 1];
-            Nodes<C> next;
+            const Nodes<C>&near = node[a >> 1], &far = node[(a + 1) >> 1];
             if (a & 1) {
                 for (int r = 0; r < C::kBatch; ++r) {
-                    next.seed[r] = select(bit[r], near.seed[r], far.seed[r]);
-                    next.control[r] = select(bit[r], near.control[r], far.control[r]);
+                    const Vec bit = reader.bit(r);
+                    node[a].seed[r] = select(bit, near.seed[r], far.seed[r]);
+                    node[a].control[r] = select(bit, near.control[r], far.control[r]);
                 }
+                const auto other = [&](int r) INLINE_LAMBDA { return C::bit_xor(reader.bit(r), C::all_ones()); };
+                node[a].descend(context, node[a], other, keys, at);
             } else {
-                next = near;
+                node[a].descend(context, near, [&](int r) INLINE_LAMBDA { return reader.bit(r); }, keys, at);
             }
-            next.descend(context, side[a & 1], keys, at);
-            node[a] = next;
         }
     }
 
@@ -104,11 +98,10 @@ void prefix_limbs(const PrefixCall& call, size_t begin, size_t end) {
         }
         window.node[0].root(keys.key, call.party);
         for (int a = 1; a < count; ++a) window.node[a] = window.node[0];
-        PathReader<C> reader(paths, 0);
+        PathReader<C> reader(paths);
         for (int level = 1; level <= last_level; ++level) {
-            typename C::Vec bit[C::kBatch];
-            reader.next(bit);
-            window.descend(bit, keys.key, call.shape.seed_at(level - 1), count);
+            reader.go_to(level - 1);
+            window.descend(reader, keys.key, call.shape.seed_at(level - 1), count);
             if (level < call.first_level) continue;
 
             Sum<C, Limbs> sum[C::kBatch];
@@ -120,12 +113,9 @@ void prefix_limbs(const PrefixCall& call, size_t begin, size_t end) {
             for (int a = 0; a < count; ++a) {
                 // On the first levels the window is wider than the level: a node met again is not counted again.
                 if (level >= 7 || a < (1 << level)) {
-                    typename C::Vec value[C::kBatch];
-                    window.node[a].payload_masks(window.context, value);
-                    for (int r = 0; r < C::kBatch; ++r) {
-                        sum[r].add(value[r]);
-                        sum[r].add(C::bit_and(window.node[a].control[r], word[r]));
-                    }
+                    window.node[a].payloads(
+                        window.context, [&](int r) INLINE_LAMBDA { return word[r]; },
+                        [&](int r, typename C::Vec value) INLINE_LAMBDA { sum[r].add(value); });
                 }
                 if (a < call.first_k) continue;
                 u128 share[kG];

@@ -1,7 +1,9 @@
-// Python bindings of the AES and FSS kernels: argument checks, threads and the GIL. The schemes are described in fss_tree.hpp.
+// Python bindings of the AES and FSS kernels: argument checks, threads and the GIL. The schemes are described in
+// fss_tree.hpp.
 //
-// Outputs come first and are allocated by the caller; arguments are positional. Integers of up to 128 bits (alpha, points, m,
-// thresholds) are pairs of uint64, low word first, taken mod 2^bits. Key arrays are uint8 with key_size bytes per key.
+// Outputs come first and are allocated by the caller; arguments are positional. Integers of up to 128 bits (alpha,
+// points, m, thresholds) are pairs of uint64, low word first, taken mod 2^bits. Key arrays are uint8 with key_size
+// bytes per key.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -20,14 +22,15 @@ using namespace ppca;
 using Words = Array<uint64_t>;
 using Bytes = Array<uint8_t>;
 
-// Rough costs in nanoseconds at the AES-NI level, only used to decide whether a call is worth the GIL switch or a thread.
+// Rough costs in nanoseconds at the AES-NI level, only used to decide whether a call is worth the GIL switch or a
+// thread.
 constexpr double kBlockNs = 2, kGilNs = 2000, kPieceNs = 100000;
 constexpr size_t kGroup = 64;  // the widest group of lanes of any level; pieces are multiples of it
 
 [[noreturn]] void fail(const std::string& message) { throw nb::value_error(message.c_str()); }
 
-// Runs kernel(begin, end) over [0, count), without the GIL and on several threads if that pays. `blocks` is the number of AES
-// calls per item.
+// Runs kernel(begin, end) over [0, count), without the GIL and on several threads if that pays. `blocks` is the number
+// of AES calls per item.
 template <class F>
 void run(size_t count, double blocks, F&& kernel) {
     if (count == 0) return;
@@ -85,8 +88,8 @@ bool is_minus(int sign, const char* name) {
 size_t count_keys(const Bytes& keys, const TreeShape& shape) {
     const size_t size = shape.key_size();
     if (keys.size() % size != 0)
-        fail(std::string(keys.name()) + " has " + std::to_string(keys.size()) + " bytes, expected a multiple of the key size " +
-             std::to_string(size));
+        fail(std::string(keys.name()) + " has " + std::to_string(keys.size()) +
+             " bytes, expected a multiple of the key size " + std::to_string(size));
     return keys.size() / size;
 }
 
@@ -103,13 +106,12 @@ void prg_py(nb::handle out_, const Key& key, uint64_t op, uint64_t purpose) {
     const Words out(out_, "out", Access::write);
     if (purpose >> 16) fail("purpose is " + std::to_string(purpose) + ", expected less than 65536");
     uint64_t* data = out.data();
-    run(out.size(), 0.5, [&, prg = fss().prg](size_t begin, size_t end) {
-        prg(key.schedule, op, purpose, data, begin, end);
-    });
+    run(out.size(), 0.5,
+        [&, prg = fss().prg](size_t begin, size_t end) { prg(key.schedule, op, purpose, data, begin, end); });
 }
 
-void mask_elements(const Words& out_a, const Words& out_b, const Words& x, const Words* y, const Key& key_a, uint64_t op,
-                   int sign_a, const Key& key_b, int sign_b) {
+void mask_elements(const Words& out_a, const Words& out_b, const Words& x, const Words* y, const Key& key_a,
+                   uint64_t op, int sign_a, const Key& key_b, int sign_b) {
     const int limbs = limbs_of(out_a);
     for (const Words* array : {&out_b, &x, y})
         if (array) array->require_size(out_a.size());
@@ -122,9 +124,8 @@ void mask_elements(const Words& out_a, const Words& out_b, const Words& x, const
                         op,
                         is_minus(sign_a, "sign_a"),
                         is_minus(sign_b, "sign_b")};
-    run(out_a.size() / size_t(limbs), limbs, [&, mask2 = fss().mask2](size_t begin, size_t end) {
-        mask2(call, limbs, begin, end);
-    });
+    run(out_a.size() / size_t(limbs), limbs,
+        [&, mask2 = fss().mask2](size_t begin, size_t end) { mask2(call, limbs, begin, end); });
 }
 
 void mask2_py(nb::handle out_a_, nb::handle out_b_, nb::handle t_, const Key& key_a, uint64_t op, int sign_a,
@@ -149,9 +150,8 @@ void generate_py(const TreeShape& shape, nb::handle key0_, nb::handle key1_, nb:
     alpha.require_size(2 * count);
     seeds.require_size(4 * count);
     const GenCall call{shape, key0.data(), key1.data(), alpha.data(), seeds.data()};
-    run(count, 4 * shape.seeds + 2 * shape.values, [&, generate = fss().generate](size_t begin, size_t end) {
-        generate(call, begin, end);
-    });
+    run(count, 4 * shape.seeds + 2 * shape.values,
+        [&, generate = fss().generate](size_t begin, size_t end) { generate(call, begin, end); });
 }
 
 void dcf_gen_py(nb::handle key0, nb::handle key1, nb::handle alpha, int bits, int limbs, nb::handle seeds) {
@@ -206,9 +206,8 @@ void classify_bits_py(nb::handle out_, int party, nb::handle keys_, nb::handle m
     out.require_size(count * per_key * size_t(shape.limbs));
     if (count == 0 || per_key == 0) return;
     const ClassifyCall call{shape, party, out.data(), keys.data(), m.data(), thresholds.data(), per_key};
-    run(count, double(per_key + 1) * bits, [&, classify = fss().classify_bits](size_t begin, size_t end) {
-        classify(call, begin, end);
-    });
+    run(count, double(per_key + 1) * bits,
+        [&, classify = fss().classify_bits](size_t begin, size_t end) { classify(call, begin, end); });
 }
 
 void prefix_bits_py(nb::handle out_, int party, nb::handle keys_, nb::handle m_, int bits, int first_level, int levels,
@@ -245,10 +244,12 @@ void register_fss(nanobind::module_& m) {
           "mask2(out_a, out_b, t, key_a, op, sign_a, key_b, sign_b): "
           "out_a = t + sign_a * PRG(key_a, op, 0), out_b = t + sign_b * PRG(key_b, op, 1).");
     m.def("mul_mask2", &mul_mask2_py,
-          "mul_mask2(out_a, out_b, x, y, key_a, op, sign_a, key_b, sign_b): mask2 of the element-wise product t = x * y.");
+          "mul_mask2(out_a, out_b, x, y, key_a, op, sign_a, key_b, sign_b): mask2 of the element-wise product t = x * "
+          "y.");
 
-    m.def("dcf_key_size", [](int bits, int limbs) { return dcf_shape(bits, limbs).key_size(); },
-          "dcf_key_size(bits, limbs): bytes of one DCF key.");
+    m.def(
+        "dcf_key_size", [](int bits, int limbs) { return dcf_shape(bits, limbs).key_size(); },
+        "dcf_key_size(bits, limbs): bytes of one DCF key.");
     m.def("dcf_gen", &dcf_gen_py,
           "dcf_gen(key0, key1, alpha, bits, limbs, seeds): keys of [y < alpha]; seeds are 4 random words per key.");
     m.def("dcf_eval", &dcf_eval_py, "dcf_eval(out, party, keys, points, bits): share of [point < alpha].");
@@ -256,19 +257,24 @@ void register_fss(nanobind::module_& m) {
           "classify_bits(out, party, keys, m, thresholds, bits): share of [x < t] for x = m - alpha mod 2^bits "
           "and every threshold t; cheapest when neighbouring thresholds are close.");
 
-    m.def("dpf_key_size",
-          [](int bits, int limbs, bool incremental) { return dpf_shape(bits, limbs, incremental).key_size(); },
-          "dpf_key_size(bits, limbs, incremental): bytes of one DPF key.");
+    m.def(
+        "dpf_key_size",
+        [](int bits, int limbs, bool incremental) { return dpf_shape(bits, limbs, incremental).key_size(); },
+        "dpf_key_size(bits, limbs, incremental): bytes of one DPF key.");
     m.def("dpf_gen", &dpf_gen_py,
           "dpf_gen(key0, key1, alpha, bits, limbs, seeds, incremental): keys of [y == alpha], "
           "or of [y == first i bits of alpha] for every i.");
     m.def("dpf_eval", &dpf_eval_py, "dpf_eval(out, party, keys, points, bits): share of [point == alpha].");
     m.def("prefix_bits", &prefix_bits_py,
-          "prefix_bits(out, party, keys, m, bits, first_level, L, first_k, W): from incremental keys, out[n, j, w] = share of "
+          "prefix_bits(out, party, keys, m, bits, first_level, L, first_k, W): from incremental keys, out[n, j, w] = "
+          "share of "
           "[(m >> g) - (alpha >> g) mod 2^i <= first_k + w] with i = first_level + j and g = bits - i.");
 
     m.def("fss_levels", &fss_levels, "Instruction-set levels of the AES / FSS kernels that run here, best first.");
-    m.def("force_fss", [](const std::string& level) {
-        if (!force_fss(level)) fail("no FSS level '" + level + "' on this machine");
-    }, "force_fss(level): pins a level, 'auto' returns to the best one.");
+    m.def(
+        "force_fss",
+        [](const std::string& level) {
+            if (!force_fss(level)) fail("no FSS level '" + level + "' on this machine");
+        },
+        "force_fss(level): pins a level, 'auto' returns to the best one.");
 }

@@ -4,16 +4,23 @@
 #include "aes_sse.hpp"
 #include "dcf.hpp"
 #include "dpf.hpp"
+#include "fss_gen.hpp"
 #include "prg.hpp"
 
 namespace ppca {
 
 const FssKernels aesni_fss = {
-    "aesni",         aes_blocks<SseCipher>,    prg<SseCipher>,      mask2<SseCipher>,       generate<SseCipher>,
-    dcf_eval<SseCipher>, classify_bits<SseCipher>, dpf_eval<SseCipher>, prefix_bits<SseCipher>,
+    "aesni",
+    aes_blocks<SseCipher>,
+    prg<SseCipher>,
+    mask2<SseCipher>,
+    generate<SseCipher>,
+    dcf_eval<SseCipher>,
+    classify_bits<SseCipher>,
+    dpf_eval<SseCipher>,
+    prefix_bits<SseCipher>,
 };
 
 }  // namespace ppca
 
 #endif
-

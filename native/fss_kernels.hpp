@@ -7,18 +7,20 @@ namespace ppca {
 
 constexpr int kMaxNodes = 64;  // widest window of prefix_bits
 
-// What a key of an FSS tree holds: the root seed, then `seeds` correction words of 16 bytes (one per level down), then `values`
-// payload correction words of 8 * limbs bytes for the nodes of depth first_value, first_value + 1, ...
+// What a key of an FSS tree holds: the root seed, then `seeds` correction words of 16 bytes (one per level down), then
+// `values` payload correction words of 8 * limbs bytes for the nodes of depth first_value, first_value + 1, ...
 //
-// Only the root differs between the two parties. The members are always inlined because files compiled for different instruction
-// sets share them: an out-of-line copy could be the one of the widest set.
+// Only the root differs between the two parties. The members are always inlined because files compiled for different
+// instruction sets share them: an out-of-line copy could be the one of the widest set.
 struct TreeShape {
     int bits, limbs, seeds, first_value, values;
     bool comparison;  // payload at depth d is bit d of alpha (from the top) instead of 1
 
     [[gnu::always_inline]] static TreeShape dcf(int bits, int limbs) { return {bits, limbs, bits - 1, 0, bits, true}; }
     [[gnu::always_inline]] static TreeShape dpf(int bits, int limbs) { return {bits, limbs, bits, bits, 1, false}; }
-    [[gnu::always_inline]] static TreeShape incremental(int bits, int limbs) { return {bits, limbs, bits, 1, bits, false}; }
+    [[gnu::always_inline]] static TreeShape incremental(int bits, int limbs) {
+        return {bits, limbs, bits, 1, bits, false};
+    }
 
     [[gnu::always_inline]] size_t seed_at(int depth) const { return 16 + 16 * size_t(depth); }
     [[gnu::always_inline]] size_t value_at(int depth) const {
@@ -35,7 +37,8 @@ struct MaskCall {
     bool minus_a, minus_b;
 };
 
-// Arrays of 128-bit integers (alpha, points, m, thresholds) are pairs of 64-bit words, low first, and are reduced mod 2^bits.
+// Arrays of 128-bit integers (alpha, points, m, thresholds) are pairs of 64-bit words, low first, and are reduced mod
+// 2^bits.
 struct GenCall {
     TreeShape shape;
     uint8_t *key0, *key1;

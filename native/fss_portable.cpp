@@ -2,14 +2,21 @@
 #include "aes_portable.hpp"
 #include "dcf.hpp"
 #include "dpf.hpp"
+#include "fss_gen.hpp"
 #include "prg.hpp"
 
 namespace ppca {
 
 const FssKernels portable_fss = {
-    "portable",         aes_blocks<PortableCipher>,    prg<PortableCipher>,      mask2<PortableCipher>,       generate<PortableCipher>,
-    dcf_eval<PortableCipher>, classify_bits<PortableCipher>, dpf_eval<PortableCipher>, prefix_bits<PortableCipher>,
+    "portable",
+    aes_blocks<PortableCipher>,
+    prg<PortableCipher>,
+    mask2<PortableCipher>,
+    generate<PortableCipher>,
+    dcf_eval<PortableCipher>,
+    classify_bits<PortableCipher>,
+    dpf_eval<PortableCipher>,
+    prefix_bits<PortableCipher>,
 };
 
 }  // namespace ppca
-

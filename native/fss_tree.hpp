@@ -1,27 +1,30 @@
-// The binary tree behind both FSS schemes: walking it (one party) and generating its keys (the dealer).
+// The binary tree behind both FSS schemes, and what both parties need to walk it. Generation is in fss_gen.hpp.
 //
-// A node of depth d stands for a prefix of d bits. Each party has a seed s (126 bits, the two low bits are zero) and a control
-// bit t at every node. On the path of the secret alpha the two seeds are independent and the control bits differ;
-// elsewhere both agree, so whatever the parties derive there cancels. With the fixed-key hash
+// A node of depth d stands for a prefix of d bits. Each party has a seed s (126 bits, the two low bits are zero) and a
+// control bit t at every node. On the path of the secret alpha the two seeds are independent and the control bits
+// differ; elsewhere both agree, so whatever the parties derive there cancels. With the fixed-key hash
 //
 //     H(x) = AES_K(x) ^ x            K public (aes.hpp)
 //
-// a node expands to  left child H(s ^ 0),  right child H(s ^ 1),  payload mask H(s ^ 2);  the control bit of a left (right) child
-// is bit 0 (bit 1) of its block. A correction word of 16 bytes per level, applied where t = 1, makes the child off the path agree;
-// its two low bits are the corrections of the left and right control bit. A payload correction word makes the difference
-// of the masks on the path equal to the payload.
+// a node expands to  left child H(s ^ 0),  right child H(s ^ 1),  payload mask H(s ^ 2);  the control bit of a left
+// (right) child is bit 0 (bit 1) of its block. A correction word of 16 bytes per level, applied where t = 1, makes the
+// child off the path agree; its two low bits are the corrections of the left and right control bit. A payload
+// correction word, xored to the payload mask where t = 1, makes the difference of the two masks on the path equal to
+// the payload (as integers mod 2^k). It is the exclusive or of two values one of which the other party cannot predict,
+// so it is as good a pad as a sum, and it costs nothing to apply.
 //
-// This is the incremental DPF of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai ("Lightweight techniques for private heavy
-// hitters", IEEE S&P 2021). The DCF is the same tree with payload alpha_d at the prefix of length d:
+// This is the incremental DPF of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai ("Lightweight techniques for private
+// heavy hitters", IEEE S&P 2021). The DCF is the same tree with payload alpha_d at the prefix of length d:
 //
 //     [y < alpha] = sum over the levels d with y_d = 0 of [the first d bits of y and alpha agree] * alpha_d,
 //
 // which needs 6 blocks a level for generation where the DCF of Boyle, Chandran, Gilboa, Gupta, Ishai, Kumar and Rathee
 // (Eurocrypt 2021) takes 8, has the same key size less one level, and inherits the proof for arbitrary payloads.
 //
-// Security: each seed off a party's view is hashed at three points s, s ^ 1, s ^ 2 that no other seed can produce (its low
-// bits are zero). With AES_K as an ideal permutation H is then correlation robust (Guo, Katz, Wang and Yu, "Efficient and secure
-// multiparty computation from fixed-key block ciphers", IEEE S&P 2020), with advantage about q * 2^-126 for q AES calls.
+// Security: each seed off a party's view is hashed at three points s, s ^ 1, s ^ 2 that no other seed can produce (its
+// low bits are zero). With AES_K as an ideal permutation H is then correlation robust (Guo, Katz, Wang and Yu,
+// "Efficient and secure multiparty computation from fixed-key block ciphers", IEEE S&P 2020), with advantage about q *
+// 2^-126 for q AES calls.
 #pragma once
 
 #include <cstring>
@@ -54,7 +57,7 @@ static const typename C::Context& fixed_context() {
     return context;
 }
 
-// The bits of one 128-bit integer per lane, top first, ready for C::next_bit.
+// The bits of one 128-bit integer per lane, top first.
 template <class C>
 struct Paths {
     uint32_t word[4][kLanes<C>];
@@ -64,34 +67,29 @@ struct Paths {
     }
 };
 
-// Reads Paths level by level, starting at level `from` < 128.
+// The bits of Paths at one level, as masks.
 template <class C>
 struct PathReader {
     const Paths<C>& paths;
-    typename C::Vec current[C::kBatch];
-    int level;
+    typename C::Vec word[C::kBatch];
+    int loaded = -1, at = 0;
 
-    PathReader(const Paths<C>& paths, int from) : paths(paths), level(from) {
-        load();
-        for (int i = 0; i < (from & 31); ++i)
-            for (int r = 0; r < C::kBatch; ++r) C::next_bit(current[r]);
-    }
-    void next(typename C::Vec bit[C::kBatch]) {
-        if ((level & 31) == 0) load();
-        ++level;
-        for (int r = 0; r < C::kBatch; ++r) bit[r] = C::next_bit(current[r]);
-    }
+    explicit PathReader(const Paths<C>& paths) : paths(paths) {}
 
-private:
-    void load() {
-        for (int r = 0; r < C::kBatch; ++r) current[r] = C::spread(paths.word[level >> 5] + r * C::kWidth);
+    void go_to(int level) {
+        at = level & 31;
+        if (loaded == level >> 5) return;
+        loaded = level >> 5;
+        for (int r = 0; r < C::kBatch; ++r) word[r] = C::spread(paths.word[loaded] + r * C::kWidth);
     }
+    typename C::Vec bit(int r) const { return C::test(word[r], at); }
 };
 
 // One node per lane: seeds and control bits (all ones or zeros).
 template <class C>
 struct Nodes {
-    typename C::Vec seed[C::kBatch], control[C::kBatch];
+    using Vec = typename C::Vec;
+    Vec seed[C::kBatch], control[C::kBatch];
 
     void root(const uint8_t* const* keys, int party) {
         for (int r = 0; r < C::kBatch; ++r) {
@@ -100,61 +98,99 @@ struct Nodes {
         }
     }
 
-    // Moves every lane to its child `bit`; the level's correction word is at key + at.
-    void descend(const typename C::Context& context, const typename C::Vec* bit, const uint8_t* const* keys, size_t at) {
-        typename C::Vec child[C::kBatch];
-        for (int r = 0; r < C::kBatch; ++r) child[r] = C::bit_xor(seed[r], C::tweak(bit[r]));
-        C::hash(context, child);
-        for (int r = 0; r < C::kBatch; ++r) {
-            const auto word = C::gather(keys + r * C::kWidth, at);
-            child[r] = C::bit_xor(child[r], C::bit_and(control[r], word));
-            control[r] = C::control(child[r], bit[r]);
-            seed[r] = C::clear(child[r]);
+    // Takes the child block of Vec r, hashed and corrected, on side `bit`.
+    [[gnu::always_inline]] void take(int r, Vec child, Vec bit) {
+        control[r] = C::control(child, bit);
+        seed[r] = C::clear(child);
+    }
+
+    // Becomes the children of `parent` (which may be this) on the sides that side(r) says; the level's correction word
+    // is at key + at.
+    template <class Side>
+    void descend(const typename C::Context& context, const Nodes& parent, Side side, const uint8_t* const* keys,
+                 size_t at) {
+        for (int base = 0; base < C::kBatch; base += C::kFlight) {
+            Vec x[C::kFlight], in[C::kFlight], bits[C::kFlight];
+            C::template each<C::kFlight>([&](auto i) INLINE_LAMBDA {
+                bits[i] = side(base + i);
+                x[i] = in[i] = C::bit_xor(parent.seed[base + i], C::tweak(bits[i]));
+            });
+            C::park(in);
+            C::park(bits);
+            C::rounds(context, x);
+            C::template each<C::kFlight>([&](auto i) INLINE_LAMBDA {
+                const int r = base + i;
+                const Vec word = C::bit_and(parent.control[r], C::gather(keys + r * C::kWidth, at));
+                take(r, C::last(context, x[i], C::bit_xor(in[i], word)), bits[i]);
+            });
         }
     }
 
-    void payload_masks(const typename C::Context& context, typename C::Vec value[C::kBatch]) const {
-        for (int r = 0; r < C::kBatch; ++r) value[r] = C::bit_xor(seed[r], C::low_word(2));
-        C::hash(context, value);
+    // Calls use(r, payload of Vec r); word(r) is the payload correction word.
+    template <class Word, class Use>
+    void payloads(const typename C::Context& context, Word word, Use use) const {
+        for (int base = 0; base < C::kBatch; base += C::kFlight) {
+            Vec x[C::kFlight], in[C::kFlight];
+            C::template each<C::kFlight>(
+                [&](auto i) INLINE_LAMBDA { x[i] = in[i] = C::bit_xor(seed[base + i], C::low_word(2)); });
+            C::park(in);
+            C::rounds(context, x);
+            C::template each<C::kFlight>([&](auto i) INLINE_LAMBDA {
+                const int r = base + i;
+                use(r, C::last(context, x[i], C::bit_xor(in[i], C::bit_and(control[r], word(r)))));
+            });
+        }
     }
 };
 
-// A sum of payloads in each block of a Vec. In Z_2^128 the four 32-bit digits are summed in 64-bit columns, so that no carry has
-// to be found in a vector register; up to 2^32 terms.
+// A sum of payloads in each block of a Vec, for up to 2^32 terms. In Z_2^128 the carry between the two 64-bit words is
+// not looked for at every addition: the sum of the upper halves of each word is kept beside the wrapped sum of the
+// words, and from the two the sum of the lower halves, hence the exact sum of the words, follows at the end.
 template <class C, int Limbs>
 struct Sum;
 
 template <class C>
 struct Sum<C, 1> {
-    typename C::Vec sum;
+    typename C::Vec wrapped;
     static typename C::Vec gather(const uint8_t* const* keys, size_t at) { return C::gather64(keys, at); }
-    void clear() { sum = C::zero(); }
-    void add(typename C::Vec x) { sum = C::add64(sum, x); }
+    void clear() { wrapped = C::zero(); }
+    [[gnu::always_inline]] void add(typename C::Vec x) { wrapped = C::add64(wrapped, x); }
     void read(u128 out[C::kWidth]) const {
         alignas(32) Block block[C::kWidth];
-        C::store(block, sum);
+        C::store(block, wrapped);
         for (int l = 0; l < C::kWidth; ++l) out[l] = block[l].lo;
     }
 };
 
 template <class C>
 struct Sum<C, 2> {
-    typename C::Vec low, high;
+    typename C::Vec wrapped, upper;
     static typename C::Vec gather(const uint8_t* const* keys, size_t at) { return C::gather(keys, at); }
-    void clear() { low = high = C::zero(); }
-    void add(typename C::Vec x) {
-        low = C::add64(low, C::low32(x));
-        high = C::add64(high, C::high32(x));
+    void clear() { wrapped = upper = C::zero(); }
+    [[gnu::always_inline]] void add(typename C::Vec x) {
+        wrapped = C::add64(wrapped, x);
+        upper = C::add64(upper, C::high32(x));
     }
     void read(u128 out[C::kWidth]) const {
-        alignas(32) Block digit0[C::kWidth], digit1[C::kWidth];
-        C::store(digit0, low);
-        C::store(digit1, high);
-        for (int l = 0; l < C::kWidth; ++l)
-            out[l] = u128(digit0[l].lo) + (u128(digit1[l].lo) << 32) + (u128(digit0[l].hi) << 64) +
-                     (u128(digit1[l].hi) << 96);
+        alignas(32) Block word[C::kWidth], half[C::kWidth];
+        C::store(word, wrapped);
+        C::store(half, upper);
+        for (int l = 0; l < C::kWidth; ++l) out[l] = exact(word[l].lo, half[l].lo) + (u128(word[l].hi) << 64);
+    }
+
+private:
+    static u128 exact(uint64_t sum, uint64_t upper_sum) {
+        return (u128(upper_sum) << 32) + static_cast<uint64_t>(sum - (upper_sum << 32));
     }
 };
+
+template <int Limbs>
+static inline u128 load_element(const uint64_t* p) {
+    if constexpr (Limbs == 1)
+        return *p;
+    else
+        return load128(p);
+}
 
 template <int Limbs>
 static inline void store_share(uint64_t* out, u128 value, int party) {
@@ -172,113 +208,16 @@ struct KeyLanes {
             key[l] = keys + size * (index / per_key);
         }
     }
+
+    // Starts loading two lines per lane, at these distances from its key. The keys of a batch are too many streams for
+    // the processor to see where each is going.
+    void prefetch(size_t first, size_t second) const {
+        for (const uint8_t* p : key) {
+            __builtin_prefetch(p + first, 0, 2);
+            __builtin_prefetch(p + second, 0, 2);
+        }
+    }
 };
-
-// ---------------------------------------------------------------------------------------------------- generation
-
-template <class C>
-struct Generator {
-    static constexpr int kG = kLanes<C>, kR = C::kBatch;
-    using Vec = typename C::Vec;
-
-    const typename C::Context& context = fixed_context<C>();
-    Nodes<C> node[2];
-    alignas(32) Block buffer[2][kG];
-
-    // Payload correction words: (-1)^t1 * (payload - mask0 + mask1).
-    void payload(const GenCall& call, size_t begin, int count, const u128* aligned, int depth) {
-        Vec mask[2][kR];
-        for (int p = 0; p < 2; ++p) {
-            node[p].payload_masks(context, mask[p]);
-            for (int r = 0; r < kR; ++r) C::store(buffer[p] + r * C::kWidth, mask[p][r]);
-        }
-        alignas(32) Block control[kG];
-        for (int r = 0; r < kR; ++r) C::store(control + r * C::kWidth, node[1].control[r]);
-        const size_t size = call.shape.key_size(), at = call.shape.value_at(depth);
-        const size_t bytes = 8 * size_t(call.shape.limbs);
-        for (int l = 0; l < count; ++l) {
-            const u128 beta = call.shape.comparison ? (aligned[l] >> (127 - depth)) & 1 : 1;
-            const u128 minus = (u128(control[l].hi) << 64) | control[l].hi;
-            u128 word = beta - load128(&buffer[0][l]) + load128(&buffer[1][l]);
-            word = (word ^ minus) - minus;
-            std::memcpy(call.key0 + size * (begin + size_t(l)) + at, &word, bytes);
-            std::memcpy(call.key1 + size * (begin + size_t(l)) + at, &word, bytes);
-        }
-    }
-
-    // One level down along alpha, writing the seed correction words.
-    void level(const GenCall& call, size_t begin, int count, const Vec* bit, int depth) {
-        Vec child[2][2][kR];  // party, side
-        for (int p = 0; p < 2; ++p) {
-            for (int side = 0; side < 2; ++side) {
-                for (int r = 0; r < kR; ++r)
-                    child[p][side][r] = C::bit_xor(node[p].seed[r], C::low_word(uint64_t(side)));
-                C::hash(context, child[p][side]);
-            }
-        }
-        for (int r = 0; r < kR; ++r) {
-            const Vec left = C::bit_xor(child[0][0][r], child[1][0][r]);
-            const Vec right = C::bit_xor(child[0][1][r], child[1][1][r]);
-            // Seeds: the difference on the side alpha does not take. Control bits: left differs iff alpha goes left, right alike.
-            Vec word = C::clear(select(bit[r], left, right));
-            const Vec controls = C::bit_xor(select(C::low_word(2), right, left), C::low_word(1));
-            word = C::bit_xor(word, C::bit_and(C::low_word(3), C::bit_xor(controls, C::bit_and(bit[r], C::low_word(3)))));
-            C::store(buffer[0] + r * C::kWidth, word);
-            for (int p = 0; p < 2; ++p) {
-                const Vec kept = select(bit[r], child[p][1][r], child[p][0][r]);
-                const Vec next = C::bit_xor(kept, C::bit_and(node[p].control[r], word));
-                node[p].control[r] = C::control(next, bit[r]);
-                node[p].seed[r] = C::clear(next);
-            }
-        }
-        const size_t size = call.shape.key_size(), at = call.shape.seed_at(depth);
-        for (int l = 0; l < count; ++l) {
-            std::memcpy(call.key0 + size * (begin + size_t(l)) + at, &buffer[0][l], 16);
-            std::memcpy(call.key1 + size * (begin + size_t(l)) + at, &buffer[0][l], 16);
-        }
-    }
-
-    void group(const GenCall& call, size_t begin, int count) {
-        const size_t size = call.shape.key_size();
-        Paths<C> paths;
-        u128 aligned[kG];
-        const uint8_t* roots[2][kG];
-        for (int l = 0; l < kG; ++l) {
-            const size_t index = begin + size_t(l < count ? l : count - 1);
-            aligned[l] = align_top(load128(call.alpha + 2 * index), call.shape.bits);
-            paths.set(l, aligned[l]);
-            for (int p = 0; p < 2; ++p) {
-                uint8_t* key = (p ? call.key1 : call.key0) + size * index;
-                const u128 root = load128(call.seeds + 4 * index + 2 * p) & ~u128(3);
-                std::memcpy(key, &root, 16);
-                roots[p][l] = key;
-            }
-        }
-        for (int p = 0; p < 2; ++p) node[p].root(roots[p], p);
-        PathReader<C> reader(paths, 0);
-        const int last = call.shape.first_value + call.shape.values - 1;
-        for (int depth = 0; depth <= last; ++depth) {
-            if (depth >= call.shape.first_value) payload(call, begin, count, aligned, depth);
-            if (depth < call.shape.seeds) {
-                Vec bit[kR];
-                reader.next(bit);
-                level(call, begin, count, bit, depth);
-            }
-        }
-    }
-
-private:
-    static Vec select(Vec mask, Vec a, Vec b) { return C::bit_xor(C::bit_and(mask, a), C::and_not(mask, b)); }
-};
-
-template <class C>
-void generate(const GenCall& call, size_t begin, size_t end) {
-    Generator<C> generator;
-    for (size_t at = begin; at < end; at += size_t(kLanes<C>)) {
-        const size_t left = end - at;
-        generator.group(call, at, int(left < size_t(kLanes<C>) ? left : size_t(kLanes<C>)));
-    }
-}
 
 }  // namespace
 }  // namespace ppca

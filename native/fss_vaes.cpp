@@ -4,16 +4,23 @@
 #include "aes_avx.hpp"
 #include "dcf.hpp"
 #include "dpf.hpp"
+#include "fss_gen.hpp"
 #include "prg.hpp"
 
 namespace ppca {
 
 const FssKernels vaes_fss = {
-    "vaes",         aes_blocks<AvxCipher>,    prg<AvxCipher>,      mask2<AvxCipher>,       generate<AvxCipher>,
-    dcf_eval<AvxCipher>, classify_bits<AvxCipher>, dpf_eval<AvxCipher>, prefix_bits<AvxCipher>,
+    "vaes",
+    aes_blocks<AvxCipher>,
+    prg<AvxCipher>,
+    mask2<AvxCipher>,
+    generate<AvxCipher>,
+    dcf_eval<AvxCipher>,
+    classify_bits<AvxCipher>,
+    dpf_eval<AvxCipher>,
+    prefix_bits<AvxCipher>,
 };
 
 }  // namespace ppca
 
 #endif
-

@@ -16,7 +16,7 @@ namespace {
 
 struct Level {
     const char *name;
-    const Backend *(*backend)(int limbs);  // null: scalar code only
+    const Backend *(*backend)(int limbs);
     bool usable;
 };
 
@@ -26,12 +26,13 @@ const std::vector<Level> &levels() {
 #if defined(__x86_64__)
         __builtin_cpu_init();
         ifma = __builtin_cpu_supports("avx512ifma") && __builtin_cpu_supports("avx512f") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("bmi2");
         avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 #endif
         return std::vector<Level>{{"avx512ifma", avx512ifma_backend, ifma},
                                   {"avx2", avx2_backend, avx2},
-                                  {"portable", nullptr, true},
+                                  {"portable", portable_backend, true},
                                   {"emulated-ifma", emulated_ifma_backend, true}};
     }();
     return all;
@@ -106,57 +107,71 @@ void multiply_scalar(const Product<Z> &p, Range rows, Range columns) {
     }
 }
 
-constexpr std::size_t kMostTileBytes = 64 * kPanelColumns * sizeof(Z128), kMostPanelBytes = 32 << 10;
+// Aligned memory kept per thread and purpose, as products come in long series of the same size. Null if there is none.
+enum Purpose { prepared_a, packed_b, purposes };
+unsigned char *scratch(Purpose purpose, std::size_t bytes) {
+    struct Free {
+        void operator()(unsigned char *p) const { std::free(p); }
+    };
+    struct Memory {
+        std::unique_ptr<unsigned char, Free> bytes;
+        std::size_t size = 0;
+    };
+    thread_local Memory memories[purposes];
+    Memory &memory = memories[purpose];
+    if (bytes > memory.size) {
+        const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
+        memory.size = 0;
+        memory.bytes.reset();
+        memory.bytes.reset(static_cast<unsigned char *>(std::aligned_alloc(64, rounded)));
+        if (memory.bytes) memory.size = rounded;
+    }
+    return memory.bytes.get();
+}
 
-// Columns panel by panel; a panel is packed once and stays in the first-level cache while all rows pass over it.
+constexpr std::size_t kMostRows = 64;     // of a tile, over all backends
+constexpr std::size_t kPanelsAtOnce = 4;  // packed and used together, so that a is read that much less often
+
+// Packs a few panels, then lets blocks of rows pass over them: one panel at a time is in the first-level cache, all of
+// them and the block of rows in the second.
 template <class Z>
 void multiply_panels(const Product<Z> &p, const Backend &backend, const unsigned char *prepared, Range rows,
                      Range columns) {
-    alignas(64) unsigned char panel[kMostPanelBytes];
-    alignas(64) unsigned char tile_bytes[kMostTileBytes];
-    const Z *tile = reinterpret_cast<const Z *>(tile_bytes);
     const std::size_t m = p.layout.m, k = p.k;
     const std::size_t steps = (k + backend.depth - 1) / backend.depth, depth = (k + steps - 1) / steps;
-    for (std::size_t j0 = columns.begin; j0 < columns.end; j0 += kPanelColumns) {
-        const std::size_t j1 = std::min(j0 + kPanelColumns, columns.end);
-        const std::size_t last = std::min(rows.end, p.layout.rows(p.n, j1));
+    const std::size_t panel_bytes = (depth * backend.b_bytes + 63) / 64 * 64;
+    unsigned char *panels = scratch(packed_b, kPanelsAtOnce * panel_bytes);
+    if (!panels) return multiply_scalar(p, rows, columns);
+    alignas(64) unsigned char tile_bytes[kMostRows * kPanelColumns * sizeof(Z)];
+    const Z *tile = reinterpret_cast<const Z *>(tile_bytes);
+    for (std::size_t g0 = columns.begin; g0 < columns.end; g0 += kPanelsAtOnce * kPanelColumns) {
+        const std::size_t g1 = std::min(g0 + kPanelsAtOnce * kPanelColumns, columns.end);
         for (std::size_t l0 = 0; l0 < k; l0 += depth) {
             const std::size_t here = std::min(depth, k - l0);
-            backend.pack_b(panel, p.b + l0 * m + j0, m, j1 - j0, here);
-            for (std::size_t i0 = rows.begin; i0 < last; i0 += backend.rows) {
-                const std::size_t count = std::min(backend.rows, last - i0), at = i0 * k + l0;
-                backend.tile(tile_bytes, p.a + at, prepared + at * backend.a_bytes, k, count, panel, here);
-                for (std::size_t r = 0; r < count; ++r) {
-                    Z *row = p.out + p.layout.base(i0 + r);
-                    const Z *from = tile + r * kPanelColumns;
-                    const std::size_t j = std::max(j0, p.layout.first(i0 + r));
-                    if (l0 == 0)
-                        for (std::size_t c = j; c < j1; ++c) row[c] = from[c - j0].value;
-                    else
-                        for (std::size_t c = j; c < j1; ++c) row[c].value += from[c - j0].value;
+            unsigned char *panel = panels;
+            for (std::size_t j0 = g0; j0 < g1; j0 += kPanelColumns, panel += panel_bytes)
+                backend.pack_b(panel, p.b + l0 * m + j0, m, std::min(kPanelColumns, g1 - j0), here);
+            for (std::size_t i0 = rows.begin; i0 < rows.end; i0 += backend.rows) {
+                panel = panels;
+                for (std::size_t j0 = g0; j0 < g1; j0 += kPanelColumns, panel += panel_bytes) {
+                    const std::size_t j1 = std::min(j0 + kPanelColumns, g1);
+                    const std::size_t last = std::min({rows.end, i0 + backend.rows, p.layout.rows(p.n, j1)});
+                    if (last <= i0) continue;
+                    const std::size_t at = i0 * k + l0;
+                    backend.tile(tile_bytes, p.a + at, prepared + at * backend.a_bytes, k, last - i0, panel, here);
+                    for (std::size_t i = i0; i < last; ++i) {
+                        Z *row = p.out + p.layout.base(i);
+                        const Z *from = tile + (i - i0) * kPanelColumns;
+                        const std::size_t j = std::max(j0, p.layout.first(i));
+                        if (l0 == 0)
+                            for (std::size_t c = j; c < j1; ++c) row[c] = from[c - j0].value;
+                        else
+                            for (std::size_t c = j; c < j1; ++c) row[c].value += from[c - j0].value;
+                    }
                 }
             }
         }
     }
-}
-
-// Memory for a prepared by the backend, kept per thread: products come in long series of the same size. Null if there is
-// no more.
-unsigned char *scratch(std::size_t bytes) {
-    struct Free {
-        void operator()(unsigned char *p) const { std::free(p); }
-    };
-    thread_local std::unique_ptr<unsigned char, Free> memory;
-    thread_local std::size_t size = 0;
-    if (bytes > size) {
-        const std::size_t rounded = (bytes + 63) / 64 * 64;
-        memory.reset();
-        size = 0;
-        memory.reset(static_cast<unsigned char *>(std::aligned_alloc(64, rounded)));
-        if (!memory) return nullptr;
-        size = rounded;
-    }
-    return memory.get();
 }
 
 // Below these sizes packing costs more than it saves; up to so many left-over columns are cheaper one by one.
@@ -165,20 +180,20 @@ template <class Z> constexpr std::size_t kLooseColumns = sizeof(Z) == 16 ? 3 : 2
 
 // pieces(n, grain, f) is parallel_for, or a plain call of f.
 template <class Z, class Pieces>
-void multiply(const Product<Z> &p, const Backend *backend, Pieces &&pieces) {
+void multiply(const Product<Z> &p, const Backend &backend, Pieces &&pieces) {
     const std::size_t n = p.n, m = p.layout.m;
     std::size_t paneled = 0;  // columns done in panels, the rest one by one
-    if (backend && n >= kLeastRows && m >= kLeastColumns && p.k >= kLeastDepth)
+    if (n >= kLeastRows && m >= kLeastColumns && p.k >= kLeastDepth)
         paneled = m % kPanelColumns > kLooseColumns<Z> ? m : m - m % kPanelColumns;
     unsigned char *prepared = nullptr;
-    if (paneled && backend->a_bytes) {
-        prepared = scratch(n * p.k * backend->a_bytes);
-        if (prepared) backend->prepare_a(prepared, p.a, n * p.k);
+    if (paneled && backend.a_bytes) {
+        prepared = scratch(prepared_a, n * p.k * backend.a_bytes);
+        if (prepared) backend.prepare_a(prepared, p.a, n * p.k);
         else paneled = 0;  // slower, and needs no memory
     }
     auto region = [&](Range rows, Range columns) {
         if (columns.begin < paneled)
-            multiply_panels(p, *backend, prepared, rows, {columns.begin, std::min(columns.end, paneled)});
+            multiply_panels(p, backend, prepared, rows, {columns.begin, std::min(columns.end, paneled)});
         if (columns.end > paneled) multiply_scalar(p, rows, {std::max(columns.begin, paneled), columns.end});
     };
     if (m >= 8 * kPanelColumns)
@@ -198,15 +213,14 @@ struct Threaded {
 
 // Is a product of this many multiply-adds worth a second thread? (About 200 microseconds.)
 template <class Z>
-bool worth_threads(std::size_t operations, const Backend *backend) {
-    const std::size_t per_200_us = sizeof(Z) == 16 ? 400'000 : 1'500'000;
-    return threads() > 1 && operations > (backend ? per_200_us : per_200_us / 2);
+bool worth_threads(std::size_t operations) {
+    return threads() > 1 && operations > (sizeof(Z) == 16 ? 400'000 : 1'500'000);
 }
 
 template <class Z>
-const Backend *current_backend() {
+const Backend &current_backend() {
     const Level *level = current_level().load(std::memory_order_relaxed);
-    return level->backend ? level->backend(sizeof(Z) / 8) : nullptr;
+    return *level->backend(sizeof(Z) / 8);
 }
 
 }  // namespace
@@ -216,12 +230,12 @@ void matmul(Z *out, const Z *a, const Z *b, std::size_t batch, std::size_t n, st
             bool a_shared, bool b_shared) {
     if (b_shared && !a_shared) n *= batch, batch = std::min<std::size_t>(batch, 1);  // one tall product
     if (batch == 0 || n == 0 || m == 0) return;
-    const Backend *backend = current_backend<Z>();
+    const Backend &backend = current_backend<Z>();
     auto product = [&](std::size_t i) {
         return Product<Z>{out + i * n * m, a_shared ? a : a + i * n * k, b_shared ? b : b + i * k * m, n, k,
                           Layout{Part::full, m}};
     };
-    if (!worth_threads<Z>(batch * n * k * m, backend)) {
+    if (!worth_threads<Z>(batch * n * k * m)) {
         for (std::size_t i = 0; i < batch; ++i) multiply(product(i), backend, Inline{});
     } else if (batch >= threads()) {
         parallel_for(batch, (batch + 8 * threads() - 1) / (8 * threads()), [&](std::size_t begin, std::size_t end) {
@@ -235,9 +249,9 @@ void matmul(Z *out, const Z *a, const Z *b, std::size_t batch, std::size_t n, st
 template <class Z>
 void matmul_upper(Z *out, const Z *a, const Z *b, std::size_t n, std::size_t k, Part part) {
     if (n == 0) return;
-    const Backend *backend = current_backend<Z>();
+    const Backend &backend = current_backend<Z>();
     const Product<Z> product{out, a, b, n, k, Layout{part, n}};
-    if (worth_threads<Z>(n * n * k / 2, backend)) multiply(product, backend, Threaded{});
+    if (worth_threads<Z>(n * n * k / 2)) multiply(product, backend, Threaded{});
     else multiply(product, backend, Inline{});
 }
 
@@ -258,8 +272,9 @@ bool force_ring(const std::string &name) {
     return name == "auto";
 }
 
-#define PPCA_INSTANTIATE(Z)                                                                                         \
-    template void matmul<Z>(Z *, const Z *, const Z *, std::size_t, std::size_t, std::size_t, std::size_t, bool, bool); \
+#define PPCA_INSTANTIATE(Z)                                                                                        \
+    template void matmul<Z>(Z *, const Z *, const Z *, std::size_t, std::size_t, std::size_t, std::size_t, bool,   \
+                            bool);                                                                                 \
     template void matmul_upper<Z>(Z *, const Z *, const Z *, std::size_t, std::size_t, Part);
 PPCA_INSTANTIATE(Z64)
 PPCA_INSTANTIATE(Z128)

@@ -15,8 +15,8 @@ namespace ppca {
 // Which entries of a product are wanted: all of them, or the upper triangle with or without its diagonal.
 enum class Part { full, upper, strict };
 
-// out[i] = a[i] @ b[i] for `batch` products of (n,k) by (k,m), all C-contiguous; a shared operand is the same for all i.
-// out overlaps neither operand.
+// out[i] = a[i] @ b[i] for `batch` products of (n,k) by (k,m), all C-contiguous; a shared operand is the same for all
+// i. out overlaps neither operand.
 template <class Z>
 void matmul(Z *out, const Z *a, const Z *b, std::size_t batch, std::size_t n, std::size_t k, std::size_t m,
             bool a_shared, bool b_shared);
@@ -25,7 +25,8 @@ void matmul(Z *out, const Z *a, const Z *b, std::size_t batch, std::size_t n, st
 template <class Z>
 void matmul_upper(Z *out, const Z *a, const Z *b, std::size_t n, std::size_t k, Part part);
 
-// Levels usable on this machine, best first; last "emulated-ifma", which runs the AVX-512 arithmetic in plain C++, for tests.
+// Levels usable on this machine, best first; last "emulated-ifma", which runs the AVX-512 arithmetic in plain C++, for
+// tests.
 std::vector<std::string> ring_levels();
 
 // Pins the level, "auto" = the best one; false if the level is unknown or not usable here.

@@ -4,13 +4,13 @@
 //
 // weighted 1, 2^32, 2^64, 2^96. Sums over the inner dimension are kept per column c, mod 2^64 for c0..c2 (vpmuludq, 4
 // lanes) and mod 2^32 for c3 (vpmulld, 8 lanes). That is enough for c2 and c3. For c0 and c1 the multiple of 2^64 that
-// wrapped away is recovered from a second, approximate sum in single precision (one FMA on 8 lanes, half the cost of
-// splitting the products): it is the integer nearest to (approximate - wrapped) / 2^64.
+// wrapped away is recovered from a second, approximate sum in single precision (one FMA on 8 lanes, a quarter of the
+// cost of splitting the products): it is the integer nearest to (approximate - wrapped) / 2^64.
 //
-// That integer is right if the approximation errs by less than 2^63 - 2^40. With n terms per sum below 2^64 each,
-// conversion and n additions, the relative error is below (n + 4) 2^-24; n = 2 * depth = 256 gives 2^72 * 260 * 2^-24
-// < 2^57. (Conversions take x >> 1, since AVX2 converts signed integers only: the sum is scaled by 1/4 and each factor
-// errs by one part in 2^24 or by 1 absolutely, which adds at most 2^33 per term.)
+// That integer is right if the difference errs by less than 2^63. A sum has at most N = 2 * depth = 144 terms, each
+// below 2^64. Factors are converted as x >> 1 (AVX2 converts signed integers only; the sum is thus scaled by 1/4),
+// which errs by less than 2^8, so a term errs by less than 2^42; each of N additions rounds by at most N 2^64 2^-24. In
+// all N 2^42 + N^2 2^40 < 2^55, and the high word of the wrapped sum, converted likewise, adds less than 2^42.
 //
 // Mod 2^64: c0 = a0 b0 mod 2^64, c1 = a0 b1 + a1 b0 mod 2^32, nothing to recover.
 #include "matmul_backend.hpp"
@@ -28,7 +28,7 @@ namespace {
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-// Ring elements and their limbs in memory, aligned or not.
+// Limbs of ring elements in memory, aligned or not. Spelled out where used: `auto` would drop the attributes.
 typedef u32 __attribute__((aligned(1), may_alias)) u32u;
 typedef u64 __attribute__((aligned(1), may_alias)) u64u;
 
@@ -62,6 +62,7 @@ inline __m256i fetch(const void *p) {
     asm volatile("vmovdqa %1, %0" : "=x"(x) : "m"(*static_cast<const __m256i *>(p)));
     return x;
 }
+
 // One 32-bit word in all lanes. vbroadcastss and not vpbroadcastd, which the compiler prefers: the latter also takes an
 // arithmetic slot on AMD processors.
 inline __m256i spread(const u32u &word) {
@@ -79,10 +80,9 @@ struct alignas(32) Row128 {
     float half[2][8];  // limbs 0, 1 divided by two
 };
 
-
 void prepare_a128(void *out, const void *a, std::size_t count) {
     auto *to = static_cast<float *>(out);
-    const auto *from = static_cast<const u32u *>(a);
+    const u32u *from = static_cast<const u32u *>(a);
     for (std::size_t i = 0; i < count; ++i) {
         to[2 * i] = static_cast<float>(static_cast<int>(from[4 * i] >> 1));
         to[2 * i + 1] = static_cast<float>(static_cast<int>(from[4 * i + 1] >> 1));
@@ -119,12 +119,13 @@ void pack_b128(void *panel, const void *b, std::size_t stride, std::size_t colum
 // The multiples of 2^64 lost by the sums `even` and `odd`, in the lane order of `approximate` (scaled by 1/4).
 inline __m256i lost(__m256 approximate, __m256i even, __m256i odd) {
     const __m256 wrapped = half(_mm256_blend_epi32(odd_down(even), odd, 0xaa));  // the high words, halved
-    return _mm256_cvtps_epi32(
-        _mm256_fmsub_ps(approximate, _mm256_set1_ps(0x1p-62f), _mm256_mul_ps(wrapped, _mm256_set1_ps(0x1p-31f))));
+    const __m256 multiple =
+        _mm256_fmsub_ps(approximate, _mm256_set1_ps(0x1p-62f), _mm256_mul_ps(wrapped, _mm256_set1_ps(0x1p-31f)));
+    return _mm256_cvtps_epi32(_mm256_round_ps(multiple, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-// Four results c0 + 2^32 c1 + 2^64 (q0 + q1), to columns 0 1 and 4 5 of out (the even lanes), or, from out + 4, to columns
-// 2 3 and 6 7 (the odd ones).
+// Four results c0 + 2^32 c1 + 2^64 (q0 + q1), to columns 0 1 and 4 5 of out (the even lanes), or, from out + 4, to
+// columns 2 3 and 6 7 (the odd ones).
 inline void put_low(u64 *out, __m256i c0, __m256i c1, __m256i q0, __m256i q1) {
     const __m256i sign = _mm256_set1_epi64x(static_cast<long long>(u64{1} << 63));  // AVX2 compares signed numbers only
     const __m256i middle = _mm256_slli_epi64(c1, 32), low = add(c0, middle);
@@ -155,7 +156,8 @@ inline void accumulate_rows(__m256 *sum, const __m256 *x, const float *y) {
 
 // out[r] = c0 + 2^32 c1 for R rows.
 template <int R>
-inline void low_columns(u64 *out, const u32u *a, const float *f, std::size_t stride, const Row128 *row, std::size_t depth) {
+inline void low_columns(u64 *out, const u32u *a, const float *f, std::size_t stride, const Row128 *row,
+                        std::size_t depth) {
     __m256i c0e[R], c0o[R], c1e[R], c1o[R];
     __m256 s0[R], s1[R];
     EACH_ROW for (int r = 0; r < R; ++r) {
@@ -212,7 +214,9 @@ inline void high_columns(u64 *out, const u32u *a, std::size_t stride, const Row1
             accumulate(c2o[r], a2, load(row->odd[0]));
             accumulate32(c3[r], a2, load(row->limb[1]));
         }
-        EACH_ROW for (int r = 0; r < R; ++r) accumulate32(c3[r], spread(a[4 * (r * stride + l) + 3]), load(row->limb[0]));
+        EACH_ROW for (int r = 0; r < R; ++r) {
+            accumulate32(c3[r], spread(a[4 * (r * stride + l) + 3]), load(row->limb[0]));
+        }
     }
     EACH_ROW for (int r = 0; r < R; ++r) {
         u64 *to = out + 16 * r;
@@ -225,7 +229,7 @@ inline void high_columns(u64 *out, const u32u *a, std::size_t stride, const Row1
 // reads about two thirds of the panel, which then stays in the first-level cache.
 void tile128(void *out, const void *a, const void *prepared, std::size_t stride, std::size_t rows, const void *panel,
              std::size_t depth) {
-    const auto *x = static_cast<const u32u *>(a);
+    const u32u *x = static_cast<const u32u *>(a);
     const auto *f = static_cast<const float *>(prepared);
     auto *to = static_cast<u64 *>(out);
     const auto *p = static_cast<const Row128 *>(panel);
@@ -292,7 +296,7 @@ inline void tile64_of(u64 *out, const u32u *a, std::size_t stride, const Row64 *
 
 void tile64(void *out, const void *a, const void *, std::size_t stride, std::size_t rows, const void *panel,
             std::size_t depth) {
-    const auto *x = static_cast<const u32u *>(a);
+    const u32u *x = static_cast<const u32u *>(a);
     auto *to = static_cast<u64 *>(out);
     const auto *p = static_cast<const Row64 *>(panel);
     for (; rows >= 4; rows -= 4, to += 32, x += 8 * stride) tile64_of<4>(to, x, stride, p, depth);

@@ -10,7 +10,7 @@ namespace ppca {
 // A panel is 8 columns of b by some rows, rearranged by pack_b; a tile is the product of up to `rows` rows of a and a
 // panel. Elements of a and b are little-endian ring elements, unaligned. Packed buffers are 64-byte aligned.
 struct Backend {
-    std::size_t rows;     // most rows of a in a tile
+    std::size_t rows;     // most rows of a in a tile, at most 64
     std::size_t depth;    // most rows of b in a panel: keeps the panel in the first-level cache and the sums in range
     std::size_t a_bytes;  // bytes of prepare_a's output per element; 0: prepare_a is null, tile uses a itself
     std::size_t b_bytes;  // bytes of a panel per row of b
@@ -20,15 +20,16 @@ struct Backend {
     // columns <= 8 of `depth` rows, `stride` elements apart; missing columns are zero.
     void (*pack_b)(void *panel, const void *b, std::size_t stride, std::size_t columns, std::size_t depth);
 
-    // out[r][8], r < rows (64-byte aligned, ring elements in column order) = rows of a, `stride` elements apart, times panel.
-    // prepared is the image of a under prepare_a, with the same stride.
-    void (*tile)(void *out, const void *a, const void *prepared, std::size_t stride, std::size_t rows, const void *panel,
-                 std::size_t depth);
+    // out[r][8], r < rows (64-byte aligned, ring elements in column order) = rows of a, `stride` elements apart, times
+    // panel. prepared is the image of a under prepare_a, with the same stride.
+    void (*tile)(void *out, const void *a, const void *prepared, std::size_t stride, std::size_t rows,
+                 const void *panel, std::size_t depth);
 };
 
 constexpr std::size_t kPanelColumns = 8;
 
 // Backends for rings of 1 and 2 limbs; null if the level is not compiled in (the processor is checked by the caller).
+const Backend *portable_backend(int limbs);
 const Backend *avx2_backend(int limbs);
 const Backend *avx512ifma_backend(int limbs);
 const Backend *emulated_ifma_backend(int limbs);

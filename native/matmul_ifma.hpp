@@ -2,9 +2,9 @@
 // on processors without it (an emulated lane type, for tests).
 //
 // An element is L limbs of 52 bits: L = 3 for Z_2^128, L = 2 for Z_2^64. madd52lo/hi add the low or high 52 bits of a
-// 104-bit product to a 64-bit sum, so column c collects lo(a_i b_j), i + j = c, and hi(a_i b_j), i + j = c - 1: 9 (or 4)
-// instructions per multiply-add of 8 lanes. A column takes at most 2 L - 1 <= 5 terms below 2^52 per step, hence up to
-// 800 steps without overflow; the last column may wrap, only its low bits count.
+// 104-bit product to a 64-bit sum, so column c collects lo(a_i b_j), i + j = c, and hi(a_i b_j), i + j = c - 1:
+// 9 (or 4) instructions per multiply-add of 8 lanes. A column takes at most 2 L - 1 <= 5 terms below 2^52 per step,
+// hence up to 800 steps without overflow; the last column may wrap, only its low bits count.
 //
 // V offers: zero(), load(p), store(p, x), spread(word), madd52lo(c, a, b), madd52hi(c, a, b) on 8 lanes of 64 bits.
 #pragma once

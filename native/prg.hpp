@@ -1,7 +1,8 @@
-// Counter-mode streams of ring elements and the masked (products of) shares built on them. Templates over a Cipher policy.
+// Counter-mode streams of ring elements and the masked (products of) shares built on them. Templates over a Cipher
+// policy.
 //
-// Block i of stream (op, purpose) under a key is AES_key(le64(op) || le64(purpose << 48 | i)). Seen as 64-bit words the stream
-// is the same for both rings: an element of Z_2^128 is one block, an element of Z_2^64 is half a block.
+// Block i of stream (op, purpose) under a key is AES_key(le64(op) || le64(purpose << 48 | i)). Seen as 64-bit words the
+// stream is the same for both rings: an element of Z_2^128 is one block, an element of Z_2^64 is half a block.
 #pragma once
 
 #include <cstring>
@@ -14,7 +15,7 @@ namespace {
 
 template <class C>
 struct Stream {
-    static constexpr size_t kBlocks = size_t(C::kWidth) * C::kBatch;
+    static constexpr size_t kBlocks = size_t(C::kWidth) * C::kFlight;
     static constexpr size_t kWords = 2 * kBlocks;
 
     typename C::Context context;
@@ -24,10 +25,12 @@ struct Stream {
 
     // Writes blocks first .. first + kBlocks - 1.
     void blocks(uint64_t first, Block out[kBlocks]) const {
-        typename C::Vec x[C::kBatch];
-        for (int i = 0; i < C::kBatch; ++i) x[i] = C::counter(op, base + first + uint64_t(i) * C::kWidth);
-        C::encrypt(context, x);
-        for (int i = 0; i < C::kBatch; ++i) C::store(out + size_t(i) * C::kWidth, x[i]);
+        typename C::Vec x[C::kFlight];
+        C::template each<C::kFlight>(
+            [&](auto i) INLINE_LAMBDA { x[i] = C::counter(op, base + first + uint64_t(i) * C::kWidth); });
+        C::rounds(context, x);
+        C::template each<C::kFlight>(
+            [&](auto i) INLINE_LAMBDA { C::store(out + size_t(i) * C::kWidth, C::last(context, x[i], C::zero())); });
     }
 };
 
@@ -39,10 +42,11 @@ void aes_blocks(const Schedule& schedule, uint8_t* out, const uint8_t* in, size_
         const size_t now = count - at < kBlocks ? count - at : kBlocks;
         alignas(32) Block buffer[kBlocks] = {};
         std::memcpy(buffer, in + 16 * at, 16 * now);
-        typename C::Vec x[C::kBatch];
-        for (int i = 0; i < C::kBatch; ++i) x[i] = C::load(buffer + size_t(i) * C::kWidth);
-        C::encrypt(context, x);
-        for (int i = 0; i < C::kBatch; ++i) C::store(buffer + size_t(i) * C::kWidth, x[i]);
+        typename C::Vec x[C::kFlight];
+        C::template each<C::kFlight>([&](auto i) INLINE_LAMBDA { x[i] = C::load(buffer + size_t(i) * C::kWidth); });
+        C::rounds(context, x);
+        C::template each<C::kFlight>(
+            [&](auto i) INLINE_LAMBDA { C::store(buffer + size_t(i) * C::kWidth, C::last(context, x[i], C::zero())); });
         std::memcpy(out + 16 * at, buffer, 16 * now);
     }
 }
@@ -51,14 +55,12 @@ template <class C>
 void prg(const Schedule& schedule, uint64_t op, uint64_t purpose, uint64_t* out, size_t begin, size_t end) {
     constexpr size_t kWords = Stream<C>::kWords;
     const Stream<C> stream(schedule, op, purpose);
-    for (size_t at = begin; at < end; at += kWords) {
+    size_t at = begin;
+    for (; end - at >= kWords; at += kWords) stream.blocks(at / 2, reinterpret_cast<Block*>(out + at));
+    if (at < end) {
         alignas(32) Block block[Stream<C>::kBlocks];
         stream.blocks(at / 2, block);
-        const size_t now = end - at < kWords ? end - at : kWords;
-        if (now == kWords)
-            std::memcpy(out + at, block, sizeof block);
-        else
-            std::memcpy(out + at, block, 8 * now);
+        std::memcpy(out + at, block, 8 * (end - at));
     }
 }
 

@@ -43,6 +43,17 @@ inline bool encode_one(value_of<Z> &out, double v, int frac) {
     return true;
 }
 
+// Encodes until a value is refused; returns how many were accepted.
+template <class Z>
+std::size_t encode_while_valid(Z *out, const Cell<double> *values, std::size_t n, int frac) {
+    for (std::size_t i = 0; i < n; ++i) {
+        value_of<Z> x;
+        if (!encode_one<Z>(x, values[i], frac)) return i;
+        out[i] = x;
+    }
+    return n;
+}
+
 // The double nearest to the signed value of x times 2^-frac (half to even). The conversion from the integer rounds
 // once; the scaling is a power of two that keeps the result normal (|frac| <= 800, checked by the caller), hence exact.
 template <class Z>

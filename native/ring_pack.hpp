@@ -59,7 +59,11 @@ void unpack(Z *out, const std::uint8_t *in, std::size_t n, int bits) {
         const std::size_t first = i * step / 8;
         const int offset = whole_bytes ? 0 : static_cast<int>(i * step % 8);
         value_of<Z> x = 0;
-        if (first + width < total) {  // one byte more than the element: an unaligned one spans width + 1 bytes
+        if (bits <= 57 && first + 8 <= total) {  // within 8 bytes, wherever it starts
+            u64 word;
+            std::memcpy(&word, in + first, 8);
+            x = word >> offset;
+        } else if (first + width < total) {  // one byte more than the element: an unaligned one spans width + 1 bytes
             std::memcpy(&x, in + first, width);
             if (offset) x = x >> offset | static_cast<value_of<Z>>(in[first + width]) << (Ring<Z>::bits - offset);
         } else {

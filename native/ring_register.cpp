@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <initializer_list>
 #include <optional>
 
 #include "arrays.hpp"
@@ -51,7 +52,18 @@ void require_same(const RingArray &out, const RingArray &x) {
              std::to_string(out.size()));
 }
 
-// Throws unless x holds exactly rows * columns elements (as many as its name and the dimensions say).
+// The product of some dimensions, refused if it overflows (it would then agree with the size of a small array).
+std::size_t elements_of(std::initializer_list<std::size_t> dimensions) {
+    std::size_t product = 1;
+    for (std::size_t d : dimensions)
+        if (d == 0) return 0;
+    for (std::size_t d : dimensions)
+        if (__builtin_mul_overflow(product, d, &product) || product > PTRDIFF_MAX / sizeof(Z128))
+            fail("the dimensions are too large");
+    return product;
+}
+
+// Throws unless x holds exactly so many elements.
 void require_elements(const RingArray &x, std::size_t elements, int limbs) {
     if (x.size() != elements * static_cast<std::size_t>(limbs))
         fail(std::string(x.name()) + " has " + std::to_string(x.size()) + " uint64 items, expected " +
@@ -71,24 +83,31 @@ template <class F> auto with_ring(int limbs, F &&f) {
     return f(static_cast<Z64 *>(nullptr));
 }
 
-// out[i] = f(a[i]) for all elements, f taking and returning values of the ring of Z.
+// The loops take everything by value: stores to cells may alias any variable whose address is known, and would make the
+// compiler reload captured pointers and constants for every element.
+template <class To, class From, class F> void loop(To *to, const From *a, std::size_t n, F f) {
+    for (std::size_t i = 0; i < n; ++i) to[i] = f(a[i].value);
+}
+template <class Z, class F> void loop(Z *to, const Z *a, const Z *b, std::size_t n, F f) {
+    for (std::size_t i = 0; i < n; ++i) to[i] = f(a[i].value, b[i].value);
+}
+
+// out[i] = f(a[i]) or f(a[i], b[i]) for all elements, f taking and returning values of the ring of Z.
 template <class Z, class F> void each(const RingArray &out, const RingArray &a, F f) {
     Z *to = as<Z>(out);
     const Z *from = as<Z>(a);
     const std::size_t n = out.size() * 8 / sizeof(Z);
     ReleaseGil gil(n > kGilElements);
-    parallel_for(n, kThreadElements, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i) to[i] = f(value_of<Z>(from[i]));
-    });
+    parallel_for(n, kThreadElements,
+                 [&](std::size_t begin, std::size_t end) { loop(to + begin, from + begin, end - begin, f); });
 }
-
 template <class Z, class F> void each(const RingArray &out, const RingArray &a, const RingArray &b, F f) {
     Z *to = as<Z>(out);
     const Z *left = as<Z>(a), *right = as<Z>(b);
     const std::size_t n = out.size() * 8 / sizeof(Z);
     ReleaseGil gil(n > kGilElements);
     parallel_for(n, kThreadElements, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i) to[i] = f(value_of<Z>(left[i]), value_of<Z>(right[i]));
+        loop(to + begin, left + begin, right + begin, end - begin, f);
     });
 }
 
@@ -177,8 +196,8 @@ void mask_low(nb::handle out_, nb::handle a_, int bits) {
 void sum(nb::handle out_, nb::handle a_, std::size_t outer, std::size_t n, std::size_t inner) {
     RingArray out(out_, "out", Access::write), a(a_, "a");
     const int limbs = limbs_of(out);
-    require_elements(out, outer * inner, limbs);
-    require_elements(a, outer * n * inner, limbs);
+    require_elements(out, elements_of({outer, inner}), limbs);
+    require_elements(a, elements_of({outer, n, inner}), limbs);
     with_ring(limbs, [&]<class Z>(Z *) {
         ReleaseGil gil(outer * n * inner > kGilElements);
         sum_axis<Z>(as<Z>(out), as<Z>(a), outer, n, inner);
@@ -189,9 +208,9 @@ void matmul_(nb::handle out_, nb::handle a_, nb::handle b_, std::size_t batch, s
              std::size_t m, bool a_shared, bool b_shared) {
     RingArray out(out_, "out", Access::write), a(a_, "a"), b(b_, "b");
     const int limbs = limbs_of(out);
-    require_elements(out, batch * n * m, limbs);
-    require_elements(a, (a_shared ? 1 : batch) * n * k, limbs);
-    require_elements(b, (b_shared ? 1 : batch) * k * m, limbs);
+    require_elements(out, elements_of({batch, n, m}), limbs);
+    require_elements(a, elements_of({a_shared ? 1 : batch, n, k}), limbs);
+    require_elements(b, elements_of({b_shared ? 1 : batch, k, m}), limbs);
     with_ring(limbs, [&]<class Z>(Z *) {
         ReleaseGil gil(batch * n * k * m > kGilElements);
         matmul<Z>(as<Z>(out), as<Z>(a), as<Z>(b), batch, n, k, m, a_shared, b_shared);
@@ -201,9 +220,10 @@ void matmul_(nb::handle out_, nb::handle a_, nb::handle b_, std::size_t batch, s
 void matmul_upper_(nb::handle out_, nb::handle a_, nb::handle b_, std::size_t n, std::size_t k, bool strict) {
     RingArray out(out_, "out", Access::write), a(a_, "a"), b(b_, "b");
     const int limbs = limbs_of(out);
-    require_elements(out, n == 0 ? 0 : strict ? n * (n - 1) / 2 : n * (n + 1) / 2, limbs);
-    require_elements(a, n * k, limbs);
-    require_elements(b, k * n, limbs);
+    const std::size_t square = elements_of({n, n});
+    require_elements(out, strict ? (square - n) / 2 : (square + n) / 2, limbs);
+    require_elements(a, elements_of({n, k}), limbs);
+    require_elements(b, elements_of({k, n}), limbs);
     with_ring(limbs, [&]<class Z>(Z *) {
         ReleaseGil gil(n * n * k > 2 * kGilElements);
         matmul_upper<Z>(as<Z>(out), as<Z>(a), as<Z>(b), n, k, strict ? Part::strict : Part::upper);
@@ -225,18 +245,11 @@ std::int64_t encode(nb::handle out_, nb::handle values_, int frac) {
         ReleaseGil gil(n > kGilElements / 4);
         std::atomic<std::size_t> bad{n};  // the smallest refused index found by any thread
         Z *to = as<Z>(out);
+        const auto *from = as<Cell<double>>(values);
         parallel_for(n, kThreadElements / 4, [&](std::size_t begin, std::size_t end) {
-            for (std::size_t i = begin; i < end; ++i) {
-                value_of<Z> x;
-                double v;
-                std::memcpy(&v, values.data() + i, sizeof v);
-                if (!encode_one<Z>(x, v, frac)) {
-                    std::size_t seen = bad.load();
-                    while (i < seen && !bad.compare_exchange_weak(seen, i)) {
-                    }
-                    return;
-                }
-                to[i] = x;
+            const std::size_t here = begin + encode_while_valid(to + begin, from + begin, end - begin, frac);
+            std::size_t seen = bad.load();
+            while (here < end && here < seen && !bad.compare_exchange_weak(seen, here)) {
             }
         });
         return bad == n ? -1 : static_cast<std::int64_t>(bad.load());
@@ -252,13 +265,11 @@ void decode(nb::handle out_, nb::handle a_, int frac) {
     with_ring(limbs, [&]<class Z>(Z *) {
         const std::size_t n = out.size();
         ReleaseGil gil(n > kGilElements / 4);
+        auto *to = as<Cell<double>>(out);
         const Z *from = as<Z>(a);
         const double unit = std::ldexp(1.0, -frac);
         parallel_for(n, kThreadElements / 4, [&](std::size_t begin, std::size_t end) {
-            for (std::size_t i = begin; i < end; ++i) {
-                const double v = decode_one<Z>(from[i], unit);
-                std::memcpy(out.data() + i, &v, sizeof v);
-            }
+            loop(to + begin, from + begin, end - begin, [unit](auto x) { return decode_one<Z>(x, unit); });
         });
     });
 }
@@ -272,8 +283,10 @@ void extend(nb::handle out_, nb::handle a_, bool is_signed) {
     const Z64 *from = as<Z64>(a);
     ReleaseGil gil(a.size() > kGilElements);
     parallel_for(a.size(), kThreadElements, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i)
-            to[i] = is_signed ? static_cast<u128>(static_cast<std::int64_t>(from[i].value)) : static_cast<u128>(from[i].value);
+        const auto sign = [](u64 x) -> u128 { return static_cast<std::int64_t>(x); };
+        const auto zero = [](u64 x) -> u128 { return x; };
+        if (is_signed) loop(to + begin, from + begin, end - begin, sign);
+        else loop(to + begin, from + begin, end - begin, zero);
     });
 }
 
@@ -325,14 +338,15 @@ void register_ring(nb::module_ &m) {
     m.def("sum", &sum, nb::sig("def sum(out, a, outer: int, n: int, inner: int, /) -> None"),
           "Sums the middle axis of a, seen as (outer, n, inner).");
     m.def("matmul", &matmul_,
-          nb::sig("def matmul(out, a, b, batch: int, n: int, k: int, m: int, a_shared: bool, b_shared: bool, /) -> None"),
+          nb::sig("def matmul(out, a, b, batch: int, n: int, k: int, m: int, a_shared: bool, b_shared: bool, /) "
+                  "-> None"),
           "batch products of (n,k) by (k,m); a shared operand is one matrix used for every product.");
     m.def("matmul_upper", &matmul_upper_,
           nb::sig("def matmul_upper(out, a, b, n: int, k: int, strict: bool, /) -> None"),
           "Upper triangle of a(n,k) @ b(k,n), packed row by row, with the diagonal unless strict.");
     m.def("encode", &encode, nb::sig("def encode(out, values, frac: int, /) -> int"),
-          "Two's complement of round-half-even(values * 2^frac), exact; returns -1, or the flat index of the first value "
-          "that is not finite or out of range.");
+          "Two's complement of round-half-even(values * 2^frac), exact; returns -1, or the flat index of the first "
+          "value that is not finite or out of range.");
     m.def("decode", &decode, nb::sig("def decode(out, a, frac: int, /) -> None"),
           "Nearest doubles of the signed values times 2^-frac.");
     m.def("extend", &extend, nb::sig("def extend(out, a, signed: bool, /) -> None"),

@@ -1,14 +1,13 @@
-"""AES-128, the counter-mode streams and the masked products, against FIPS-197, SP 800-38A, `cryptography` and Python integers."""
+"""AES-128, the counter-mode streams and masked products: FIPS-197, SP 800-38A, `cryptography`, Python integers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
+import ppca.native._kernels as k
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
-from ppca.native import _kernels as k
 
 KEY = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
 
@@ -115,7 +114,7 @@ def test_prg_on_threads_is_the_same_stream(level: str) -> None:
 
 
 def test_prg_streams_are_balanced() -> None:
-    """Each bit position over 20,000 elements is within 6 sigma of one half, and streams of different addresses differ."""
+    """Every bit position over 20,000 elements is within 6 sigma of one half; different addresses give new streams."""
     n = 20_000
     out = np.zeros((n, 2), np.uint64)
     k.prg(out, k.Key(KEY), 5, 0)

@@ -431,6 +431,7 @@ def test_pack_bits(limbs, n):
         (lambda o, a: kernels.matmul(o, a, a, 1, 2, 4, 5, False, False), "a has 20 uint64 items, expected 8 elements"),
         (lambda o, a: kernels.matmul(o, a, a, 1, 2, 5, 5, False, False), "b has 20 uint64 items, expected 25 elements"),
         (lambda o, a: kernels.matmul(o, a, a, 2, 2, 5, 5, False, False), "out has 20 uint64 items, expected 20"),
+        (lambda o, a: kernels.matmul(o, a, a, 1, 2**32, 2**31, 2**32, False, False), "the dimensions are too large"),
         (lambda o, a: kernels.matmul_upper(o, a, a, 4, 2, True), "out has 20 uint64 items, expected 6 elements"),
         (lambda o, a: kernels.encode(o, np.zeros(3), 40), "out has 20 uint64 items, expected 3 elements of 2 limbs"),
         (lambda o, a: kernels.encode(o, np.zeros(10, dtype=np.float32), 40), "values must be a C-contiguous float64"),

@@ -434,14 +434,19 @@ def test_the_64_bit_ring_refuses_fractional_factors() -> None:
 
 
 def test_products_in_the_64_bit_ring() -> None:
-    # |xy| <= 1 and f = 20: a local truncation fails with 2^(40 + 1 - 64) per element; 64 elements: 8e-6. `exact` never.
+    # A local truncation would fail with probability |xy| 2^-23 there: it is refused; exact truncation and all bits work.
     a, b = grid(np.random.default_rng(11).uniform(-1, 1, (2, 64)), 20)
 
     async def program(x: Any, y: Any) -> Any:
-        return [await (x * y), await x.mul(y, exact=True), await (await x.mul(y, frac=40)).extend(), await (x @ y)]
+        return [await x.mul(y, exact=True), await (await x.mul(y, frac=40)).extend(), await x.matmul(y, frac=40)]
 
     got = run(program, a, b, dtypes=(FIXED64, FIXED64)).value
     assert np.max(np.abs(got[0] - a * b)) < 2.0**-20
-    assert np.max(np.abs(got[1] - a * b)) < 2.0**-20
-    assert np.array_equal(got[2], a * b)
-    assert abs(got[3] - a @ b) < 2.0**-20
+    assert np.array_equal(got[1], a * b)
+    assert got[2] == pytest.approx(a @ b, abs=1e-15)
+
+    async def truncating(x: Any, y: Any) -> Any:
+        return await (x * y)
+
+    with pytest.raises(TypeError, match="exact=True"):
+        run(truncating, a, b, dtypes=(FIXED64, FIXED64))

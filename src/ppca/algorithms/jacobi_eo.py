@@ -16,7 +16,7 @@ the argument of a square root must not be negative, cos 2theta is multiplied by 
 root for small a and h). Every pair is thus turned at least by 2^-14.5, which leaves an entry of 2^-14.5 |h|, and since
 the sum of h^2 over all pairs is at most d, the off-diagonal stays near 2^-14 sqrt(d): 2e-4 at d = 11, 7e-4 at d = 115.
 So the stop test uses max(tol, 2^-13 sqrt(d)), and the eigenvectors have the three digits the paper reports; eigenvalues
-have the square of it over their distance. Rounds: 34 a step.
+have the square of it over their distance. Rounds: 31 a step.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Gaussian (a fixed seed per pair), so that no structure of the data makes it orth
 truncation's noise in v is 2^-40 |x| / |x'v|, and |x'v| < 1e-4 |x| happens once in 1e4 / sqrt(d) pairs.
 
 Accuracy in 40 fractional bits: residual 1e-8, or what tol asks for; V is made orthonormal at the end. Rounds: 4 per
-squaring and 21 per pair (19 for the first).
+squaring and 22 per pair.
 """
 
 from __future__ import annotations

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow.csv
 import pyarrow.dataset
 
 from ..owner import BadColumns, BadValue, Source, check_compatible, open_source
-from ..owner.arrow_tables import pandas_index
+from ..owner.arrow_tables import pandas_index, sniff_delimiter
 
 ARROW_FORMATS = {".parquet": "parquet", ".arrow": "ipc", ".feather": "ipc"}
 
@@ -58,10 +59,17 @@ def _names(path: Path, label: str) -> list[str]:
     try:
         source = open_source(path, label=label)
     except BadValue:  # a column of text, which may be the one to leave out
-        if path.suffix.lower() not in ARROW_FORMATS:
-            raise
-        schema = pyarrow.dataset.dataset(path, format=ARROW_FORMATS[path.suffix.lower()]).schema
-        return [name for name in schema.names if name not in pandas_index(schema)]
+        return _names_of_any_type(path, label)
     if source.names is None:
         raise BadColumns(f"{label}: the data have no column names, so none can be left out by name.")
     return source.names
+
+
+def _names_of_any_type(path: Path, label: str) -> list[str]:
+    kind = ARROW_FORMATS.get(path.suffix.lower())
+    if kind is None:
+        parse = pyarrow.csv.ParseOptions(delimiter=sniff_delimiter(label, path))
+        with pyarrow.csv.open_csv(path, parse_options=parse) as reader:
+            return list(reader.schema.names)
+    schema = pyarrow.dataset.dataset(path, format=kind).schema
+    return [name for name in schema.names if name not in pandas_index(schema)]

@@ -22,6 +22,8 @@ def complaints() -> Iterator[None]:
     """
     try:
         yield
+    except BrokenPipeError:  # the reader of our output has left: nothing to tell
+        raise
     except (ValueError, ClusterError, ProgramError, OSError) as error:
         complain(str(error))
         raise typer.Exit(1) from None

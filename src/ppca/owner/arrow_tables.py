@@ -133,13 +133,14 @@ class IpcSource(ArrowSource):
         self.path = path
         with path.open("rb") as file:
             self.is_file = file.read(6) == b"ARROW1"
-        with self._map() as pages:
-            if self.is_file:
-                reader = pa.ipc.open_file(pa.py_buffer(pages))
-                schema = reader.schema
-            else:
-                schema = pa.ipc.open_stream(pa.py_buffer(pages)).schema
-        self.rows = None
+        if self.is_file:
+            first = pa.ipc.IpcReadOptions(included_fields=[0])
+            reader = pa.ipc.open_file(pa.py_buffer(self._map()), options=first)
+            schema = pa.ipc.open_file(pa.py_buffer(self._map())).schema
+            self.rows = sum(reader.get_batch(index).num_rows for index in range(reader.num_record_batches))
+        else:
+            schema = pa.ipc.open_stream(pa.py_buffer(self._map())).schema
+            self.rows = None
         super().__init__(label, schema, columns, index=pandas_index(schema))
         self.check_types()
 

@@ -26,6 +26,7 @@ The means are correct to an ulp or two. Reference: N. Higham, Accuracy and Stabi
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -124,7 +125,7 @@ def moments(
     workers = threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
     pending: deque[Future[_ChunkSums]] = deque()
     started = 0
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers, "ppca-owner") as pool:
+    with _SINGLE_THREADED_BLAS, ThreadPoolExecutor(workers, "ppca-owner") as pool:
         for chunk in source.chunks(rows, check=False):
             if len(pending) > workers:
                 total.add(pending.popleft().result(), progress)
@@ -133,6 +134,30 @@ def moments(
         while pending:
             total.add(pending.popleft().result(), progress)
     return total.result()
+
+
+class _BlasLimit:
+    """One BLAS thread while anyone is inside; the process's own limits come back when the last one leaves."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limits: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._limits = threadpool_limits(1, user_api="blas")
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limits.restore_original_limits()
+
+
+_SINGLE_THREADED_BLAS = _BlasLimit()
 
 
 @dataclass(frozen=True, eq=False)

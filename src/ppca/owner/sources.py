@@ -15,7 +15,7 @@ from .arrow_tables import CsvSource, FrameSource, IpcSource, PandasSource, Parqu
 from .errors import BadColumns, OwnerError, UnreadableData
 from .table import Source, listed, reading
 
-KINDS = ".csv, .tsv (also .gz), .parquet, .arrow, .feather, .npy, .npz"
+FILE_KINDS = ".csv, .tsv, .parquet, .arrow, .feather, .npy, .npz"
 
 
 def open_source(data: Any, *, columns: Sequence[str] | None = None, label: str | None = None) -> Source:
@@ -51,8 +51,10 @@ def _open_file(label: str, path: Path, columns: Sequence[str] | None) -> Source:
         raise UnreadableData(f"{label}: there is no such file ({path}). Check the path.")
     if path.is_dir():
         raise UnreadableData(f"{label}: {path} is a folder. Give the file itself.")
-    if suffix not in (".csv", ".tsv") and (compressed or f"{suffix}," not in f"{KINDS}," or not suffix):
-        raise UnreadableData(f"{label}: files ending in {path.suffix or 'nothing'!r} are not read. Known: {KINDS}.")
+    if suffix not in (".csv", ".tsv") and (compressed or suffix not in FILE_KINDS.split(", ")):
+        raise UnreadableData(
+            f"{label}: files ending in {path.suffix or 'nothing'!r} are not read. Known: {FILE_KINDS}; .csv.gz."
+        )
     if path.stat().st_size == 0:
         raise UnreadableData(f"{label}: the file is empty.")
     with reading(label):
@@ -83,7 +85,7 @@ def _open_memory(label: str, data: Any, columns: Sequence[str] | None) -> Source
     if module == "pandas" and hasattr(data, "iloc") and hasattr(data, "columns"):
         return PandasSource(label, data, columns)
     raise OwnerError(
-        f"{label}: a {type(data).__module__}.{type(data).__name__} is not read. Give a path ({KINDS}), "
+        f"{label}: a {type(data).__module__}.{type(data).__name__} is not read. Give a path ({FILE_KINDS}), "
         "a two-dimensional NumPy array, a pandas or polars DataFrame, or a PyArrow Table."
     )
 

@@ -161,6 +161,8 @@ def _openings(model: PCAModel, owners: int) -> str:
     caution = ""
     if len(model.components) == model.components.shape[1]:
         caution += " All components were kept: together they determine the joint covariance."
+    if owners == 1:
+        caution += " With one owner, the joint numbers are that owner's own."
     if owners == 2:
         caution += " With two owners, each can take its own part away from the joint result and see the other's sums."
     return _section(
