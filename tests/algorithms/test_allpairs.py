@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from spectra import SPECTRA, check, matrix, on_plain, on_shares
 
@@ -34,7 +36,7 @@ def test_shares(name: str, d: int) -> None:
 def test_nine_rounds_an_iteration() -> None:
     A = matrix("wishart", 5)
     rounds = [on_shares(eigh_allpairs, A, fixed_iterations=n).rounds for n in range(1, 8)]
-    assert [later - sooner for sooner, later in zip(rounds, rounds[1:], strict=False)] == [9, 9, 9, 9, 10, 9]
+    assert [later - sooner for sooner, later in itertools.pairwise(rounds)] == [9, 9, 9, 9, 10, 9]
 
 
 def test_fixed_iterations_open_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ def test_rounds_of_qr() -> None:
     d = 4
     counts = [on_shares(eigh_qr, matrix("wishart", d), fixed_iterations=n) for n in range(4)]
     assert counts[0].rounds == 35 * (d - 2) + 4
-    assert [b.rounds - a.rounds for a, b in zip(counts, counts[1:], strict=False)] == [34 * m + 8 for m in (3, 2, 1)]
+    assert [b.rounds - a.rounds for a, b in itertools.pairwise(counts)] == [34 * m + 8 for m in (3, 2, 1)]
     assert counts[-1].opened == []
 
 

@@ -104,7 +104,9 @@ class KeyAgreement:
         try:
             group = ChaCha20Poly1305(wrapping).decrypt(bytes(12), offer, transcript)
         except InvalidTag:
-            raise AgreementError("the group key does not open: it was made for another job or changed on its way") from None
+            raise AgreementError(
+                "the group key does not open: it was made for another job or changed on its way"
+            ) from None
         return _derive(group, transcript, b"tags")
 
     def _wrapping(self, other: X25519PublicKey, transcript: bytes, receiver: str) -> bytes:

@@ -116,6 +116,7 @@ def execute(
     public: dict[str, Any],
     progress: Callable[[str, float | None], None] | None = None,
     store: MutableMapping[str, Any] | None = None,
+    tables: dict[str, Any] | None = None,
 ) -> Ran:
     """Runs a program on this seat: fresh keys, the inputs, the rounds; returns its result and the account."""
     with mesh.stage(KEY_STAGE):
@@ -125,6 +126,8 @@ def execute(
         party.progress = progress
     if store is not None:
         party.store = store
+    if tables is not None:
+        party.tables = tables
     secrets = [SecretArray.from_packet(party, packet) for packet in packets]
     start = time.perf_counter()
     result = drive(program(party, *secrets, **public), mesh)

@@ -62,6 +62,7 @@ class Server:
     def __init__(self, seat: int, channel: Channel, inbox: queue.Queue[Message], store: Store) -> None:
         self.seat = seat
         self.store = store
+        self.tables: dict[str, Any] = {}
         self.channel = channel
         self.inbox = inbox
         self.mesh: Mesh | None = None
@@ -116,7 +117,9 @@ class Server:
         self._first_step = mesh.step
         mesh.stats = type(mesh.stats)()
         with _labelled(self.seat):
-            ran = execute(mesh, session, program, fields["packets"], fields["public"], self._progress, self.store)
+            ran = execute(
+                mesh, session, program, fields["packets"], fields["public"], self._progress, self.store, self.tables
+            )
         self.channel.send("done", **vars(ran))
 
     def _progress(self, text: str, fraction: float | None) -> None:

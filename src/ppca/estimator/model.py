@@ -46,12 +46,12 @@ class PCAModel:
         factor = float(result["factor"]) * 2.0**100
         unbiased = rows / (rows - 1)
         # A = C * factor / 2^shift, so C's eigenvalues are A's times 2^shift / factor.
-        unit = 2.0 ** result["shift"] / factor if factor else 0.0
+        unit = 2.0 ** result["shift"] / factor / result["shrink"] ** 2 if factor else 0.0
         if "inverse" in result:
             inverse = np.asarray(result["inverse"]) * np.asarray(result["power"]) * 2.0**60
             deviation = np.divide(grow, inverse, out=np.ones_like(grow), where=inverse > 0)
             # scikit-learn's StandardScaler divides by the population deviation; PCA then by n - 1.
-            variance_unit = unit * unbiased
+            variance_unit = unit * unbiased * result["shrink"] ** 2
         else:
             deviation = None
             variance_unit = unit * unbiased * float(grow[0]) ** 2

@@ -6,6 +6,7 @@ fit       moments of all owners -> components for the receiver; the model may st
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ async def fit(
     rows: of these owners together. keep: the name under which model and sums stay shared with the servers.
     add_to: the name of kept sums of earlier rows, to which these are added.
     """
-    d, owners = features, len(inputs) // 2
+    owners = len(inputs) // 2
     moments, means = _total(inputs[0::2]), _total(inputs[1::2])
     with party.stage("covariance"):
         party.progress("covariance", 0.0)
@@ -76,38 +77,72 @@ async def fit(
             owners += facts["owners"]
         if keep is not None:
             inference.keep(party, keep + SUMS, {"packed": packed, "mean": means}, {"rows": rows, "owners": owners})
-        scaled: Normalised = await (normalised_correlation if standardize else normalised_covariance)(packed, d, owners)
+    choices = Choices(
+        components, standardize, solver, tol, fixed_iterations, max_iterations, receiver, keep, reveal_model
+    )
+    return await analyse(party, packed, means, rows, owners, choices)
+
+
+@dataclass
+class Choices:
+    """The public parameters of an analysis, as the estimator has them."""
+
+    components: int | float | None
+    standardize: bool
+    solver: str
+    tol: float
+    fixed_iterations: int | None = None
+    max_iterations: int | None = None
+    receiver: str = "client"
+    keep: str | None = None
+    reveal_model: bool = True
+
+
+async def analyse(
+    party: Party, packed: SecretArray, means: SecretArray, rows: int, owners: int, choices: Choices, shrink: float = 1.0
+) -> dict[str, Any]:
+    """From covariance (packed, 112 fractional bits) and means to the result.
+
+    shrink: a public factor that the covariance has too much squared, and the means are free of (see `algorithms.gram`).
+    """
+    d = len(means)
+    with party.stage("covariance"):
+        normalise = normalised_correlation if choices.standardize else normalised_covariance
+        scaled: Normalised = await normalise(packed, d, owners)
     with party.stage("eigendecomposition"):
         identity = SecretArray.constant(party, np.eye(d))
         spectrum = await decompose(
             scaled.matrix,
             identity,
-            solver=solver,
-            tol=tol,
-            max_iterations=max_iterations,
-            fixed_iterations=fixed_iterations,
+            solver=choices.solver,
+            tol=choices.tol,
+            max_iterations=choices.max_iterations,
+            fixed_iterations=choices.fixed_iterations,
             progress=party.progress,
         )
     with party.stage("result"):
         most = min(d, rows)
-        if components is None:
+        if choices.components is None:
             count = most
-        elif isinstance(components, float):
-            count = min(most, await components_for(spectrum.values, components))
+        elif isinstance(choices.components, float):
+            count = min(most, await components_for(spectrum.values, choices.components))
         else:
-            count = components
-        if keep is not None:
+            count = choices.components
+        deviations = scaled.inverse_deviation
+        if deviations is not None and shrink != 1.0:
+            deviations = deviations[0] * shrink, deviations[1]
+        if choices.keep is not None:
             kept = {"vectors": spectrum.vectors[:count], "values": spectrum.values[:count], "mean": means}
-            if scaled.inverse_deviation is not None:
-                kept["inverse"], kept["power"] = scaled.inverse_deviation
-            inference.keep(party, keep, kept, {"features": d, "rows": rows, "components": count})
+            if deviations is not None:
+                kept["inverse"], kept["power"] = deviations
+            inference.keep(party, choices.keep, kept, {"features": d, "rows": rows, "components": count})
         party.progress("result", 1.0)
 
         def reveal(array: SecretArray, what: str) -> Any:
-            return array.reveal(receiver, what=what, why="agreed result")
+            return array.reveal(choices.receiver, what=what, why="agreed result")
 
-        result: dict[str, Any] = {"rows": rows}
-        if not reveal_model:
+        result: dict[str, Any] = {"rows": rows, "shrink": shrink}
+        if not choices.reveal_model:
             return result | facts_of(spectrum, scaled, count)
         result |= {
             "components": reveal(spectrum.vectors[:count], "components"),
@@ -116,8 +151,8 @@ async def fit(
             "factor": reveal(scaled.factor.retype(RingType(128, 100, 26)), "scale of the variance"),
             "mean": reveal(means, "means"),
         }
-        if scaled.inverse_deviation is not None:
-            inverse, power = scaled.inverse_deviation
+        if deviations is not None:
+            inverse, power = deviations
             result["inverse"] = reveal(inverse, "deviations")
             result["power"] = reveal(power.retype(RingType(128, 60, 62)), "scale of the deviations")
     return result | facts_of(spectrum, scaled, count)

@@ -55,7 +55,7 @@ def moments_on_dask(
                 label = label or Path(paths[0]).name if paths else "owner 1"
                 parts = _start_files(client, paths, columns, label)
             return _collect(distributed, client, parts, label, progress)
-        except (distributed.KilledWorker, distributed.CommClosedError) as error:
+        except (distributed.KilledWorker, distributed.comm.CommClosedError) as error:
             raise OwnerError(
                 f"{label}: the Dask cluster lost its workers ({error}). Restart it and run again."
             ) from error
@@ -95,7 +95,8 @@ def _start_blocks(client: Any, data: Any, columns: Sequence[str] | None, label: 
 def _collect(distributed: Any, client: Any, parts: list[Any], label: str, progress: Progress | None) -> Moments:
     """Merge neighbours until one is left. Waits for the parts first, so that an error names the part it came from."""
     done = 0
-    for _, count in distributed.as_completed(client.map(_count, parts, pure=False), with_results=True):
+    counts = client.map(_count, parts, pure=False)
+    for _, count in distributed.as_completed(counts, loop=client.loop, with_results=True):
         done += count
         if progress is not None:
             progress(done, None)

@@ -93,6 +93,7 @@ class Party:
 
     progress: tells the client how far a program is; stage: names what follows in the account of rounds and bytes;
     store: what this server keeps between programs, by name (shares of a fitted model, of sums).
+    tables: rows that were uploaded for a job under way, by name; they end with the job or the process.
     """
 
     seat: int
@@ -103,6 +104,7 @@ class Party:
     progress: Callable[[str, float | None], None] = lambda text, fraction: None
     stage: Callable[[str], Any] = nullcontext
     store: MutableMapping[str, dict[str, Any]] = field(default_factory=dict)
+    tables: dict[str, Any] = field(default_factory=dict)
     _ops: int = 0
 
     def __post_init__(self) -> None:

@@ -1,0 +1,139 @@
+"""Second moments of rows whose columns belong to different owners, in the 64-bit ring, piece by piece.
+
+A piece of up to 8,192 rows is one bilinear map: its local product is done by whoever has time (this process, worker
+processes, a Dask cluster), then masked, exchanged and extended to 128 bits: two rounds and output-sized messages, however
+many rows. Pieces are independent (the paper's data parallelism) and add up. With values on a grid of 2^-24 and |x| <= 1
+every sum is an exact integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..native import ring
+from ..protocol import Party, Pending, RingType, SecretArray, make_type
+from ..protocol.multiply import masked
+from .covariance import MEAN_FRAC, MOMENT_FRAC
+
+GRID = 24
+"""Fractional bits of the rows."""
+
+LONGEST_PIECE = 1 << 13
+"""Rows of a piece: 2 * 24 bits of a product, 13 of the sum and the sign fit 62 bits."""
+
+ROWS = RingType(64, GRID, 1)
+
+Words = NDArray[np.uint64]
+Submit = Callable[[Callable[..., Words], Words, Words, "Blocks"], "Future[Words]"]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Which columns belong to whom, and whether the products within an owner's columns are wanted too."""
+
+    starts: tuple[int, ...]
+    own: bool
+
+    @property
+    def width(self) -> int:
+        return self.starts[-1]
+
+    def spans(self) -> Iterator[tuple[slice, slice]]:
+        """Pairs of column ranges to multiply: every owner's with all later owners' (and its own, if wanted)."""
+        for start, stop in zip(self.starts[:-1], self.starts[1:], strict=True):
+            second = slice(start if self.own else stop, self.width)
+            if second.start < second.stop:
+                yield slice(start, stop), second
+
+    def entries(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Row and column of every product, in the order in which `local_product` computes them."""
+        i, j = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
+        for a, b in self.spans():
+            grid = np.meshgrid(np.arange(a.start, a.stop), np.arange(b.start, b.stop), indexing="ij")
+            i.append(grid[0].ravel())
+            j.append(grid[1].ravel())
+        return np.concatenate(i), np.concatenate(j)
+
+
+def local_product(row_share: Words, column_share: Words, blocks: Blocks) -> Words:
+    """One server's local product of a piece: R'C over the wanted blocks, flat, shape (entries, 1)."""
+    turned = np.ascontiguousarray(row_share.T)[..., None]
+    parts = [
+        ring.matmul(turned[a], np.ascontiguousarray(column_share[:, b])[..., None]).reshape(-1, 1)
+        for a, b in blocks.spans()
+    ]
+    return np.concatenate(parts) if parts else np.empty((0, 1), np.uint64)
+
+
+def inline(work: Callable[..., Words], *arguments: Any) -> Future[Words]:
+    """Runs a task here and now; the other executors have the same form."""
+    done: Future[Words] = Future()
+    done.set_result(work(*arguments))
+    return done
+
+
+async def gram(
+    party: Party,
+    pieces: Iterator[NDArray[np.uint64]],
+    count: int,
+    blocks: Blocks,
+    submit: Submit | None = None,
+    ahead: int = 1,
+) -> tuple[SecretArray, SecretArray]:
+    """Sums over all rows: products (one per entry of `blocks`, 48 fractional bits) and columns (24), both in 128 bits.
+
+    pieces: shares of shape (2, rows, width), both splits, of at most `LONGEST_PIECE` rows. `ahead`: tasks kept under way.
+    """
+    run = submit or inline
+    total: SecretArray | None = None
+    sums = np.zeros((2, blocks.width, 1), np.uint64)
+    waiting: list[Future[Words]] = []
+    done = 0
+    exhausted = False
+    while not exhausted or waiting:
+        while not exhausted and len(waiting) < max(1, ahead):
+            piece = next(pieces, None)
+            if piece is None:
+                exhausted = True
+                break
+            sums += ring.total(np.ascontiguousarray(piece)[..., None], 1)
+            waiting.append(run(local_product, piece[0], piece[1], blocks))
+        if not waiting:
+            break
+        product = np.asarray(waiting.pop(0).result())
+        template = SecretArray(party, np.empty((2, 0, 1), np.uint64), RingType(64, 2 * GRID, 13))
+        data = await Pending(masked(template, product, 0))
+        wide = await template.like(data).extend()
+        total = wide if total is None else total + wide
+        done += 1
+        party.progress(f"second moments, piece {done} of {count}", done / count)
+    columns = await SecretArray(party, sums, RingType(64, GRID, 37)).extend()
+    assert total is not None
+    return total, columns
+
+
+async def central(products: SecretArray, columns: SecretArray, rows: int) -> tuple[SecretArray, SecretArray]:
+    """Covariance (packed upper triangle, 112 fractional bits) and mean (56), from sums over `rows` rows: one round, exact.
+
+    products: packed upper triangle with 48 fractional bits. n * G - v v' is an integer below 2^(48 + 2 log2 n).
+    """
+    i, j = np.triu_indices(len(columns))
+    outer = await columns[i].mul(columns[j], frac=2 * GRID)
+    scaled = products.retype(make_type(128, 2 * GRID, 30)) * rows - outer
+    # The value is n^2 C. Dividing by n^2: first by the power of two above it, which is a change of type, ...
+    power = (rows - 1).bit_length()
+    wide = scaled.retype(make_type(128, 2 * GRID + 2 * power, 1)).astype(MOMENT_FRAC)
+    # ... the rest, between 1 and 4, is a public factor that the receiver puts in (`shrink`).
+    sums = columns.retype(make_type(128, GRID + power, 1))
+    return wide, sums.astype(MEAN_FRAC) if GRID + power <= MEAN_FRAC else sums
+
+
+def shrink(rows: int) -> float:
+    """n / 2^ceil(log2 n): means of `central` come out times this, covariances times its square."""
+    return rows / 2.0 ** (rows - 1).bit_length()

@@ -1,0 +1,210 @@
+"""The sums against exact rational arithmetic and extended precision; merging; ranges; speed-neutral choices; memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_info
+
+from ppca.owner import BadColumns, BadValue, Moments, OwnerError, moments, open_source
+
+U = 2.0**-53
+
+
+def bound(rows: int, gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The bound of moments.py for chunks of `rows` rows, for every entry of the Gram matrix."""
+    scale = np.sqrt(np.diagonal(gram))
+    return ((rows + 3) * 18 + 8) * U * np.outer(scale, scale)
+
+
+def exact(x: NDArray[np.float64]) -> tuple[list[Fraction], NDArray[np.float64]]:
+    """Mean and Gram matrix in rational arithmetic; the latter rounded once."""
+    columns = [[Fraction(float(value)) for value in column] for column in x.T]
+    means = [sum(column, Fraction(0)) / len(column) for column in columns]
+    centred = [[value - mean for value in column] for column, mean in zip(columns, means, strict=True)]
+    gram = [[float(sum(a * b for a, b in zip(p, q, strict=True))) for q in centred] for p in centred]
+    return means, np.array(gram)
+
+
+magnitudes = st.floats(1e-18, 1e18)
+values = st.one_of(st.just(0.0), magnitudes, magnitudes.map(lambda value: -value), st.integers(-9, 9).map(float))
+tables = hnp.arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 3)), elements=values)
+
+
+@settings(deadline=None, max_examples=150)
+@given(x=tables, chunk_rows=st.integers(1, 13), offset=st.sampled_from([0.0, 1.0, 1e6, 1e15]))
+def test_agrees_with_exact_fractions(x: NDArray[np.float64], chunk_rows: int, offset: float) -> None:
+    x = x + offset
+    sums = moments(open_source(x), chunk_rows=chunk_rows)
+    means, gram = exact(x)
+    assert sums.count == len(x)
+    assert (np.abs(sums.gram - gram) <= bound(len(x), gram)).all()
+    assert (sums.gram == sums.gram.T).all()
+    for mean, value, largest in zip(means, sums.mean, sums.largest, strict=True):
+        assert abs(Fraction(float(value)) - mean) <= 4 * Fraction(U) * Fraction(float(largest))
+    assert (sums.largest == np.abs(x).max(axis=0)).all()
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1e3, 1e6])
+@pytest.mark.parametrize("drift", [0.0, 3.0])
+def test_error_does_not_grow_with_chunks_nor_with_the_mean(ratio: float, drift: float) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(60_000, 3)) @ rng.normal(size=(3, 3)) + ratio
+    x += drift * np.linspace(-1, 1, len(x))[:, None]  # rows in order of time: the first chunk is not like the others
+    wide = x.astype(np.longdouble)
+    mean = wide.mean(axis=0)
+    true = ((wide - mean).T @ (wide - mean)).astype(np.float64)
+    sums = moments(open_source(x), chunk_rows=64)
+    assert (np.abs(sums.gram - true) <= bound(64, true)).all()
+    assert np.abs(sums.gram - true).max() <= 16 * U * true.max()  # in practice: a few ulps after a thousand chunks
+    assert (np.abs(sums.mean - mean) <= 4 * U * np.maximum(1, np.abs(mean))).all()
+
+
+def test_columns_of_very_different_size_side_by_side() -> None:
+    rng = np.random.default_rng(2)
+    scale = np.array([1e18, 1.0, 1e-18, 1e140, 1e-120])
+    z = rng.normal(size=(5000, 5))
+    sums = moments(open_source(z * scale), chunk_rows=512)
+    plain = moments(open_source(z), chunk_rows=512)
+    assert np.allclose(sums.gram / scale / scale[:, None], plain.gram, rtol=0, atol=1e-14 * plain.gram.max())
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1e18, -1 / 3])
+def test_constant_column_is_exactly_zero(constant: float) -> None:
+    x = np.random.default_rng(3).normal(size=(3001, 3))
+    x[:, 1] = constant
+    sums = moments(open_source(x), chunk_rows=1500)
+    assert (sums.gram[1] == 0).all()
+    assert (sums.gram[:, 1] == 0).all()
+    assert sums.mean[1] == constant
+    again = sums.merge(Moments.of_rows(x[:17]))
+    assert (again.gram[1] == 0).all()
+    assert again.mean[1] == constant
+
+
+def test_almost_constant_column_is_not_zero() -> None:
+    x = np.full((3000, 2), 0.1)
+    x[1233, 1] += 1.0  # not among the rows from which the centre is taken
+    gram = moments(open_source(x)).gram
+    assert gram[0, 0] == 0
+    assert gram[1, 1] == pytest.approx(1 - 1 / 3000, rel=8 * U)
+
+
+def test_one_row() -> None:
+    sums = Moments.of_rows(np.array([[1.5, -2.0]]))
+    assert sums.count == 1
+    assert sums.mean.tolist() == [1.5, -2.0]
+    assert not sums.gram.any()
+    assert sums.largest.tolist() == [1.5, 2.0]
+
+
+def test_result_does_not_depend_on_threads_or_precision_of_exact_input() -> None:
+    x = np.random.default_rng(4).normal(size=(20_000, 5)).astype(np.float32)
+    first = moments(open_source(x), chunk_rows=1000, threads=1)
+    for table in (x.astype(np.float64), np.asfortranarray(x)):
+        for threads in (1, 3):
+            other = moments(open_source(table), chunk_rows=1000, threads=threads)
+            assert (other.gram == first.gram).all()
+            assert (other.mean == first.mean).all()
+
+
+def test_merge_is_that_of_all_rows_in_any_order() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(900, 4)) + np.array([0, 1, 1e3, 1e6])
+    a, b, c = (Moments.of_rows(part) for part in np.split(x, [1, 300]))
+    whole = Moments.of_rows(x)
+    # A merged mean is rounded to U |mean|; that moves the term n D D' by at most 2 n |D| U |mean| on each side.
+    rounding = U * np.abs(whole.mean)
+    deviation = np.sqrt(np.diagonal(whole.gram) / len(x))
+    slack = bound(len(x), whole.gram) + 8 * len(x) * (np.outer(rounding, deviation) + np.outer(deviation, rounding))
+    for merged in (a.merge(b).merge(c), a.merge(b.merge(c)), c.merge(b).merge(a)):
+        assert merged.count == 900
+        assert (np.abs(merged.gram - whole.gram) <= slack).all()
+        assert (np.abs(merged.mean - whole.mean) <= 4 * (rounding + U * deviation)).all()
+        assert (merged.largest == whole.largest).all()
+
+
+def test_merge_refuses_other_columns() -> None:
+    one = Moments.of_rows(np.ones((2, 2)), names=["a", "b"], label="north")
+    with pytest.raises(BadColumns, match="north and south have different columns"):
+        one.merge(Moments.of_rows(np.ones((2, 2)), names=["a", "c"], label="south"))
+    with pytest.raises(BadColumns, match="different columns"):
+        one.merge(Moments.of_rows(np.ones((2, 3))))
+
+
+@pytest.mark.parametrize(("value", "what"), [(np.nan, "missing value"), (np.inf, "infinite value"), (-np.inf, "-inf")])
+def test_not_finite_is_located(value: float, what: str) -> None:
+    x = np.ones((5000, 3))
+    x[[4321, 4400], 2] = value
+    with pytest.raises(BadValue, match=what) as caught:
+        moments(open_source(x, label="north"), chunk_rows=1000)
+    assert "north: column 3" in str(caught.value)
+    assert "row 4,322 (2 such values among rows 4,001 to 5,000)" in str(caught.value)
+    assert (caught.value.row, caught.value.column) == (4322, "3")
+
+
+def test_too_large_and_too_small_are_refused() -> None:
+    x = np.ones((10, 2))
+    x[6, 1] = -2e150
+    with pytest.raises(BadValue, match=r"column 2 has -2e\+150 in row 7.*larger unit"):
+        Moments.of_rows(x)
+    x[6, 1] = -1e150
+    assert np.isfinite(Moments.of_rows(x).gram).all()
+    with pytest.raises(OwnerError, match="column 1 varies by less than 1e-145"):
+        Moments.of_rows(np.array([[1e-160], [2e-160]]))
+
+
+def test_progress_reports_every_chunk() -> None:
+    seen: list[tuple[int, int | None]] = []
+    moments(open_source(np.ones((2500, 2))), chunk_rows=1000, progress=lambda *step: seen.append(step))
+    assert seen == [(1000, 2500), (2000, 2500), (2500, 2500)]
+
+
+def test_blas_threads_are_given_back_after_passes_at_the_same_time() -> None:
+    before = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    x = np.random.default_rng(6).normal(size=(30_000, 8))
+    passes = [
+        threading.Thread(target=moments, args=(open_source(x),), kwargs={"chunk_rows": 100 * n}) for n in (3, 5, 9)
+    ]
+    for one in passes:
+        one.start()
+    for one in passes:
+        one.join()
+    assert [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"] == before
+
+
+PASS_IN_A_PROCESS = """
+import re, sys
+from ppca.owner import moments, open_source
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
+before = peak()
+sums = moments(open_source(sys.argv[1]), threads=2)
+print(sums.count, before, peak())
+"""
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """A pass over 400 MB takes less memory than the file has: at most 128 MB mapped and a few chunks of 32 MB."""
+    path = tmp_path / "large.npy"
+    rows = 870_000
+    table = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, 115))
+    table.reshape(-1, 1000, 115)[:] = np.random.default_rng(7).normal(size=(1000, 115))
+    table.flush()
+    assert path.stat().st_size > 400e6
+    answer = subprocess.run([sys.executable, "-c", PASS_IN_A_PROCESS, path], capture_output=True, text=True, check=True)
+    path.unlink()
+    count, before, after = map(int, answer.stdout.split())
+    assert count == rows
+    assert after - before < 350
+    assert after < 1024
