@@ -51,7 +51,7 @@ def round_robin(d: int) -> tuple[Index, ...]:
     return tuple(steps)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=64)
 def _places(d: int, step: int) -> tuple[Index, Index, Index, Index]:
     """Public index work of a step: the resting index, where column i comes from after the rotation of columns, the pairs
     of blocks of one triangle, and where entry (i, j) of the new A stands among those blocks and the resting row."""
@@ -59,14 +59,13 @@ def _places(d: int, step: int) -> tuple[Index, Index, Index, Index]:
     rest = np.setdiff1d(np.arange(d), pairs)
     order = np.concatenate([pairs.ravel(), rest])
     blocks = np.stack(np.triu_indices(len(pairs)))
+    i, j = pairs[blocks[0]][:, :, None], pairs[blocks[1]][:, None, :]
     place = np.empty((d, d), np.intp)
-    for number, (first, second) in enumerate(blocks.T):
-        for r, i in enumerate(pairs[first]):
-            for s, j in enumerate(pairs[second]):
-                if first != second or r <= s:
-                    place[i, j] = place[j, i] = 4 * number + 2 * r + s
-    for number, i in enumerate(rest):
-        place[i] = place[:, i] = 4 * blocks.shape[1] + number * d + np.arange(d)
+    place[i, j] = np.arange(4 * blocks.shape[1]).reshape(-1, 2, 2)
+    place[pairs[:, 1], pairs[:, 0]] = place[pairs[:, 0], pairs[:, 1]]  # blocks on the diagonal are symmetric, too
+    place[j.swapaxes(1, 2), i.swapaxes(1, 2)] = place[i, j].swapaxes(1, 2)
+    for number, resting in enumerate(rest):
+        place[resting] = place[:, resting] = 4 * blocks.shape[1] + number * d + np.arange(d)
     return rest, np.argsort(order), blocks, place
 
 

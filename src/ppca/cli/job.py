@@ -50,7 +50,7 @@ def fit_jointly(
 
     Parameters are checked first, then every table is read once, then four servers are started.
     """
-    pca._check_parameters(sources[0].n_columns)
+    pca.check_parameters(sources[0].n_columns)
     with _bars(console) as bars:
         sums = [_pass(source, bars) for source in sources]
         with LazyCluster(tls=tls, timeout=timeout) as cluster:

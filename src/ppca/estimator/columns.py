@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms.covariance import MEAN_FRAC
+from ..algorithms.covariance import MEAN_FRAC, sums_over_owners
 from ..algorithms.gram import GRID, LONGEST_PIECE, Blocks, central, gram, shrink
 from ..align.matching import match
 from ..cluster.spool import Spool
-from ..protocol import Party, RingType, SecretArray, concatenate, make_type, together
+from ..protocol import Party, RingType, SecretArray, concatenate, make_type, stack, together
 from . import workers
 from .programs import Choices, analyse
 
@@ -27,6 +27,15 @@ OFFSETS = RingType(128, MEAN_FRAC, 40)
 
 OWN = RingType(128, 2 * GRID, 40)
 """An owner's sums of products of its own columns."""
+
+
+async def largest_exponent(party: Party, *exponents: SecretArray) -> int:
+    """Opens the largest scale exponent of all owners' columns."""
+    with party.stage("survey"):
+        _, largest = await sums_over_owners(exponents[0], stack(exponents))
+        assert largest is not None
+        opened = await largest.open(what="scale exponents", why="common power-of-two scale of the data")
+    return int(opened[0])
 
 
 async def upload(party: Party, piece: SecretArray, *, table: str, owner: int) -> int:

@@ -6,6 +6,7 @@ pca.explained_variance_ratio_, pca.components_, pca.transform(new_patients)
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -15,11 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from ..cluster import LocalCluster
+from ..cluster import LocalCluster, RunReport
+from ..owner.columns import ColumnTable, read_columns
 from ..owner.moments import Moments, moments
 from ..owner.sources import Source, check_compatible, open_source
-from . import encoding, programs
+from . import columns, encoding, programs
 from .model import PCAModel
+from .partition import Alignment, prepare, scales, share_offsets, share_own_blocks, upload
 from .shared import SharedModel
 
 Progress = Callable[[str, float | None, int], None]
@@ -52,6 +55,16 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         The name under which model and sums stay shared with the (given) servers: for `partial_fit` and `shared_model`.
     reveal : bool
         False: nobody receives the model, it only stays with the servers.
+    partition : "rows" or "columns"
+        Owners hold different rows of the same columns (horizontal), or different columns of the same individuals (vertical).
+    id : str or None
+        partition="columns": the name of the id column in every owner's table.
+    alignment : "psi", "aligned", "namespace" or Alignment
+        partition="columns": how rows are brought together, see `ppca.estimator.partition`.
+    pieces : int or None
+        partition="columns": row pieces of the second moments; None: as few as the ring allows.
+    executor : dict or None
+        partition="columns": who computes the pieces, see `ppca.estimator.workers`.
 
     Attributes
     ----------
@@ -77,6 +90,11 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         cluster: LocalCluster | None = None,
         keep: str | None = None,
         reveal: bool = True,
+        partition: str = "rows",
+        id: str | None = None,
+        alignment: Any = "psi",
+        pieces: int | None = None,
+        executor: dict[str, Any] | None = None,
     ) -> None:
         self.n_components = n_components
         self.standardize = standardize
@@ -90,17 +108,74 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.cluster = cluster
         self.keep = keep
         self.reveal = reveal
+        self.partition = partition
+        self.id = id
+        self.alignment = alignment
+        self.pieces = pieces
+        self.executor = executor
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
         """Fits the joint model. X: a list with one entry per owner (array, frame or path); y is ignored."""
+        if self.partition == "columns":
+            tables = [read_columns(owner, self.id, columns=self.columns) for owner in X]
+            return self.fit_tables(tables, progress=progress)
+        if self.partition != "rows":
+            raise ValueError(f"partition={self.partition!r} is unknown; choose 'rows' or 'columns'")
         sources = open_owners(X, self.columns)
         return self.fit_moments([moments(source) for source in sources], progress=progress)
 
     def fit_moments(self, owners: Sequence[Moments], *, progress: Progress | None = None) -> Self:
         """Fits from the owners' sums, which is all that leaves an owner (as shares)."""
         return self._fit(owners, None, progress)
+
+    def fit_tables(self, tables: Sequence[ColumnTable], *, progress: Progress | None = None) -> Self:
+        """Fits owners of different columns of the same individuals."""
+        alignment = self.alignment if isinstance(self.alignment, Alignment) else Alignment(self.alignment)
+        self.check_parameters(sum(table.values.shape[1] for table in tables))
+        names = _joint_names(tables)
+        owners = prepare(tables, alignment)
+        widths = [owner.values.shape[1] for owner in owners]
+        table = secrets.token_hex(8)
+        with _running(self.cluster) as cluster:
+            scale, audit = scales(cluster, owners, self.standardize, progress)
+            self.bytes_uploaded_ = upload(cluster, table, owners, scale, progress)
+            tags = [owner.tags for owner in owners] if alignment.way == "psi" else None
+            rows = cluster.run(columns.align, table=table, owners=len(owners), tags=tags, minimum=alignment.minimum)
+            self._check_rows(rows, sum(widths))
+            packets = share_offsets(owners, scale)
+            if alignment.owners_know_rows:
+                packets += share_own_blocks(owners, scale)
+            result = cluster.run(
+                columns.fit,
+                *packets,
+                progress=progress,
+                table=table,
+                widths=widths,
+                rows=rows,
+                pieces=self.pieces,
+                own=alignment.owners_know_rows,
+                executor=self.executor,
+                choices=self._choices(),
+            )
+            assert cluster.report is not None
+            report = cluster.report
+        self._record(result, report, audit, scale, names)
+        return self
+
+    def _choices(self) -> dict[str, Any]:
+        """The public parameters of the analysis on the servers."""
+        return {
+            "components": self.n_components,
+            "standardize": self.standardize,
+            "solver": self.solver,
+            "tol": self.tol,
+            "fixed_iterations": self.fixed_iterations,
+            "max_iterations": self.max_iterations,
+            "keep": self.keep,
+            "reveal_model": self.reveal,
+        }
 
     def partial_fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
         """Adds rows (a new owner's, or new ones of an old owner) to the kept sums and fits again; nothing is sent twice.
@@ -115,7 +190,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _fit(self, owners: Sequence[Moments], former: NDArray[np.int64] | None, progress: Progress | None) -> Self:
         """One joint fit; `former`: the scale of kept sums to which these owners are added."""
         width = len(owners[0].mean)
-        self._check_parameters(width)
+        self.check_parameters(width)
         if former is not None and len(former) != width:
             raise ValueError(f"the new rows have {width} columns, the kept sums {len(former)}")
         bounds = self.bounds if former is None else np.ldexp(1.0, former - 1)
@@ -127,34 +202,35 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 programs.fit,
                 *packets,
                 progress=progress,
-                features=width,
                 rows=rows,
-                components=self.n_components,
-                standardize=self.standardize,
-                solver=self.solver,
-                tol=self.tol,
-                fixed_iterations=self.fixed_iterations,
-                max_iterations=self.max_iterations,
-                keep=self.keep,
-                reveal_model=self.reveal,
                 add_to=None if former is None else self.keep,
+                choices=self._choices(),
             )
             assert cluster.report is not None
             report = cluster.report
-        self.n_samples_: int = result["rows"]
-        audit = [{**line, "number": i + 1} for i, line in enumerate([*audit, *report.audit])]
-        self.scale_exponents_ = scale
-        self.n_features_in_ = width
-        self.n_iter_, self.verified_ = result["iterations"], result["verified"]
-        self.openings_, self.report_ = audit, report
-        self.n_components_ = result["count"]
-        if owners[0].names is not None:
-            self.feature_names_in_ = np.asarray(owners[0].names, dtype=object)
-        if self.reveal:
-            self._take(
-                PCAModel.from_result(result, rows=result["rows"], scale=scale, names=owners[0].names, audit=audit)
-            )
+        self._record(result, report, audit, scale, owners[0].names)
         return self
+
+    def _record(
+        self,
+        result: dict[str, Any],
+        report: RunReport,
+        audit: list[dict[str, Any]],
+        scale: NDArray[np.int64],
+        names: list[str] | None,
+    ) -> None:
+        """Takes over what the servers returned, and the account of it."""
+        openings = [{**line, "number": i + 1} for i, line in enumerate([*audit, *report.audit])]
+        self.scale_exponents_ = scale
+        self.n_samples_: int = result["rows"]
+        self.n_features_in_ = len(scale)
+        self.n_iter_, self.verified_ = result["iterations"], result["verified"]
+        self.openings_, self.report_ = openings, report
+        self.n_components_ = result["count"]
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        if self.reveal:
+            self._take(PCAModel.from_result(result, rows=result["rows"], scale=scale, names=names, audit=openings))
 
     def shared_model(self) -> SharedModel:
         """The model as the servers keep it, for inference on secret rows."""
@@ -163,7 +239,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("no servers keep this model: fit with cluster=... and keep='name'")
         return SharedModel(self.cluster, self.keep, self.scale_exponents_, self.standardize)
 
-    def _check_parameters(self, width: int) -> None:
+    def check_parameters(self, width: int) -> None:
+        """Refuses parameters that cannot work for so many columns, before anything is read or sent."""
         from ..algorithms.solvers import SOLVERS
 
         k = self.n_components
@@ -238,6 +315,15 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         """Pickles hold the revealed model, never a connection to servers."""
         return {**super().__getstate__(), "cluster": None}
+
+
+def _joint_names(tables: Sequence[ColumnTable]) -> list[str] | None:
+    """All owners' column names; a name that two owners use is told apart by the owner."""
+    if any(table.names is None for table in tables):
+        return None
+    every = [name for table in tables for name in table.names or []]
+    twice = {name for name in every if every.count(name) > 1}
+    return [f"{table.label}:{name}" if name in twice else name for table in tables for name in table.names or []]
 
 
 def open_owners(X: Any, columns: Sequence[str] | None) -> list[Source]:

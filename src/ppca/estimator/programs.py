@@ -47,25 +47,16 @@ async def count_rows(party: Party, *counts: SecretArray) -> int:
 async def fit(
     party: Party,
     *inputs: SecretArray,
-    features: int,
     rows: int,
-    components: int | float | None,
-    standardize: bool,
-    solver: str,
-    tol: float,
-    fixed_iterations: int | None = None,
-    max_iterations: int | None = None,
-    receiver: str = "client",
-    keep: str | None = None,
-    reveal_model: bool = True,
     add_to: str | None = None,
+    choices: dict[str, Any],
 ) -> dict[str, Any]:
     """Joint PCA from the moments of every owner: (moments, means) each. See `PCAModel` for what the receiver makes of it.
 
-    rows: of these owners together. keep: the name under which model and sums stay shared with the servers.
-    add_to: the name of kept sums of earlier rows, to which these are added.
+    rows: of these owners together. add_to: the name of kept sums of earlier rows, to which these are added.
+    choices: see `Choices`.
     """
-    owners = len(inputs) // 2
+    owners, chosen = len(inputs) // 2, Choices(**choices)
     moments, means = _total(inputs[0::2]), _total(inputs[1::2])
     with party.stage("covariance"):
         party.progress("covariance", 0.0)
@@ -75,17 +66,19 @@ async def fit(
             packed, means = await pooled((old["packed"], old["mean"]), (packed, means), facts["rows"], rows)
             rows += facts["rows"]
             owners += facts["owners"]
-        if keep is not None:
-            inference.keep(party, keep + SUMS, {"packed": packed, "mean": means}, {"rows": rows, "owners": owners})
-    choices = Choices(
-        components, standardize, solver, tol, fixed_iterations, max_iterations, receiver, keep, reveal_model
-    )
-    return await analyse(party, packed, means, rows, owners, choices)
+        if chosen.keep is not None:
+            inference.keep(
+                party, chosen.keep + SUMS, {"packed": packed, "mean": means}, {"rows": rows, "owners": owners}
+            )
+    return await analyse(party, packed, means, rows, owners, chosen)
 
 
 @dataclass
 class Choices:
-    """The public parameters of an analysis, as the estimator has them."""
+    """The public parameters of an analysis, as the estimator has them.
+
+    keep: the name under which model and sums stay shared with the servers; reveal_model: whether the receiver gets the model.
+    """
 
     components: int | float | None
     standardize: bool
