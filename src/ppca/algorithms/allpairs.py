@@ -82,7 +82,7 @@ async def eigh_allpairs(
     nu_bound = max(2.0, (d / 2) ** 8)
     A, V, E, c = A0, identity, None, None
     iteration, converged = 0, False
-    limit = fixed_iterations or max_iterations
+    limit = max_iterations if fixed_iterations is None else fixed_iterations
     while iteration < limit and not converged:
         delta = max(delta_min, 0.1 * 0.5**iteration)
         check = fixed_iterations is None and iteration >= FIRST_CHECK and (iteration - FIRST_CHECK) % CHECK_EVERY == 0

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..protocol import symmetric, together
 from .allpairs import Eigen, Progress
-from .solvers import eigh
+from .solvers import eigh, promised_residual
 
 ORTHOGONALITY = 1e-7
 """What verification promises of |V'V - I|_F."""
@@ -50,7 +50,7 @@ async def decompose(
     verified: bool | None = None
     fell_back = False
     if verify:
-        verified = await is_accurate(A, found, 2 * tol)
+        verified = await is_accurate(A, found, 2 * promised_residual(solver, len(A), tol))
         if not verified and solver != "jacobi":
             found = await eigh(A, identity, solver="jacobi", tol=tol, progress=progress)
             verified, fell_back = await is_accurate(A, found, 2 * tol), True

@@ -134,10 +134,10 @@ class IpcSource(ArrowSource):
         with path.open("rb") as file:
             self.is_file = file.read(6) == b"ARROW1"
         if self.is_file:
-            first = pa.ipc.IpcReadOptions(included_fields=[0])
-            reader = pa.ipc.open_file(pa.py_buffer(self._map()), options=first)
-            schema = pa.ipc.open_file(pa.py_buffer(self._map())).schema
-            self.rows = sum(reader.get_batch(index).num_rows for index in range(reader.num_record_batches))
+            buffer = pa.py_buffer(self._map())
+            reader = pa.ipc.open_file(buffer)
+            schema = reader.schema
+            self.rows = count_rows(reader, buffer)
         else:
             schema = pa.ipc.open_stream(pa.py_buffer(self._map())).schema
             self.rows = None
@@ -149,25 +149,24 @@ class IpcSource(ArrowSource):
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def batches(self, rows: int) -> Iterator[list[Any]]:
-        pages = self._map()
-        options = pa.ipc.IpcReadOptions(included_fields=sorted(self.positions), use_threads=False)
-        passed = 0
-        for batch in self._record_batches(pages, options):
+        pages, passed = self._map(), 0
+        for batch in self._record_batches(pages):
             for start in range(0, batch.num_rows, rows):
                 piece = batch.slice(start, rows)
-                yield [piece.column(name) for name in self.names]
+                yield [piece.column(position) for position in self.positions]
                 passed += piece.nbytes
                 if passed > MAPPED_BYTES:
                     pages.madvise(mmap.MADV_DONTNEED)
                     passed = 0
 
-    def _record_batches(self, pages: mmap.mmap, options: Any) -> Iterator[Any]:
+    def _record_batches(self, pages: mmap.mmap) -> Iterator[Any]:
+        """Whole batches: views of the mapped file, so columns that are not used are not read (unless compressed)."""
         if self.is_file:
-            reader = pa.ipc.open_file(pa.py_buffer(pages), options=options)
+            reader = pa.ipc.open_file(pa.py_buffer(pages))
             for index in range(reader.num_record_batches):
                 yield reader.get_batch(index)
         else:
-            yield from pa.ipc.open_stream(pa.py_buffer(pages), options=options)
+            yield from pa.ipc.open_stream(pa.py_buffer(pages))
 
 
 class FrameSource(ArrowSource):
@@ -354,6 +353,18 @@ def not_a_number(label: str, name: str, row: int, value: object, kind: Any) -> B
         column=name,
         row=row,
     )
+
+
+def count_rows(reader: Any, buffer: Any) -> int | None:
+    """Rows of an IPC file, if its batches are views of `buffer`; None if they would have to be decompressed."""
+    rows = 0
+    for index in range(reader.num_record_batches):
+        batch = reader.get_batch(index)
+        parts = [part for column in batch.columns for part in column.buffers() if part is not None and part.size]
+        if not all(0 <= part.address - buffer.address < buffer.size for part in parts):
+            return None
+        rows += batch.num_rows
+    return rows
 
 
 def pandas_index(schema: Any) -> list[str]:
