@@ -174,6 +174,61 @@ void add_shift(nb::handle out_, nb::handle a_, nb::handle b_, int bits, int mode
     });
 }
 
+// Received bytes: any contiguous buffer; a frame cut into messages may leave them at any address, so they are copied out word by
+// word where they are not aligned.
+class Received {
+public:
+    Received(nb::handle object, const char *name, std::size_t bytes) {
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) {
+            PyErr_Clear();
+            throw nb::value_error((std::string(name) + " must be a contiguous buffer").c_str());
+        }
+        if (static_cast<std::size_t>(view_.len) != bytes) {
+            const std::string message = std::string(name) + " has " + std::to_string(view_.len) + " bytes, expected " +
+                                        std::to_string(bytes);
+            PyBuffer_Release(&view_);
+            throw nb::value_error(message.c_str());
+        }
+    }
+    ~Received() { PyBuffer_Release(&view_); }
+    Received(const Received &) = delete;
+    Received &operator=(const Received &) = delete;
+
+    template <class Z>
+    Z operator()(std::size_t i) const {
+        Z value;
+        std::memcpy(&value, static_cast<const unsigned char *>(view_.buf) + i * sizeof(Z), sizeof(Z));
+        return value;
+    }
+
+private:
+    Py_buffer view_;
+};
+
+void combine2(nb::handle data_, nb::handle first_, nb::handle second_, int bits, int first_mode, int second_mode) {
+    RingArray data(data_, "data", Access::write);
+    if (data.ndim() < 2 || data.axis(0) != 2)
+        throw nb::value_error("data must hold two splits: its first axis has the length 2");
+    const std::size_t half = data.size() / 2;
+    const Received parts[2] = {{first_, "first", half * 8}, {second_, "second", half * 8}};
+    const int limbs = limbs_of(data);
+    require_bits(bits, 0, 64 * limbs - 1);
+    for (int split = 0; split < 2; ++split) {
+        with_mode(split ? second_mode : first_mode, [&](auto m) {
+            with_ring(limbs, [&]<class Z>(Z *) {
+                Z *own = reinterpret_cast<Z *>(data.data() + split * half);
+                const std::size_t count = half * 8 / sizeof(Z);
+                for (std::size_t i = 0; i < count; ++i) {
+                    Z value;
+                    std::memcpy(&value, own + i, sizeof(Z));
+                    value = shifted<Z, m()>(value + parts[split].template operator()<Z>(i), bits);
+                    std::memcpy(own + i, &value, sizeof(Z));
+                }
+            });
+        });
+    }
+}
+
 void shift_left(nb::handle out_, nb::handle a_, int bits) {
     RingArray out(out_, "out", Access::write), a(a_, "a");
     require_same(out, a);
@@ -334,6 +389,9 @@ void register_ring(nb::module_ &m) {
           "mode 2: arithmetic, floor of the signed value.");
     m.def("add_shift", &add_shift, nb::sig("def add_shift(out, a, b, bits: int, mode: int, /) -> None"),
           "shift_right of a + b in one pass.");
+    m.def("combine2", &combine2,
+          nb::sig("def combine2(data, first, second, bits: int, first_mode: int, second_mode: int, /) -> None"),
+          "data[0] = shift_right(data[0] + first), data[1] = shift_right(data[1] + second); first and second are bytes.");
     m.def("mask_low", &mask_low, nb::sig("def mask_low(out, a, bits: int, /) -> None"), "out = a mod 2^bits.");
     m.def("sum", &sum, nb::sig("def sum(out, a, outer: int, n: int, inner: int, /) -> None"),
           "Sums the middle axis of a, seen as (outer, n, inner).");

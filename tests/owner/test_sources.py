@@ -161,6 +161,19 @@ def test_columns_are_chosen_by_name_in_the_order_asked(name: str, tmp_path: Path
     assert (np.concatenate(list(source.chunks(700))) == X[:, [3, 1]]).all()
 
 
+def test_a_single_large_batch_of_an_arrow_file_is_not_copied(tmp_path: Path) -> None:
+    """The batch is a view of the mapped file, whatever its size: Arrow allocates nothing for it."""
+    table = pa.table({name: np.arange(500_000.0) for name in "abcde"})
+    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
+        writer.write_table(table)
+    before = pa.total_allocated_bytes()
+    source = open_source(tmp_path / "x.arrow", columns=["b", "e"])
+    assert source.rows == 500_000
+    for chunk in source.chunks(10_000):
+        assert chunk.shape == (10_000, 2)
+        assert pa.total_allocated_bytes() - before < 1e6
+
+
 def test_text_in_a_column_that_was_not_chosen_is_no_error(tmp_path: Path) -> None:
     frame = FRAME.assign(device="doorbell", when=pd.Timestamp("2020-01-01"))
     frame.to_csv(tmp_path / "x.csv", index=False)

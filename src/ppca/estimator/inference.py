@@ -2,7 +2,7 @@
 
 transform   rows projected onto the components               raw: 1 round; standardised: 4
 inverse     rows rebuilt from projected ones                  1 round; standardised: the units are put back by the receiver
-scores      squared distance of every row to its projection   3 rounds more
+scores      squared distance of every row to its projection   3 rounds more; batch by batch, they stay shared
 flags       score above a public threshold, or the `contamination` share of rows with the largest scores
 """
 
@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ..protocol import Party, RingType, SecretArray
 
 ROW_FRAC = 80
@@ -18,6 +20,9 @@ ROW_FRAC = 80
 
 SCORE_FRAC = 50
 """Fractional bits of scores: squares of small residuals keep their digits."""
+
+SCORE = RingType(128, SCORE_FRAC, 46)
+"""Scores reach 2^46: a row may lie eight million deviations away and still be told from the others."""
 
 RAW = RingType(128, 40, 5)
 STANDARD = RingType(128, ROW_FRAC, 5)
@@ -54,10 +59,14 @@ async def project(rows: SecretArray, model: dict[str, SecretArray]) -> tuple[Sec
 
 
 async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
-    """Squared distance of every centred row to its projection."""
+    """Squared distance of every centred row to its projection.
+
+    The truncation is exact: of a large score, a local one would go wrong too often.
+    """
     rest = x - await (z @ model["vectors"])
-    result: SecretArray = await rest.inner(rest, axis=1, frac=SCORE_FRAC)
-    return result
+    wide = await rest.inner(rest, axis=1, frac=80)
+    short: SecretArray = await wide.truncate(80 - SCORE_FRAC)
+    return short.retype(SCORE)
 
 
 async def transform(party: Party, rows: SecretArray, *, model: str, receiver: str = "client") -> dict[str, Any]:
@@ -80,21 +89,29 @@ async def inverse_transform(
         return {"rows": rows.reveal(receiver, what="rebuilt rows", why="agreed result")}
 
 
+async def add_scores(party: Party, rows: SecretArray, *, model: str, table: str) -> int:
+    """Appends the anomaly scores of secret rows, still shared, to a table; returns how many it has."""
+    arrays, _ = recall(party, model)
+    with party.stage("detect"):
+        x, z = await project(rows, arrays)
+        score = await residuals(x, z, arrays)
+    parts = party.tables.setdefault(table, [])
+    parts.append(score.data)
+    return sum(part.shape[1] for part in parts)
+
+
 async def detect(
     party: Party,
-    rows: SecretArray,
     *,
-    model: str,
+    table: str,
     threshold: float | None = None,
     contamination: float | None = None,
     scores: bool = False,
     receiver: str = "client",
 ) -> dict[str, Any]:
-    """Anomaly scores and flags of secret rows under a shared model. Only what is asked for is revealed."""
-    arrays, _ = recall(party, model)
+    """Anomaly scores and flags from a table of shared scores, which ends here. Only what is asked for is revealed."""
+    score = SecretArray(party, np.concatenate(party.tables.pop(table), axis=1), SCORE)
     with party.stage("detect"):
-        x, z = await project(rows, arrays)
-        score = await residuals(x, z, arrays)
         result: dict[str, Any] = {}
         if scores:
             result["scores"] = score.reveal(receiver, what="anomaly scores", why="agreed result")

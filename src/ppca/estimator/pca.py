@@ -23,7 +23,7 @@ from ..owner.sources import Source, check_compatible, open_source
 from . import columns, encoding, programs
 from .model import PCAModel
 from .partition import Alignment, prepare, scales, share_offsets, share_own_blocks, upload
-from .shared import SharedModel
+from .shared import SharedFacts, SharedModel
 
 Progress = Callable[[str, float | None, int], None]
 
@@ -70,7 +70,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_, scale_, n_components_,
     n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn (scale_: the deviations, or None)
-    n_iter_, verified_ : how the eigensolver went
+    n_iter_, verified_, fell_back_ : how the eigensolver went; whether Jacobi had to take over
     openings_ : everything that left the sharing
     report_ : rounds, bytes and seconds by stage
     """
@@ -224,7 +224,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.scale_exponents_ = scale
         self.n_samples_: int = result["rows"]
         self.n_features_in_ = len(scale)
-        self.n_iter_, self.verified_ = result["iterations"], result["verified"]
+        self.n_iter_, self.verified_, self.fell_back_ = result["iterations"], result["verified"], result["fell_back"]
         self.openings_, self.report_ = openings, report
         self.n_components_ = result["count"]
         if names is not None:
@@ -237,7 +237,29 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "scale_exponents_")
         if self.cluster is None or self.keep is None:
             raise ValueError("no servers keep this model: fit with cluster=... and keep='name'")
-        return SharedModel(self.cluster, self.keep, self.scale_exponents_, self.standardize)
+        names = getattr(self, "feature_names_in_", None)
+        labels = None if names is None else [str(name) for name in names]
+        return SharedModel(self.cluster, self.keep, self.scale_exponents_, self.standardize, labels)
+
+    def shared_facts(self) -> SharedFacts:
+        """What is public of the model that the servers keep: what a later session needs to use it."""
+        check_is_fitted(self, "scale_exponents_")
+        if self.keep is None:
+            raise ValueError("no servers keep this model: fit with keep='name'")
+        names = getattr(self, "feature_names_in_", None)
+        return SharedFacts(
+            name=self.keep,
+            scale_exponents=[int(e) for e in self.scale_exponents_],
+            standardized=self.standardize,
+            components=int(self.n_components_),
+            rows=self.n_samples_,
+            feature_names=None if names is None else [str(name) for name in names],
+            solver=self.solver,
+            iterations=self.n_iter_,
+            verified=self.verified_,
+            fell_back=self.fell_back_,
+            audit=self.openings_,
+        )
 
     def check_parameters(self, width: int) -> None:
         """Refuses parameters that cannot work for so many columns, before anything is read or sent."""

@@ -76,18 +76,19 @@ def multiply(x: S, y: Shares, frac: int | None = None) -> Step[S]:
     party.column_stream.claim(op, 0)
     party.row_stream.claim(op, 1)
     data = np.empty((2, *shape, dtype.limbs), np.uint64)
+    row, column = data
     kernels.mul_mask2(
-        data[0],
-        data[1],
-        np.ascontiguousarray(a),
-        np.ascontiguousarray(b),
+        row,
+        column,
+        a if a.flags.c_contiguous else np.ascontiguousarray(a),
+        b if b.flags.c_contiguous else np.ascontiguousarray(b),
         party.column_stream.key,
         op,
         party.row_mask_sign,
         party.row_stream.key,
         party.column_mask_sign,
     )
-    yield from _combine(x, data, shift)
+    yield from _combine(x, data, row, column, shift)
     return x.like(data, dtype)
 
 
@@ -112,9 +113,10 @@ def masked(x: Shares, product: Data, shift: int) -> Step[Data]:
     party.column_stream.claim(op, 0)
     party.row_stream.claim(op, 1)
     data = np.empty((2, *product.shape), np.uint64)
+    row, column = data
     kernels.mask2(
-        data[0],
-        data[1],
+        row,
+        column,
         np.ascontiguousarray(product),
         party.column_stream.key,
         op,
@@ -122,24 +124,21 @@ def masked(x: Shares, product: Data, shift: int) -> Step[Data]:
         party.row_stream.key,
         party.column_mask_sign,
     )
-    yield from _combine(x, data, shift)
+    yield from _combine(x, data, row, column, shift)
     return data
 
 
-def _combine(x: Shares, data: Data, shift: int) -> Step[None]:
-    """Exchanges the masked products in `data` and leaves the new shares there."""
+def _combine(x: Shares, data: Data, row: Data, column: Data, shift: int) -> Step[None]:
+    """Exchanges the masked products in `data` (its two splits are `row` and `column`) and leaves the new shares there."""
     if shift and x.dtype.bits == 64:
-        raise TypeError(
-            "the 64-bit ring has no room for a local truncation: keep all bits with frac=..., or exact=True"
-        )
+        raise TypeError("the 64-bit ring has no room for a local truncation: keep all bits with frac=..., or exact=True")
     party = x.party
-    size = data[0].nbytes
+    size = row.nbytes
     from_row, from_column = yield Round(
-        [(party.row_mate, data[0]), (party.column_mate, data[1])],
+        [(party.row_mate, row), (party.column_mate, column)],
         [(party.row_mate, size), (party.column_mate, size)],
     )
-    kernels.add_shift(data[0], data[0], ring.as_ring(from_row, data[0].shape), shift, party.row_rounding)
-    kernels.add_shift(data[1], data[1], ring.as_ring(from_column, data[1].shape), shift, party.column_rounding)
+    kernels.combine2(data, from_row, from_column, shift, party.row_rounding, party.column_rounding)
 
 
 def matmul(x: S, y: Shares, frac: int | None = None) -> Step[S]:

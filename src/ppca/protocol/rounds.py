@@ -111,17 +111,19 @@ def drive(program: Coroutine[Any, Any, T], mesh: Exchange) -> T:
         except StopIteration as stop:
             result: T = stop.value
             return result
-        outgoing: dict[int, list[Any]] = {}
-        for peer, buffer in step.sends:
+        sends, expects = step.sends, step.expects
+        incoming = dict(expects)
+        outgoing: dict[int, list[Any]] = {peer: [buffer] for peer, buffer in sends}
+        if len(outgoing) == len(sends) and len(incoming) == len(expects):  # at most one message each way: nothing to merge
+            payloads = mesh.exchange(outgoing, incoming)
+            arrived = [payloads[peer] for peer, _ in expects]
+            continue
+        outgoing, incoming = {}, {}
+        for peer, buffer in sends:
             outgoing.setdefault(peer, []).append(buffer)
-        incoming: dict[int, int] = {}
-        for peer, size in step.expects:
+        for peer, size in expects:
             incoming[peer] = incoming.get(peer, 0) + size
-        payloads = mesh.exchange(outgoing, incoming)
-        if len(incoming) == len(step.expects):
-            arrived = [payloads[peer] for peer, _ in step.expects]
-        else:
-            arrived = split_frames(step.expects, payloads)
+        arrived = split_frames(expects, mesh.exchange(outgoing, incoming))
 
 
 @dataclass
