@@ -62,7 +62,7 @@ async def solve(party: Party, A: SecretArray, *, solver: str, tol: float, fixed:
 
 
 def matrix(d: int) -> tuple[NDArray[np.float64], str]:
-    """A covariance (standardised data) of dimension d with |A|_F in (1/2, 1]: real data where present, else a spectrum like it."""
+    """A correlation matrix of dimension d scaled to |A|_F in (1/2, 1]: of real data where present, else of made ones."""
     known = {11: "wine_quality.parquet", 85: "insurance_coil2000.parquet", 166: "musk_odds.parquet"}
     columns: NDArray[np.float64] | None = None
     name = "synthetic"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +38,15 @@ def fit(
     fixed_iterations: Annotated[
         int | None, typer.Option("--fixed-iterations", min=1, help="run so many and open no convergence bits")
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="servers keep the model's shares in the result, for transform and detect")
+    ] = False,
+    reveal: Annotated[
+        bool, typer.Option("--reveal/--no-reveal", help="whether you receive the model; if not, only servers keep it")
+    ] = True,
+    max_iterations: Annotated[
+        int | None, typer.Option("--max-iterations", min=1, help="give up after so many; then jacobi takes over")
+    ] = None,
     title: Annotated[str, typer.Option(help="title of the report")] = TITLE,
     tls: Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers")] = False,
     timeout: Annotated[float, typer.Option(help="seconds a communication round may take")] = 60.0,
@@ -46,9 +56,10 @@ def fit(
     """Joint PCA of the rows of several owners' files, on four servers that this command starts on this machine.
 
     Every file is read here, once; only shares of its sums reach the servers. The result folder gets components.csv,
-    explained_variance.csv, model.json and report.html, all of them or none.
+    explained_variance.csv, model.json and report.html, all of them or none. With --keep it also gets what each server keeps of the
+    model, one folder per server; with --no-reveal only that.
     """
-    with complaints():
+    with complaints(), ExitStack() as work:
         count = component_count(components)
         limits = bounds_of(bounds)
 
@@ -56,10 +67,11 @@ def fit(
         from .columns import labels_for, names_in, open_files
         from .folder import check_free, whole_folder
         from .job import fit_jointly
-        from .result import FILES, print_account, print_openings, print_profile, print_scree, write_result
+        from .kept import KEPT_AS, kept_state, write_kept
+        from .result import FILES, KEPT, KNOWN, print_account, print_openings, print_profile, print_scree, write_result
 
         console, messages = Console(), Console(stderr=True)
-        check_free(output, FILES, replace=force)
+        check_free(output, KNOWN, replace=force)
         sources = open_files(files, names_in(columns), names_in(drop))
         for note in _notes(files, sources):
             messages.print(Text.assemble(("note: ", "yellow"), printable(note, 400)), soft_wrap=True, highlight=False)
@@ -67,12 +79,21 @@ def fit(
             raise ValueError(
                 f"--bounds has {len(limits)} numbers for {sources[0].n_columns} columns. Give one for each."
             )
+        keep = keep or not reveal
         pca = PCA(
-            count, standardize=standardize, solver=solver, tol=tol, bounds=limits, fixed_iterations=fixed_iterations
+            count,
+            standardize=standardize,
+            solver=solver,
+            tol=tol,
+            bounds=limits,
+            fixed_iterations=fixed_iterations,
+            max_iterations=max_iterations,
+            keep=KEPT_AS if keep else None,
+            reveal=reveal,
         )
-        run = fit_jointly(pca, sources, messages, tls=tls, timeout=timeout)
-        model = pca.model_
-        if model.verified is False:
+        state = work.enter_context(kept_state()) if keep else None
+        run = fit_jointly(pca, sources, messages, tls=tls, timeout=timeout, state=state)
+        if pca.verified_ is False:
             raise ValueError(
                 "the check on shares failed: the decomposition is less accurate than --tol promises. Nothing was written. "
                 "Fit again with a larger --tol, without --fixed-iterations, or with --solver jacobi."
@@ -87,14 +108,23 @@ def fit(
             "columns": "all" if columns is None and drop is None else f"{sources[0].n_columns} chosen",
             "servers": "four processes on one machine" + (", mutual TLS" if tls else ", plain TCP"),
         }
-        with whole_folder(output, FILES, replace=force) as folder:
-            write_result(folder, model, run, title=title, settings=settings, owners=labels_for(files))
-        print_scree(console, model)
-        print_openings(console, model)
+        with whole_folder(output, KNOWN, replace=force) as folder:
+            if reveal:
+                write_result(folder, pca.model_, run, title=title, settings=settings, owners=labels_for(files))
+            if state is not None:
+                write_kept(folder, pca.shared_facts(), state)
+        written = [*(FILES if reveal else ()), *(KEPT if keep else ())]
+        if reveal:
+            print_scree(console, pca.model_)
+        print_openings(console, run)
         if profile:
             print_profile(console, run)
-        print_account(console, model, run)
-        console.print(Text(f"written: {output} ({', '.join(FILES)})"), soft_wrap=True, highlight=False)
+        print_account(console, pca.model_ if reveal else pca.shared_facts(), run)
+        if not reveal:
+            console.print(
+                "Nobody received the model: the servers keep it in shares, for ppca transform and ppca detect."
+            )
+        console.print(Text(f"written: {output} ({', '.join(written)})"), soft_wrap=True, highlight=False)
 
 
 def component_count(text: str) -> int | float | None:

@@ -1,4 +1,4 @@
-"""The folder of a result: written whole or not at all, and never over something that is not a result."""
+"""The folder of a result, or a single file: written whole or not at all, and never over something that is not a result."""
 
 from __future__ import annotations
 
@@ -73,3 +73,28 @@ def _put(part: Path, target: Path, former: Path) -> None:
         former.rename(target)
         raise
     shutil.rmtree(former, ignore_errors=True)
+
+
+def check_file(path: Path, endings: Collection[str], *, replace: bool) -> None:
+    """Refuses a file that could not be written afterwards, or that exists."""
+    target = path.resolve()
+    if path.suffix.lower() not in endings:
+        raise FolderRefused(f"-o {path}: the ending must be {' or '.join(endings)}.")
+    if target.is_dir():
+        raise FolderRefused(f"{path} is a folder. Give the name of a file with -o.")
+    if target.exists() and not replace:
+        raise FolderRefused(f"{path} exists. Choose another name with -o, or replace it with --force.")
+    if not (target.parent.is_dir() and os.access(target.parent, os.W_OK | os.X_OK)):
+        raise FolderRefused(f"{path} cannot be written: {target.parent} is not a folder that you may write to.")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A name beside the wanted one; what is written there takes its place at the end of the block, or is removed."""
+    target = path.resolve()
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        yield part
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)

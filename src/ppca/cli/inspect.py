@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from .complaint import complaints
+
+if TYPE_CHECKING:
+    from ..estimator import SharedFacts
 
 
 def inspect(
@@ -18,10 +21,13 @@ def inspect(
 ) -> None:
     """Show a fitted model: facts, explained variance, strongest loadings, and everything that was opened."""
     with complaints():
-        from ..estimator import PCAModel
-        from .result import MODEL, print_facts, print_loadings, print_openings, print_scree, solver_text
+        from ..estimator import PCAModel, SharedFacts
+        from .result import MODEL, SHARED, print_facts, print_loadings, print_openings, print_scree, solver_text
 
         path = result / MODEL if result.is_dir() else result
+        if result.is_dir() and not path.exists() and (result / SHARED).exists():
+            _show_shared(Console(), SharedFacts.load(result / SHARED))
+            return
         if not path.exists():
             raise ValueError(f"there is no {path}. Give the folder that `ppca fit` wrote with -o.")
         model = PCAModel.load(path)
@@ -31,3 +37,18 @@ def inspect(
         print_scree(console, model)
         print_loadings(console, model, top)
         print_openings(console, model)
+
+
+def _show_shared(console: Console, facts: SharedFacts) -> None:
+    """A model that nobody received: its public facts."""
+    from .result import print_openings, solver_text
+
+    what = "correlation (standardised columns)" if facts.standardized else "covariance"
+    console.print(
+        f"PCA of the {what} of {facts.rows:,} rows and {len(facts.scale_exponents)} columns, kept in shares by its servers: "
+        f"{facts.components} component{'' if facts.components == 1 else 's'}. Nobody received the model.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(Text(solver_text(facts)), soft_wrap=True, highlight=False)
+    print_openings(console, facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from rich.console import Console
@@ -44,16 +45,23 @@ class LazyCluster(LocalCluster):
 
 
 def fit_jointly(
-    pca: PCA, sources: Sequence[Source], console: Console, *, tls: bool = False, timeout: float = 60.0
+    pca: PCA,
+    sources: Sequence[Source],
+    console: Console,
+    *,
+    tls: bool = False,
+    timeout: float = 60.0,
+    state: Path | None = None,
 ) -> RunReport:
     """Fits `pca` on the owners' tables and returns the account of the whole job.
 
     Parameters are checked first, then every table is read once, then four servers are started.
+    state: the folder in which the servers keep shares.
     """
     pca.check_parameters(sources[0].n_columns)
-    with _bars(console) as bars:
+    with progress_bars(console) as bars:
         sums = [_pass(source, bars) for source in sources]
-        with LazyCluster(tls=tls, timeout=timeout) as cluster:
+        with LazyCluster(tls=tls, timeout=timeout, state=state) as cluster:
             shown = StageBars(bars, cluster)
             pca.set_params(cluster=cluster)
             try:
@@ -64,7 +72,7 @@ def fit_jointly(
             return combined(cluster.runs)
 
 
-def _bars(console: Console) -> Progress:
+def progress_bars(console: Console) -> Progress:
     return Progress(
         SpinnerColumn(finished_text="[green]✓[/]"),
         TextColumn("{task.description}"),

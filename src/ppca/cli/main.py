@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import __version__
-from . import bench, demo, fit, inspect, run
+from . import bench, demo, detect, fit, inspect, run, transform
 
 app = typer.Typer(
     help="Joint principal component analysis over data that may not be shown.",
@@ -19,6 +19,8 @@ app = typer.Typer(
 app.add_typer(bench.app, name="bench")
 app.command()(fit.fit)
 app.command()(inspect.inspect)
+app.command()(transform.transform)
+app.command()(detect.detect)
 app.command()(demo.demo)
 app.command()(run.run)
 console = Console()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from rich.console import Console, Group
@@ -14,13 +14,19 @@ from rich.table import Table
 from rich.text import Text
 
 from ..cluster import RunReport
-from ..estimator import PCAModel
+from ..estimator import PCAModel, SharedFacts
 from ..report import duration, opening_lines, share, size, stage_lines, write_report
 from ..report.page import feature_names
 from .complaint import printable
 
 COMPONENTS, VARIANCE, MODEL, REPORT = "components.csv", "explained_variance.csv", "model.json", "report.html"
 FILES = (COMPONENTS, VARIANCE, MODEL, REPORT)
+
+SERVERS, SHARED = "servers", "shared.json"
+KEPT = (SHARED, SERVERS)
+"""What a fit with --keep adds: the public facts of the shared model, and one folder of shares per server."""
+
+KNOWN = (*FILES, *KEPT)
 
 BAR_WIDTH = 24
 MOST_LINES = 20
@@ -47,6 +53,12 @@ def write_result(
     write_report(folder / REPORT, model, run, title=title, settings=settings, owners=owners)
 
 
+class Audited(Protocol):
+    """A model, or the account of a run."""
+
+    audit: list[dict[str, Any]]
+
+
 def print_scree(console: Console, model: PCAModel) -> None:
     table = Table(title="Explained variance", title_justify="left")
     for heading in ("component", "variance", "ratio", "cumulative"):
@@ -67,17 +79,21 @@ def _bar(fraction: float) -> ProgressBar:
     return ProgressBar(total=1.0, completed=min(1.0, fraction), width=BAR_WIDTH, finished_style="bar.complete")
 
 
-def print_openings(console: Console, model: PCAModel) -> None:
+def print_openings(console: Console, job: Audited) -> None:
     table = Table("opened", "shape", "seen by", "why", title="Everything that was opened", title_justify="left")
-    for line in opening_lines(model.audit):
+    for line in opening_lines(job.audit):
         times = f" ({line.count} times)" if line.count > 1 else ""
         table.add_row(line.what + times, line.shape_text, Text(printable(line.to)), line.why)
     console.print(table)
 
 
-def print_account(console: Console, model: PCAModel, run: RunReport) -> None:
+def print_account(console: Console, model: PCAModel | SharedFacts, run: RunReport) -> None:
     """How the solver went, and the traffic, in two lines."""
     console.print(Text(solver_text(model)), soft_wrap=True)
+    print_traffic(console, run)
+
+
+def print_traffic(console: Console, run: RunReport) -> None:
     sent = size(max(run.bytes_sent))
     console.print(
         f"{run.rounds:,} rounds, {sent} sent by the busiest server, {duration(run.seconds)} on the servers",
@@ -85,7 +101,7 @@ def print_account(console: Console, model: PCAModel, run: RunReport) -> None:
     )
 
 
-def solver_text(model: PCAModel) -> str:
+def solver_text(model: PCAModel | SharedFacts) -> str:
     verified = {
         True: "verified on shares",
         False: "VERIFICATION FAILED: less accurate than promised",
@@ -96,25 +112,32 @@ def solver_text(model: PCAModel) -> str:
 
 
 def print_profile(console: Console, run: RunReport) -> None:
+    """Where the time went, stage by stage; times are means of the four servers."""
     table = Table(title="Profile", title_justify="left")
     table.add_column("stage")
-    for heading in ("rounds", "sent by busiest server", "network", "of the time"):
+    for heading in (
+        "rounds",
+        "sent",
+        "time",
+        "ring products",
+        "key making, evaluation",
+        "network and waiting",
+        "other",
+    ):
         table.add_column(heading, justify="right")
     lines = stage_lines(run)
     for line in lines:
-        part = share(line.waited / run.seconds) if run.seconds else ""
-        table.add_row(line.name, f"{line.rounds:,}", size(line.sent), duration(line.waited), part)
-    waited = sum(line.waited for line in lines)
-    computed = max(0.0, run.seconds - waited)
+        other = max(0.0, line.elapsed - line.products - line.fss - line.waited)
+        times = (line.elapsed, line.products, line.fss, line.waited, other)
+        table.add_row(line.name, f"{line.rounds:,}", size(line.sent), *map(duration, times))
     table.add_section()
-    table.add_row(
-        "computing, all stages", "", "", duration(computed), share(computed / run.seconds) if run.seconds else ""
-    )
-    table.add_row("total", f"{run.rounds:,}", size(max(run.bytes_sent)), duration(run.seconds), "")
-    console.print(
-        Group(table, Text("network: sending and waiting for the other servers, mean of the four", style="dim")),
-        soft_wrap=True,
-    )
+    sums = [sum(getattr(line, kind) for line in lines) for kind in ("elapsed", "products", "fss", "waited")]
+    other = max(0.0, sums[0] - sum(sums[1:]))
+    total = [duration(seconds) for seconds in (*sums, other)]
+    table.add_row("total", f"{run.rounds:,}", size(max(run.bytes_sent)), *total)
+    table.add_row("", "", "", "", *(share(seconds / sums[0]) if sums[0] else "" for seconds in (*sums[1:], other)))
+    note = "means of the four servers; with fewer cores than servers, waiting includes the others' turns to compute"
+    console.print(Group(table, Text(note, style="dim")), soft_wrap=True)
 
 
 def print_loadings(console: Console, model: PCAModel, most: int = STRONGEST) -> None:

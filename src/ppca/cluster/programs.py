@@ -11,11 +11,13 @@ import inspect
 import runpy
 import sys
 import time
-from collections.abc import Callable, Coroutine, MutableMapping
+from collections.abc import Callable, Coroutine, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..native import clock
 from ..protocol import InputPacket, Party, Pending, SecretArray, agree_keys, drive
 from ..transport import Mesh
 
@@ -121,7 +123,8 @@ def execute(
     """Runs a program on this seat: fresh keys, the inputs, the rounds; returns its result and the account."""
     with mesh.stage(KEY_STAGE):
         party: Party = drive(_awaited(agree_keys(mesh.seat, session)), mesh)
-    party.stage = mesh.stage
+    stages = _Stages(mesh)
+    party.stage = stages
     if progress is not None:
         party.progress = progress
     if store is not None:
@@ -132,7 +135,38 @@ def execute(
     start = time.perf_counter()
     result = drive(program(party, *secrets, **public), mesh)
     seconds = time.perf_counter() - start
-    return Ran(result, seconds, mesh.stats.as_dict(), [opening.as_dict() for opening in party.audit])
+    return Ran(result, seconds, stages.account(), [opening.as_dict() for opening in party.audit])
+
+
+class _Stages:
+    """Names the stages of a program: rounds and bytes are counted by the mesh, elapsed and local time here.
+
+    Stages follow each other; where one stands inside another, the time of the inner is in both.
+    """
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._work: dict[str, dict[str, float]] = {}
+        clock.reset()
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        before, start = clock.reading(), time.perf_counter()
+        with self._mesh.stage(name):
+            yield
+        spent = {"elapsed": time.perf_counter() - start}
+        spent |= {kind: seconds - before[kind] for kind, seconds in clock.reading().items()}
+        total = self._work.setdefault(name, dict.fromkeys(spent, 0.0))
+        for kind, seconds in spent.items():
+            total[kind] += seconds
+
+    def account(self) -> dict[str, Any]:
+        """The mesh's counters with the times of each stage beside them."""
+        stats = self._mesh.stats.as_dict()
+        for name, spent in self._work.items():
+            if name in stats["stages"]:
+                stats["stages"][name]["work"] = spent
+        return stats
 
 
 async def _awaited(step: Any) -> Any:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .model import PCAModel
     from .pca import PCA
-    from .shared import SharedModel
+    from .shared import SharedFacts, SharedModel
 
-__all__ = ["PCA", "PCAModel", "SharedModel"]
+__all__ = ["PCA", "PCAModel", "SharedFacts", "SharedModel"]
 
-_HOMES = {"PCA": "pca", "PCAModel": "model", "SharedModel": "shared"}
+_HOMES = {"PCA": "pca", "PCAModel": "model", "SharedFacts": "shared", "SharedModel": "shared"}
 
 
 def __getattr__(name: str) -> Any:

@@ -84,6 +84,20 @@ class PCAModel:
     def singular_values(self) -> Floats:
         return np.asarray(np.sqrt(self.explained_variance * (self.rows - 1)))
 
+    def project(self, rows: Floats) -> Floats:
+        """Coordinates of plain rows."""
+        return self._centred(rows) @ self.components.T
+
+    def scores(self, rows: Floats) -> Floats:
+        """Squared distance of plain rows to their projection; of a standardised model in standardised units."""
+        centred = self._centred(rows)
+        rest = centred - centred @ self.components.T @ self.components
+        return np.asarray(np.einsum("ij,ij->i", rest, rest))
+
+    def _centred(self, rows: Floats) -> Floats:
+        centred = rows - self.mean
+        return centred if self.scale is None else centred / self.scale
+
     def save(self, path: Path) -> None:
         """JSON with every digit, written whole or not at all."""
         data = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in asdict(self).items()}

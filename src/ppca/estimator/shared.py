@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -179,3 +180,13 @@ def check_limits(threshold: float | None, contamination: float | None) -> None:
         raise ValueError(f"contamination={contamination} must lie in (0, 0.5]")
     if threshold is not None and not 0 <= threshold < np.inf:
         raise ValueError(f"threshold={threshold} must be a number, at least 0")
+
+
+def flags_of(scores: Floats, threshold: float | None, contamination: float | None) -> NDArray[np.bool_] | None:
+    """What `SharedModel.detect` flags, from plain scores."""
+    if threshold is not None:
+        return np.asarray(scores > threshold)
+    if contamination is None:
+        return None
+    count = max(1, math.ceil(contamination * len(scores)))
+    return np.asarray(scores >= np.sort(scores)[-count])

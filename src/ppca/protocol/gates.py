@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..native import kernels, ring
+from ..native import clock, kernels, ring
 from .party import Party
 from .reshare import reshare
 from .rounds import Bytes, Round, Step
@@ -103,7 +103,8 @@ def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[D
         random = party.private.draw((3, dealt), 2)
         alpha = np.empty((dealt, 2), np.uint64)
         kernels.mask_low(alpha, random[0], bits)
-        keys = gate.generate(alpha, random[1:].reshape(dealt, 4))
+        with clock.fss:
+            keys = gate.generate(alpha, random[1:].reshape(dealt, 4))
         kernels.add(random[0], alpha, _as128(row_shares[mine]))
         opened = np.empty(masked_bytes(dealt, bits), np.uint8)
         kernels.pack_bits(opened, random[0], bits)
@@ -127,7 +128,8 @@ def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[D
     kernels.add(m, m, _as128(row_shares[evaluated]))
     _add_constant(m, offset, bits)
     kernels.mask_low(m, m, bits)
-    pieces = gate.evaluate(party.column, received, m)
+    with clock.fss:
+        pieces = gate.evaluate(party.column, received, m)
 
     # Round 2: both rows reshare what they evaluated.
     first, second = cut[2 * party.row], cut[2 * party.row + 1]

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..native import kernels, ring
+from ..native import clock, kernels, ring
 from .cost import declare
 from .dtypes import RingType, make_type
 from .rounds import Round, Step
@@ -102,7 +102,9 @@ def bilinear(
 ) -> Step[S]:
     """Any bilinear map: `local` computes it on ring arrays, `terms` is how many products add up in one output."""
     dtype, shift = product_type(x.dtype, y.dtype, frac, terms)
-    data = yield from masked(x, local(x.data[0], y.data[1]).reshape(*shape, dtype.limbs), shift)
+    with clock.products:
+        product = local(x.data[0], y.data[1]).reshape(*shape, dtype.limbs)
+    data = yield from masked(x, product, shift)
     return x.like(data, dtype)
 
 
@@ -131,7 +133,9 @@ def masked(x: Shares, product: Data, shift: int) -> Step[Data]:
 def _combine(x: Shares, data: Data, row: Data, column: Data, shift: int) -> Step[None]:
     """Exchanges the masked products in `data` (its two splits are `row` and `column`) and leaves the new shares there."""
     if shift and x.dtype.bits == 64:
-        raise TypeError("the 64-bit ring has no room for a local truncation: keep all bits with frac=..., or exact=True")
+        raise TypeError(
+            "the 64-bit ring has no room for a local truncation: keep all bits with frac=..., or exact=True"
+        )
     party = x.party
     size = row.nbytes
     from_row, from_column = yield Round(

@@ -114,7 +114,9 @@ def drive(program: Coroutine[Any, Any, T], mesh: Exchange) -> T:
         sends, expects = step.sends, step.expects
         incoming = dict(expects)
         outgoing: dict[int, list[Any]] = {peer: [buffer] for peer, buffer in sends}
-        if len(outgoing) == len(sends) and len(incoming) == len(expects):  # at most one message each way: nothing to merge
+        if len(outgoing) == len(sends) and len(incoming) == len(
+            expects
+        ):  # at most one message each way: nothing to merge
             payloads = mesh.exchange(outgoing, incoming)
             arrived = [payloads[peer] for peer, _ in expects]
             continue

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..cluster import RunReport
+from ..native import clock
 from . import amounts
 
 RECEIVERS = {"servers": "all servers", "client": "receiver"}
@@ -15,12 +16,16 @@ RECEIVERS = {"servers": "all servers", "client": "receiver"}
 
 @dataclass(frozen=True)
 class StageLine:
-    """One stage of a job. `sent` is what the busiest server sent; `waited` the time spent in rounds, mean of the servers."""
+    """One stage of a job. `sent` is what the busiest server sent; times are means of the servers: `waited` in rounds,
+    `products` in local ring products, `fss` in making and evaluating keys, `elapsed` in all."""
 
     name: str
     rounds: int
     sent: int
     waited: float
+    elapsed: float
+    products: float
+    fss: float
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,11 @@ def stage_lines(run: RunReport) -> list[StageLine]:
         parts = [seat["stages"][name] for seat in run.stages if name in seat["stages"]]
         sent = max(part["bytes_sent"] for part in parts)
         waited = sum(part["seconds"] for part in parts) / len(parts)
-        lines.append(StageLine(name or "other", parts[0]["rounds"], sent, waited))
+        work = [part.get("work", {}) for part in parts]
+        elapsed, products, fss = (
+            sum(one.get(kind, 0.0) for one in work) / len(work) for kind in ("elapsed", clock.PRODUCTS, clock.FSS)
+        )
+        lines.append(StageLine(name or "other", parts[0]["rounds"], sent, waited, max(elapsed, waited), products, fss))
     return lines
 
 
@@ -84,9 +93,16 @@ def _added(stats: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sum(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Counters are numbers, or lists of numbers by peer."""
-    added = {}
-    for key, value in first.items():
-        other = second[key]
-        added[key] = [a + b for a, b in zip(value, other, strict=True)] if isinstance(value, list) else value + other
+    """Counters are numbers, lists of numbers by peer, or counters themselves."""
+    added: dict[str, Any] = {}
+    for key in first | second:
+        value, other = first.get(key), second.get(key)
+        if value is None or other is None:
+            added[key] = other if value is None else value
+        elif isinstance(value, dict):
+            added[key] = _sum(value, other)
+        else:
+            added[key] = (
+                [a + b for a, b in zip(value, other, strict=True)] if isinstance(value, list) else value + other
+            )
     return added

@@ -1,0 +1,97 @@
+"""What servers keep of a model between commands, and commands that use it on shared rows."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from ..estimator import PCAModel, SharedFacts, SharedModel
+from ..owner import BadColumns, Source, open_source
+from ..transport import seat_name
+from .folder import whole_file
+from .job import LazyCluster
+from .result import MODEL, SERVERS, SHARED
+
+KEPT_AS = "model"
+"""The name of the model on the servers."""
+
+ENDINGS = (".csv", ".parquet")
+
+
+@contextmanager
+def kept_state() -> Iterator[Path]:
+    """A private folder for the servers of a fit, one sub-folder each."""
+    with tempfile.TemporaryDirectory(prefix="ppca-servers-") as name:
+        yield Path(name)
+
+
+def write_kept(folder: Path, facts: SharedFacts, state: Path) -> None:
+    """Puts what the servers keep, and the public facts of it, into a result."""
+    shutil.copytree(state, folder / SERVERS)
+    (folder / SERVERS).chmod(0o700)
+    facts.save(folder / SHARED)
+
+
+def load_facts(result: Path) -> SharedFacts:
+    """The public facts of a result's shared model; raises if its servers keep none, or shares are missing."""
+    if not result.is_dir():
+        raise ValueError(f"there is no folder {result}. Give the folder that `ppca fit` wrote with -o.")
+    if not (result / SHARED).exists():
+        raise ValueError(
+            f"{result} holds no shares of the model: its servers forgot it after the fit. Fit again with --keep to use it on "
+            "shares, or add --revealed to use the revealed model here, in the clear."
+        )
+    facts = SharedFacts.load(result / SHARED)
+    for seat in range(4):
+        if not (result / SERVERS / f"seat-{seat}" / f"{facts.name}.npz").is_file():
+            raise ValueError(f"the shares of server {seat_name(seat)} are missing in {result / SERVERS}. Fit again.")
+    return facts
+
+
+def load_revealed(result: Path) -> PCAModel:
+    """The model that the receiver holds."""
+    if result.is_dir() and not (result / MODEL).exists() and (result / SHARED).exists():
+        raise ValueError(
+            f"nobody received the model of {result} (--no-reveal). Leave --revealed out to use it on shares."
+        )
+    if not (result / MODEL).exists():
+        raise ValueError(f"there is no {result / MODEL}. Give the folder that `ppca fit` wrote with -o.")
+    return PCAModel.load(result / MODEL)
+
+
+def open_rows(path: Path, names: Sequence[str] | None, width: int) -> Source:
+    """New rows with the columns of a model: by name where both have names (others are left out), else by position."""
+    source = open_source(path, columns=names if names is not None and path.suffix not in (".npy", ".npz") else None)
+    if source.n_columns != width:
+        raise BadColumns(f"{source.label} has {source.n_columns} columns, the model {width}. Give the same columns.")
+    return source
+
+
+@contextmanager
+def kept_model(
+    result: Path, facts: SharedFacts, *, tls: bool, timeout: float
+) -> Iterator[tuple[SharedModel, LazyCluster]]:
+    """The shared model on four local servers that hold what was kept; they start with the first rows."""
+    with LazyCluster(tls=tls, timeout=timeout, state=result / SERVERS) as cluster:
+        scale = np.asarray(facts.scale_exponents, np.int64)
+        yield SharedModel(cluster, facts.name, scale, facts.standardized, facts.feature_names), cluster
+
+
+def write_table(path: Path, columns: dict[str, NDArray[np.generic]]) -> None:
+    """A table with all digits, whole or not at all."""
+    table = pa.table(columns)
+    with whole_file(path) as part:
+        if path.suffix.lower() == ".parquet":
+            pyarrow.parquet.write_table(table, part)
+        else:
+            options = pyarrow.csv.WriteOptions(quoting_style="none")
+            pyarrow.csv.write_csv(table, part, options)

@@ -1,0 +1,73 @@
+"""`ppca transform`: coordinates of new rows under a fitted model, model and rows both secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from .complaint import complaints
+
+
+def transform(
+    result: Annotated[Path, typer.Argument(help="folder of a result, from `ppca fit --keep`")],
+    rows: Annotated[Path, typer.Argument(help="table with the new rows: .csv, .parquet, .arrow, .npy, .npz")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="file for the coordinates: .csv or .parquet")] = Path(
+        "projected.csv"
+    ),
+    revealed: Annotated[
+        bool, typer.Option("--revealed", help="use the revealed model here, in the clear, without servers")
+    ] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers")] = False,
+    timeout: Annotated[float, typer.Option(help="seconds a communication round may take")] = 60.0,
+    force: Annotated[bool, typer.Option("--force", help="replace an existing file")] = False,
+) -> None:
+    """Project new rows onto the components of a fitted model.
+
+    On shares: four servers hold the model, the rows reach them as shares, and only the coordinates come back. Each component's
+    sign is then the one the servers happen to have, the same in every call; nobody has looked at the components to choose it.
+    """
+    with complaints():
+        import numpy as np
+
+        from ..report import combined
+        from .folder import check_file
+        from .job import progress_bars
+        from .kept import ENDINGS, kept_model, load_facts, load_revealed, open_rows, write_table
+        from .result import print_openings, print_traffic
+
+        console, messages = Console(), Console(stderr=True)
+        check_file(output, ENDINGS, replace=force)
+        if revealed:
+            model = load_revealed(result)
+            source = open_rows(rows, model.feature_names, len(model.mean))
+            found = np.vstack([model.project(chunk.astype(np.float64)) for chunk in source.chunks()])
+            run = None
+        else:
+            facts = load_facts(result)
+            source = open_rows(rows, facts.feature_names, len(facts.scale_exponents))
+            with (
+                kept_model(result, facts, tls=tls, timeout=timeout) as (shared, cluster),
+                progress_bars(messages) as bars,
+            ):
+                task = bars.add_task("transform on shares", total=source.rows, detail="")
+                parts, done = [], 0
+                for part in shared.transform_batches(source.chunks()):
+                    parts.append(part)
+                    done += len(part)
+                    bars.update(task, completed=done, detail=f"{done:,} rows")
+                bars.update(task, completed=done, total=done)
+                found, run = np.vstack(parts), combined(cluster.runs)
+        write_table(output, {f"pc{i + 1}": column for i, column in enumerate(np.ascontiguousarray(found.T))})
+        count = found.shape[1]
+        where = "in the clear" if revealed else "on shares"
+        console.print(
+            f"{len(found):,} rows projected onto {count} component{'' if count == 1 else 's'} {where}", highlight=False
+        )
+        if run is not None:
+            print_openings(console, run)
+            print_traffic(console, run)
+        console.print(Text(f"written: {output}"), soft_wrap=True, highlight=False)
