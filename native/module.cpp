@@ -3,4 +3,5 @@
 NB_MODULE(_kernels, m) {
     register_ring(m);
     register_fss(m);
+    register_frames(m);
 }

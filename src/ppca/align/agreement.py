@@ -76,9 +76,10 @@ class KeyAgreement:
             if message is None or len(message) != 32 + 64:
                 raise AgreementError(f"the message of {name} is missing or malformed; ask {name} to start again")
             try:
-                Ed25519PublicKey.from_public_bytes(self.identities[name]).verify(
-                    message[32:], self._statement(name, message[:32])
-                )
+                identity = Ed25519PublicKey.from_public_bytes(self.identities[name])
+                identity.verify(message[32:], self._statement(name, message[:32]))
+            except ValueError:
+                raise AgreementError(f"the identity that the job names for {name} is no Ed25519 key") from None
             except InvalidSignature:
                 raise AgreementError(f"the signature of {name} is wrong: somebody else sent that message") from None
             keys[name] = X25519PublicKey.from_public_bytes(message[:32])
@@ -110,7 +111,10 @@ class KeyAgreement:
         return _derive(group, transcript, b"tags")
 
     def _wrapping(self, other: X25519PublicKey, transcript: bytes, receiver: str) -> bytes:
-        shared = self._ephemeral.exchange(other)
+        try:
+            shared = self._ephemeral.exchange(other)
+        except ValueError:
+            raise AgreementError("an owner sent a key that no honest owner sends; nothing was agreed") from None
         info = b"ppca wrap\0" + receiver.encode()
         return HKDF(algorithm=hashes.SHA256(), length=32, salt=transcript, info=info).derive(shared)
 

@@ -14,24 +14,30 @@ class MatchError(ValueError):
 
 
 def match(tags: list[NDArray[np.uint64]], minimum: int = MINIMUM) -> list[NDArray[np.intp]]:
-    """For every owner the positions of the common rows in its (tag-sorted) table, in the common order of tags."""
+    """For every owner the positions of the common rows in its (tag-sorted) table, in the common order of tags: ascending.
+
+    The error does not say how many are common: it reaches the owners, and so few rows are nobody's business.
+    """
     for position, part in enumerate(tags):
         if part.ndim != 2 or part.shape[1] != 2 or part.dtype != np.uint64:
             raise MatchError(f"owner {position + 1} sent tags of the wrong form")
         if not _ascending(part):
             raise MatchError(f"owner {position + 1} sent tags that are not sorted or not distinct")
-    common = min(tags, key=len)
-    for part in tags:
-        common = common[np.isin(common[:, 0], part[:, 0], assume_unique=False)] if part is not common else common
-    found = [_positions(part, common) for part in tags]
-    everywhere = np.all([position >= 0 for position in found], axis=0)
-    rows = [position[everywhere] for position in found]
-    if len(rows[0]) < max(2, minimum):
+    smallest = min(range(len(tags)), key=lambda owner: len(tags[owner]))
+    common = np.array(tags[smallest])
+    rows = {smallest: np.arange(len(common))}
+    for owner, part in enumerate(tags):
+        if owner != smallest:
+            found = _positions(part, common)
+            here = found >= 0
+            common = common[here]
+            rows = {other: at[here] for other, at in rows.items()} | {owner: found[here]}
+    if len(common) < max(2, minimum):
         raise MatchError(
-            f"only {len(rows[0])} ids are common to all {len(tags)} owners, below the minimum of {max(2, minimum)}: check that "
-            "all use the same ids and the same normalisation, or lower the minimum if so few rows may be analysed"
+            f"fewer than {max(2, minimum)} ids are common to all {len(tags)} owners: check that all use the same ids and the same "
+            "normalisation, or lower the minimum if so few rows may be analysed"
         )
-    return rows
+    return [rows[owner] for owner in range(len(tags))]
 
 
 def _ascending(tags: NDArray[np.uint64]) -> bool:

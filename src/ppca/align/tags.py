@@ -14,11 +14,13 @@ from ..native import kernels
 from .ids import IdError, Ids
 
 BLOCK = 16
-CHUNK = 1 << 19
-"""Ids per pass: bounds the memory for padded blocks."""
+CHUNK_BYTES = 1 << 23
+"""Bytes of padded ids per pass: bounds the memory, whatever the lengths, and stays in the cache."""
+
+Words = NDArray[np.uint64]
 
 
-def make_tags(ids: Ids, key: bytes) -> NDArray[np.uint64]:
+def make_tags(ids: Ids, key: bytes) -> Words:
     """One 128-bit tag per id, shape (n, 2)."""
     if len(key) != BLOCK:
         raise ValueError(f"the key of tags has {len(key)} bytes, expected {BLOCK}")
@@ -26,48 +28,47 @@ def make_tags(ids: Ids, key: bytes) -> NDArray[np.uint64]:
     whole, partial = _subkeys(schedule)
     out = np.empty((len(ids), 2), np.uint64)
     lengths = ids.lengths
-    for start in range(0, len(ids), CHUNK):
-        stop = min(len(ids), start + CHUNK)
-        out[start:stop] = _cmac(ids, lengths, start, stop, schedule, whole, partial)
+    blocks = np.maximum(1, -(-lengths // BLOCK))
+    start = 0
+    while start < len(ids):
+        stop = min(len(ids), start + CHUNK_BYTES // BLOCK)
+        while (stop - start) * int(blocks[start:stop].max()) * BLOCK > CHUNK_BYTES and stop - start > 1:
+            stop = start + (stop - start) // 2
+        content = ids.data[ids.offsets[start] : ids.offsets[stop]]
+        out[start:stop] = _cmac(content, lengths[start:stop], blocks[start:stop], schedule, whole, partial)
+        start = stop
     return out
 
 
 def _cmac(
-    ids: Ids,
+    content: NDArray[np.uint8],
     lengths: NDArray[np.int64],
-    start: int,
-    stop: int,
+    blocks: NDArray[np.int64],
     schedule: kernels.Key,
-    whole: NDArray[np.uint8],
-    partial: NDArray[np.uint8],
-) -> NDArray[np.uint64]:
-    """CMAC of ids[start:stop], all in step: block b of every id that has one, XORed into its state and encrypted."""
-    size = lengths[start:stop]
-    count = np.maximum(1, -(-size // BLOCK))
-    most = int(count.max())
-    padded = np.zeros((stop - start, most * BLOCK), np.uint8)
-    first = ids.offsets[start]
-    content = ids.data[first : ids.offsets[stop]]
-    row = np.repeat(np.arange(stop - start), size)
-    column = np.arange(len(content)) - np.repeat(ids.offsets[start:stop] - first, size)
-    padded[row, column] = content
-    rows = np.arange(stop - start)
-    short = size % BLOCK != 0
-    short |= size == 0
-    padded[rows[short], size[short]] = 0x80
-    last = (count - 1)[:, None] * BLOCK + np.arange(BLOCK)
-    padded[rows[:, None], last] ^= np.where(short[:, None], partial, whole)
-    state = np.zeros((stop - start, BLOCK), np.uint8)
+    whole: Words,
+    partial: Words,
+) -> Words:
+    """CMAC of ids that lie back to back, all in step: block b of every id that has one, XORed into its state and encrypted."""
+    count, most = len(lengths), int(blocks.max())
+    rows = np.arange(count)
+    padded = np.zeros((count, most * BLOCK), np.uint8)
+    padded[np.arange(most * BLOCK) < lengths[:, None]] = content
+    short = lengths % BLOCK != 0
+    short |= lengths == 0
+    padded[rows[short], lengths[short]] = 0x80
+    words = padded.view(np.uint64).reshape(count, most, 2)
+    words[rows, blocks - 1] ^= np.where(short[:, None], partial, whole)
+    state = np.zeros((count, 2), np.uint64)
     for b in range(most):
-        active = np.flatnonzero(count > b)
-        block = state[active] ^ padded[active, b * BLOCK : (b + 1) * BLOCK]
+        active = rows if b == 0 else np.flatnonzero(blocks > b)
+        block = state[active] ^ words[active, b]
         done = np.empty_like(block)
-        kernels.aes_blocks(done, schedule, block)
+        kernels.aes_blocks(done.view(np.uint8), schedule, block.view(np.uint8))
         state[active] = done
-    return state.view(np.uint64)
+    return state
 
 
-def _subkeys(schedule: kernels.Key) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _subkeys(schedule: kernels.Key) -> tuple[Words, Words]:
     """K1 for a complete last block, K2 for a padded one: doublings of E(0) in GF(2^128)."""
     zero = np.zeros((1, BLOCK), np.uint8)
     out = np.empty_like(zero)
@@ -76,16 +77,15 @@ def _subkeys(schedule: kernels.Key) -> tuple[NDArray[np.uint8], NDArray[np.uint8
     keys = []
     for _ in range(2):
         value = (value << 1) & (2**128 - 1) ^ (0x87 if value >> 127 else 0)
-        keys.append(np.frombuffer(value.to_bytes(BLOCK, "big"), np.uint8))
+        keys.append(np.frombuffer(value.to_bytes(BLOCK, "big"), np.uint64))
     return keys[0], keys[1]
 
 
-def order_of(tags: NDArray[np.uint64], label: str) -> NDArray[np.intp]:
+def order_of(tags: Words, label: str) -> NDArray[np.intp]:
     """The order of rows by tag; duplicate ids are refused (equal tags mean equal ids)."""
-    order = np.argsort(tags[:, 0], kind="stable")
-    ranked = tags[order]
-    same = ranked[1:, 0] == ranked[:-1, 0]
-    if same.any():
+    order = np.argsort(tags[:, 0])
+    first = tags[order, 0]
+    if np.any(first[1:] == first[:-1]):
         order = np.lexsort((tags[:, 1], tags[:, 0]))
         ranked = tags[order]
         duplicates = int(np.sum(np.all(ranked[1:] == ranked[:-1], axis=1)))

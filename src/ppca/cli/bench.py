@@ -73,3 +73,18 @@ def eigen(
     if unknown:
         raise typer.BadParameter(f"unknown solver {unknown[0]!r}; choose from {', '.join(SOLVERS)}")
     bench.main(dimensions or [11, 50, 85, 115, 166, 200], chosen, tol, budget, output)
+
+
+@app.command()
+def accuracy(
+    output: Output = DEFAULT_OUTPUT,
+    data: Annotated[list[str] | None, typer.Option("--data", help="data set; repeat the option")] = None,
+) -> None:
+    """Joint PCA of real data sets beside scikit-learn: rounds, bytes, time, errors, and the limits they must keep."""
+    from ..bench import accuracy as bench
+
+    chosen = data or list(bench.DATA_SETS)
+    unknown = [name for name in chosen if name not in bench.DATA_SETS]
+    if unknown:
+        raise typer.BadParameter(f"unknown data set {unknown[0]!r}; choose from {', '.join(bench.DATA_SETS)}")
+    bench.main(chosen, output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -42,7 +42,7 @@ def detect(
         from ..report import combined
         from .folder import check_file
         from .job import progress_bars
-        from .kept import ENDINGS, kept_model, load_facts, load_revealed, open_rows, write_table
+        from .kept import ENDINGS, chunks_of, kept_model, load_facts, load_revealed, open_rows, write_table
         from .result import print_openings, print_traffic
 
         console, messages = Console(), Console(stderr=True)
@@ -53,8 +53,9 @@ def detect(
         if revealed:
             model = load_revealed(result)
             source = open_rows(rows, model.feature_names, len(model.mean))
-            found = np.concatenate([model.scores(chunk.astype(np.float64)) for chunk in source.chunks()])
-            flags, run = flags_of(found, threshold, contamination), None
+            plain = np.concatenate([model.scores(chunk) for chunk in chunks_of(source)])
+            found: Any = plain
+            flags, run = flags_of(plain, threshold, contamination), None
         else:
             facts = load_facts(result)
             source = open_rows(rows, facts.feature_names, len(facts.scale_exponents))
@@ -65,14 +66,15 @@ def detect(
                 task = bars.add_task("detect on shares", total=None, detail="")
 
                 def show(text: str, fraction: float | None, rounds: int) -> None:
-                    bars.update(task, completed=fraction or 0.0, total=1.0 if fraction else None, detail=text)
+                    detail = text if fraction else ""
+                    bars.update(task, completed=fraction or 0.0, total=1.0 if fraction else None, detail=detail)
 
                 found, flags = shared.detect_batches(
-                    source.chunks(), threshold=threshold, contamination=contamination, scores=scores, progress=show
+                    chunks_of(source), threshold=threshold, contamination=contamination, scores=scores, progress=show
                 )
                 bars.update(task, completed=1.0, total=1.0, detail="")
                 run = combined(cluster.runs)
-        columns = {} if flags is None else {"anomaly": flags.astype(np.int8)}
+        columns: dict[str, Any] = {} if flags is None else {"anomaly": flags.astype(np.int8)}
         if scores:
             columns["score"] = found
         write_table(output, columns)

@@ -56,8 +56,8 @@ def fit(
     """Joint PCA of the rows of several owners' files, on four servers that this command starts on this machine.
 
     Every file is read here, once; only shares of its sums reach the servers. The result folder gets components.csv,
-    explained_variance.csv, model.json and report.html, all of them or none. With --keep it also gets what each server keeps of the
-    model, one folder per server; with --no-reveal only that.
+    explained_variance.csv, model.json and report.html, all of them or none. With --keep it also gets what each server keeps
+    of the model, one folder per server; with --no-reveal only that.
     """
     with complaints(), ExitStack() as work:
         count = component_count(components)

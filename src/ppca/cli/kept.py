@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from ..estimator import PCAModel, SharedFacts, SharedModel
-from ..owner import BadColumns, Source, open_source
+from ..owner import BadColumns, OwnerError, Source, open_source
 from ..transport import seat_name
 from .folder import whole_file
 from .job import LazyCluster
@@ -53,7 +54,7 @@ def load_facts(result: Path) -> SharedFacts:
     facts = SharedFacts.load(result / SHARED)
     for seat in range(4):
         if not (result / SERVERS / f"seat-{seat}" / f"{facts.name}.npz").is_file():
-            raise ValueError(f"the shares of server {seat_name(seat)} are missing in {result / SERVERS}. Fit again.")
+            raise ValueError(f"the shares of {seat_name(seat)} are missing in {result / SERVERS}. Fit again.")
     return facts
 
 
@@ -76,6 +77,16 @@ def open_rows(path: Path, names: Sequence[str] | None, width: int) -> Source:
     return source
 
 
+def chunks_of(source: Source) -> Iterator[NDArray[np.float64]]:
+    """The rows, checked, piece by piece; a table without any is refused."""
+    done = 0
+    for chunk in source.chunks():
+        done += len(chunk)
+        yield chunk.astype(np.float64)
+    if not done:
+        raise OwnerError(f"{source.label}: the table has no rows.")
+
+
 @contextmanager
 def kept_model(
     result: Path, facts: SharedFacts, *, tls: bool, timeout: float
@@ -86,12 +97,13 @@ def kept_model(
         yield SharedModel(cluster, facts.name, scale, facts.standardized, facts.feature_names), cluster
 
 
-def write_table(path: Path, columns: dict[str, NDArray[np.generic]]) -> None:
+def write_table(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
     """A table with all digits, whole or not at all."""
     table = pa.table(columns)
     with whole_file(path) as part:
         if path.suffix.lower() == ".parquet":
             pyarrow.parquet.write_table(table, part)
         else:
-            options = pyarrow.csv.WriteOptions(quoting_style="none")
-            pyarrow.csv.write_csv(table, part, options)
+            with part.open("wb") as file:
+                file.write((",".join(columns) + "\n").encode())  # Arrow would put the names in quotes
+                pyarrow.csv.write_csv(table, file, pyarrow.csv.WriteOptions(include_header=False))

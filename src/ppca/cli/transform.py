@@ -36,7 +36,7 @@ def transform(
         from ..report import combined
         from .folder import check_file
         from .job import progress_bars
-        from .kept import ENDINGS, kept_model, load_facts, load_revealed, open_rows, write_table
+        from .kept import ENDINGS, chunks_of, kept_model, load_facts, load_revealed, open_rows, write_table
         from .result import print_openings, print_traffic
 
         console, messages = Console(), Console(stderr=True)
@@ -44,7 +44,7 @@ def transform(
         if revealed:
             model = load_revealed(result)
             source = open_rows(rows, model.feature_names, len(model.mean))
-            found = np.vstack([model.project(chunk.astype(np.float64)) for chunk in source.chunks()])
+            found = np.vstack([model.project(chunk) for chunk in chunks_of(source)])
             run = None
         else:
             facts = load_facts(result)
@@ -55,7 +55,7 @@ def transform(
             ):
                 task = bars.add_task("transform on shares", total=source.rows, detail="")
                 parts, done = [], 0
-                for part in shared.transform_batches(source.chunks()):
+                for part in shared.transform_batches(chunks_of(source)):
                     parts.append(part)
                     done += len(part)
                     bars.update(task, completed=done, detail=f"{done:,} rows")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,3 +94,43 @@ def _form(value: Any) -> Any:
 def _same(first: Any, other: Any) -> bool:
     a, b = np.asarray(first), np.asarray(other)
     return a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
+
+
+def combined(runs: Sequence[RunReport]) -> RunReport:
+    """The account of a job that took several runs on the same servers."""
+    audit = [line for run in runs for line in run.audit]
+    return RunReport(
+        seconds=sum(run.seconds for run in runs),
+        rounds=sum(run.rounds for run in runs),
+        bytes_sent=[sum(sent) for sent in zip(*(run.bytes_sent for run in runs), strict=True)],
+        stages=[_added([run.stages[seat] for run in runs]) for seat in range(len(runs[0].stages))],
+        audit=[{**line, "number": number} for number, line in enumerate(audit, start=1)],
+    )
+
+
+def _added(stats: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One server's counters of several runs; a stage that occurs in more than one is counted once."""
+    stages: dict[str, dict[str, Any]] = {}
+    for one in stats:
+        for name, counters in one["stages"].items():
+            stages[name] = _sum(stages[name], counters) if name in stages else counters
+    total = stats[0]["total"]
+    for one in stats[1:]:
+        total = _sum(total, one["total"])
+    return {"stages": stages, "total": total}
+
+
+def _sum(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Counters are numbers, lists of numbers by peer, or counters themselves."""
+    added: dict[str, Any] = {}
+    for key in first | second:
+        value, other = first.get(key), second.get(key)
+        if value is None or other is None:
+            added[key] = other if value is None else value
+        elif isinstance(value, dict):
+            added[key] = _sum(value, other)
+        else:
+            added[key] = (
+                [a + b for a, b in zip(value, other, strict=True)] if isinstance(value, list) else value + other
+            )
+    return added

@@ -178,7 +178,10 @@ def main() -> None:
     parser.add_argument("--control", type=int, required=True, help="file descriptor of the control channel")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--state", type=Path, help="folder for the shares that this server keeps")
+    parser.add_argument("--cores", help="numbers of the cores to run on, with commas")
     arguments = parser.parse_args()
+    if arguments.cores:
+        os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
     kernels.set_threads(arguments.threads)
     channel = Channel(socket.socket(fileno=arguments.control))
     inbox: queue.Queue[Message] = queue.Queue()

@@ -1,8 +1,9 @@
 """Server programs for vertically partitioned data: owners hold different columns of the same rows.
 
-upload    rows of one owner, as shares, appended to its table (a spool on this server)
+upload    rows of one owner, as shares, appended to its table (a spool on this server), with their tags (psi)
 align     which rows all owners have, from their tags (or: all rows, when owners agreed on the order)
 fit       second moments over the common rows, in pieces, then the same analysis as for horizontal data
+forget    drops what was uploaded for a job that will not be finished
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 
 from ..algorithms.covariance import MEAN_FRAC, sums_over_owners
 from ..algorithms.gram import GRID, LONGEST_PIECE, Blocks, central, gram, shrink
-from ..align.matching import match
+from ..align.matching import MatchError, match
 from ..cluster.spool import Spool
 from ..protocol import Party, RingType, SecretArray, concatenate, make_type, stack, together
+from ..protocol.opening import SERVERS, record
 from . import workers
 from .programs import Choices, analyse
 
@@ -38,29 +40,78 @@ async def largest_exponent(party: Party, *exponents: SecretArray) -> int:
     return int(opened[0])
 
 
-async def upload(party: Party, piece: SecretArray, *, table: str, owner: int) -> int:
-    """Appends rows to the table of an owner; returns how many it has."""
-    name = f"{table}/{owner}"
-    spool: Spool = party.tables.setdefault(name, Spool(piece.shape[1]))
-    spool.append(piece.data[..., 0])
+class Uploads:
+    """What the owners of one job have uploaded to this server: their rows, their tags, and the rows they have in common."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Spool] = {}
+        self.tags: dict[int, Spool] = {}
+        self.common: list[NDArray[np.intp]] | None = None
+
+    @classmethod
+    def of(cls, party: Party, table: str) -> Uploads:
+        found: Uploads = party.tables.setdefault(table, cls())
+        return found
+
+    def pieces(self, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
+        """The common rows of all owners side by side, in `count` pieces of nearly equal length: (2, rows, words)."""
+        for start, stop in pairwise(rows * k // count for k in range(count + 1)):
+            parts = [
+                spool.take(slice(start, stop) if self.common is None else self.common[owner][start:stop])
+                for owner, spool in sorted(self.rows.items())
+            ]
+            yield np.concatenate(parts, axis=2)
+
+    def close(self) -> None:
+        for spool in (*self.rows.values(), *self.tags.values()):
+            spool.close()
+        self.common = None
+
+
+async def upload(
+    party: Party, piece: SecretArray, *, table: str, owner: int, tags: NDArray[np.uint64] | None = None
+) -> int:
+    """Appends rows to the table of an owner; returns how many it has. The tags are pseudonyms, seen by all servers."""
+    uploads = Uploads.of(party, table)
+    words = piece.data.reshape(2, len(piece), -1)
+    spool = uploads.rows.setdefault(owner, Spool(words.shape[2]))
+    spool.append(words)
+    if tags is not None:
+        uploads.tags.setdefault(owner, Spool(2, layers=1)).append(tags[None])
     return spool.rows
 
 
-async def align(party: Party, *, table: str, owners: int, tags: list[NDArray[np.uint64]] | None, minimum: int) -> int:
-    """Fixes the common rows; returns their number, which is public. The tags are pseudonyms, seen by all servers."""
-    spools = [party.tables[f"{table}/{owner}"] for owner in range(owners)]
-    if tags is None:
-        counts = {spool.rows for spool in spools}
-        if len(counts) > 1:
-            raise ValueError(f"aligned owners must have the same number of rows, got {sorted(counts)}")
-        party.tables[f"{table}/rows"] = None
-        return int(spools[0].rows)
-    for spool, part in zip(spools, tags, strict=True):
-        if len(part) != spool.rows:
-            raise ValueError(f"an owner sent {len(part)} tags for {spool.rows} rows")
-    rows = match(tags, minimum)
-    party.tables[f"{table}/rows"] = rows
-    return len(rows[0])
+async def align(party: Party, *, table: str, minimum: int, tell: bool = False) -> dict[str, Any]:
+    """Fixes the common rows; returns their number, which is public, or why the job cannot go on.
+
+    tell: also return their tags, from which an owner, and nobody else, knows whose rows they are.
+    A refusal is an answer, not an error: the servers stay up, and keep what they keep for others.
+    """
+    uploads = Uploads.of(party, table)
+    counts = [uploads.rows[owner].rows for owner in sorted(uploads.rows)]
+    if not uploads.tags:
+        if len(set(counts)) > 1:
+            return {"refused": f"aligned owners must have the same number of rows, got {counts}"}
+        return {"rows": counts[0]}
+    if [uploads.tags[owner].rows for owner in sorted(uploads.tags)] != counts:
+        return {"refused": "an owner did not send one tag for every row"}
+    tags = [spool.take(slice(None))[0] for _, spool in sorted(uploads.tags.items())]
+    try:
+        uploads.common = match(tags, minimum)
+    except MatchError as error:
+        return {"refused": str(error)}
+    for spool in uploads.tags.values():
+        spool.close()
+    common = len(uploads.common[0])
+    record(party, "match pattern of pseudonyms", (common, len(tags)), SERVERS, "alignment by psi")
+    return {"rows": common, "tags": tags[0][uploads.common[0]]} if tell else {"rows": common}
+
+
+async def forget(party: Party, *, table: str) -> None:
+    """Drops the uploads of a job."""
+    uploads = party.tables.pop(table, None)
+    if uploads is not None:
+        uploads.close()
 
 
 async def fit(
@@ -78,12 +129,11 @@ async def fit(
     owners = len(widths)
     starts = (0, *np.cumsum(widths).tolist())
     blocks = Blocks(tuple(int(s) for s in starts), own=not own)
-    count = max(pieces or 1, -(-rows // LONGEST_PIECE))
-    with party.stage("second moments"), workers.submitter(executor) as (submit, ahead):
-        source = _pieces(party, table, owners, rows, count)
+    count = min(rows, max(pieces or 1, -(-rows // LONGEST_PIECE)))
+    with party.stage("second moments"), workers.submitter(executor, party.seat) as (submit, ahead):
+        source = Uploads.of(party, table).pieces(rows, count)
         products, columns = await gram(party, source, count, blocks, submit, ahead)
-        for owner in range(owners):
-            party.tables.pop(f"{table}/{owner}", None)
+        await forget(party, table=table)
         packed = _packed(products, blocks, inputs[owners:], widths)
     with party.stage("covariance"):
         centred, means = await central(packed, columns, rows)
@@ -93,16 +143,6 @@ async def fit(
         offset, (true_means,) = concatenate(inputs[:owners]), await together(wide.truncate(40))
         means = (true_means + offset).retype(OFFSETS)
     return await analyse(party, centred, means, rows, owners, Choices(**choices), ratio)
-
-
-def _pieces(party: Party, table: str, owners: int, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
-    """The common rows of all owners side by side, in `count` pieces of nearly equal length."""
-    common = party.tables.pop(f"{table}/rows")
-    spools: list[Spool] = [party.tables[f"{table}/{owner}"] for owner in range(owners)]
-    cuts = [rows * k // count for k in range(count + 1)]
-    for start, stop in pairwise(cuts):
-        here = [slice(start, stop) if common is None else common[owner][start:stop] for owner in range(owners)]
-        yield np.concatenate([spool.take(at) for spool, at in zip(spools, here, strict=True)], axis=2)
 
 
 def _packed(products: SecretArray, blocks: Blocks, own: tuple[SecretArray, ...], widths: list[int]) -> SecretArray:

@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from ..cluster import LocalCluster, RunReport
+from ..cluster.outcome import combined
 from ..owner.columns import ColumnTable, read_columns
 from ..owner.moments import Moments, moments
 from ..owner.sources import Source, check_compatible, open_source
@@ -195,7 +196,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"the new rows have {width} columns, the kept sums {len(former)}")
         bounds = self.bounds if former is None else np.ldexp(1.0, former - 1)
         with _running(self.cluster) as cluster:
-            rows, scale, audit = survey(cluster, owners, bounds, self.standardize, progress)
+            rows, scale, first = survey(cluster, owners, bounds, self.standardize, progress)
             self._check_rows(rows if former is None else rows + self.n_samples_, width)
             packets = [packet for owner in owners for packet in encoding.share_moments(owner, rows, scale)]
             result = cluster.run(
@@ -207,8 +208,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 choices=self._choices(),
             )
             assert cluster.report is not None
-            report = cluster.report
-        self._record(result, report, audit, scale, owners[0].names)
+            report = combined([first, cluster.report])
+        self._record(result, report, [], scale, owners[0].names)
         return self
 
     def _record(
@@ -360,8 +361,8 @@ def open_owners(X: Any, columns: Sequence[str] | None) -> list[Source]:
 
 def survey(
     cluster: LocalCluster, owners: Sequence[Moments], bounds: Any, per_column: bool, progress: Progress | None
-) -> tuple[int, NDArray[np.int64], list[dict[str, Any]]]:
-    """The joint number of rows, the public scale exponents, and what was opened for them."""
+) -> tuple[int, NDArray[np.int64], RunReport]:
+    """The joint number of rows, the public scale exponents, and the account of how they were found."""
     width = len(owners[0].mean)
     shared = [encoding.share_survey(owner.count, owner.largest, per_column) for owner in owners]
     if isinstance(bounds, str):
@@ -379,7 +380,7 @@ def survey(
                 raise ValueError(f"{owner.label}: {name} reaches {owner.largest[at]:g}, beyond its declared bound")
         rows = cluster.run(programs.count_rows, *[pair[0] for pair in shared], progress=progress)
     assert cluster.report is not None
-    return rows, scale, cluster.report.audit
+    return rows, scale, cluster.report
 
 
 @contextmanager

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
+from os import strerror
 from select import POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, poll
 from socket import MSG_DONTWAIT, MSG_WAITALL
 from time import perf_counter
 
+from ppca.native import kernels
 from ppca.transport.errors import PeerTimeout, TransportError, seat_name
 from ppca.transport.frames import HEADER_SIZE, MAX_PAYLOAD, WORDS, Buffer, Payloads, data_word
-from ppca.transport.link import SMALL, Link, empty_block
+from ppca.transport.link import SMALL, Link, TcpLink, empty_block
 from ppca.transport.mesh import DEFAULT_TIMEOUT, Mesh
 
 _LISTEN = POLLIN | POLLRDHUP
@@ -30,8 +32,12 @@ _WHOLE = int(MSG_WAITALL)
 _PLAIN = (bytes, bytearray)  # buffers without the attribute nbytes
 
 
+SWIFT = 1 << 16
+"""Largest payload of a round that goes through the native call: such frames nearly always go out and come in at one go."""
+
 _pack = WORDS.pack
 _unpack = WORDS.unpack_from
+swap_frames = kernels.swap_frames
 
 
 class SocketMesh(Mesh):
@@ -47,6 +53,7 @@ class SocketMesh(Mesh):
     ) -> None:
         super().__init__(seat, timeout=timeout, max_payload=max_payload)
         self._word = data_word(seat)
+        self._swift = max_payload >= SWIFT and all(isinstance(link, TcpLink) for link in links)
         self._links = {link.peer: link for link in links}
         self._by_fd = {link.fd: link for link in links}
         self._poll = poll()
@@ -59,6 +66,64 @@ class SocketMesh(Mesh):
         started = perf_counter()
         self._ended = "an exchange failed"  # until this one has succeeded
         step = self.step
+        if self._swift and max(incoming.values(), default=0) <= SWIFT:
+            received, waiting = self._swap(outgoing, incoming, step)
+        else:
+            received, waiting = self._one_by_one(outgoing, incoming, step)
+        if waiting is not None:
+            self._wait(waiting, received, started + self.timeout)
+        stage = self.stats.current
+        stage.messages_sent += len(outgoing)
+        stage.messages_received += len(incoming)
+        stage.rounds += 1
+        stage.seconds += perf_counter() - started
+        self.step = step + 1
+        self._ended = None
+        return received
+
+    def _swap(
+        self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int], step: int
+    ) -> tuple[Payloads, dict[int, Link] | None]:
+        """All frames of a small round in one native call; what did not go as usual goes on as in `_one_by_one`."""
+        links = self._links
+        sends = [(links[peer].fd, buffers) for peer, buffers in outgoing.items()]
+        receives = [(links[peer].fd, links[peer].word, size) for peer, size in incoming.items()]
+        try:
+            answer = swap_frames(self._word, step, sends, receives, self.max_payload)
+        except (BufferError, TypeError, ValueError) as error:
+            raise self._refuse_buffers(next(iter(outgoing)), error) from error
+        if answer is None:
+            return self._one_by_one(outgoing, incoming, step)  # it names the frame that is too large
+        stage = self.stats.current
+        for peer, size in zip(outgoing, answer[0], strict=True):
+            stage.sent_to[peer] += size
+        for peer, size in incoming.items():
+            stage.received_from[peer] += size
+        if len(answer) == 2:
+            return dict(zip(incoming, answer[1], strict=True)), None
+        for (peer, buffers), size, sent in zip(outgoing.items(), *answer[:2], strict=True):
+            if sent != HEADER_SIZE + size:
+                frame = (_pack(self._word, step, size), *buffers)
+                if sent < 0:
+                    sent = links[peer].unsendable(frame, step, OSError(-sent, strerror(-sent)))
+                links[peer].keep(frame, sent)
+        received: Payloads = {}
+        waiting: dict[int, Link] = {}
+        for (peer, size), (_, read) in zip(incoming.items(), answer[2], strict=True):
+            block = bytearray(HEADER_SIZE + size)
+            block[: len(read)] = read
+            link = links[peer]
+            if link.begin(step, size, block, len(read)) or len(read) == len(block):
+                received[peer] = link.payload()
+            else:
+                waiting[link.fd] = link
+        return received, waiting
+
+    def _one_by_one(
+        self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int], step: int
+    ) -> tuple[Payloads, dict[int, Link] | None]:
+        """Offers every frame to the kernel, then reads what has come. Returns the payloads and the links still awaited, or
+        None in their place when nothing is left to do."""
         links = self._links
         stage = self.stats.current
         limit = self.max_payload
@@ -105,15 +170,7 @@ class SocketMesh(Mesh):
                 patient = False
             stage.received_from[peer] += size
 
-        if not patient:
-            self._wait(waiting, received, started + self.timeout)
-        stage.messages_sent += len(outgoing)
-        stage.messages_received += len(incoming)
-        stage.rounds += 1
-        stage.seconds += perf_counter() - started
-        self.step = step + 1
-        self._ended = None
-        return received
+        return received, None if patient else waiting
 
     def _wait(self, waiting: dict[int, Link], received: Payloads, deadline: float) -> None:
         """Send what is unsent and receive what is awaited, both as they can, until nothing is left or the deadline."""

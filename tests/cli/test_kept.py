@@ -1,0 +1,234 @@
+"""`ppca fit --keep`, `ppca transform`, `ppca detect`: inference with model and rows both secret, across commands."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import Result
+from sklearn.datasets import load_wine
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
+from typer.testing import CliRunner
+
+from ppca.cli.job import LazyCluster
+from ppca.cli.main import app
+from ppca.cli.result import FILES, KEPT
+
+WINE = load_wine(as_frame=True).data
+TRUTH = PCA(3).fit(StandardScaler().fit_transform(WINE))
+COORDINATES = TRUTH.transform(StandardScaler().fit_transform(WINE))
+SCORES = ((StandardScaler().fit_transform(WINE) - TRUTH.inverse_transform(COORDINATES)) ** 2).sum(axis=1)
+CLOSE = 1e-6  # of the revealed model; rows add the rounding of 40 fractional bits, far below
+
+
+def ppca(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two owners, new rows with a column too many and in another order, and a kept model of three components."""
+    place = tmp_path_factory.mktemp("kept")
+    WINE[:60].to_csv(place / "a.csv", index=False)
+    WINE[60:].to_parquet(place / "b.parquet")
+    WINE[WINE.columns[::-1]].assign(cellar="north").to_csv(place / "new.csv", index=False)
+    done = ppca("fit", place / "a.csv", place / "b.parquet", "-k", 3, "--standardize", "--keep", "-o", place / "result")
+    assert done.exit_code == 0, done.output
+    return place
+
+
+def signed_alike(found: Any, wanted: Any) -> None:
+    """Equal up to one sign per component."""
+    signs = np.sign((found * wanted).sum(axis=0))
+    np.testing.assert_allclose(found * signs, wanted, rtol=0, atol=CLOSE)
+
+
+def test_kept_files(folder: Path) -> None:
+    result = folder / "result"
+    assert sorted(path.name for path in result.iterdir()) == sorted([*FILES, *KEPT])
+    for seat in range(4):
+        kept = result / "servers" / f"seat-{seat}" / "model.npz"
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    facts = json.loads((result / "shared.json").read_text())
+    assert facts["rows"] == 178
+    assert facts["components"] == 3
+    assert not {60, 118} & {value for value in facts.values() if isinstance(value, int)}  # single owners' row counts
+    assert not any(isinstance(value, float) for value in facts.values())  # nothing of the model's content
+
+
+def test_transform_on_shares_does_not_use_the_revealed_model(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "result", tmp_path / "result")
+    for name in FILES:
+        (tmp_path / "result" / name).unlink()
+    done = ppca("transform", tmp_path / "result", folder / "new.csv", "-o", tmp_path / "out.csv")
+    assert done.exit_code == 0, done.output
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert list(found.columns) == ["pc1", "pc2", "pc3"]
+    signed_alike(found.to_numpy(), COORDINATES)
+    assert "178 rows projected onto 3 components on shares" in done.stdout
+    assert "coordinates" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.csv", "result"]
+
+
+def test_transform_in_the_clear(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LazyCluster, "start", lambda self: pytest.fail("servers were started"))
+    done = ppca("transform", folder / "result", folder / "new.csv", "-o", tmp_path / "out.parquet", "--revealed")
+    assert done.exit_code == 0, done.output
+    np.testing.assert_allclose(pd.read_parquet(tmp_path / "out.parquet"), COORDINATES, rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize("revealed", [False, True])
+def test_detect(folder: Path, tmp_path: Path, revealed: bool) -> None:
+    extra = ["--revealed"] if revealed else []
+    command = ["detect", folder / "result", folder / "new.csv", *extra]
+    done = ppca(*command, "--contamination", 0.05, "--scores", "-o", tmp_path / "share.csv")
+    assert done.exit_code == 0, done.output
+    found = pd.read_csv(tmp_path / "share.csv")
+    np.testing.assert_allclose(found["score"], SCORES, rtol=0, atol=CLOSE * SCORES.max())
+    np.testing.assert_array_equal(found["anomaly"], np.sort(SCORES)[-9] <= SCORES)  # 9 = ceil(0.05 * 178)
+    assert "9 flagged" in done.stdout
+
+    done = ppca(*command, "--threshold", 12, "-o", tmp_path / "limit.csv")
+    assert done.exit_code == 0, done.output
+    found = pd.read_csv(tmp_path / "limit.csv")
+    assert list(found.columns) == ["anomaly"]  # scores were not asked for
+    np.testing.assert_array_equal(found["anomaly"], SCORES > 12)
+    assert ("anomaly scores" in done.stdout) is False
+
+
+def test_nobody_receives_the_model(folder: Path, tmp_path: Path) -> None:
+    result = tmp_path / "secret"
+    done = ppca("fit", folder / "a.csv", folder / "b.parquet", "-k", 3, "--no-reveal", "-o", result)
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in result.iterdir()) == sorted(KEPT)
+    assert "receiver" not in done.stdout  # in the list of openings
+    assert "Nobody received the model" in done.stdout
+    assert {line["to"] for line in json.loads((result / "shared.json").read_text())["audit"]} == {"servers"}
+
+    shown = ppca("inspect", result)
+    assert shown.exit_code == 0
+    assert "Nobody received the model" in shown.stdout.replace("\n", " ")
+
+    assert ppca("transform", result, folder / "new.csv", "-o", tmp_path / "out.csv").exit_code == 0
+    raw = PCA(3).fit(WINE)
+    found = pd.read_csv(tmp_path / "out.csv").to_numpy()
+    wanted = raw.transform(WINE)
+    signs = np.sign((found * wanted).sum(axis=0))
+    np.testing.assert_allclose(found * signs, wanted, rtol=0, atol=CLOSE * np.abs(wanted).max())
+
+    refused = ppca("transform", result, folder / "new.csv", "-o", tmp_path / "clear.csv", "--revealed")
+    assert refused.exit_code == 1
+    assert "nobody received the model" in refused.stderr
+
+
+def test_a_kept_result_can_be_replaced(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "result", tmp_path / "result")
+    done = ppca("fit", folder / "a.csv", "-k", 2, "-o", tmp_path / "result", "--force")
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in (tmp_path / "result").iterdir()) == sorted(FILES)
+
+
+# -- bad input -----------------------------------------------------------------------------------------------------------
+
+
+def refused(cause: str, *arguments: object, place: Path) -> None:
+    before = sorted(place.rglob("*"))
+    done = ppca(*arguments)
+    assert done.exit_code == 1, done.output
+    assert cause in done.stderr
+    assert "error: " in done.stderr
+    assert "Traceback" not in done.output
+    assert done.stdout == ""
+    assert sorted(place.rglob("*")) == before
+
+
+def test_results_without_shares(folder: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result"
+    shutil.copytree(folder / "result", result)
+    out = ["-o", tmp_path / "out.csv"]
+    (result / "servers" / "seat-2" / "model.npz").unlink()
+    refused("the shares of seat (1,0) are missing", "transform", result, folder / "new.csv", *out, place=tmp_path)
+    (result / "shared.json").write_text("{}")
+    refused("does not describe a shared model", "detect", result, folder / "new.csv", *out, "--scores", place=tmp_path)
+    (result / "shared.json").unlink()
+    for command in (["transform"], ["detect", "--scores"]):
+        refused("Fit again with --keep", *command, result, folder / "new.csv", *out, place=tmp_path)
+    refused("there is no folder", "transform", tmp_path / "absent", folder / "new.csv", *out, place=tmp_path)
+
+
+def test_damaged_shares(folder: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result"
+    shutil.copytree(folder / "result", result)
+    (result / "servers" / "seat-1" / "model.npz").write_bytes(b"PK garbage")
+    done = ppca("transform", result, folder / "new.csv", "-o", tmp_path / "out.csv")
+    assert done.exit_code == 1
+    assert "cannot read the record model.npz" in done.stderr
+    assert not (tmp_path / "out.csv").exists()
+
+
+BAD_OPTIONS: list[tuple[list[object], str]] = [
+    (["--threshold", 1, "--contamination", 0.1], "not both"),
+    (["--contamination", 0.9], "must lie in (0, 0.5]"),
+    (["--threshold", -1], "at least 0"),
+    (["--threshold", "nan"], "at least 0"),
+    ([], "give --threshold, --contamination or --scores"),
+    (["--scores", "-o", "flags.txt"], "the ending must be .csv or .parquet"),
+]
+
+
+@pytest.mark.parametrize(("options", "cause"), BAD_OPTIONS, ids=[cause for _, cause in BAD_OPTIONS])
+def test_bad_options(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[object], cause: str
+) -> None:
+    monkeypatch.setattr(LazyCluster, "start", lambda self: pytest.fail("servers were started for bad input"))
+    monkeypatch.chdir(tmp_path)
+    refused(cause, "detect", folder / "result", folder / "new.csv", *options, place=tmp_path)
+
+
+def test_bad_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LazyCluster, "start", lambda self: pytest.fail("servers were started for bad input"))
+    out = ["-o", tmp_path / "out.csv"]
+    tables = {
+        "there is no column 'ash'": WINE.drop(columns="ash"),
+        "missing value": WINE.assign(hue=[*WINE["hue"][:-1], np.nan]),
+        "no rows": WINE[:0],
+        "column 'hue' has 1e+06 in row 3; this model takes magnitudes below 64": WINE.assign(
+            hue=[1, 1, 1e6] + [1] * 175
+        ),
+    }
+    for number, table in enumerate(tables.values()):
+        table.to_csv(tmp_path / f"{number}.csv", index=False)
+    np.save(tmp_path / "narrow.npy", WINE.to_numpy()[:, :5])
+    for number, cause in enumerate(tables):
+        refused(cause, "transform", folder / "result", tmp_path / f"{number}.csv", *out, place=tmp_path)
+    refused("5 columns, the model 13", "transform", folder / "result", tmp_path / "narrow.npy", *out, place=tmp_path)
+    (tmp_path / "out.csv").write_text("mine")
+    refused("exists. Choose another name", "transform", folder / "result", folder / "new.csv", *out, place=tmp_path)
+    assert (tmp_path / "out.csv").read_text() == "mine"
+
+
+def test_killed_server(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written, the kept shares are unharmed, and the same command then works."""
+    real = LazyCluster.start
+
+    def start(self: LazyCluster) -> Any:
+        started = real(self)
+        self._servers[3].process.kill()
+        return started
+
+    command = ["transform", folder / "result", folder / "new.csv", "-o", tmp_path / "out.csv"]
+    with monkeypatch.context() as patch:
+        patch.setattr(LazyCluster, "start", start)
+        done = ppca(*command)
+    assert done.exit_code == 1
+    assert "(1,1)" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert ppca(*command).exit_code == 0
