@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-EXAMPLE = ROOT / "examples" / "first_steps.py"
+EXAMPLES = {"first-steps": "first_steps.py", "joint-pca": "joint_pca.py"}
 
 
 def table_maker() -> ModuleType:
@@ -30,16 +30,20 @@ def test_generated_tables_are_current() -> None:
     assert list(table_maker().stale()) == [], "run `make docs` and commit the result"
 
 
-def test_readme_shows_the_example() -> None:
-    shown = re.search(r"<!-- first-steps -->\n```python\n(.*?)```", README, re.DOTALL)
+@pytest.mark.parametrize(("marker", "file"), EXAMPLES.items())
+def test_readme_shows_the_example(marker: str, file: str) -> None:
+    shown = re.search(rf"<!-- {marker} -->\n```python\n(.*?)```", README, re.DOTALL)
     assert shown is not None
-    assert shown[1] == EXAMPLE.read_text()
+    assert shown[1] == (ROOT / "examples" / file).read_text()
 
 
-def test_readme_shows_what_the_example_prints() -> None:
-    shown = re.search(r"^    \$ \.venv/bin/python examples/first_steps\.py\n((?:    .*\n)+)", README, re.MULTILINE)
+@pytest.mark.parametrize("file", EXAMPLES.values())
+def test_readme_shows_what_the_example_prints(file: str) -> None:
+    shown = re.search(rf"^    \$ \.venv/bin/python examples/{re.escape(file)}\n((?:    .*\n)+)", README, re.MULTILINE)
     assert shown is not None
-    done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / file], capture_output=True, text=True, timeout=120, cwd=ROOT
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == re.sub(r"^    ", "", shown[1], flags=re.MULTILINE)
 

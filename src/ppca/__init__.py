@@ -1,8 +1,10 @@
 """PPCA: joint principal component analysis over data that may not be shown.
 
-Four computation servers that do not collude hold secret shares and compute on them. This package is their engine, the local
-cluster to try it on, and the command line.
+Four computation servers that do not collude hold secret shares and compute on them. `PCA` is the estimator; the engine below
+(`SecretArray`, `LocalCluster`) runs any program on four servers.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from .cluster import ClusterError, LocalCluster, ThreadCluster
 from .protocol import (
@@ -21,11 +23,15 @@ from .protocol import (
     where,
 )
 
+if TYPE_CHECKING:
+    from .estimator import PCA
+
 __version__ = "0.1.0"
 
 __all__ = [
     "FIXED",
     "INTEGER",
+    "PCA",
     "ClusterError",
     "InputRefused",
     "LocalCluster",
@@ -42,3 +48,12 @@ __all__ = [
     "together",
     "where",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`ppca.PCA` is loaded on first use: servers need neither it nor scikit-learn."""
+    if name == "PCA":
+        from .estimator import PCA
+
+        return PCA
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

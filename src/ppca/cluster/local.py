@@ -64,7 +64,7 @@ class LocalCluster:
     timeout: float = 60.0
     threads: int = field(default_factory=lambda: max(1, min(2, (os.cpu_count() or 1) // 4)))
     state: Path | None = None
-    report: RunReport | None = field(default=None, init=False)
+    report: RunReport | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not (self.timeout > 0 and math.isfinite(self.timeout)):

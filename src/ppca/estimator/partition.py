@@ -1,190 +1,264 @@
-"""The client's side of a vertical fit: alignment, scaling and upload of every owner's columns."""
+"""The client's side of a vertical fit: scaling, upload of every owner's columns, alignment, and the joint analysis."""
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.gram import GRID, ROWS
-from ..align.agreement import agree
-from ..align.ids import IdError, Ids, normalise_ids
-from ..align.matching import MINIMUM
-from ..align.tags import make_tags, order_of
-from ..cluster import LocalCluster
+from ..align.arrangement import Alignment, Arranged, arrange
+from ..align.matching import MatchError
+from ..align.tags import Words
+from ..cluster import ClusterError, LocalCluster, RunReport
+from ..cluster.outcome import combined
 from ..native import ring
 from ..owner.columns import ColumnTable
+from ..owner.errors import OwnerError
 from ..protocol import InputPacket, share, share_ring
-from . import columns, encoding
+from . import columns, encoding, workers
 
-ALIGNMENTS = ("psi", "aligned", "namespace")
-UPLOAD_ROWS = 1 << 15
+UPLOAD_NUMBERS = 1 << 19
+"""Numbers that travel in one run of an upload: 4 MB a split in the 64-bit ring."""
 
+Floats = NDArray[np.float64]
 Progress = Callable[[str, float | None, int], None]
+T = TypeVar("T")
 
 
 @dataclass
-class Prepared:
-    """An owner's columns, ready to be shared: rows in the order that the alignment fixes, scaled to |x| <= 1."""
+class Piece:
+    """Some rows of an owner on their way: shares, and their tags (psi)."""
 
+    owner: int
     label: str
-    names: list[str] | None
-    values: NDArray[np.float64]
-    offset: NDArray[np.float64]
-    largest: NDArray[np.float64]
-    tags: NDArray[np.uint64] | None
+    rows: int
+    packets: list[InputPacket]
+    tags: Words | None
 
 
 @dataclass
-class Alignment:
-    """How rows of different owners are brought together. `namespace`: the number of ids, for that way only."""
+class Uploaded:
+    """A job's rows on the servers, under a name. `bytes`: what left each owner; `reports`: the account of all runs so far."""
 
-    way: str = "psi"
-    namespace: int | None = None
-    minimum: int = MINIMUM
-    fold_case: bool = False
+    cluster: LocalCluster
+    progress: Progress | None
+    table: str = field(default_factory=lambda: secrets.token_hex(8))
+    bytes: dict[int, int] = field(default_factory=dict)
+    reports: list[RunReport] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        if self.way not in ALIGNMENTS:
-            raise ValueError(f"alignment={self.way!r} is unknown; choose from {', '.join(ALIGNMENTS)}")
-        if self.way == "namespace" and (self.namespace is None or self.namespace < 2):
-            raise ValueError("alignment='namespace' needs namespace=..., the number of ids (they run from 0)")
+    def run(self, program: Any, *packets: list[InputPacket], **public: Any) -> Any:
+        """One program of the job; its account is kept."""
+        result = self.cluster.run(program, *packets, progress=self.progress, **public)
+        assert self.cluster.report is not None
+        self.reports.append(self.cluster.report)
+        return result
+
+    def send(self, pieces: Iterable[Piece], total: int) -> None:
+        """Uploads pieces as they are made; the next one is made while one travels."""
+        done = 0
+        for piece in _one_ahead(iter(pieces)):
+            sent = sum(len(packet.row) + len(packet.column) for packet in piece.packets)
+            sent += 0 if piece.tags is None else 4 * piece.tags.nbytes
+            self.run(columns.upload, piece.packets, table=self.table, owner=piece.owner, tags=piece.tags)
+            self.bytes[piece.owner] = self.bytes.get(piece.owner, 0) + sent
+            done += piece.rows
+            if self.progress is not None:
+                self.progress(f"upload, {piece.label}", done / total, 0)
+
+    def align(self, minimum: int, tell: bool = False) -> dict[str, Any]:
+        """The number of common rows (and, if asked for, their tags); raises `MatchError` if the job cannot go on."""
+        answer: dict[str, Any] = self.run(columns.align, table=self.table, minimum=minimum, tell=tell)
+        if "refused" in answer:
+            raise MatchError(answer["refused"])
+        return answer
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Servers forget the rows if the job ends early, and keep everything else."""
+        try:
+            yield
+        except ClusterError:  # the servers have ended, and the rows with them
+            raise
+        except Exception:
+            self.cluster.run(columns.forget, table=self.table)
+            raise
+
+
+def _one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items; each is made in a thread while the caller works with the one before."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
+            yield item
+
+
+@dataclass
+class Centred:
+    """An owner's rows and what it subtracts from its columns before it shares them: the mean of its own rows.
+
+    That keeps all digits of columns whose mean is far from zero; the offset itself is shared too, and added to the joint means.
+    """
+
+    rows: Arranged
+    offset: Floats
+    largest: Floats
+    """Largest magnitude of each column as it is."""
+    spread: Floats
+    """Largest magnitude after the offset was subtracted."""
+    own: Floats
+    """Sums of products of the owner's own columns, in units of the grid squared; filled while the rows are shared."""
+
+    @classmethod
+    def of(cls, rows: Arranged) -> Centred:
+        values = rows.values
+        low, high = values.min(axis=0), values.max(axis=0)
+        with np.errstate(over="ignore"):
+            offset = np.where(low == high, low, values.mean(axis=0))
+            spread = np.maximum(high - offset, offset - low)
+        if not np.all(np.isfinite(spread)):
+            raise OwnerError(f"{rows.table.label}: values are too large to be added up; scale the columns first.")
+        width = values.shape[1]
+        return cls(rows, offset, np.maximum(np.abs(low), np.abs(high)), spread, np.zeros((width, width)))
 
     @property
-    def owners_know_rows(self) -> bool:
-        """Whether an owner knows which rows are analysed, and can compute its own block itself."""
-        return self.way != "psi"
+    def label(self) -> str:
+        return self.rows.table.label
+
+    @property
+    def width(self) -> int:
+        return self.rows.values.shape[1]
+
+    def pieces(self, owner: int, scale: NDArray[np.int64], own: bool) -> Iterator[Piece]:
+        """Shares of the rows on the grid of 2^-24, in pieces."""
+        shrink = np.ldexp(1.0, -scale)
+        step = max(1, UPLOAD_NUMBERS // self.width)
+        for start in range(0, len(self.rows.values), step):
+            part = (self.rows.values[start : start + step] - self.offset) * shrink
+            encoded, bad = ring.encode(part, GRID, 1)
+            if bad >= 0:
+                raise OwnerError(f"{self.label}: a value is beyond the scale of its column.")
+            if own:
+                grid = encoded[..., 0].view(np.int64).astype(np.float64)
+                self.own += grid.T @ grid
+            tags = None if self.rows.tags is None else self.rows.tags[start : start + step]
+            yield Piece(owner, self.label, len(part), share_ring(encoded, ROWS), tags)
+
+    def share_offset(self, scale: NDArray[np.int64]) -> list[InputPacket]:
+        """What was subtracted, in the scale of the columns."""
+        return share(self.offset * np.ldexp(1.0, -scale), columns.OFFSETS, f"offset of {self.label}")
+
+    def share_own(self) -> list[InputPacket]:
+        """The sums of products of the owner's own columns, of the rows as they were sent."""
+        packed = np.ldexp(self.own[np.triu_indices(self.width)], -2 * GRID)
+        encoded, bad = ring.encode(packed, 2 * GRID, 2)
+        assert bad < 0
+        return share_ring(encoded, columns.OWN)
 
 
-def prepare(tables: Sequence[ColumnTable], alignment: Alignment) -> list[Prepared]:
-    """Every owner's rows in the common order (aligned, namespace) or in the order of its tags (psi)."""
-    names = [f"owner {i}" for i in range(len(tables))]
-    keys = agree(secrets.token_hex(8), names)
-    if alignment.way == "aligned":
-        _check_order(tables, keys[names[0]])
-    ready = []
-    for name, table in zip(names, tables, strict=True):
-        values, tags = table.values, None
-        if alignment.way == "psi":
-            tags, order = _tagged(table, keys[name], alignment.fold_case)
-            values, tags = values[order], tags[order]
-        elif alignment.way == "namespace":
-            values = _placed(table, int(alignment.namespace or 0))
-        offset = values.mean(axis=0)
-        constant = values.max(axis=0) == values.min(axis=0)
-        offset[constant] = values[0, constant]
-        ready.append(
-            Prepared(table.label, table.names, values - offset, offset, np.abs(values - offset).max(axis=0), tags)
+@dataclass
+class ColumnFit:
+    """What came out of a vertical fit, and the account of it."""
+
+    result: dict[str, Any]
+    report: RunReport
+    scale: NDArray[np.int64]
+    bytes_sent: list[int]
+
+
+def fit_columns(
+    cluster: LocalCluster,
+    tables: Sequence[ColumnTable],
+    alignment: Alignment,
+    *,
+    bounds: Any,
+    choices: dict[str, Any],
+    check_rows: Callable[[int, int], None],
+    pieces: int | None = None,
+    executor: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> ColumnFit:
+    """The whole job: owners arrange and share their rows, servers align and analyse them."""
+    workers.check_executor(executor)
+    if len(tables) < 2:
+        raise ValueError("partition='columns' needs at least two owners; one owner of all columns needs no servers")
+    if pieces is not None and pieces < 1:
+        raise ValueError(f"pieces={pieces} must be at least 1")
+    own = alignment.owners_know_rows
+    owners = [Centred.of(rows) for rows in arrange(tables, alignment)]
+    width = sum(owner.width for owner in owners)
+    if not isinstance(bounds, str):
+        check_bounds(owners, bounds)
+    elif bounds != "auto":
+        raise ValueError(f"bounds={bounds!r}: use 'auto', a number, or one number per column")
+    job = Uploaded(cluster, progress)
+    with job.kept():
+        scale = scales(job, owners, bounds, choices["standardize"])
+        parts = np.split(scale, np.cumsum([owner.width for owner in owners])[:-1])
+        made = (
+            piece
+            for number, (owner, part) in enumerate(zip(owners, parts, strict=True))
+            for piece in owner.pieces(number, part, own)
         )
-    return ready
+        job.send(made, sum(len(owner.rows.values) for owner in owners))
+        rows = job.align(alignment.minimum)["rows"]
+        check_rows(rows, width)
+        packets = [owner.share_offset(part) for owner, part in zip(owners, parts, strict=True)]
+        packets += [owner.share_own() for owner in owners] if own else []
+        result = job.run(
+            columns.fit,
+            *packets,
+            table=job.table,
+            widths=[owner.width for owner in owners],
+            rows=rows,
+            pieces=pieces,
+            own=own,
+            executor=executor,
+            choices=choices,
+        )
+    report = combined(job.reports)
+    if isinstance(bounds, str) and choices["standardize"]:
+        told = {"what": "scale exponents", "shape": [width], "to": "client", "why": "units of the owners' columns"}
+        report.audit.append({"number": len(report.audit) + 1, **told})
+    return ColumnFit(result, report, scale, [job.bytes[number] for number in range(len(owners))])
 
 
-def _ids(table: ColumnTable, fold_case: bool) -> Ids:
-    if table.ids is None:
-        raise IdError(f"{table.label}: this alignment needs an id column; name it, or use alignment='aligned'")
-    return normalise_ids(table.ids, label=table.label, fold_case=fold_case)
+def scales(job: Uploaded, owners: Sequence[Centred], bounds: Any, per_column: bool) -> NDArray[np.int64]:
+    """Scale exponents of all columns after their offsets are subtracted.
 
-
-def _tagged(table: ColumnTable, key: bytes, fold_case: bool) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
-    tags = make_tags(_ids(table, fold_case), key)
-    return tags, order_of(tags, table.label)
-
-
-def _check_order(tables: Sequence[ColumnTable], key: bytes) -> None:
-    """Owners assert the same rows in the same order: row counts and, where there are ids, keyed digests must agree."""
-    counts = {table.label: len(table.values) for table in tables}
-    if len(set(counts.values())) > 1:
-        raise IdError(f"aligned tables must have the same rows, but have {counts}; use alignment='psi' to join by id")
-    digests = {}
-    for table in tables:
-        if table.ids is not None:
-            ids = normalise_ids(table.ids, label=table.label)
-            digests[table.label] = hashlib.blake2b(ids.offsets.tobytes() + ids.data.tobytes(), key=key).digest()
-    if len(set(digests.values())) > 1:
-        first = next(iter(digests))
-        other = next(label for label, digest in digests.items() if digest != digests[first])
-        raise IdError(f"{first} and {other} list different ids or another order; use alignment='psi' to join by id")
-
-
-def _placed(table: ColumnTable, namespace: int) -> NDArray[np.float64]:
-    """Row i is id i; ids that this owner does not have are rows of zeros."""
-    if table.ids is None:
-        raise IdError(f"{table.label}: alignment='namespace' needs an id column")
-    ids = np.asarray(table.ids)
-    if ids.dtype.kind not in "iu":
-        raise IdError(f"{table.label}: ids of a namespace are integers, got {ids.dtype}")
-    if ids.size and (ids.min() < 0 or ids.max() >= namespace):
-        raise IdError(f"{table.label}: ids run from {ids.min()} to {ids.max()}, outside 0..{namespace - 1}")
-    distinct = len(np.unique(ids))
-    if distinct != len(ids):
-        raise IdError(f"{table.label}: {len(ids) - distinct} ids occur more than once; keep one row per id")
-    placed = np.zeros((namespace, table.values.shape[1]))
-    placed[ids] = table.values
-    return placed
-
-
-def scales(
-    cluster: LocalCluster, owners: Sequence[Prepared], per_column: bool, progress: Progress | None
-) -> tuple[NDArray[np.int64], list[dict[str, Any]]]:
-    """Public scale exponents of all columns: each owner's own (standardised), or the largest of all (opened by the servers)."""
-    own = [encoding.exponents(owner.largest, True) for owner in owners]
-    widths = [len(part) for part in own]
+    From declared bounds; or of each column its own, told to the receiver only (standardised: servers need no common scale);
+    or the largest of all, opened by the servers.
+    """
+    width = sum(owner.width for owner in owners)
+    if not isinstance(bounds, str):
+        return encoding.declared_scale(bounds, width, per_column) + 1  # |x - mean| may be twice the bound on |x|
+    own = [encoding.exponents(owner.spread, True) for owner in owners]
     if per_column:
         found = np.concatenate(own)
-        return np.where(found <= encoding.NO_EXPONENT, 0, found), []
+        return np.where(found <= encoding.NO_EXPONENT, 0, found)
     packets = [share(part.max(keepdims=True), encoding.EXPONENT, "exponent") for part in own]
-    answer = cluster.run(columns.largest_exponent, *packets, progress=progress)
-    assert cluster.report is not None
-    return encoding.joint_scale([answer], sum(widths)), cluster.report.audit
+    return encoding.joint_scale([job.run(columns.largest_exponent, *packets)], width)
 
 
-def upload(
-    cluster: LocalCluster, table: str, owners: Sequence[Prepared], scale: NDArray[np.int64], progress: Progress | None
-) -> int:
-    """Sends every owner's rows as shares, piece by piece, once; returns the bytes that left the owners."""
-    sent, start = 0, 0
-    total = sum(len(owner.values) for owner in owners)
-    done = 0
-    for number, owner in enumerate(owners):
-        shrink = np.ldexp(1.0, -scale[start : start + owner.values.shape[1]])
-        for first in range(0, len(owner.values), UPLOAD_ROWS):
-            packets = share(owner.values[first : first + UPLOAD_ROWS] * shrink, ROWS, owner.label)
-            sent += sum(len(packet.row) + len(packet.column) for packet in packets)
-            cluster.run(columns.upload, packets, table=table, owner=number)
-            done += len(owner.values[first : first + UPLOAD_ROWS])
-            if progress is not None:
-                progress(f"upload, {owner.label}", done / total, 0)
-        start += owner.values.shape[1]
-    return sent
-
-
-def share_offsets(owners: Sequence[Prepared], scale: NDArray[np.int64]) -> list[list[InputPacket]]:
-    """What each owner subtracted, in the scale of its columns."""
-    packets, start = [], 0
+def check_bounds(owners: Sequence[Centred], bounds: Any) -> None:
+    """Refuses values beyond their declared bounds, before anything is sent."""
+    width = sum(owner.width for owner in owners)
+    if np.ndim(bounds) and np.size(bounds) != width:
+        raise ValueError(f"bounds has {np.size(bounds)} numbers for {width} columns; give one for each")
+    limits = np.ldexp(1.0, encoding.declared_scale(bounds, width, True))
+    start = 0
     for owner in owners:
-        stop = start + len(owner.offset)
-        packets.append(
-            share(owner.offset * np.ldexp(1.0, -scale[start:stop]), columns.OFFSETS, f"offset of {owner.label}")
-        )
-        start = stop
-    return packets
-
-
-def share_own_blocks(owners: Sequence[Prepared], scale: NDArray[np.int64]) -> list[list[InputPacket]]:
-    """Each owner's sums of products of its own columns, of the rows as they were sent (on the grid of 2^-24)."""
-    packets, start = [], 0
-    for owner in owners:
-        stop = start + owner.values.shape[1]
-        grid = np.round(owner.values * np.ldexp(1.0, GRID - scale[start:stop]))
-        product = grid.T @ grid
-        encoded, bad = ring.encode(np.ldexp(product[np.triu_indices(stop - start)], -2 * GRID), 2 * GRID, 2)
-        if bad >= 0:
-            raise ValueError(f"{owner.label}: sums of products are too large")
-        packets.append(share_ring(encoded, columns.OWN))
-        start = stop
-    return packets
+        beyond = np.flatnonzero(owner.largest > limits[start : start + owner.width])
+        if beyond.size:
+            at = int(beyond[0])
+            names = owner.rows.table.names
+            name = names[at] if names else f"column {at + 1}"
+            raise OwnerError(f"{owner.label}: {name} reaches {owner.largest[at]:g}, beyond its declared bound")
+        start += owner.width

@@ -6,7 +6,6 @@ pca.explained_variance_ratio_, pca.components_, pca.transform(new_patients)
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -18,12 +17,12 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from ..cluster import LocalCluster, RunReport
 from ..cluster.outcome import combined
-from ..owner.columns import ColumnTable, read_columns
+from ..owner.columns import ColumnTable, joint_names, read_owners
 from ..owner.moments import Moments, moments
 from ..owner.sources import Source, check_compatible, open_source
-from . import columns, encoding, programs
+from . import encoding, programs
 from .model import PCAModel
-from .partition import Alignment, prepare, scales, share_offsets, share_own_blocks, upload
+from .partition import Alignment, fit_columns
 from .shared import SharedFacts, SharedModel
 
 Progress = Callable[[str, float | None, int], None]
@@ -73,6 +72,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn (scale_: the deviations, or None)
     n_iter_, verified_, fell_back_ : how the eigensolver went; whether Jacobi had to take over
     openings_ : everything that left the sharing
+    bytes_uploaded_ : partition="columns": what each owner sent
     report_ : rounds, bytes and seconds by stage
     """
 
@@ -120,8 +120,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
         """Fits the joint model. X: a list with one entry per owner (array, frame or path); y is ignored."""
         if self.partition == "columns":
-            tables = [read_columns(owner, self.id, columns=self.columns) for owner in X]
-            return self.fit_tables(tables, progress=progress)
+            return self.fit_tables(read_owners(X, self.id, columns=self.columns), progress=progress)
         if self.partition != "rows":
             raise ValueError(f"partition={self.partition!r} is unknown; choose 'rows' or 'columns'")
         sources = open_owners(X, self.columns)
@@ -135,34 +134,21 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Fits owners of different columns of the same individuals."""
         alignment = self.alignment if isinstance(self.alignment, Alignment) else Alignment(self.alignment)
         self.check_parameters(sum(table.values.shape[1] for table in tables))
-        names = _joint_names(tables)
-        owners = prepare(tables, alignment)
-        widths = [owner.values.shape[1] for owner in owners]
-        table = secrets.token_hex(8)
+        names = joint_names(tables)
         with _running(self.cluster) as cluster:
-            scale, audit = scales(cluster, owners, self.standardize, progress)
-            self.bytes_uploaded_ = upload(cluster, table, owners, scale, progress)
-            tags = [owner.tags for owner in owners] if alignment.way == "psi" else None
-            rows = cluster.run(columns.align, table=table, owners=len(owners), tags=tags, minimum=alignment.minimum)
-            self._check_rows(rows, sum(widths))
-            packets = share_offsets(owners, scale)
-            if alignment.owners_know_rows:
-                packets += share_own_blocks(owners, scale)
-            result = cluster.run(
-                columns.fit,
-                *packets,
-                progress=progress,
-                table=table,
-                widths=widths,
-                rows=rows,
-                pieces=self.pieces,
-                own=alignment.owners_know_rows,
-                executor=self.executor,
+            found = fit_columns(
+                cluster,
+                tables,
+                alignment,
+                bounds=self.bounds,
                 choices=self._choices(),
+                check_rows=self._check_rows,
+                pieces=self.pieces,
+                executor=self.executor,
+                progress=progress,
             )
-            assert cluster.report is not None
-            report = cluster.report
-        self._record(result, report, audit, scale, names)
+        self.bytes_uploaded_ = found.bytes_sent
+        self._record(found.result, found.report, found.scale, names)
         return self
 
     def _choices(self) -> dict[str, Any]:
@@ -209,19 +195,18 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
             assert cluster.report is not None
             report = combined([first, cluster.report])
-        self._record(result, report, [], scale, owners[0].names)
+        self._record(result, report, scale, owners[0].names)
         return self
 
     def _record(
         self,
         result: dict[str, Any],
         report: RunReport,
-        audit: list[dict[str, Any]],
         scale: NDArray[np.int64],
         names: list[str] | None,
     ) -> None:
         """Takes over what the servers returned, and the account of it."""
-        openings = [{**line, "number": i + 1} for i, line in enumerate([*audit, *report.audit])]
+        openings = report.audit
         self.scale_exponents_ = scale
         self.n_samples_: int = result["rows"]
         self.n_features_in_ = len(scale)
@@ -338,15 +323,6 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         """Pickles hold the revealed model, never a connection to servers."""
         return {**super().__getstate__(), "cluster": None}
-
-
-def _joint_names(tables: Sequence[ColumnTable]) -> list[str] | None:
-    """All owners' column names; a name that two owners use is told apart by the owner."""
-    if any(table.names is None for table in tables):
-        return None
-    every = [name for table in tables for name in table.names or []]
-    twice = {name for name in every if every.count(name) > 1}
-    return [f"{table.label}:{name}" if name in twice else name for table in tables for name in table.names or []]
 
 
 def open_owners(X: Any, columns: Sequence[str] | None) -> list[Source]:
