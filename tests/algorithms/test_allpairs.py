@@ -30,7 +30,7 @@ def test_shares(name: str, d: int) -> None:
     assert solved.converged
     check(A, solved)
     assert set(solved.opened) <= {"convergence bit"}
-    assert len(solved.opened) == (0 if d == 1 else (solved.iterations - 7) // 2 + 1)
+    assert len(solved.opened) == (0 if d == 1 else solved.iterations - 6)
 
 
 def test_nine_rounds_an_iteration() -> None:

@@ -41,18 +41,34 @@ def check(pca: PCA, pooled: Floats) -> Accuracy:
 
 
 def check_subspaces(pca: PCA, pooled: Floats, gap: float = 0.02) -> None:
-    """Eigenvalues less than `gap` of the largest apart count as one group; groups must span scikit-learn's subspaces.
+    """Eigenvalues less than `gap` of the largest apart count as one group; groups must span the true subspaces.
 
-    sin(angle) <= residual / distance to the other eigenvalues (Davis and Kahan), both relative to |C|.
+    sin(angle) <= residual / distance to the other eigenvalues (Davis and Kahan), both relative to |C|. A group of which
+    some components were left out is not determined.
     """
-    X = standardised(pooled) if pca.standardize else pooled
-    truth = decomposition.PCA(svd_solver="full").fit(X)
-    values = truth.explained_variance_ / truth.explained_variance_[0]
+    values, basis = spectrum(pooled, pca.standardize)
     cuts = np.flatnonzero(-np.diff(values) > gap) + 1
     for group in np.split(np.arange(len(values)), cuts):
-        ours, theirs = pca.components_[group], truth.components_[group]
-        outside = ours - ours @ theirs.T @ theirs
-        assert np.linalg.norm(outside, 2) <= np.sqrt(len(values)) * ACCURACY_LIMITS["residual"] / gap
+        if group[-1] < pca.n_components_:
+            ours, theirs = pca.components_[group], basis[group]
+            outside = ours - ours @ theirs.T @ theirs
+            assert np.linalg.norm(outside, 2) <= np.sqrt(len(values)) * ACCURACY_LIMITS["residual"] / gap
+
+
+def check_components(pca: PCA, wanted: Floats, pooled: Floats) -> None:
+    """Each component within twice residual / gap (Davis and Kahan), where its eigenvalue is 1e-5 of the largest from others."""
+    values, _ = spectrum(pooled, pca.standardize)
+    gaps = np.minimum(np.diff(-values, prepend=-np.inf), np.diff(-values, append=np.inf))[: pca.n_components_]
+    for ours, theirs, gap in zip(pca.components_, wanted, gaps, strict=True):
+        if gap > 1e-5:
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=2 * ACCURACY_LIMITS["residual"] / gap)
+
+
+def spectrum(pooled: Floats, standardize: bool) -> tuple[Floats, Floats]:
+    """Eigenvalues relative to the largest, descending, and eigenvectors as rows."""
+    X = standardised(pooled) if standardize else pooled - pooled.mean(axis=0)
+    values, basis = np.linalg.eigh(X.T @ X / (len(X) - 1))
+    return values[::-1] / values[-1], basis[:, ::-1].T
 
 
 # -- real data -----------------------------------------------------------------------------------------------------------
@@ -168,8 +184,7 @@ def test_small_columns_are_not_lost_when_standardised(cluster: LocalCluster) -> 
     X = unlike_magnitudes()
     pca = PCA(standardize=True, cluster=cluster).fit(split(X, 3))
     np.testing.assert_allclose(pca.scale_, X.std(axis=0), rtol=1e-8)
-    truth = decomposition.PCA().fit(standardised(X))
-    np.testing.assert_allclose(pca.components_, truth.components_, rtol=0, atol=CLOSE)
+    check_components(pca, decomposition.PCA().fit(standardised(X)).components_, X)
 
 
 @pytest.mark.parametrize("owners", [1, 2, 20])
@@ -198,7 +213,7 @@ def test_number_of_components(cluster: LocalCluster, components: Any, standardiz
     truth = decomposition.PCA(components).fit(standardised(X) if standardize else X)
     assert pca.n_components_ == truth.n_components_
     assert pca.components_.shape == truth.components_.shape
-    np.testing.assert_allclose(pca.components_, truth.components_, rtol=0, atol=2e-5 if not standardize else CLOSE)
+    check_components(pca, truth.components_, X)
     np.testing.assert_allclose(pca.explained_variance_ratio_, truth.explained_variance_ratio_, rtol=0, atol=CLOSE)
     largest = truth.explained_variance_[0]
     np.testing.assert_allclose(pca.noise_variance_, truth.noise_variance_, rtol=0, atol=CLOSE * largest)
@@ -244,12 +259,11 @@ def test_names_of_columns(cluster: LocalCluster) -> None:
 
 
 def test_results_do_not_depend_on_who_owns_which_rows(cluster: LocalCluster) -> None:
-    """Up to the rounding of shares: 40 fractional bits, amplified by at most one over the smallest gap."""
     X = WINE.to_numpy()
     one = PCA(4, standardize=True, cluster=cluster).fit([X])
     many = PCA(4, standardize=True, cluster=cluster).fit(split(X[::-1], 5))
-    np.testing.assert_allclose(one.components_, many.components_, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(one.explained_variance_, many.explained_variance_, rtol=1e-9)
+    check_components(one, many.components_, X)
+    np.testing.assert_allclose(one.explained_variance_, many.explained_variance_, rtol=CLOSE)
 
 
 @pytest.mark.parametrize("solver", ["jacobi", "jacobi-classic", "qr"])
@@ -273,7 +287,7 @@ def test_partial_fit_equals_fit_of_all(cluster: LocalCluster, standardize: bool)
     assert pca.n_samples_ == 300
     check(pca, X)
     all_at_once = PCA(standardize=standardize, cluster=cluster).fit(parts)
-    np.testing.assert_allclose(pca.components_, all_at_once.components_, rtol=0, atol=CLOSE)
+    check_components(pca, all_at_once.components_, X)
     np.testing.assert_allclose(pca.mean_, all_at_once.mean_, rtol=1e-9)
 
 
@@ -283,7 +297,7 @@ def test_rows_beyond_the_kept_scale_are_refused(cluster: LocalCluster) -> None:
     large = frame.assign(b=1000.0)
     with pytest.raises(ValueError, match=r"b reaches 1000, beyond its declared bound"):
         pca.partial_fit(large)
-    with pytest.raises(ValueError, match="2 columns, the kept sums 3"):
+    with pytest.raises(ValueError, match="X has 2 features, but PCA is expecting 3 features"):
         pca.partial_fit(frame[["a", "b"]].to_numpy())
     pca.partial_fit(frame)  # and the sums are unharmed
     assert pca.n_samples_ == 100
@@ -387,9 +401,14 @@ CHECKS = [
 a list of owners), that demand the bit-identical result of a second fit, or particular words in error messages."""
 
 
+OWN_SERVERS = ("check_estimators_overwrite_params", "check_parameters_default_constructible")
+"""Checks that compare or rebuild parameters, which running servers do not allow."""
+
+
 @pytest.mark.parametrize("name", CHECKS)
 def test_estimator_check(cluster: LocalCluster, name: str) -> None:
     check_function = getattr(estimator_checks, name, None)
     if check_function is None:
         pytest.skip(f"this scikit-learn has no {name}")
-    check_function("PCA", PCA(cluster=cluster, keep="check"))
+    own = name in OWN_SERVERS
+    check_function("PCA", PCA() if own else PCA(cluster=cluster, keep="check"))

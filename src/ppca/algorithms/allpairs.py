@@ -38,7 +38,7 @@ COARSE = 20
 """Fractional bits of U and its powers: they only steer the damping, and grow."""
 
 REFRESH = 6
-FIRST_CHECK, CHECK_EVERY = 6, 2
+FIRST_CHECK, CHECK_EVERY = 6, 1
 
 Progress = Callable[[str, float | None], None]
 
@@ -142,13 +142,14 @@ async def _is_small(a: Any, tol: float) -> Any:
 async def _inverse_length(a: Any, h: Any, delta: float) -> Any:
     """1 / sqrt(h^2 + 4 a^2 + delta^2) within 11%: three rounds."""
     q = await h.sum_of_squares(a * 2, frac=80)
-    return await (q + delta * delta).within(15).coarse_power(-0.5, delta * delta, 30)
+    # |A|_F <= 1 bounds h^2 + 4a^2 by 2.
+    return await (q + delta * delta).within(3).coarse_power(-0.5, delta * delta, 30)
 
 
 async def _signed(a: Any, h: Any, c: Any, delta: float) -> list[Any]:
     """sign(h) a and sign(h) c a: three rounds. The sign matters only where |h| exceeds delta, so few bits suffice."""
-    bits = max(2, math.ceil(math.log2(1 / delta)) + 1)
-    coarse = h.astype(bits).within(2)
+    bits = max(2, math.ceil(math.log2(1 / delta)) + 1)  # a resolution of delta / 2 or finer
+    coarse = h.astype(bits).within(1.5)  # |h| <= sqrt(2)
     if c is None:
         negative = await coarse.negative()
         return [a - await (negative * a) * 2]

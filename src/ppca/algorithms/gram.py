@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..native import clock, ring
+from ..native import clock, kernels, ring
 from ..protocol import Party, Pending, RingType, SecretArray, make_type
 from ..protocol.multiply import masked
 from .covariance import MEAN_FRAC, MOMENT_FRAC
@@ -45,14 +45,14 @@ class Blocks:
         return self.starts[-1]
 
     def spans(self) -> Iterator[tuple[slice, slice]]:
-        """Pairs of column ranges to multiply: every owner's with all later owners' (and its own, if wanted)."""
-        for start, stop in zip(self.starts[:-1], self.starts[1:], strict=True):
-            second = slice(start if self.own else stop, self.width)
-            if second.start < second.stop:
-                yield slice(start, stop), second
+        """Pairs of column ranges to multiply, if own products are not wanted: all earlier owners' with every owner's."""
+        for start, stop in zip(self.starts[1:-1], self.starts[2:], strict=True):
+            yield slice(0, start), slice(start, stop)
 
     def entries(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Row and column of every product, in the order in which `local_product` computes them."""
+        """Row and column (row <= column) of every product, in the order in which `local_product` computes them."""
+        if self.own:
+            return np.triu_indices(self.width)
         i, j = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
         for a, b in self.spans():
             grid = np.meshgrid(np.arange(a.start, a.stop), np.arange(b.start, b.stop), indexing="ij")
@@ -62,13 +62,18 @@ class Blocks:
 
 
 def local_product(row_share: Words, column_share: Words, blocks: Blocks) -> Words:
-    """One server's local product of a piece: R'C over the wanted blocks, flat, shape (entries, 1)."""
+    """One server's local product of a piece: R'C over the wanted entries, flat, shape (entries, 1)."""
     turned = np.ascontiguousarray(row_share.T)[..., None]
+    if blocks.own:
+        out = ring.empty((blocks.width * (blocks.width + 1) // 2,), 1)
+        columns = np.ascontiguousarray(column_share)[..., None]
+        kernels.matmul_upper(out, turned, columns, blocks.width, len(row_share), False)
+        return out
     parts = [
         ring.matmul(turned[a], np.ascontiguousarray(column_share[:, b])[..., None]).reshape(-1, 1)
         for a, b in blocks.spans()
     ]
-    return np.concatenate(parts) if parts else np.empty((0, 1), np.uint64)
+    return np.concatenate(parts)
 
 
 def inline(work: Callable[..., Words], *arguments: Any) -> Future[Words]:

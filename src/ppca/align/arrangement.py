@@ -50,8 +50,8 @@ class Alignment:
             )
         if self.way != "namespace" and self.namespace is not None:
             raise ValueError(f"namespace={self.namespace} has no meaning with alignment={self.way!r}")
-        if self.minimum < 2:
-            raise ValueError(f"minimum={self.minimum}: at least 2 common ids are needed")
+        if self.minimum < 1:
+            raise ValueError(f"minimum={self.minimum}: at least 1 common id is needed")
 
     @property
     def owners_know_rows(self) -> bool:

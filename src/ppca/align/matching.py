@@ -32,10 +32,10 @@ def match(tags: list[NDArray[np.uint64]], minimum: int = MINIMUM) -> list[NDArra
             here = found >= 0
             common = common[here]
             rows = {other: at[here] for other, at in rows.items()} | {owner: found[here]}
-    if len(common) < max(2, minimum):
+    if len(common) < max(1, minimum):
         raise MatchError(
-            f"fewer than {max(2, minimum)} ids are common to all {len(tags)} owners: check that all use the same ids and the same "
-            "normalisation, or lower the minimum if so few rows may be analysed"
+            f"fewer than {max(1, minimum)} ids are common to all {len(tags)} owners: check that all use the same ids and the "
+            "same normalisation, or lower the minimum if so few rows may be analysed"
         )
     return [rows[owner] for owner in range(len(tags))]
 

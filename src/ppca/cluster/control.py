@@ -23,6 +23,8 @@ import threading
 from collections.abc import Generator
 from typing import Any, cast
 
+import numpy as np
+
 from .codec import CodecError, pack, unpack
 
 HEADER = struct.Struct("<I")
@@ -56,12 +58,14 @@ class MessageReader:
         self._begin()
 
     def _begin(self) -> None:
+        self._part: bytearray | memoryview
         self._parts = _message()
         self._expect(next(self._parts))
 
     def _expect(self, size: int) -> None:
         try:
-            self._part = bytearray(size)
+            # Large parts are not cleared first: touching memory twice is what costs.
+            self._part = bytearray(size) if size <= COPIED else np.empty(size, np.uint8).data
         except MemoryError:
             raise CodecError(f"no memory for a part of {size:,} bytes of a control message") from None
         self._at = 0
@@ -87,14 +91,14 @@ class MessageReader:
         return None
 
 
-def _message() -> Generator[int, bytearray, Message]:
+def _message() -> Generator[int, bytearray | memoryview, Message]:
     """Yields the size of each part of a message, is resumed with the part, and returns the message."""
     (length,) = HEADER.unpack((yield HEADER.size))
     if length > LONGEST_TEXT:
         raise CodecError(f"a control message announces {length} bytes of text, the limit is {LONGEST_TEXT}")
     text = yield length
     try:
-        message = json.loads(text)
+        message = json.loads(bytes(text))
         kind, body = message["kind"], message["body"]
         sizes = [int(size) for size in message["sizes"]]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -104,7 +108,7 @@ def _message() -> Generator[int, bytearray, Message]:
     buffers: list[bytes] = []
     for size in sizes:
         part = yield size
-        # Keys must be bytes; of arrays, which may be large, a bytearray serves as well and saves a copy.
+        # Keys must be bytes; of arrays, which may be large, a view serves as well and saves a copy.
         buffers.append(bytes(part) if size <= COPIED else cast(bytes, part))
     return kind, unpack(body, buffers)
 

@@ -45,6 +45,9 @@ START_TIMEOUT = 60.0
 ENDING = 0.5
 """Seconds the servers may take to end by themselves; then they are killed."""
 
+SEND_BUFFER = 4 << 20
+"""Bytes on their way to a server: uploads then take few turns."""
+
 SEAT_VARIABLE = "PPCA_SERVER_SEAT"
 """Set in the environment of servers. A program's file that starts a cluster when it is loaded is refused by it."""
 
@@ -97,6 +100,7 @@ class LocalCluster:
         self._finalizer = weakref.finalize(self, _kill, processes)
         for seat in range(4):
             ours, theirs = socket.socketpair()
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
             with theirs:
                 processes.append(self._launch(seat, theirs.fileno()))
             self._servers.append(ServerProcess(seat, processes[-1], ours))

@@ -27,6 +27,16 @@ KEY_STAGE = "key agreement"
 """The stage under which a run's first round is counted."""
 
 
+TAKES_PACKETS = "takes_packets"
+"""An attribute of programs that want the client's packets as they came (`packets_as_they_came`)."""
+
+
+def packets_as_they_came(program: Program) -> Program:
+    """Marks a program that stores its inputs and does not compute with them: first summands stay keys of 16 bytes."""
+    setattr(program, TAKES_PACKETS, True)
+    return program
+
+
 class ProgramError(ValueError):
     """A program cannot be found, has the wrong form, or does not take these inputs. Nothing was computed."""
 
@@ -131,7 +141,8 @@ def execute(
         party.store = store
     if tables is not None:
         party.tables = tables
-    secrets = [SecretArray.from_packet(party, packet) for packet in packets]
+    raw = getattr(program, TAKES_PACKETS, False)
+    secrets = packets if raw else [SecretArray.from_packet(party, packet) for packet in packets]
     start = time.perf_counter()
     result = drive(program(party, *secrets, **public), mesh)
     seconds = time.perf_counter() - start

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from ..algorithms.covariance import MEAN_FRAC, sums_over_owners
 from ..algorithms.gram import GRID, LONGEST_PIECE, Blocks, central, gram, shrink
 from ..align.matching import MatchError, match
+from ..cluster.programs import packets_as_they_came
 from ..cluster.spool import Spool
-from ..protocol import Party, RingType, SecretArray, concatenate, make_type, stack, together
+from ..protocol import InputPacket, Party, RingType, SecretArray, concatenate, make_type, stack, together
+from ..protocol.inputs import summands
 from ..protocol.opening import SERVERS, record
 from . import workers
 from .programs import Choices, analyse
@@ -55,12 +57,14 @@ class Uploads:
 
     def pieces(self, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
         """The common rows of all owners side by side, in `count` pieces of nearly equal length: (2, rows, words)."""
+        width = sum(spool.width for spool in self.rows.values())
         for start, stop in pairwise(rows * k // count for k in range(count + 1)):
-            parts = [
-                spool.take(slice(start, stop) if self.common is None else self.common[owner][start:stop])
-                for owner, spool in sorted(self.rows.items())
-            ]
-            yield np.concatenate(parts, axis=2)
+            joint, column = np.empty((2, stop - start, width), np.uint64), 0
+            for owner, spool in sorted(self.rows.items()):
+                at = slice(start, stop) if self.common is None else self.common[owner][start:stop]
+                spool.take(at, joint[:, :, column : column + spool.width])
+                column += spool.width
+            yield joint
 
     def close(self) -> None:
         for spool in (*self.rows.values(), *self.tags.values()):
@@ -68,16 +72,17 @@ class Uploads:
         self.common = None
 
 
+@packets_as_they_came
 async def upload(
-    party: Party, piece: SecretArray, *, table: str, owner: int, tags: NDArray[np.uint64] | None = None
+    party: Party, piece: InputPacket, *, table: str, owner: int, tags: NDArray[np.uint64] | None = None
 ) -> int:
     """Appends rows to the table of an owner; returns how many it has. The tags are pseudonyms, seen by all servers."""
     uploads = Uploads.of(party, table)
-    words = piece.data.reshape(2, len(piece), -1)
-    spool = uploads.rows.setdefault(owner, Spool(words.shape[2]))
-    spool.append(words)
+    rows, width = piece.shape
+    spool = uploads.rows.setdefault(owner, Spool(width * piece.dtype.limbs))
+    spool.append(rows, summands(piece, party.row, party.column))
     if tags is not None:
-        uploads.tags.setdefault(owner, Spool(2, layers=1)).append(tags[None])
+        uploads.tags.setdefault(owner, Spool(2)).append(len(tags), [(False, tags)])
     return spool.rows
 
 
@@ -148,16 +153,15 @@ async def fit(
 def _packed(products: SecretArray, blocks: Blocks, own: tuple[SecretArray, ...], widths: list[int]) -> SecretArray:
     """The packed upper triangle from the computed entries and, where owners sent them, their own blocks."""
     d = blocks.width
+    if blocks.own:
+        return products
     i, j = blocks.entries()
-    upper = i <= j
-    place = np.full((d, d), -1, np.intp)
-    place[i[upper], j[upper]] = np.flatnonzero(upper)
-    source = products
-    if own:
-        source = concatenate([products, *own])
-        start, at = 0, len(i)
-        for width in widths:
-            a, b = np.triu_indices(width)
-            place[start + a, start + b] = at + np.arange(len(a))
-            start, at = start + width, at + len(a)
-    return source[place[np.triu_indices(d)]]
+    place = np.empty((d, d), np.intp)
+    place[i, j] = np.arange(len(i))
+    start, at = 0, len(i)
+    for width in widths:
+        a, b = np.triu_indices(width)
+        place[start + a, start + b] = at + np.arange(len(a))
+        start, at = start + width, at + len(a)
+    every: SecretArray = concatenate([products, *own])
+    return every[place[np.triu_indices(d)]]

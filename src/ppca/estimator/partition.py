@@ -134,7 +134,7 @@ class Centred:
 
     @property
     def width(self) -> int:
-        return self.rows.values.shape[1]
+        return len(self.offset)
 
     def pieces(self, owner: int, scale: NDArray[np.int64], own: bool) -> Iterator[Piece]:
         """Shares of the rows on the grid of 2^-24, in pieces."""

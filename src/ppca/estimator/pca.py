@@ -179,7 +179,9 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         width = len(owners[0].mean)
         self.check_parameters(width)
         if former is not None and len(former) != width:
-            raise ValueError(f"the new rows have {width} columns, the kept sums {len(former)}")
+            raise ValueError(
+                f"X has {width} features, but {type(self).__name__} is expecting {len(former)} features as input"
+            )
         bounds = self.bounds if former is None else np.ldexp(1.0, former - 1)
         with _running(self.cluster) as cluster:
             rows, scale, first = survey(cluster, owners, bounds, self.standardize, progress)

@@ -88,17 +88,30 @@ def share_ring(encoded: Data, kind: RingType) -> list[InputPacket]:
 def receive(packet: InputPacket, row: int, column: int) -> Data:
     """A seat's shares of a packet; wrong sizes are refused."""
     data = np.empty((2, *packet.shape, packet.dtype.limbs), np.uint64)
-    for split, first, payload in ((0, row == 0, packet.row), (1, column == 0, packet.column)):
-        expected = KEY_BYTES if first else data[0].nbytes
-        if len(payload) != expected:
-            raise InputRefused(f"a packet for seat ({row},{column}) has {len(payload)} bytes, expected {expected}")
-        data[split] = (
-            _stream(payload, packet.shape, packet.dtype) if first else ring.as_ring(payload, data[split].shape)
-        )
+    for split, (is_key, payload) in enumerate(summands(packet, row, column)):
+        if is_key:
+            expand(payload, data[split])
+        else:
+            data[split] = ring.as_ring(payload, data[split].shape)
     return data
 
 
-def _stream(key: bytes, shape: tuple[int, ...], kind: RingType) -> Data:
-    out = ring.empty(shape, kind.limbs)
+def summands(packet: InputPacket, row: int, column: int) -> list[tuple[bool, bytes]]:
+    """A seat's summand of each split as it came: (True, key) or (False, bytes of the array). Wrong sizes are refused."""
+    size = int(np.prod(packet.shape, dtype=np.int64)) * packet.dtype.itemsize
+    found = [(row == 0, packet.row), (column == 0, packet.column)]
+    for is_key, payload in found:
+        expected = KEY_BYTES if is_key else size
+        if len(payload) != expected:
+            raise InputRefused(f"a packet for seat ({row},{column}) has {len(payload)} bytes, expected {expected}")
+    return found
+
+
+def expand(key: bytes, out: Data) -> Data:
+    """Fills a contiguous array with the stream of a key: the first summand of an input."""
     kernels.prg(out, kernels.Key(key), 0, 0)
     return out
+
+
+def _stream(key: bytes, shape: tuple[int, ...], kind: RingType) -> Data:
+    return expand(key, ring.empty(shape, kind.limbs))

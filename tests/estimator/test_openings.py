@@ -1,0 +1,168 @@
+"""The audit of whole jobs equals the documented list in docs/openings.md: nothing more is opened, nothing more often."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from seats import SeatsInStep
+
+from ppca.algorithms.allpairs import CHECK_EVERY, FIRST_CHECK
+from ppca.cluster import LocalCluster
+from ppca.estimator import PCA
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"
+N, D, K = 40, 5, 2
+OWNERS = [np.random.default_rng(i).standard_normal((n, D)) * np.arange(1, D + 1) for i, n in enumerate((9, 13, 18))]
+
+
+def documented(title: str) -> list[tuple[str, str, str]]:
+    """(what, shape, when) of the table under a heading."""
+    section = PAGE.read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")
+    ]
+    return [(cells[0], cells[1], cells[2]) for cells in lines[2:]]
+
+
+SERVERS, RECEIVER = documented("To the servers"), documented("To the receiver")
+
+
+def shape_of(text: str, rows: int = 0, components: int = K) -> tuple[int, ...]:
+    letters = {"n": N, "d": D, "k": components, "r": rows, "1": 1}
+    return tuple(letters[part.strip()] for part in text.strip("()").split(",") if part.strip())
+
+
+def expected(*when: str, rows: int = 0, components: int = K) -> Counter[tuple[str, tuple[int, ...], str]]:
+    """What the page says is opened, once each, in the named cases."""
+    lines = [(*line, "servers") for line in SERVERS] + [(*line, "client") for line in RECEIVER]
+    return Counter((what, shape_of(shape, rows, components), to) for what, shape, case, to in lines if case in when)
+
+
+def found(audit: list[dict[str, Any]]) -> Counter[tuple[str, tuple[int, ...], str]]:
+    return Counter((line["what"], tuple(line["shape"]), line["to"]) for line in audit)
+
+
+def checks(iterations: int) -> int:
+    """How often all-pairs looks whether it is done; it then finishes the iteration."""
+    return len(range(FIRST_CHECK, iterations, CHECK_EVERY))
+
+
+RAW, STANDARD = '`bounds="auto"`, raw', '`bounds="auto"`, standardised'
+ALWAYS = ("every fit of rows", "every fit", "every fit, d > 1")
+REVEALED, REVEALED_STANDARD = "fit with `reveal`", "fit with `reveal`, standardised"
+BIT = ("convergence bit", (), "servers")
+
+JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "raw": ({}, (RAW, REVEALED)),
+    "standardised": ({"standardize": True}, (STANDARD, REVEALED, REVEALED_STANDARD)),
+    "fraction": ({"n_components": 0.8}, (RAW, REVEALED, "`n_components` in (0, 1)")),
+    "fixed iterations": ({"fixed_iterations": 14}, (RAW, REVEALED)),
+    "declared bounds": ({"bounds": 100.0}, (REVEALED,)),
+    "nothing revealed": ({"reveal": False, "keep": "model"}, (RAW,)),
+    "jacobi": ({"solver": "jacobi"}, (RAW, REVEALED)),
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_fit(seats: SeatsInStep, job: str) -> None:
+    parameters, when = JOBS[job]
+    pca = PCA(**({"n_components": K, "cluster": seats} | parameters)).fit(OWNERS)
+    opened = found(pca.openings_)
+    bits = opened.pop(BIT, 0)
+    assert opened == expected(*ALWAYS, *when, components=int(pca.n_components_))
+    if job == "fixed iterations":
+        assert bits == 0
+    elif job == "jacobi":
+        assert 0 < bits <= pca.n_iter_
+    else:
+        assert bits == checks(pca.n_iter_)
+    for audits in seats.audits:
+        assert all(audit == audits[0] for audit in audits)
+
+
+def test_partial_fit(seats: SeatsInStep) -> None:
+    """Declared bounds: the scale of the kept sums. The rows of the addition become known, nothing else of it."""
+    pca = PCA(K, cluster=seats, keep="model").fit(OWNERS[:2])
+    pca.partial_fit(OWNERS[2])
+    opened = found(pca.openings_)
+    assert opened.pop(BIT) == checks(pca.n_iter_)
+    assert opened == expected(*ALWAYS, REVEALED)
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_inference(seats: SeatsInStep, standardize: bool) -> None:
+    model = PCA(K, standardize=standardize, cluster=seats, keep="model", reveal=False).fit(OWNERS).shared_model()
+    rows = OWNERS[0]
+
+    def opened(before: int) -> Counter[tuple[str, tuple[int, ...], str]]:
+        lines: Counter[tuple[str, tuple[int, ...], str]] = Counter()
+        for audits in seats.audits[before:]:
+            assert all(audit == audits[0] for audit in audits)
+            lines += found(audits[0])
+        return lines
+
+    jobs = {
+        "`transform` on shares": lambda: model.transform(rows),
+        "`inverse_transform` on shares": lambda: model.inverse_transform(np.ones((len(rows), K))),
+        "`detect` with scores": lambda: model.score_samples(rows),
+        "`detect` with a threshold or contamination": lambda: model.detect(rows, threshold=1.0),
+    }
+    for case, work in jobs.items():
+        before = len(seats.audits)
+        work()
+        assert opened(before) == expected(case, rows=len(rows)), case
+    before = len(seats.audits)
+    model.detect(rows, contamination=0.2)
+    assert opened(before) == expected("`detect` with a threshold or contamination", rows=len(rows))
+
+
+def test_every_documented_opening_occurs() -> None:
+    """The page lists nothing that no job opens: every case is used by a test above."""
+    used = {*ALWAYS, RAW, STANDARD, REVEALED, REVEALED_STANDARD, "until converged", "`n_components` in (0, 1)"}
+    used |= {"`transform` on shares", "`inverse_transform` on shares", "`detect` with scores"}
+    used |= {"`detect` with a threshold or contamination"}
+    assert {case for _, _, case in SERVERS + RECEIVER} == used
+
+
+def test_the_same_on_real_servers(seats: SeatsInStep) -> None:
+    """Four processes record what four seats in one thread record."""
+    with LocalCluster() as cluster:
+        real = PCA(K, standardize=True, fixed_iterations=12, cluster=cluster).fit(OWNERS).openings_
+    assert real == PCA(K, standardize=True, fixed_iterations=12, cluster=seats).fit(OWNERS).openings_
+
+
+# -- fall-back -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_fall_back_to_jacobi(seats: SeatsInStep, standardize: bool) -> None:
+    """One iteration of all-pairs cannot pass the verification: Jacobi takes over and the answer is right."""
+    from ppca.bench.accuracy import accuracy_of
+
+    pca = PCA(standardize=standardize, max_iterations=1, cluster=seats).fit(OWNERS)
+    assert pca.fell_back_
+    assert pca.model_.fell_back
+    assert pca.verified_
+    assert accuracy_of(pca, np.vstack(OWNERS)).broken() == []
+    assert found(pca.openings_)[("verification bit", (), "servers")] == 2
+
+
+def test_fall_back_is_said(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from ppca.cli.main import app
+
+    np.savetxt(tmp_path / "a.csv", OWNERS[0], delimiter=",", header="a,b,c,d,e", comments="")
+    command = ["fit", str(tmp_path / "a.csv"), "--max-iterations", "1", "-o", str(tmp_path / "result")]
+    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "after falling back to jacobi" in done.stdout
+    opened = found(json.loads((tmp_path / "result" / "model.json").read_text())["audit"])
+    assert opened[("verification bit", (), "servers")] == 2
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path / "result")], catch_exceptions=False)
+    assert "after falling back to jacobi" in shown.stdout
