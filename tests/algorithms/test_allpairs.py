@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
+import numpy as np
 import pytest
 from spectra import SPECTRA, check, matrix, on_plain, on_shares
 
 from ppca.algorithms.allpairs import eigh_allpairs
+from ppca.protocol import PlainArray
 
 
 @pytest.mark.parametrize("mode", ["float", "fixed"])
@@ -46,3 +49,30 @@ def test_fixed_iterations_open_nothing() -> None:
     assert solved.converged is None
     assert solved.iterations == 12
     check(A, solved)
+
+
+@pytest.mark.parametrize("tie", [False, True])
+def test_top_pairs_stop_earlier_and_are_the_largest(tie: bool) -> None:
+    rng = np.random.default_rng(5)
+    Q = np.linalg.qr(rng.normal(size=(20, 20)))[0]
+    spectrum = np.geomspace(1, 1e-3, 20)
+    if tie:
+        spectrum[4] = spectrum[3]  # the border of the four largest cuts a pair of equal eigenvalues
+    A = (Q * spectrum) @ Q.T
+    A /= 2.0 ** np.ceil(np.log2(np.linalg.norm(A)))
+
+    async def solve(top: int | None) -> Any:
+        return await eigh_allpairs(PlainArray(A), PlainArray(np.eye(20)), tol=1e-6, top=top)
+
+    def finish(program: Any) -> Any:
+        with pytest.raises(StopIteration) as stop:
+            program.send(None)
+        return stop.value.value
+
+    everything, largest = finish(solve(None)), finish(solve(4))
+    order = np.argsort(-largest.values.values)[:4]
+    V, values = largest.vectors.values[:, order], largest.values.values[order]
+    assert largest.converged
+    assert largest.iterations <= everything.iterations
+    assert np.abs(values - np.sort(np.linalg.eigvalsh(A))[::-1][:4]).max() < 2e-6
+    assert np.linalg.norm(A @ V - V * values) < 2e-6

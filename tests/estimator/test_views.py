@@ -1,10 +1,10 @@
 """What one server receives in a whole fit: packets of owners and all messages of the others. No plaintext is in it.
 
-The scan looks at every 8 bytes of a view, at every offset, for the 64-bit words of any encoding of a data value, a covariance or
-correlation entry, a mean, a deviation, or an owner's row count: with any number of fractional bits in use, either sign, in the units of
-the data and in scaled ones, and as a double. The last eight bits are left out, so that rounding does not hide a value. Words of zeros
-or ones are looked for too: a number of moderate size in the 128-bit ring has one. With about 2^21 words in a view and 2^17
-patterns of 56 bits, a false alarm has probability 2^-18 a view.
+The scan looks at every 8 bytes of a view, at every offset, for the 64-bit words of any encoding of a data value, a covariance
+or correlation entry, a mean, a deviation, or an owner's row count: with any number of fractional bits in use, either sign, in
+the units of the data and in scaled ones, and as a double. The last eight bits are left out, so that rounding does not hide a
+value. Words of zeros or ones are looked for too: a number of moderate size in the 128-bit ring has one.
+With 2^19 words in a view and 2^16 patterns of 56 bits, a false alarm has probability 2^-21 a view.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def test_the_scan_finds_what_it_looks_for(fitted: tuple[SeatsInStep, PCA], value
 
 
 def test_views_of_two_fits_of_the_same_data_have_nothing_in_common() -> None:
-    """Masks are fresh in every run: no word of one view occurs in the other. False alarm: 2^42 pairs of 56 bits, 2^-14."""
+    """Masks are fresh in every run: no word of one view occurs in the other. False alarm: 2^38 pairs of 56 bits, 2^-18 a seat."""
     first, second = (SeatsInStep(record=True) for _ in range(2))
     for seats in (first, second):
         PCA(3, cluster=seats, fixed_iterations=6).fit(OWNERS)

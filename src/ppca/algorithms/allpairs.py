@@ -38,7 +38,8 @@ COARSE = 20
 """Fractional bits of U and its powers: they only steer the damping, and grow."""
 
 REFRESH = 6
-FIRST_CHECK, CHECK_EVERY = 6, 1
+FIRST_CHECK = 6
+"""The iteration from which convergence is checked: no matrix of some size is done before."""
 
 Progress = Callable[[str, float | None], None]
 
@@ -66,77 +67,122 @@ async def eigh_allpairs(
     tol: float = 1e-6,
     max_iterations: int = 60,
     fixed_iterations: int | None = None,
+    top: int | None = None,
     progress: Progress | None = None,
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
 
     tol: stop when the off-diagonal has Frobenius norm below it; one bit is opened per check.
     fixed_iterations: run so many and open nothing (24 suit d <= 115, 30 suit d <= 200 for 1e-5).
+    top: stop as soon as the `top` largest eigenpairs are that accurate; the others need not be.
     """
     d = A0.shape[0]
     if d == 1:
         return Eigen(A0[0], identity, 0, True)
-    i, j = np.triu_indices(d, 1)
+    state = _State(A0, A0, identity, identity, None, None)
     delta_min = max(tol / 10, 64 * math.sqrt(d) * 2.0**-40)
-    thresholds, factors = damping_table(d)
-    nu_bound = max(2.0, (d / 2) ** 8)
-    A, V, E, c = A0, identity, None, None
     iteration, converged = 0, False
     limit = max_iterations if fixed_iterations is None else fixed_iterations
     while iteration < limit and not converged:
         delta = max(delta_min, 0.1 * 0.5**iteration)
-        check = fixed_iterations is None and iteration >= FIRST_CHECK and (iteration - FIRST_CHECK) % CHECK_EVERY == 0
-        diagonal = A.diagonal()
-        a, h = A[i, j], diagonal[j] - diagonal[i]
-
-        small, y, signed, V = await together(  # r1-r3
-            _is_small(a, tol) if check else _nothing(),
-            _inverse_length(a, h, delta),
-            _signed(a, h, c, delta),
-            _orthonormal(V, E),
+        refresh = (iteration + 1) % REFRESH == 0
+        checks = fixed_iterations is None and iteration >= FIRST_CHECK
+        # The check looks at the matrix before this iteration, which is then the one more that follows.
+        state, answer = await together(
+            _iterate(state, delta, refresh), _converged(state.A, tol, top) if checks else _nothing()
         )
-        if c is None:  # first iteration: the damping must be measured in line
-            (U,) = await together(signed[0].mul(y, frac=COARSE))
-            U2 = symmetric(await skew(U, d).matmul_upper(skew(U, d)), d)
-            U4 = symmetric(await U2.matmul_upper(U2), d)
-            c = await _damping(U4, thresholds, factors, nu_bound)
-            ca = await (signed[0] * c)
-            (t,) = await together(ca.mul(y, frac=40))
-        else:
-            U, t, opened = await together(  # r4
-                signed[0].mul(y, frac=COARSE),
-                signed[1].mul(y, frac=40),
-                small.open(what="convergence bit", why="stop the iteration") if check else _nothing(),
-            )
-            converged = check and bool(opened)
-        T, U = skew(t.within(2), d), skew(U, d)
-        t2, u2 = await together(T.matmul_upper(T), U.matmul_upper(U))  # r5
-        T2, U2 = symmetric(t2, d), symmetric(u2, d)
-        t3, u4 = await together(T.matmul_upper(T2, strict=True), U2.matmul_upper(U2))  # r6
-        T3, U4 = skew(t3, d), symmetric(u4, d)
-        tail, nu = await together(T3 @ (T * C4 + T2 * C5 + T3 * C6), U4.inner(U4, frac=2 * COARSE))  # r7
-        W = identity + T + T2 * 0.5 + T3 * C3 + tail
-        (A, E, V), c = await together(  # r8-r9
-            _rotate(A0, A, V, W, (iteration + 1) % REFRESH == 0),
-            nu.within(nu_bound).lookup(thresholds, factors, 40),
-        )
+        converged = bool(answer)
         iteration += 1
         if progress is not None:
             progress(f"eigendecomposition, iteration {iteration}", min(0.95, iteration / 20))
-    V = await _orthonormal(V, E)
+    V = await _orthonormal(state.V, state.E)
     AV = await (A0 @ V)
     values = await V.inner(AV, axis=0)
     return Eigen(values, V, iteration, converged if fixed_iterations is None else None)
+
+
+@dataclass
+class _State:
+    """Shared matrices between two iterations: A = V'A0V, E = V'V - I, and the damping factor for the next one."""
+
+    A0: Any
+    A: Any
+    V: Any
+    identity: Any
+    E: Any
+    c: Any
+
+
+async def _iterate(state: _State, delta: float, refresh: bool) -> _State:
+    """One iteration: nine rounds (six more in the first, one more with `refresh`)."""
+    A0, A, V, identity = state.A0, state.A, state.V, state.identity
+    d = len(A0)
+    i, j = np.triu_indices(d, 1)
+    thresholds, factors = damping_table(d)
+    nu_bound = max(2.0, (d / 2) ** 8)
+    diagonal = A.diagonal()
+    a, h = A[i, j], diagonal[j] - diagonal[i]
+    y, signed, V = await together(  # r1-r3
+        _inverse_length(a, h, delta), _signed(a, h, state.c, delta), _orthonormal(V, state.E)
+    )
+    if state.c is None:  # first iteration: the damping must be measured in line
+        U = await signed[0].mul(y, frac=COARSE)
+        U2 = symmetric(await skew(U, d).matmul_upper(skew(U, d)), d)
+        U4 = symmetric(await U2.matmul_upper(U2), d)
+        c = await _damping(U4, thresholds, factors, nu_bound)
+        ca = await (signed[0] * c)
+        t = await ca.mul(y, frac=40)
+    else:
+        U, t = await together(signed[0].mul(y, frac=COARSE), signed[1].mul(y, frac=40))  # r4
+    T, U = skew(t.within(2), d), skew(U, d)
+    t2, u2 = await together(T.matmul_upper(T), U.matmul_upper(U))  # r5
+    T2, U2 = symmetric(t2, d), symmetric(u2, d)
+    t3, u4 = await together(T.matmul_upper(T2, strict=True), U2.matmul_upper(U2))  # r6
+    T3, U4 = skew(t3, d), symmetric(u4, d)
+    tail, nu = await together(T3 @ (T * C4 + T2 * C5 + T3 * C6), U4.inner(U4, frac=2 * COARSE))  # r7
+    W = identity + T + T2 * 0.5 + T3 * C3 + tail
+    (A, E, V), c = await together(  # r8-r9
+        _rotate(A0, A, V, W, refresh), nu.within(nu_bound).lookup(thresholds, factors, 40)
+    )
+    return _State(A0, A, V, identity, E, c)
 
 
 async def _nothing() -> None:
     return None
 
 
-async def _is_small(a: Any, tol: float) -> Any:
+async def _converged(A: Any, tol: float, top: int | None) -> bool:
+    """Whether the off-diagonal (or its part in the rows of the `top` largest entries) is below tol; the bit is opened."""
+    bit = await (_is_small(A, tol) if top is None or top >= len(A) else _top_is_clean(A, tol, top))
+    opened = await bit.open(what="convergence bit", why="stop the iteration")
+    return bool(opened)
+
+
+async def _is_small(A: Any, tol: float) -> Any:
     """[off(A)^2 < tol^2]: three rounds."""
+    a = A[np.triu_indices(len(A), 1)]
     off = await a.inner(a, frac=80)
     return await ((off * 2 - tol * tol).within(8)).negative()
+
+
+async def _top_is_clean(A: Any, tol: float, top: int) -> Any:
+    """Whether the `top` largest diagonal entries are eigenvalues, and the largest ones: eight rounds.
+
+    Their rows must be clean: the squares of their off-diagonal entries add up to less than tol^2. And no eigenvalue of the rest
+    may exceed them by more than tol: by Weyl it is enough that the whole off-diagonal is less than their distance to the next
+    diagonal entry, or than tol (so equal eigenvalues at the border do not keep the iteration going).
+    """
+    d = len(A)
+    diagonal = A.diagonal()
+    rest = A - type(A).stack([diagonal] * d, axis=1) * np.eye(d, dtype=np.int64)
+    squares, ranks = await together(rest.inner(rest, axis=1, frac=80), diagonal.within(1.5).ranks())
+    ranks = ranks.within(d)
+    chosen, last, next_one = await together(ranks >= d - top, ranks == d - top, ranks == d - top - 1)
+    unclean, gap = await together(chosen.inner(squares), (last - next_one).inner(diagonal))
+    gap2 = await gap.mul(gap, frac=80)
+    margins = type(A).stack([unclean.within(8) - tol * tol, squares.sum().within(8) - gap2.within(8) - tol * tol])
+    bits = await margins.within(16).negative()
+    return await (bits[0] * bits[1])
 
 
 async def _inverse_length(a: Any, h: Any, delta: float) -> Any:

@@ -39,34 +39,43 @@ async def decompose(
     tol: float = 1e-6,
     max_iterations: int | None = None,
     fixed_iterations: int | None = None,
+    top: int | None = None,
     verify: bool = True,
     progress: Progress | None = None,
 ) -> Spectrum:
-    """Sorted spectrum of a shared symmetric matrix with |A|_F <= 1."""
+    """Sorted spectrum of a shared symmetric matrix with |A|_F <= 1. `top`: how many of its pairs must be accurate (None: all)."""
     options: dict[str, Any] = {"tol": tol, "fixed_iterations": fixed_iterations, "progress": progress}
     if max_iterations is not None:
         options["max_iterations"] = max_iterations
-    found: Eigen = await eigh(A, identity, solver=solver, **options)
+    found: Eigen = await eigh(A, identity, solver=solver, top=top, **options)
+    values, vectors = await _sorted(found, progress)
     verified: bool | None = None
     fell_back = False
     if verify:
-        verified = await is_accurate(A, found, 2 * promised_residual(solver, len(A), tol))
+        verified = await is_accurate(A, values, vectors, 2 * promised_residual(solver, len(A), tol), top)
         if not verified and solver != "jacobi":
             found = await eigh(A, identity, solver="jacobi", tol=tol, progress=progress)
-            verified, fell_back = await is_accurate(A, found, 2 * tol), True
-    if progress is not None:
-        progress("sort", 0.97)
-    if len(A) == 1:
-        return Spectrum(found.values, found.vectors, solver, found.iterations, verified, fell_back)
-    values, vectors = await found.values.within(2).sort(found.vectors.T, descending=True)
+            values, vectors = await _sorted(found, progress)
+            verified, fell_back = await is_accurate(A, values, vectors, 2 * tol, top), True
     return Spectrum(values, vectors, solver, found.iterations, verified, fell_back)
 
 
-async def is_accurate(A: Any, found: Eigen, tol: float) -> bool:
-    """Whether |A V - V L|_F < tol and |V'V - I|_F < 1e-7: one bit is opened."""
+async def _sorted(found: Eigen, progress: Progress | None) -> tuple[Any, Any]:
+    """Values in descending order and the vectors as rows."""
+    if progress is not None:
+        progress("sort", 0.97)
+    if len(found.values) == 1:
+        return found.values, found.vectors
+    values, vectors = await found.values.within(2).sort(found.vectors.T, descending=True)
+    return values, vectors
+
+
+async def is_accurate(A: Any, values: Any, vectors: Any, tol: float, top: int | None = None) -> bool:
+    """Whether |A V - V L|_F < tol for the first `top` pairs, and |V'V - I|_F < 1e-7: one bit is opened."""
     d = len(A)
-    V = found.vectors
-    AV, scaled, gram = await together(A @ V, V * found.values, V.T.matmul_upper(V))
+    count = d if top is None else min(top, d)
+    V = vectors[:count].T
+    AV, scaled, gram = await together(A @ V, V * values[:count], vectors.matmul_upper(vectors.T))
     off = symmetric(gram - np.eye(d, dtype=np.int64)[np.triu_indices(d)], d)
     residual = AV - scaled
     squares = await together(residual.inner(residual, frac=80), off.inner(off, frac=80))

@@ -59,16 +59,19 @@ async def eigh(
     tol: float = 1e-6,
     max_iterations: int | None = None,
     fixed_iterations: int | None = None,
+    top: int | None = None,
     progress: Progress | None = None,
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1, by the named solver.
 
     `power` needs a positive semi-definite one. max_iterations: give up after so many (None: the solver's default).
     fixed_iterations: run so many and open nothing. Both in the solver's own unit, see `SOLVERS`.
+    top: only so many of the largest eigenpairs are wanted; all-pairs then stops earlier, the others give all.
     """
     if solver not in SOLVERS:
         raise ValueError(f"unknown solver {solver!r}; choose one of: {', '.join(SOLVERS)}")
-    return await SOLVERS[solver](A0, identity, max_iterations, fixed_iterations, tol=tol, progress=progress)
+    options: dict[str, Any] = {"top": top} if solver == "allpairs" else {}
+    return await SOLVERS[solver](A0, identity, max_iterations, fixed_iterations, tol=tol, progress=progress, **options)
 
 
 def promised_residual(solver: str, d: int, tol: float) -> float:

@@ -28,7 +28,7 @@ def match(tags: list[NDArray[np.uint64]], minimum: int = MINIMUM) -> list[NDArra
     rows = {smallest: np.arange(len(common))}
     for owner, part in enumerate(tags):
         if owner != smallest:
-            found = _positions(part, common)
+            found = positions_in(part, common)
             here = found >= 0
             common = common[here]
             rows = {other: at[here] for other, at in rows.items()} | {owner: found[here]}
@@ -46,7 +46,7 @@ def _ascending(tags: NDArray[np.uint64]) -> bool:
     return bool(np.all((high[1:] > high[:-1]) | (equal & (low[1:] > low[:-1]))))
 
 
-def _positions(tags: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.intp]:
+def positions_in(tags: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.intp]:
     """Where each wanted tag stands in a sorted list of tags, -1 if it does not.
 
     First halves are searched; distinct tags with equal first halves (below n^2 2^-65) are told apart by a short walk.

@@ -88,3 +88,17 @@ def accuracy(
     if unknown:
         raise typer.BadParameter(f"unknown data set {unknown[0]!r}; choose from {', '.join(bench.DATA_SETS)}")
     bench.main(chosen, output)
+
+
+@app.command()
+def owner(
+    output: Output = DEFAULT_OUTPUT,
+    rows: Annotated[int, typer.Option(min=100, help="rows of all owners together")] = 7_062_606,
+    folder: Annotated[
+        Path | None, typer.Option(help="where the tables are written for the time of the measurement (3.2 GB)")
+    ] = None,
+) -> None:
+    """Owners' passes over tables of the paper's size, beside reading them and one product; then the whole joint PCA."""
+    from ..bench import owner as bench
+
+    bench.main(rows, folder, output)

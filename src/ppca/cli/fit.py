@@ -47,6 +47,22 @@ def fit(
     max_iterations: Annotated[
         int | None, typer.Option("--max-iterations", min=1, help="give up after so many; then jacobi takes over")
     ] = None,
+    vertical: Annotated[
+        bool, typer.Option("--vertical", help="owners hold different columns of the same individuals")
+    ] = False,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="vertical: the column that names the individuals")
+    ] = None,
+    alignment: Annotated[
+        str, typer.Option(help="vertical: psi (private join by id), aligned (same order), namespace (ids 0..N-1)")
+    ] = "psi",
+    namespace: Annotated[int | None, typer.Option(help="vertical: number of ids of alignment namespace")] = None,
+    minimum: Annotated[int, typer.Option(min=1, help="vertical: stop if fewer ids are common to all owners")] = 10,
+    fold_case: Annotated[bool, typer.Option("--fold-case", help="vertical: ids may differ in case")] = False,
+    pieces: Annotated[int | None, typer.Option(min=1, help="vertical: row pieces of the covariance step")] = None,
+    workers: Annotated[
+        int, typer.Option(min=0, help="vertical: worker processes of every server; 0: the server itself")
+    ] = 0,
     title: Annotated[str, typer.Option(help="title of the report")] = TITLE,
     tls: Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers")] = False,
     timeout: Annotated[float, typer.Option(help="seconds a communication round may take")] = 60.0,
@@ -58,27 +74,23 @@ def fit(
     Every file is read here, once; only shares of its sums reach the servers. The result folder gets components.csv,
     explained_variance.csv, model.json and report.html, all of them or none. With --keep it also gets what each server keeps
     of the model, one folder per server; with --no-reveal only that.
+
+    With --vertical owners hold different columns of the same individuals, joined by --id; their rows reach the servers as shares.
     """
     with complaints(), ExitStack() as work:
         count = component_count(components)
         limits = bounds_of(bounds)
 
+        from ..align.arrangement import Alignment
         from ..estimator import PCA
         from .columns import labels_for, names_in, open_files
         from .folder import check_free, whole_folder
-        from .job import fit_jointly
+        from .job import fit_jointly, fit_vertically
         from .kept import KEPT_AS, kept_state, write_kept
         from .result import FILES, KEPT, KNOWN, print_account, print_openings, print_profile, print_scree, write_result
 
         console, messages = Console(), Console(stderr=True)
         check_free(output, KNOWN, replace=force)
-        sources = open_files(files, names_in(columns), names_in(drop))
-        for note in _notes(files, sources):
-            messages.print(Text.assemble(("note: ", "yellow"), printable(note, 400)), soft_wrap=True, highlight=False)
-        if isinstance(limits, list) and len(limits) != sources[0].n_columns:
-            raise ValueError(
-                f"--bounds has {len(limits)} numbers for {sources[0].n_columns} columns. Give one for each."
-            )
         keep = keep or not reveal
         pca = PCA(
             count,
@@ -92,7 +104,37 @@ def fit(
             reveal=reveal,
         )
         state = work.enter_context(kept_state()) if keep else None
-        run = fit_jointly(pca, sources, messages, tls=tls, timeout=timeout, state=state)
+        if vertical:
+            pca.set_params(
+                partition="columns",
+                id=id_column,
+                alignment=Alignment(alignment, namespace, minimum, fold_case),
+                pieces=pieces,
+                executor={"kind": "processes", "workers": workers} if workers else None,
+            )
+            run = fit_vertically(
+                pca,
+                files,
+                messages,
+                labels=labels_for(files),
+                columns=names_in(columns),
+                drop=names_in(drop),
+                tls=tls,
+                timeout=timeout,
+                state=state,
+            )
+        else:
+            if id_column is not None or namespace is not None:
+                raise ValueError("--id and --namespace are for owners of different columns: add --vertical.")
+            sources = open_files(files, names_in(columns), names_in(drop))
+            for note in _notes(files, sources):
+                line = Text.assemble(("note: ", "yellow"), printable(note, 400))
+                messages.print(line, soft_wrap=True, highlight=False)
+            if isinstance(limits, list) and len(limits) != sources[0].n_columns:
+                raise ValueError(
+                    f"--bounds has {len(limits)} numbers for {sources[0].n_columns} columns. Give one for each."
+                )
+            run = fit_jointly(pca, sources, messages, tls=tls, timeout=timeout, state=state)
         if pca.verified_ is False:
             raise ValueError(
                 "the check on shares failed: the decomposition is less accurate than --tol promises. Nothing was written. "
@@ -105,9 +147,11 @@ def fit(
             "tolerance": f"{tol:g}",
             "bounds": bounds,
             "iterations": "until converged" if fixed_iterations is None else f"{fixed_iterations}, fixed",
-            "columns": "all" if columns is None and drop is None else f"{sources[0].n_columns} chosen",
+            "columns": "all" if columns is None and drop is None else f"{pca.n_features_in_} chosen",
             "servers": "four processes on one machine" + (", mutual TLS" if tls else ", plain TCP"),
         }
+        if vertical:
+            settings |= {"partition": "by columns", "alignment": alignment, "id": id_column or "none"}
         with whole_folder(output, KNOWN, replace=force) as folder:
             if reveal:
                 write_result(folder, pca.model_, run, title=title, settings=settings, owners=labels_for(files))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,10 +14,11 @@ from ..cluster import LocalCluster, RunReport
 from ..cluster.programs import Program
 from ..estimator import PCA
 from ..owner import Moments, Source, moments
+from ..owner.columns import read_owners
 from ..report import combined
 from .complaint import printable
 
-STAGES = ("servers", "survey", "covariance", "eigendecomposition", "sort", "result")
+STAGES = ("servers", "survey", "upload", "second moments", "covariance", "eigendecomposition", "sort", "result")
 """What is shown, in this order; a stage begins when the servers first speak of it, and ends the ones before."""
 
 
@@ -59,17 +60,43 @@ def fit_jointly(
     state: the folder in which the servers keep shares.
     """
     pca.check_parameters(sources[0].n_columns)
-    with progress_bars(console) as bars:
+    with progress_bars(console) as bars, LazyCluster(tls=tls, timeout=timeout, state=state) as cluster:
         sums = [_pass(source, bars) for source in sources]
-        with LazyCluster(tls=tls, timeout=timeout, state=state) as cluster:
-            shown = StageBars(bars, cluster)
-            pca.set_params(cluster=cluster)
-            try:
-                pca.fit_moments(sums, progress=shown)
-            finally:
-                pca.set_params(cluster=None)
-            shown.finish()
-            return combined(cluster.runs)
+        _shown(pca, cluster, bars, lambda show: pca.fit_moments(sums, progress=show))
+        return combined(cluster.runs)
+
+
+def fit_vertically(
+    pca: PCA,
+    files: Sequence[Path],
+    console: Console,
+    *,
+    labels: Sequence[str],
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] | None = None,
+    tls: bool = False,
+    timeout: float = 60.0,
+    state: Path | None = None,
+) -> RunReport:
+    """The same for owners of different columns of the same individuals (`pca` has partition="columns")."""
+    with progress_bars(console) as bars, LazyCluster(tls=tls, timeout=timeout, state=state) as cluster:
+        task = bars.add_task("owners read their tables", total=None, detail="")
+        tables = read_owners(files, pca.id, columns=columns, drop=drop, labels=labels)
+        bars.update(task, total=1, completed=1, detail=f"{sum(table.values.shape[1] for table in tables)} columns")
+        _shown(pca, cluster, bars, lambda show: pca.fit_tables(tables, progress=show))
+        report: RunReport = pca.report_
+        return report
+
+
+def _shown(pca: PCA, cluster: LazyCluster, bars: Progress, fit: Callable[[StageBars], Any]) -> None:
+    """Runs a fit on the cluster with a line per stage."""
+    shown = StageBars(bars, cluster)
+    pca.set_params(cluster=cluster)
+    try:
+        fit(shown)
+    finally:
+        pca.set_params(cluster=None)
+    shown.finish()
 
 
 def progress_bars(console: Console) -> Progress:

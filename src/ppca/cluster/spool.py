@@ -52,7 +52,7 @@ class Spool:
         self._file: IO[bytes] | None = None
 
     def append(self, rows: int, layers: Sequence[tuple[bool, Any]]) -> None:
-        """A piece: each layer is (True, key of its stream) or (False, buffer of rows * width words); buffers are kept, not copied."""
+        """A piece: each layer is (True, key of its stream) or (False, buffer of rows * width words), kept without a copy."""
         if self._pieces and len(self._pieces[0].layers) != len(layers):
             raise ValueError(f"a piece of {len(layers)} layers does not go into this table")
         stored = [_Layer(key=bytes(content)) if is_key else self._stored(rows, content) for is_key, content in layers]

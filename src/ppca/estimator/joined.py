@@ -1,8 +1,8 @@
-"""Inference on new rows whose columns belong to several owners: model and rows are both secret.
+"""The owners' side of inference on rows whose columns belong to several of them: model and rows are both secret.
 
-Each owner shares its columns of the rows it has. The servers find the rows that all owners have, put them together as they did
-for the fit, and compute on them. The result goes to one owner, the receiver, with the tags of its rows: it alone (and the
-other owners, who do not get the result) can tell whose rows they are.
+Each owner shares its columns of the rows it has. The servers find the rows that all owners have, put them side by side as they
+did for the fit, and compute on them. The result goes to one owner, the receiver, with the tags of its rows: only an owner can
+tell from tags whose rows they are.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..align.arrangement import Alignment, Arranged, arrange
-from ..owner.columns import ColumnTable, joint_names, read_owners
-from ..protocol import Party, RingType, SecretArray, concatenate, share
-from . import inference
-from .columns import Uploads, forget
+from ..align.matching import positions_in
+from ..owner.columns import joint_names, read_owners
+from ..owner.errors import BadColumns, BadValue
+from ..protocol import share
+from . import column_inference, inference
 from .partition import UPLOAD_NUMBERS, Floats, Piece, Progress, Uploaded
 
 if TYPE_CHECKING:
     from .shared import SharedModel
 
 REACH = 2.0**20
-"""Values may be so many times larger than the scale of the fitted columns, which is that of their spread, not of their mean."""
+"""Magnitudes below so many times the scale of a column are taken: its scale is that of its spread, not of its mean."""
 
 
 @dataclass
@@ -42,62 +43,121 @@ class Joined:
     scores: Floats | None = None
     flags: NDArray[np.bool_] | None = None
 
-    def __len__(self) -> int:
-        found = (self.coordinates, self.scores, self.flags)
-        return len(next(part for part in found if part is not None))
 
+@dataclass
+class JointRows:
+    """New rows of several owners for a shared model.
 
-# -- owners and receiver -------------------------------------------------------------------------------------------------
+    owners: one frame, path or array each, in the order of the fit. id, alignment: as for the fit.
+    receiver: the position of the owner that gets the results.
+    """
 
+    model: SharedModel
+    owners: Sequence[Any]
+    id: str | None = None
+    alignment: Any = "psi"
+    receiver: int = 0
+    progress: Progress | None = None
 
-def transform_columns(
-    model: SharedModel, owners: Sequence[Any], *, id: str | None, alignment: Any, receiver: int, progress: Progress | None
-) -> Joined:
-    """Coordinates of the rows that all owners have."""
-    with _uploaded(model, owners, id, alignment, receiver, progress) as job:
-        answer = job.run(transform, model=model.name, standardized=model.standardized, receiver=job.receiver)
-        return Joined(job.ids(), coordinates=np.asarray(answer["coordinates"]) * model.unit())
+    def transform(self) -> Joined:
+        """Coordinates of the rows that all owners have."""
+        arranged = self._arranged()
+        job, answer = self._upload(arranged)
+        with job.kept():
+            found = job.run(
+                column_inference.transform,
+                table=job.table,
+                rows=answer["rows"],
+                model=self.model.name,
+                standardized=self.model.standardized,
+                receiver=arranged[self.receiver].table.label,
+            )
+        return Joined(self._ids(arranged, answer), coordinates=np.asarray(found["coordinates"]) * self.model.unit)
 
-
-def detect_columns(
-    model: SharedModel,
-    owners: Sequence[Any],
-    *,
-    threshold: float | None,
-    contamination: float | None,
-    scores: bool,
-    id: str | None,
-    alignment: Any,
-    receiver: int,
-    progress: Progress | None,
-) -> Joined:
-    """Scores and flags, as far as they are asked for, of the rows that all owners have."""
-    with _uploaded(model, owners, id, alignment, receiver, progress) as job:
-        found = secrets.token_hex(8)
-        job.run(add_scores, model=model.name, standardized=model.standardized, scores=found)
-        score, flags = model.judge(
-            found, threshold=threshold, contamination=contamination, scores=scores, receiver=job.receiver, progress=progress
+    def detect(self, *, threshold: float | None, contamination: float | None, scores: bool) -> Joined:
+        """Scores and flags, as far as they are asked for, of the rows that all owners have."""
+        arranged = self._arranged()
+        job, answer = self._upload(arranged)
+        table = secrets.token_hex(8)
+        with job.kept():
+            job.run(
+                column_inference.add_scores,
+                table=job.table,
+                rows=answer["rows"],
+                model=self.model.name,
+                standardized=self.model.standardized,
+                scores=table,
+            )
+        found, flags = self.model.judge(
+            table,
+            threshold=threshold,
+            contamination=contamination,
+            scores=scores,
+            receiver=arranged[self.receiver].table.label,
+            progress=self.progress,
         )
-        return Joined(job.ids(), scores=score, flags=flags)
+        return Joined(self._ids(arranged, answer), scores=found, flags=flags)
 
+    def _arranged(self) -> list[Arranged]:
+        """Every owner's rows in the order of the alignment, checked against the model."""
+        if not 0 <= self.receiver < len(self.owners):
+            raise ValueError(f"receiver={self.receiver}: there are {len(self.owners)} owners, counted from 0")
+        way = self.alignment if isinstance(self.alignment, Alignment) else Alignment(self.alignment, minimum=1)
+        tables = read_owners(self.owners, self.id)
+        names, width = joint_names(tables), sum(table.values.shape[1] for table in tables)
+        if width != len(self.model.scale):
+            raise BadColumns(
+                f"the owners have {width} columns, the model {len(self.model.scale)}. Give the same columns."
+            )
+        known = self.model.names
+        if names is not None and known is not None and names != known:
+            at = next(i for i in range(width) if names[i] != known[i])
+            raise BadColumns(
+                f"column {at + 1} is {names[at]!r} here and {known[at]!r} in the model. Give owners and columns in the order of "
+                "the fit."
+            )
+        start = 0
+        for table in tables:
+            scale = self.model.scale[start : start + table.values.shape[1]]
+            bad = ~(np.abs(table.values) < REACH * np.ldexp(1.0, scale))
+            if bad.any():
+                row, column = (int(i) for i in np.argwhere(bad)[0])
+                name = table.names[column] if table.names else str(column + 1)
+                raise BadValue(
+                    f"{table.label}: column {name} has {table.values[row, column]:g} in row {row + 1:,}, more than {REACH:g} "
+                    "times the spread of the fitted data. Remove the row.",
+                    column=name,
+                    row=row + 1,
+                )
+            start += table.values.shape[1]
+        return arrange(tables, way)
 
-class _Job:
-    """Rows of several owners on the servers, aligned, until the end of the `with` block."""
+    def _upload(self, arranged: Sequence[Arranged]) -> tuple[Uploaded, dict[str, Any]]:
+        """Shares all rows and has the servers match them; their answer."""
+        way = self.alignment if isinstance(self.alignment, Alignment) else Alignment(self.alignment, minimum=1)
+        job = Uploaded(self.model.cluster, self.progress)
+        with job.kept():
+            job.send(self._pieces(arranged), sum(len(rows.values) for rows in arranged))
+            return job, job.align(way.minimum, tell=True)
 
-    def __init__(self, uploaded: Uploaded, tables: Sequence[Arranged], receiver: int, answer: dict[str, Any]) -> None:
-        self._uploaded = uploaded
-        self._rows = int(answer["rows"])
-        self._own = tables[receiver]
-        self._tags = answer.get("tags")
-        self.receiver = self._own.table.label
+    def _pieces(self, arranged: Sequence[Arranged]) -> Iterator[Piece]:
+        kind = inference.STANDARD if self.model.standardized else inference.RAW
+        wide = kind.with_span(20)  # what an owner may send; less the mean, it is what the kind promises
+        start = 0
+        for number, rows in enumerate(arranged):
+            width = rows.values.shape[1]
+            shrink = np.ldexp(1.0, -self.model.scale[start : start + width])
+            step = max(1, UPLOAD_NUMBERS // width)
+            for first in range(0, len(rows.values), step):
+                part = rows.values[first : first + step]
+                tags = None if rows.tags is None else rows.tags[first : first + step]
+                label = rows.table.label
+                yield Piece(number, label, len(part), share(part * shrink, wide, label), tags)
+            start += width
 
-    def run(self, program: Any, **public: Any) -> Any:
-        return self._uploaded.run(program, table=self._uploaded.table, rows=self._rows, **public)
-
-    def ids(self) -> Any:
-        """The receiver finds its own ids by the tags of the common rows, which it sent itself."""
-        if self._tags is None:
-            return self._own.ids_at(np.arange(self._rows))
-        assert self._own.tags is not None
-        order = {tag.tobytes(): at for at, tag in enumerate(self._own.tags)}
-        return self._own.ids_at(np.asarray([order[tag.tobytes()] for tag in self._tags], np.intp))
+    def _ids(self, arranged: Sequence[Arranged], answer: dict[str, Any]) -> Any:
+        """The receiver's own ids of the common rows: it knows which tag it made of which id."""
+        own = arranged[self.receiver]
+        if own.tags is None:
+            return own.ids_at(np.arange(answer["rows"]))
+        return own.ids_at(positions_in(own.tags, np.asarray(answer["tags"])))

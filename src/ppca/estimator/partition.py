@@ -87,7 +87,8 @@ class Uploaded:
         except ClusterError:  # the servers have ended, and the rows with them
             raise
         except Exception:
-            self.cluster.run(columns.forget, table=self.table)
+            if self.reports:
+                self.cluster.run(columns.forget, table=self.table)
             raise
 
 

@@ -111,6 +111,7 @@ async def analyse(
             tol=choices.tol,
             max_iterations=choices.max_iterations,
             fixed_iterations=choices.fixed_iterations,
+            top=choices.components if isinstance(choices.components, int) else None,
             progress=party.progress,
         )
     with party.stage("result"):

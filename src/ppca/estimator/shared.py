@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..cluster import LocalCluster
 from ..protocol import share
 from . import inference
+from .joined import Joined, JointRows
 
 Floats = NDArray[np.float64]
 Progress = Callable[[str, float | None, int], None]
@@ -87,11 +88,11 @@ class SharedModel:
         """The same for a table in pieces of any length; yields the coordinates piece by piece."""
         for packets in self._shared(chunks):
             answer = self.cluster.run(inference.transform, packets, progress=progress, model=self.name)
-            yield np.asarray(answer["coordinates"]) * self._unit()
+            yield np.asarray(answer["coordinates"]) * self.unit
 
     def inverse_transform(self, coordinates: ArrayLike) -> Floats:
         """Rows rebuilt from coordinates; of a standardised model in standardised units."""
-        packets = share(np.asarray(coordinates, np.float64) / self._unit(), name="coordinates")
+        packets = share(np.asarray(coordinates, np.float64) / self.unit, name="coordinates")
         rows = np.asarray(self.cluster.run(inference.inverse_transform, packets, model=self.name)["rows"])
         return rows if self.standardized else rows * np.ldexp(1.0, self.scale)
 
@@ -122,22 +123,68 @@ class SharedModel:
     ) -> tuple[Floats | None, NDArray[np.bool_] | None]:
         """Scores and flags, as far as they are asked for, of a table in pieces. Scores stay shared until all are there."""
         check_limits(threshold, contamination)
-        unit = self._unit() ** 2
-        highest = 2.0 ** (inference.SCORE.span - 1)
-        scaled = None if threshold is None else min(float(threshold) / unit, highest)
         table = secrets.token_hex(8)
         for packets in self._shared(chunks):
             self.cluster.run(inference.add_scores, packets, progress=progress, model=self.name, table=table)
+        return self.judge(table, threshold=threshold, contamination=contamination, scores=scores, progress=progress)
+
+    def judge(
+        self,
+        table: str,
+        *,
+        threshold: float | None,
+        contamination: float | None,
+        scores: bool,
+        receiver: str = "client",
+        progress: Progress | None = None,
+    ) -> tuple[Floats | None, NDArray[np.bool_] | None]:
+        """Scores and flags, as far as they are asked for, from scores that stayed shared under the name `table`."""
+        unit = self.unit**2
+        highest = 2.0 ** (inference.SCORE.span - 1)
         answer = self.cluster.run(
             inference.detect,
             progress=progress,
             table=table,
-            threshold=scaled,
+            threshold=None if threshold is None else min(float(threshold) / unit, highest),
             contamination=contamination,
             scores=scores,
+            receiver=receiver,
         )
         found = np.maximum(answer["scores"], 0.0) * unit if scores else None
         return found, np.asarray(answer["flags"]).astype(bool) if "flags" in answer else None
+
+    # -- rows whose columns belong to several owners -----------------------------------------------------------------
+
+    def transform_columns(
+        self,
+        owners: Sequence[Any],
+        *,
+        id: str | None = None,
+        alignment: Any = "psi",
+        receiver: int = 0,
+        progress: Progress | None = None,
+    ) -> Joined:
+        """Coordinates of new rows, each owner giving its columns; with the ids of the owner that receives them."""
+        return JointRows(self, owners, id, alignment, receiver, progress).transform()
+
+    def detect_columns(
+        self,
+        owners: Sequence[Any],
+        *,
+        threshold: float | None = None,
+        contamination: float | None = None,
+        scores: bool = False,
+        id: str | None = None,
+        alignment: Any = "psi",
+        receiver: int = 0,
+        progress: Progress | None = None,
+    ) -> Joined:
+        """Scores and flags of new rows, as far as they are asked for, each owner giving its columns; see `transform_columns`."""
+        check_limits(threshold, contamination)
+        if threshold is None and contamination is None and not scores:
+            raise ValueError("nothing to find: give threshold, contamination or scores=True")
+        rows = JointRows(self, owners, id, alignment, receiver, progress)
+        return rows.detect(threshold=threshold, contamination=contamination, scores=scores)
 
     def _shared(self, chunks: Iterable[ArrayLike]) -> Iterator[list[Any]]:
         """Shares of the rows, a batch at a time."""
@@ -167,7 +214,8 @@ class SharedModel:
                 "larger bounds."
             )
 
-    def _unit(self) -> float:
+    @property
+    def unit(self) -> float:
         """One scaled unit in the units of the data."""
         return 1.0 if self.standardized else float(np.ldexp(1.0, int(self.scale[0])))
 
