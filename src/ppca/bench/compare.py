@@ -11,17 +11,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from . import ops, peers
+from . import ops, peers, table_console
 
 OPERATIONS = ["mul", "gt", "eq", "sqrt", "reciprocal"]
 SIZES = [1_000, 10_000]
 
 
 def main(venv: Path, repeats: int, directory: Path) -> None:
-    console = Console()
+    console = table_console()
     with console.status("preparing the peer's virtual environment"):
         peers.ensure_venv(venv)
     ours = ops.run(SIZES, OPERATIONS, repeats, tls=False, console=console)

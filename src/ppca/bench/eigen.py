@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 
 from ..algorithms.solvers import eigh
 from ..cluster import LocalCluster
 from ..protocol import FIXED, Party, PlainArray, SecretArray, share
+from . import table_console
 from .ops import duration, size
 
 NETWORKS = {"LAN": (0.3e-3, 1e9), "WAN": (40e-3, 100e6)}
@@ -161,7 +161,7 @@ def predicted(row: dict[str, Any], network: str) -> float:
 
 
 def main(dimensions: list[int], solvers: list[str], tol: float, budget: float, directory: Path) -> None:
-    console = Console()
+    console = table_console()
     rows: list[dict[str, Any]] = []
     with LocalCluster(timeout=600) as cluster, console.status("") as status:
         for d in dimensions:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..cluster import LocalCluster
-from . import programs
+from . import programs, table_console
 
 UNIT = 10_000
 """The paper's unit: the time of 10^4 multiplications."""
@@ -189,7 +189,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
 
 
 def main(sizes: list[int], operations: list[str], repeats: int, tls: bool, directory: Path) -> None:
-    console = Console()
+    console = table_console()
     result = run(sizes, operations, repeats, tls, console)
     print_table(result, console)
     directory.mkdir(parents=True, exist_ok=True)

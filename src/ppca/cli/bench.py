@@ -102,3 +102,16 @@ def owner(
     from ..bench import owner as bench
 
     bench.main(rows, folder, output)
+
+
+@app.command()
+def vertical(
+    output: Output = DEFAULT_OUTPUT,
+    rows: Annotated[int, typer.Option(min=1000, help="rows of the synthetic table")] = 195_177,
+    pieces: Annotated[list[int] | None, typer.Option("--pieces", help="row pieces; repeat the option")] = None,
+    ids: Annotated[int, typer.Option(min=1000, help="ids per owner in the measurement of tags")] = 10_000_000,
+) -> None:
+    """Owners of columns: time by stage, memory, bytes and accuracy of ten owners; private set intersection of many ids."""
+    from ..bench import vertical as bench
+
+    bench.main(rows, pieces or [24, 48, 96], ids, output)

@@ -82,11 +82,19 @@ def angle(finding: Finding, truth: Finding, count: int) -> float:
 
 
 def demo(
+    data: Annotated[str, typer.Argument(help="horizontal: owners of rows; vertical: owners of columns")] = "horizontal",
     output: Annotated[Path, typer.Option("--output", "-o", help="folder for figures and report")] = Path("demo-result"),
     tls: Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers")] = False,
 ) -> None:
     """Joint PCA of three hospitals on four local servers, beside each hospital alone and scikit-learn on pooled data."""
     with complaints():
+        if data not in ("horizontal", "vertical"):
+            raise ValueError(f"there is no demo {data!r}: choose 'horizontal' or 'vertical'.")
+        if data == "vertical":
+            from .demo_vertical import demo_vertical
+
+            demo_vertical(output, tls)
+            return
         from ..estimator import PCA
         from ..owner import open_source
         from .folder import check_free, whole_folder
@@ -175,7 +183,7 @@ COLOURS = {"North": "#c8553d", "Harbour": "#588b8b", "Hill": "#d4a017"}
 INK, JOINT = "#1c2733", "#1f5f8b"
 
 
-def _axes(columns: int, width: float, height: float, **options: Any) -> tuple[Any, Any]:
+def new_axes(columns: int, width: float, height: float, **options: Any) -> tuple[Any, Any]:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -188,7 +196,7 @@ def _axes(columns: int, width: float, height: float, **options: Any) -> tuple[An
     return figure, axes
 
 
-def _finish(figure: Any, path: Path) -> None:
+def draw(figure: Any, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure.savefig(path, dpi=140)
@@ -197,7 +205,7 @@ def _finish(figure: Any, path: Path) -> None:
 
 def draw_comparison(path: Path, truth: Finding, joint: Finding, alone: list[Finding]) -> None:
     """Explained variance of everybody, and how far their spaces are from the pooled ones."""
-    figure, (left, right) = _axes(2, 11, 4.4)
+    figure, (left, right) = new_axes(2, 11, 4.4)
     numbers = range(1, COMPONENTS + 1)
     left.plot(numbers, truth.ratios, color=INK, linewidth=7, alpha=0.22, label=truth.name)
     right.set_yscale("log")
@@ -209,13 +217,13 @@ def draw_comparison(path: Path, truth: Finding, joint: Finding, alone: list[Find
     left.set(xlabel="component", title="Explained variance ratio", xticks=numbers)
     right.set(xlabel="first so many components", title="Angle to the pooled components (degrees)", xticks=numbers)
     left.legend(frameon=False)
-    _finish(figure, path)
+    draw(figure, path)
 
 
 def draw_projection(path: Path, tables: dict[str, Floats], model: PCAModel, truth: Finding, alone: Finding) -> None:
     """All patients on the first two components: pooled, joint, and those of one hospital alone."""
     assert model.scale is not None
-    figure, axes = _axes(3, 12, 4.2, sharex=True, sharey=True)
+    figure, axes = new_axes(3, 12, 4.2, sharex=True, sharey=True)
     joint = "joint on shares"
     for axis, (title, components) in zip(
         axes,
@@ -228,4 +236,4 @@ def draw_projection(path: Path, tables: dict[str, Floats], model: PCAModel, trut
         axis.set(title=title, xlabel="component 1")
     axes[0].set_ylabel("component 2")
     axes[0].legend(frameon=False, markerscale=2)
-    _finish(figure, path)
+    draw(figure, path)

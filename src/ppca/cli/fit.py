@@ -105,6 +105,8 @@ def fit(
         )
         state = work.enter_context(kept_state()) if keep else None
         if vertical:
+            if id_column is None and alignment != "aligned":
+                raise ValueError("--vertical needs --id, the column that names the individuals in every file.")
             pca.set_params(
                 partition="columns",
                 id=id_column,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -166,12 +167,25 @@ class Centred:
 
 @dataclass
 class ColumnFit:
-    """What came out of a vertical fit, and the account of it."""
+    """What came out of a vertical fit, and the account of it: `bytes_sent` by owner, `seconds` by step of the client."""
 
     result: dict[str, Any]
     report: RunReport
     scale: NDArray[np.int64]
     bytes_sent: list[int]
+    seconds: dict[str, float]
+
+
+class _Clock:
+    """Seconds by step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def done(self, step: str) -> None:
+        now = time.perf_counter()
+        self.seconds[step], self._last = now - self._last, now
 
 
 def fit_columns(
@@ -193,7 +207,9 @@ def fit_columns(
     if pieces is not None and pieces < 1:
         raise ValueError(f"pieces={pieces} must be at least 1")
     own = alignment.owners_know_rows
+    clock = _Clock()
     owners = [Centred.of(rows) for rows in arrange(tables, alignment)]
+    clock.done("arrange")
     width = sum(owner.width for owner in owners)
     if not isinstance(bounds, str):
         check_bounds(owners, bounds)
@@ -202,6 +218,7 @@ def fit_columns(
     job = Uploaded(cluster, progress)
     with job.kept():
         scale = scales(job, owners, bounds, choices["standardize"])
+        clock.done("survey")
         parts = np.split(scale, np.cumsum([owner.width for owner in owners])[:-1])
         made = (
             piece
@@ -209,7 +226,9 @@ def fit_columns(
             for piece in owner.pieces(number, part, own)
         )
         job.send(made, sum(len(owner.rows.values) for owner in owners))
+        clock.done("upload")
         rows = job.align(alignment.minimum)["rows"]
+        clock.done("align")
         check_rows(rows, width)
         packets = [owner.share_offset(part) for owner, part in zip(owners, parts, strict=True)]
         packets += [owner.share_own() for owner in owners] if own else []
@@ -224,11 +243,12 @@ def fit_columns(
             executor=executor,
             choices=choices,
         )
+    clock.done("analysis")
     report = combined(job.reports)
     if isinstance(bounds, str) and choices["standardize"]:
         told = {"what": "scale exponents", "shape": [width], "to": "client", "why": "units of the owners' columns"}
         report.audit.append({"number": len(report.audit) + 1, **told})
-    return ColumnFit(result, report, scale, [job.bytes[number] for number in range(len(owners))])
+    return ColumnFit(result, report, scale, [job.bytes[number] for number in range(len(owners))], clock.seconds)
 
 
 def scales(job: Uploaded, owners: Sequence[Centred], bounds: Any, per_column: bool) -> NDArray[np.int64]:

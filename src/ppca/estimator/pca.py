@@ -72,7 +72,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn (scale_: the deviations, or None)
     n_iter_, verified_, fell_back_ : how the eigensolver went; whether Jacobi had to take over
     openings_ : everything that left the sharing
-    bytes_uploaded_ : partition="columns": what each owner sent
+    bytes_uploaded_, owner_seconds_ : partition="columns": what each owner sent; seconds by step, seen from the owners
     report_ : rounds, bytes and seconds by stage
     """
 
@@ -147,7 +147,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 executor=self.executor,
                 progress=progress,
             )
-        self.bytes_uploaded_ = found.bytes_sent
+        self.bytes_uploaded_, self.owner_seconds_ = found.bytes_sent, found.seconds
         self._record(found.result, found.report, found.scale, names)
         return self
 
