@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from ppca.cluster.outcome import RunReport, merge
+from ppca.cluster.programs import TAKES_PACKETS
 from ppca.protocol import InputPacket, SecretArray, local_parties, run_lockstep, share
 
 
@@ -18,17 +19,20 @@ class SeatsInStep:
 
     views: by seat, all that came in: the packets of owners and the messages of the other seats, in order.
     audits: of every run, the openings as each seat recorded them.
+    public: the public parameters of every run, which all seats see.
     """
 
     report: RunReport | None = None
     record: bool = False
     views: list[list[bytes]] = field(default_factory=lambda: [[] for _ in range(4)])
     audits: list[list[list[dict[str, Any]]]] = field(default_factory=list)
+    public: list[dict[str, Any]] = field(default_factory=list)
     stores: list[dict[str, Any]] = field(default_factory=lambda: [{} for _ in range(4)])
     tables: list[dict[str, Any]] = field(default_factory=lambda: [{} for _ in range(4)])
 
     def run(self, program: Callable[..., Any], /, *secret: Any, progress: Any = None, **public: Any) -> Any:
         packets = [_packets(value) for value in secret]
+        self.public.append(public)
         parties = local_parties()
         for party, store, tables in zip(parties, self.stores, self.tables, strict=True):
             party.store, party.tables = store, tables
@@ -41,7 +45,8 @@ class SeatsInStep:
                 self.views[receiver].append(message.tobytes())
 
         async def whole(seat: int) -> Any:
-            inputs = [SecretArray.from_packet(parties[seat], packet[seat]) for packet in packets]
+            raw = getattr(program, TAKES_PACKETS, False)
+            inputs = [packet[seat] if raw else SecretArray.from_packet(parties[seat], packet[seat]) for packet in packets]
             return await program(parties[seat], *inputs, **public)
 
         programs = [whole(seat) for seat in range(4)]

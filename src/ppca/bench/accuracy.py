@@ -32,7 +32,7 @@ ROUND_LIMITS = {50: 260, 115: 330, 200: 420}
 BYTE_LIMITS = {115: 250e6}
 """Bytes that a server may send in a whole job up to so many columns."""
 
-WIDTH = 140
+WIDTH = 170
 """Of the table where it does not go to a terminal."""
 
 ACCURACY_LIMITS = {"ratio_error": 1e-6, "eigenvalue_error": 1e-6, "residual": 1e-6, "orthogonality": 1e-7}
