@@ -46,7 +46,9 @@ class SeatsInStep:
 
         async def whole(seat: int) -> Any:
             raw = getattr(program, TAKES_PACKETS, False)
-            inputs = [packet[seat] if raw else SecretArray.from_packet(parties[seat], packet[seat]) for packet in packets]
+            inputs = [
+                packet[seat] if raw else SecretArray.from_packet(parties[seat], packet[seat]) for packet in packets
+            ]
             return await program(parties[seat], *inputs, **public)
 
         programs = [whole(seat) for seat in range(4)]

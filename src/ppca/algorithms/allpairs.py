@@ -41,6 +41,10 @@ REFRESH = 6
 FIRST_CHECK = 6
 """The iteration from which convergence is checked: no matrix of some size is done before."""
 
+TOP_MARGIN = 0.01
+"""Rows of the largest pairs must be so much cleaner than the tolerance. While the rest is still unclean they converge linearly, a
+factor of ten or so an iteration, and the last iteration does not square their error as it does when all pairs are done."""
+
 Progress = Callable[[str, float | None], None]
 
 
@@ -168,11 +172,13 @@ async def _is_small(A: Any, tol: float) -> Any:
 async def _top_is_clean(A: Any, tol: float, top: int) -> Any:
     """Whether the `top` largest diagonal entries are eigenvalues, and the largest ones: eight rounds.
 
-    Their rows must be clean: the squares of their off-diagonal entries add up to less than tol^2. And no eigenvalue of the rest
-    may exceed them by more than tol: by Weyl it is enough that the whole off-diagonal is less than their distance to the next
-    diagonal entry, or than tol (so equal eigenvalues at the border do not keep the iteration going).
+    Their rows must be clean: the squares of their off-diagonal entries add up to less than (TOP_MARGIN tol)^2, or to what
+    rounding leaves. And no eigenvalue of the rest may exceed them by more than tol: by Weyl it is enough that the whole
+    off-diagonal is less than their distance to the next diagonal entry, or than tol (so equal eigenvalues at the border do not
+    keep the iteration going). Or all pairs are done, as without `top`.
     """
     d = len(A)
+    clean = min(tol, max(TOP_MARGIN * tol, 64 * math.sqrt(d * top) * 2.0**-40))
     diagonal = A.diagonal()
     rest = A - type(A).stack([diagonal] * d, axis=1) * np.eye(d, dtype=np.int64)
     squares, ranks = await together(rest.inner(rest, axis=1, frac=80), diagonal.within(1.5).ranks())
@@ -180,9 +186,11 @@ async def _top_is_clean(A: Any, tol: float, top: int) -> Any:
     chosen, last, next_one = await together(ranks >= d - top, ranks == d - top, ranks == d - top - 1)
     unclean, gap = await together(chosen.inner(squares), (last - next_one).inner(diagonal))
     gap2 = await gap.mul(gap, frac=80)
-    margins = type(A).stack([unclean.within(8) - tol * tol, squares.sum().within(8) - gap2.within(8) - tol * tol])
-    bits = await margins.within(16).negative()
-    return await (bits[0] * bits[1])
+    total = squares.sum().within(8)
+    margins = [unclean.within(8) - clean * clean, total - gap2.within(8) - tol * tol, total - tol * tol]
+    rows, border, everything = await type(A).stack(margins).within(16).negative()
+    # (rows and border) or everything, in one product: the third implies the second.
+    return await (rows * (border - everything)) + everything
 
 
 async def _inverse_length(a: Any, h: Any, delta: float) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..native import clock, kernels, ring
-from ..protocol import Party, Pending, RingType, SecretArray, make_type
+from ..protocol import Party, Pending, RingType, SecretArray, make_type, together
 from ..protocol.multiply import masked
 from .covariance import MEAN_FRAC, MOMENT_FRAC
 
@@ -143,3 +143,23 @@ async def central(products: SecretArray, columns: SecretArray, rows: int) -> tup
 def shrink(rows: int) -> float:
     """n / 2^ceil(log2 n): means of `central` come out times this, covariances times its square."""
     return rows / 2.0 ** (rows - 1).bit_length()
+
+
+SMALL = 23
+"""A column's own scale is kept down to 2^-23 of the largest; smaller columns are treated as being that small."""
+
+
+async def rescaled(packed: SecretArray, means: SecretArray, powers: SecretArray) -> tuple[SecretArray, SecretArray]:
+    """Covariance (packed, 112 fractional bits) and means (56) of columns in scales of their own, in a common one: three rounds.
+
+    powers: secret integers 2^(23 + e_j - e) for a column with scale 2^(e_j), e - 23 <= e_j <= e. Nobody learns e_j.
+    """
+    i, j = np.triu_indices(len(means))
+    kept = 78
+    factors, short = await together(powers[i] * powers[j], packed.truncate(MOMENT_FRAC - kept))
+    products, sums = await together(short.mul(factors, frac=kept), means.mul(powers, frac=MEAN_FRAC))
+    covariance, mean = await together(
+        products.retype(make_type(128, kept + 2 * SMALL, 1)).truncate(kept + 2 * SMALL - MOMENT_FRAC),
+        sums.retype(make_type(128, MEAN_FRAC + SMALL, 1)).truncate(SMALL),
+    )
+    return covariance, mean

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.covariance import MEAN_FRAC, sums_over_owners
-from ..algorithms.gram import GRID, LONGEST_PIECE, Blocks, central, gram, shrink
+from ..algorithms.gram import GRID, LONGEST_PIECE, SMALL, Blocks, central, gram, rescaled, shrink
 from ..align.matching import MatchError, match
 from ..cluster.programs import packets_as_they_came
 from ..cluster.spool import Spool
-from ..protocol import InputPacket, Party, RingType, SecretArray, concatenate, make_type, stack, together
+from ..protocol import InputPacket, Party, RingType, SecretArray, concatenate, make_type, stack
 from ..protocol.inputs import summands
 from ..protocol.opening import SERVERS, record
 from . import workers
@@ -31,6 +31,10 @@ OFFSETS = RingType(128, MEAN_FRAC, 40)
 
 OWN = RingType(128, 2 * GRID, 40)
 """An owner's sums of products of its own columns."""
+
+
+POWERS = RingType(128, 0, SMALL + 1)
+"""The scale of a column beside the common one, see `algorithms.gram.rescaled`."""
 
 
 async def largest_exponent(party: Party, *exponents: SecretArray) -> int:
@@ -130,8 +134,14 @@ async def fit(
     executor: dict[str, Any] | None = None,
     choices: dict[str, Any],
 ) -> dict[str, Any]:
-    """Joint PCA of the aligned rows. Inputs: the offsets of every owner; with own=True also its own second moments."""
-    owners = len(widths)
+    """Joint PCA of the aligned rows.
+
+    Inputs: the offsets of every owner; unless standardised, the powers of every owner; with own=True its own second moments.
+    """
+    owners, chosen = len(widths), Choices(**choices)
+    offsets, powers, own_blocks = inputs[:owners], inputs[owners:], inputs[owners:]
+    if not chosen.standardize:
+        powers, own_blocks = inputs[owners : 2 * owners], inputs[2 * owners :]
     starts = (0, *np.cumsum(widths).tolist())
     blocks = Blocks(tuple(int(s) for s in starts), own=not own)
     count = min(rows, max(pieces or 1, -(-rows // LONGEST_PIECE)))
@@ -139,15 +149,17 @@ async def fit(
         source = Uploads.of(party, table).pieces(rows, count)
         products, columns = await gram(party, source, count, blocks, submit, ahead)
         await forget(party, table=table)
-        packed = _packed(products, blocks, inputs[owners:], widths)
+        packed = _packed(products, blocks, own_blocks, widths)
     with party.stage("covariance"):
         centred, means = await central(packed, columns, rows)
         ratio = shrink(rows)
         # Means came out times `ratio`; the exact truncation keeps all their digits.
         wide = (means.astype(MEAN_FRAC) * round(2**40 / ratio)).retype(make_type(128, MEAN_FRAC + 40, 2))
-        offset, (true_means,) = concatenate(inputs[:owners]), await together(wide.truncate(40))
-        means = (true_means + offset).retype(OFFSETS)
-    return await analyse(party, centred, means, rows, owners, Choices(**choices), ratio)
+        means = await wide.truncate(40)
+        if not chosen.standardize:
+            centred, means = await rescaled(centred, means, concatenate(powers))
+        means = (means + concatenate(offsets)).retype(OFFSETS)
+    return await analyse(party, centred, means, rows, owners, chosen, ratio)
 
 
 def _packed(products: SecretArray, blocks: Blocks, own: tuple[SecretArray, ...], widths: list[int]) -> SecretArray:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..align.arrangement import Alignment, Arranged, arrange
 from ..align.matching import positions_in
-from ..owner.columns import joint_names, read_owners
+from ..owner.columns import read_owners
 from ..owner.errors import BadColumns, BadValue
 from ..protocol import share
 from . import column_inference, inference
@@ -104,18 +104,18 @@ class JointRows:
             raise ValueError(f"receiver={self.receiver}: there are {len(self.owners)} owners, counted from 0")
         way = self.alignment if isinstance(self.alignment, Alignment) else Alignment(self.alignment, minimum=1)
         tables = read_owners(self.owners, self.id)
-        names, width = joint_names(tables), sum(table.values.shape[1] for table in tables)
+        width = sum(table.values.shape[1] for table in tables)
         if width != len(self.model.scale):
             raise BadColumns(
                 f"the owners have {width} columns, the model {len(self.model.scale)}. Give the same columns."
             )
-        known = self.model.names
-        if names is not None and known is not None and names != known:
-            at = next(i for i in range(width) if names[i] != known[i])
-            raise BadColumns(
-                f"column {at + 1} is {names[at]!r} here and {known[at]!r} in the model. Give owners and columns in the order of "
-                "the fit."
-            )
+        names = [name for table in tables for name in table.names or [None] * table.values.shape[1]]
+        for at, (name, known) in enumerate(zip(names, self.model.names or names, strict=True), start=1):
+            # A name that two owners use stands in the model with the owner before it.
+            if name is not None and known is not None and name != known and not known.endswith(f":{name}"):
+                raise BadColumns(
+                    f"column {at} is {name!r} here and {known!r} in the model. Give owners and columns in the order of the fit."
+                )
         start = 0
         for table in tables:
             scale = self.model.scale[start : start + table.values.shape[1]]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms.gram import GRID, ROWS
+from ..algorithms.gram import GRID, ROWS, SMALL
 from ..align.arrangement import Alignment, Arranged, arrange
 from ..align.matching import MatchError
 from ..align.tags import Words
@@ -24,6 +24,9 @@ from ..owner.columns import ColumnTable
 from ..owner.errors import OwnerError
 from ..protocol import InputPacket, share, share_ring
 from . import columns, encoding, workers
+
+LARGEST = 2.0**500
+"""Magnitudes whose squares, and their sums over any number of rows, are doubles."""
 
 UPLOAD_NUMBERS = 1 << 19
 """Numbers that travel in one run of an upload: 4 MB a split in the 64-bit ring."""
@@ -122,13 +125,13 @@ class Centred:
     def of(cls, rows: Arranged) -> Centred:
         values = rows.values
         low, high = values.min(axis=0), values.max(axis=0)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             offset = np.where(low == high, low, values.mean(axis=0))
             spread = np.maximum(high - offset, offset - low)
-        if not np.all(np.isfinite(spread)):
-            raise OwnerError(f"{rows.table.label}: values are too large to be added up; scale the columns first.")
-        width = values.shape[1]
-        return cls(rows, offset, np.maximum(np.abs(low), np.abs(high)), spread, np.zeros((width, width)))
+        largest = np.maximum(np.abs(low), np.abs(high))
+        if not np.all(largest < LARGEST):
+            raise OwnerError(f"{rows.table.label}: values are too large to be squared; scale the columns first.")
+        return cls(rows, offset, largest, spread, np.zeros((values.shape[1], values.shape[1])))
 
     @property
     def label(self) -> str:
@@ -156,6 +159,14 @@ class Centred:
     def share_offset(self, scale: NDArray[np.int64]) -> list[InputPacket]:
         """What was subtracted, in the scale of the columns."""
         return share(self.offset * np.ldexp(1.0, -scale), columns.OFFSETS, f"offset of {self.label}")
+
+    def grid_scale(self, scale: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Exponents of the columns as they are shared: their own, as far as a common scale leaves room for them."""
+        return np.clip(encoding.exponents(self.spread, True), scale - SMALL, scale)
+
+    def share_powers(self, scale: NDArray[np.int64]) -> list[InputPacket]:
+        """By how much the scale of each column is below the common one: secret."""
+        return share(1 << (self.grid_scale(scale) - scale + SMALL), columns.POWERS, f"powers of {self.label}")
 
     def share_own(self) -> list[InputPacket]:
         """The sums of products of the owner's own columns, of the rows as they were sent."""
@@ -220,17 +231,21 @@ def fit_columns(
         scale = scales(job, owners, bounds, choices["standardize"])
         clock.done("survey")
         parts = np.split(scale, np.cumsum([owner.width for owner in owners])[:-1])
+        pairs = list(zip(owners, parts, strict=True))
+        common = not choices["standardize"]
+        grids = [owner.grid_scale(part) if common else part for owner, part in pairs]
         made = (
             piece
-            for number, (owner, part) in enumerate(zip(owners, parts, strict=True))
-            for piece in owner.pieces(number, part, own)
+            for number, (owner, grid) in enumerate(zip(owners, grids, strict=True))
+            for piece in owner.pieces(number, grid, own)
         )
         job.send(made, sum(len(owner.rows.values) for owner in owners))
         clock.done("upload")
         rows = job.align(alignment.minimum)["rows"]
         clock.done("align")
         check_rows(rows, width)
-        packets = [owner.share_offset(part) for owner, part in zip(owners, parts, strict=True)]
+        packets = [owner.share_offset(part) for owner, part in pairs]
+        packets += [owner.share_powers(part) for owner, part in pairs] if common else []
         packets += [owner.share_own() for owner in owners] if own else []
         result = job.run(
             columns.fit,
