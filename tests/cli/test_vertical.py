@@ -67,7 +67,7 @@ def test_fit(fitted: tuple[Path, list[int], str]) -> None:
     assert np.abs(model.explained_variance_ratio - plain.explained_variance_ratio_).max() < 1e-6
     assert np.abs(np.abs((model.components * plain.components_).sum(axis=1)) - 1).max() < 1e-6
     assert {path.name for path in folder.iterdir()} >= set(FILES)
-    assert "match pattern of pseudonyms" in " ".join(printed.split())
+    assert "match pattern of" in printed
     page = (folder / "report.html").read_text()
     assert "by columns" in page
     assert "psi" in page

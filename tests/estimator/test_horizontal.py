@@ -390,7 +390,7 @@ def test_more_components_than_rows(cluster: LocalCluster) -> None:
 
 
 CHECKS = [
-    "check_dict_unchanged", "check_dont_overwrite_attributes", "check_estimators_dtypes", "check_estimators_fit_returns_self",
+    "check_dict_unchanged", "check_estimators_dtypes", "check_estimators_fit_returns_self",
     "check_estimators_overwrite_params", "check_estimators_pickle", "check_estimators_unfitted",
     "check_f_contiguous_array_estimator", "check_fit_check_is_fitted", "check_fit_score_takes_y", "check_get_params_invariance",
     "check_methods_sample_order_invariance", "check_methods_subset_invariance", "check_mixin_order", "check_n_features_in",

@@ -88,12 +88,12 @@ def test_detect(fitted: tuple[SharedModel, Any, Any]) -> None:
 @pytest.mark.parametrize("way", ["aligned", "namespace"])
 def test_other_ways(way: str) -> None:
     """In lock-step; without ids an aligned result comes in the common order."""
-    seats, X = SeatsInStep(), RANDOM.standard_normal((30, 4)) + 1
+    seats, X = SeatsInStep(), RANDOM.standard_normal((30, 4)) * [4, 2, 1, 0.5] + 1
     alignment = Alignment(way, 30 if way == "namespace" else None)
     frames = [pd.DataFrame(X[:, :1]).assign(n=np.arange(30)), pd.DataFrame(X[:, 1:]).assign(n=np.arange(30))]
     for frame in frames:
         frame.columns = [f"x{name}" if name != "n" else "n" for name in frame.columns]
-    pca = PCA(2, partition="columns", id="n", alignment=alignment, cluster=seats, keep="m").fit(frames)
+    pca = PCA(2, partition="columns", id="n", alignment=alignment, cluster=seats, keep="m", tol=1e-8).fit(frames)
     model = pca.shared_model()
     found = model.transform_columns(frames, id="n", alignment=alignment, receiver=1)
     assert list(found.ids) == list(range(30))

@@ -109,7 +109,9 @@ class JointRows:
             raise BadColumns(
                 f"the owners have {width} columns, the model {len(self.model.scale)}. Give the same columns."
             )
-        names = [name for table in tables for name in table.names or [None] * table.values.shape[1]]
+        names: list[str | None] = []
+        for table in tables:
+            names += table.names or [None] * table.values.shape[1]
         for at, (name, known) in enumerate(zip(names, self.model.names or names, strict=True), start=1):
             # A name that two owners use stands in the model with the owner before it.
             if name is not None and known is not None and name != known and not known.endswith(f":{name}"):
