@@ -9,7 +9,8 @@ Every iteration rotates all d(d-1)/2 pairs at once. With a = A_ij, h = A_jj - A_
     r6    T3 = T T2          | U4 = U2 U2
     r7    W = I + T + T2/2 + c3 T3 + T3 (c4 T + c5 T2 + c6 T3)   | nu = |U4|^2
     r8    A W                | V := V W          | r8-9: next damping c from nu
-    r9    A := W' (A W)      | E = V'V - I       (every sixth iteration A := V' (A0 V) instead, one round more: no drift)
+    r9    A := W' (A W)      | E = V'V - I, every other time
+    (every sixth iteration A := V' (A0 V) instead, one round more: no drift)
 
 Three things make it converge: delta shrinks on a public schedule (coarse gaps first); c keeps the spectral norm of T below
 1.4, measured by the fourth power of the generator one iteration before; and W is orthogonal up to 9e-8 |T|^12.
@@ -90,16 +91,20 @@ async def eigh_allpairs(
     while iteration < limit and not converged:
         delta = max(delta_min, 0.1 * 0.5**iteration)
         refresh = (iteration + 1) % REFRESH == 0
+        measure = (
+            iteration % 2 == 1
+        )  # V drifts little in one iteration: its defect E is measured, and mended, in every other
         checks = fixed_iterations is None and iteration >= FIRST_CHECK
         # The check looks at the matrix before this iteration, which is then the one more that follows.
         state, answer = await together(
-            _iterate(state, delta, refresh), _converged(state.A, tol, top) if checks else _nothing()
+            _iterate(state, delta, refresh, measure), _converged(state.A, tol, top) if checks else _nothing()
         )
         converged = bool(answer)
         iteration += 1
         if progress is not None:
             progress(f"eigendecomposition, iteration {iteration}", min(0.95, iteration / 20))
-    V = await _orthonormal(state.V, state.E)
+    V = state.V
+    V = await _orthonormal(V, await _defect(V))
     AV = await (A0 @ V)
     values = await V.inner(AV, axis=0)
     return Eigen(values, V, iteration, converged if fixed_iterations is None else None)
@@ -117,7 +122,7 @@ class _State:
     c: Any
 
 
-async def _iterate(state: _State, delta: float, refresh: bool) -> _State:
+async def _iterate(state: _State, delta: float, refresh: bool, measure: bool) -> _State:
     """One iteration: nine rounds (six more in the first, one more with `refresh`)."""
     A0, A, V, identity = state.A0, state.A, state.V, state.identity
     d = len(A0)
@@ -146,7 +151,7 @@ async def _iterate(state: _State, delta: float, refresh: bool) -> _State:
     tail, nu = await together(T3 @ (T * C4 + T2 * C5 + T3 * C6), U4.inner(U4, frac=2 * COARSE))  # r7
     W = identity + T + T2 * 0.5 + T3 * C3 + tail
     (A, E, V), c = await together(  # r8-r9
-        _rotate(A0, A, V, W, refresh), nu.within(nu_bound).lookup(thresholds, factors, 40)
+        _rotate(A0, A, V, W, refresh, measure), nu.within(nu_bound).lookup(thresholds, factors, 40)
     )
     return _State(A0, A, V, identity, E, c)
 
@@ -218,18 +223,24 @@ async def _orthonormal(V: Any, E: Any) -> Any:
     return V if E is None else V - (await (V @ E)) * 0.5
 
 
-async def _rotate(A0: Any, A: Any, V: Any, W: Any, refresh: bool) -> tuple[Any, Any, Any]:
-    """A := W'AW (or V'A0V), V := VW, E = V'V - I."""
+async def _rotate(A0: Any, A: Any, V: Any, W: Any, refresh: bool, measure: bool) -> tuple[Any, Any, Any]:
+    """A := W'AW (or V'A0V), V := VW, and E = V'V - I if it is to be measured."""
     d = len(A0)
-    eye = np.eye(d)[np.triu_indices(d)].astype(np.int64)
     if refresh:
         V = await (V @ W)
-        AV, e = await together(A0 @ V, V.T.matmul_upper(V))
+        AV, E = await together(A0 @ V, _defect(V) if measure else _nothing())
         upper = await V.T.matmul_upper(AV)
     else:
         AW, V = await together(A @ W, V @ W)
-        upper, e = await together(W.T.matmul_upper(AW), V.T.matmul_upper(V))
-    return symmetric(upper, d), symmetric(e - eye, d), V
+        upper, E = await together(W.T.matmul_upper(AW), _defect(V) if measure else _nothing())
+    return symmetric(upper, d), E, V
+
+
+async def _defect(V: Any) -> Any:
+    """V'V - I."""
+    d = len(V)
+    upper = await V.T.matmul_upper(V)
+    return symmetric(upper - np.eye(d)[np.triu_indices(d)].astype(np.int64), d)
 
 
 async def _damping(U4: Any, thresholds: list[float], factors: list[float], bound: float) -> Any:
