@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import resource
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -110,6 +109,8 @@ def measure(name: str, X: Floats, alignment: str, pieces: int | None) -> Row:
         for stage, counters in seat["stages"].items():
             if stage in seconds and "work" in counters:
                 seconds[stage] = max(seconds[stage], counters["work"]["elapsed"])
+    on_servers = sum(seconds[stage] for stage in ("second moments", "covariance", "eigendecomposition"))
+    seconds["result"] = max(0.0, pca.owner_seconds_["analysis"] - on_servers)
     return Row(
         data=name,
         rows=len(X),
@@ -129,7 +130,8 @@ def measure(name: str, X: Floats, alignment: str, pieces: int | None) -> Row:
     )
 
 
-def _peak_memory(pid: int) -> int:
+def _peak_memory(pid: int | str) -> int:
+    """VmHWM, in bytes. (ru_maxrss would do, but a new process starts with that of its parent.)"""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) << 10
@@ -173,7 +175,7 @@ def measure_tags(kind: str, count: int) -> TagRow:
     seconds["tags"] = time.perf_counter() - start - seconds["normalise"]
     tags[order_of(tags, "owner")]
     seconds["sort"] = time.perf_counter() - start - seconds["normalise"] - seconds["tags"]
-    return TagRow(f"tags of {kind}", count, seconds, count / sum(seconds.values()), _own_peak())
+    return TagRow(f"tags of {kind}", count, seconds, count / sum(seconds.values()), _peak_memory("self"))
 
 
 def measure_match(owners: int, count: int) -> TagRow:
@@ -185,11 +187,7 @@ def measure_match(owners: int, count: int) -> TagRow:
     start = time.perf_counter()
     match(tags)
     spent = time.perf_counter() - start
-    return TagRow(f"match of {owners} owners", count, {"match": spent}, owners * count / spent, _own_peak())
-
-
-def _own_peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    return TagRow(f"match of {owners} owners", count, {"match": spent}, owners * count / spent, _peak_memory("self"))
 
 
 def _apart(work: Callable[..., TagRow], *arguments: Any) -> TagRow:
@@ -202,7 +200,7 @@ def _apart(work: Callable[..., TagRow], *arguments: Any) -> TagRow:
 
 
 def main(rows: int, pieces: list[int], ids: int, output: Path) -> None:
-    console = Console()
+    console = wide_console()
     X = synthetic(rows)
     jobs: list[Row] = []
     real = mooc()
@@ -248,7 +246,7 @@ def broken(jobs: list[Row]) -> list[str]:
 
 def _job_table(jobs: list[Row]) -> Table:
     table = Table(title="Ten owners of twenty columns: seconds by stage", title_justify="left", box=SIMPLE)
-    for heading in ("data", "rows", "alignment", "M", *STAGES, "covariance step", "whole job"):
+    for heading in ("data", "rows", "alignment", "M", *STAGES[:-2], "eigen", "result", "covariance step", "whole job"):
         table.add_column(heading, justify="left" if heading in ("data", "alignment") else "right")
     for job in jobs:
         times = [f"{job.seconds[stage]:.2f}" for stage in STAGES]
