@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
 from ..align.ids import normalise_ids
@@ -31,6 +30,7 @@ from ..align.tags import make_tags, order_of
 from ..cluster import LocalCluster
 from ..estimator import PCA
 from ..owner.columns import ColumnTable
+from . import table_console
 from .accuracy import Accuracy, accuracy_of
 from .ops import duration, size
 
@@ -200,7 +200,7 @@ def _apart(work: Callable[..., TagRow], *arguments: Any) -> TagRow:
 
 
 def main(rows: int, pieces: list[int], ids: int, output: Path) -> None:
-    console = wide_console()
+    console = table_console()
     X = synthetic(rows)
     jobs: list[Row] = []
     real = mooc()

@@ -50,6 +50,7 @@ class Spool:
         self.rows = 0
         self._pieces: list[_Piece] = []
         self._file: IO[bytes] | None = None
+        self._streams: dict[int, tuple[bytes, Words]] = {}
 
     def append(self, rows: int, layers: Sequence[tuple[bool, Any]]) -> None:
         """A piece: each layer is (True, key of its stream) or (False, buffer of rows * width words), kept without a copy."""
@@ -86,27 +87,36 @@ class Spool:
             if end > begin:
                 local = at[begin:end] - piece.start
                 first, last = int(local[0]), int(local[-1])
-                for layer, part in zip(piece.layers, out, strict=True):
-                    rows = self._read(piece, layer, first, last + 1)
+                for number, part in enumerate(out):
+                    rows = self._read(piece, number, first, last + 1)
                     part[begin:end] = rows if len(rows) == len(local) else rows[local - first]
                 begin = end
         return out
 
-    def _read(self, piece: _Piece, layer: _Layer, first: int, stop: int) -> Words:
+    def _read(self, piece: _Piece, number: int, first: int, stop: int) -> Words:
         """Rows [first, stop) of one layer of a piece."""
+        layer = piece.layers[number]
         if layer.key is not None:
-            return expand(layer.key, np.empty((piece.stop - piece.start, self.width), np.uint64))[first:stop]
+            return self._stream(number, layer.key, piece.stop - piece.start)[first:stop]
         if layer.array is not None:
             return layer.array[first:stop]
         assert self._file is not None
         self._file.seek(layer.place + first * self.width * 8)
         return np.frombuffer(self._file.read((stop - first) * self.width * 8), np.uint64).reshape(-1, self.width)
 
+    def _stream(self, number: int, key: bytes, rows: int) -> Words:
+        """The stream of a piece. The last one of every layer is at hand, as pieces are read one after the other, bit by bit."""
+        known, array = self._streams.get(number, (b"", np.empty((0, self.width), np.uint64)))
+        if known != key:
+            array = array if len(array) == rows else np.empty((rows, self.width), np.uint64)
+            self._streams[number] = key, expand(key, array)
+        return array
+
     def close(self) -> None:
         """Gives memory and file back."""
         layers = [layer for piece in self._pieces for layer in piece.layers]
         Spool.in_memory -= sum(layer.array.nbytes for layer in layers if layer.array is not None)
-        self._pieces, self.rows = [], 0
+        self._pieces, self._streams, self.rows = [], {}, 0
         if self._file is not None:
             self._file.close()
             self._file = None
