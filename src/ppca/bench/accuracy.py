@@ -20,7 +20,7 @@ from rich.table import Table
 
 from ..cluster import LocalCluster
 from ..estimator import PCA
-from .ops import duration, size
+from ..report import duration, size
 
 Floats = NDArray[np.float64]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.table import Table
 
+from ..report import duration
 from . import ops, peers, table_console
 
 OPERATIONS = ["mul", "gt", "eq", "sqrt", "reciprocal"]
@@ -34,9 +35,9 @@ def main(venv: Path, repeats: int, directory: Path) -> None:
         table.add_row(
             row["op"],
             f"{row['n']:,}",
-            ops.duration(row["ppca_s"]),
-            ops.duration(row["spu_s"]),
-            ops.duration(row["spu_kernel_s"]),
+            duration(row["ppca_s"]),
+            duration(row["spu_s"]),
+            duration(row["spu_kernel_s"]),
             f"{row['ratio']:.1f}x",
             f"{row['kernel_ratio']:.1f}x",
         )

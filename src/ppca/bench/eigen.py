@@ -22,8 +22,8 @@ from rich.table import Table
 from ..algorithms.solvers import eigh
 from ..cluster import LocalCluster
 from ..protocol import FIXED, Party, PlainArray, SecretArray, share
+from ..report import duration, size
 from . import table_console
-from .ops import duration, size
 
 NETWORKS = {"LAN": (0.3e-3, 1e9), "WAN": (40e-3, 100e6)}
 """Latency of a round in seconds, bits per second of a server's link."""

@@ -19,6 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ..cluster import LocalCluster
+from ..cluster.programs import Program
+from ..report import duration, size
 from . import programs, table_console
 
 UNIT = 10_000
@@ -43,6 +45,7 @@ class Row:
     bytes_per_server: int
     max_error: float
     raw_round: float | None
+    transport_round: float | None
 
 
 def expected(op: str, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -89,13 +92,13 @@ def measure(cluster: LocalCluster, op: str, n: int, repeats: int) -> Row:
     blocks = repeats if once < 1 else max(1, min(repeats, int(10 / once)))
     answer = cluster.run(programs.time_operation, x, y, name=op, repeats=blocks, inner=inner)
     error = float(np.abs(np.asarray(answer["result"], np.float64) - expected(op, x, y)).max())
-    return Row(op, n, _slowest(answer["seconds"]), math.nan, rounds, sent, error, None)
+    return Row(op, n, _slowest(answer["seconds"]), math.nan, rounds, sent, error, None, None)
 
 
-def raw_rounds(cluster: LocalCluster, sizes: list[int], repeats: int) -> dict[int, float]:
-    """Seconds of a bare round, by bytes sent to each of two mates."""
+def empty_rounds(cluster: LocalCluster, program: Program, sizes: list[int], repeats: int) -> dict[int, float]:
+    """Seconds of a round without computing, by bytes sent to each of two mates: bare sockets, or the transport."""
     wanted = sorted({min(max(size, 8), LARGEST_RAW) for size in sizes})
-    answer = cluster.run(programs.time_raw_rounds, sizes=wanted, repeats=repeats, inner=100)
+    answer = cluster.run(program, sizes=wanted, repeats=repeats, inner=100)
     return {
         size: median(max(t) for t in zip(*(s[str(size)] for s in answer["seconds"]), strict=True)) for size in wanted
     }
@@ -113,11 +116,14 @@ def run(sizes: list[int], operations: list[str], repeats: int, tls: bool, consol
                 rows.append(measure(cluster, op, n, repeats))
         status.update("bare rounds")
         # A bare round of the same bytes: all that one server sends, in one round, half to each of two mates.
-        raw = raw_rounds(cluster, [row.bytes_per_server // 2 for row in rows if row.n == SMALL], repeats)
+        halves = [row.bytes_per_server // 2 for row in rows if row.n == SMALL]
+        raw = empty_rounds(cluster, programs.time_raw_rounds, halves, repeats)
+        transport = empty_rounds(cluster, programs.time_empty_rounds, halves, repeats)
     for row in rows:
         row.relative = row.seconds / unit.seconds
         if row.n == SMALL and row.rounds:
-            row.raw_round = raw[min(max(row.bytes_per_server // 2, 8), LARGEST_RAW)]
+            half = min(max(row.bytes_per_server // 2, 8), LARGEST_RAW)
+            row.raw_round, row.transport_round = raw[half], transport[half]
     return {"unit_seconds": unit.seconds, "tls": tls, "rows": [asdict(row) for row in rows]}
 
 
@@ -139,7 +145,7 @@ def print_table(result: dict[str, Any], console: Console) -> None:
         if former not in (None, row["n"]):
             table.add_section()
         former = row["n"]
-        ratio = f"{row['seconds'] / row['raw_round']:.2f}x" if row["raw_round"] else ""
+        ratios = [f"{row['seconds'] / row[key]:.2f}x" if row[key] else "" for key in ("raw_round", "transport_round")]
         table.add_row(
             row["op"],
             f"{row['n']:,}",
@@ -148,26 +154,16 @@ def print_table(result: dict[str, Any], console: Console) -> None:
             str(row["rounds"]),
             size(row["bytes_per_server"]),
             f"{row['max_error']:.1e}" if row["max_error"] else "0",
-            ratio,
+            *ratios,
         )
     console.print(table)
-    bare = sorted({(row["bytes_per_server"], row["raw_round"]) for row in result["rows"] if row["raw_round"]})
-    for sent, seconds in bare:
-        console.print(f"bare round of {size(sent)} per server: {duration(seconds)}")
-
-
-def duration(seconds: float) -> str:
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.0f} us"
-    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
-
-
-def size(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
+    empty = sorted(
+        {(r["bytes_per_server"], r["raw_round"], r["transport_round"]) for r in result["rows"] if r["raw_round"]}
+    )
+    for sent, bare, transport in empty:
+        console.print(
+            f"a round of {size(sent)} per server: {duration(bare)} over bare sockets, {duration(transport)} as frames"
+        )
 
 
 def plot(result: dict[str, Any], path: Path) -> None:

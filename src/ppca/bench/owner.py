@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
+from ..report import duration, size
 from .accuracy import DATA, WIDTH, nbaiot
-from .ops import duration, size
 
 ROWS, COLUMNS, OWNERS = 7_062_606, 115, 9
 CHUNK = 1 << 15

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..cluster import PerSeat
 from ..protocol import Party, SecretArray
@@ -58,6 +59,28 @@ async def count_operation(party: Party, x: SecretArray, y: SecretArray, *, name:
     result = OPERATIONS[name](x, y)
     if isinstance(result, Pending):
         await result
+
+
+def _swap(party: Party, payload: NDArray[np.uint8]) -> Step[None]:
+    """A round of the transport that carries zeros to the two mates: what talking costs without computing."""
+    mates = (party.row_mate, party.column_mate)
+    yield Round([(mate, payload) for mate in mates], [(mate, payload.nbytes) for mate in mates])
+
+
+async def time_empty_rounds(party: Party, *, sizes: list[int], repeats: int, inner: int) -> dict[str, Any]:
+    """Seconds of one round of the transport (frames, checks, counts) by message size, in the pattern of a product."""
+    table = {}
+    for size in sizes:
+        payload = np.zeros(size, np.uint8)
+        seconds = []
+        for _ in range(repeats + 1):
+            await Pending(_send_all(party, 0))
+            start = time.perf_counter()
+            for _ in range(inner):
+                await Pending(_swap(party, payload))
+            seconds.append((time.perf_counter() - start) / inner)
+        table[str(size)] = seconds[1:]
+    return {"seconds": PerSeat(table)}
 
 
 async def time_raw_rounds(party: Party, *, sizes: list[int], repeats: int, inner: int) -> dict[str, Any]:

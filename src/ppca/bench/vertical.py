@@ -30,9 +30,9 @@ from ..align.tags import make_tags, order_of
 from ..cluster import LocalCluster
 from ..estimator import PCA
 from ..owner.columns import ColumnTable
+from ..report import duration, size
 from . import table_console
 from .accuracy import Accuracy, accuracy_of
-from .ops import duration, size
 
 Floats = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ def duration(seconds: float) -> str:
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:
-        return f"{seconds * 1e3:.0f} ms"
+        return f"{seconds * 1e3:.3g} ms"
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 
