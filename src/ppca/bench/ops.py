@@ -137,7 +137,8 @@ def print_table(result: dict[str, Any], console: Console) -> None:
         "rounds",
         "sent per server",
         "largest error",
-        "vs bare round",
+        "vs bare sockets",
+        "vs empty round",
     ):
         table.add_column(name, justify="left" if name == "operation" else "right")
     former = None

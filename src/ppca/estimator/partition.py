@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms.gram import GRID, ROWS, SMALL
+from ..algorithms.gram import GRID, LONGEST_PIECE, ROWS, SMALL, Blocks, local_product
 from ..align.arrangement import Alignment, Arranged, arrange
 from ..align.matching import MatchError
 from ..align.tags import Words
 from ..cluster import ClusterError, LocalCluster, RunReport
 from ..cluster.outcome import combined
-from ..native import ring
+from ..native import kernels, ring
 from ..owner.columns import ColumnTable
 from ..owner.errors import OwnerError
 from ..protocol import InputPacket, share, share_ring
@@ -118,8 +118,8 @@ class Centred:
     """Largest magnitude of each column as it is."""
     spread: Floats
     """Largest magnitude after the offset was subtracted."""
-    own: Floats
-    """Sums of products of the owner's own columns, in units of the grid squared; filled while the rows are shared."""
+    own: Words
+    """Sums of products of the owner's own columns: packed, 128 bits, in units of the grid squared; filled as rows are shared."""
 
     @classmethod
     def of(cls, rows: Arranged) -> Centred:
@@ -131,7 +131,8 @@ class Centred:
         largest = np.maximum(np.abs(low), np.abs(high))
         if not np.all(largest < LARGEST):
             raise OwnerError(f"{rows.table.label}: values are too large to be squared; scale the columns first.")
-        return cls(rows, offset, largest, spread, np.zeros((values.shape[1], values.shape[1])))
+        width = values.shape[1]
+        return cls(rows, offset, largest, spread, ring.zeros((width * (width + 1) // 2,), 2))
 
     @property
     def label(self) -> str:
@@ -151,8 +152,7 @@ class Centred:
             if bad >= 0:
                 raise OwnerError(f"{self.label}: a value is beyond the scale of its column.")
             if own:
-                grid = encoded[..., 0].view(np.int64).astype(np.float64)
-                self.own += grid.T @ grid
+                self._add_own(encoded[..., 0])
             tags = None if self.rows.tags is None else self.rows.tags[start : start + step]
             yield Piece(owner, self.label, len(part), share_ring(encoded, ROWS), tags)
 
@@ -170,10 +170,16 @@ class Centred:
 
     def share_own(self) -> list[InputPacket]:
         """The sums of products of the owner's own columns, of the rows as they were sent."""
-        packed = np.ldexp(self.own[np.triu_indices(self.width)], -2 * GRID)
-        encoded, bad = ring.encode(packed, 2 * GRID, 2)
-        assert bad < 0
-        return share_ring(encoded, columns.OWN)
+        return share_ring(self.own, columns.OWN)
+
+    def _add_own(self, grid: Words) -> None:
+        """Adds the products of some rows, exactly: 64 bits hold those of a piece, 128 their sum."""
+        for start in range(0, len(grid), LONGEST_PIECE):
+            piece = grid[start : start + LONGEST_PIECE]
+            narrow = local_product(piece, piece, Blocks((0, self.width), own=True))
+            wide = ring.empty((len(narrow),), 2)
+            kernels.extend(wide, narrow, True)
+            self.own = ring.add(self.own, wide)
 
 
 @dataclass
