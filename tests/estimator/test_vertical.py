@@ -310,3 +310,8 @@ def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
     for name, message in (("none.csv", "no such file"), ("bad.parquet", "cannot be read")):
         with pytest.raises(OwnerError, match=f"{name}: .*{message}"):
             PCA(partition="columns", id="id", cluster=Untouched()).fit([GOOD, tmp_path / name])
+
+
+def test_partial_fit_is_for_rows() -> None:
+    with pytest.raises(ValueError, match="owners of rows"):
+        PCA(partition="columns", id="id", cluster=Untouched(), keep="m").partial_fit([GOOD, GOOD])

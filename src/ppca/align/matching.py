@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,31 +16,34 @@ class MatchError(ValueError):
     """The owners' rows do not match well enough; nothing was computed."""
 
 
-def match(tags: list[NDArray[np.uint64]], minimum: int = MINIMUM) -> list[NDArray[np.intp]]:
+def match(tags: Sequence[NDArray[np.uint64]], minimum: int = MINIMUM) -> list[NDArray[np.integer[Any]]]:
     """For every owner the positions of the common rows in its (tag-sorted) table, in the common order of tags: ascending.
 
-    The error does not say how many are common: it reaches the owners, and so few rows are nobody's business.
+    `tags` is asked for one owner at a time, so that they need not all be in memory. The error does not say how many ids are
+    common: it reaches the owners, and so few rows are nobody's business.
     """
-    for position, part in enumerate(tags):
+    common = np.empty((0, 2), np.uint64)
+    rows: list[NDArray[np.integer[Any]]] = []
+    for position in range(len(tags)):
+        part = tags[position]
         if part.ndim != 2 or part.shape[1] != 2 or part.dtype != np.uint64:
             raise MatchError(f"owner {position + 1} sent tags of the wrong form")
         if not _ascending(part):
             raise MatchError(f"owner {position + 1} sent tags that are not sorted or not distinct")
-    smallest = min(range(len(tags)), key=lambda owner: len(tags[owner]))
-    common = np.array(tags[smallest])
-    rows = {smallest: np.arange(len(common))}
-    for owner, part in enumerate(tags):
-        if owner != smallest:
-            found = positions_in(part, common)
-            here = found >= 0
-            common = common[here]
-            rows = {other: at[here] for other, at in rows.items()} | {owner: found[here]}
+        kind = np.int32 if len(part) < 2**31 else np.int64
+        if position == 0:
+            common, rows = part, [np.arange(len(part), dtype=kind)]
+            continue
+        found = positions_in(part, common)
+        here = found >= 0
+        common = common[here]
+        rows = [*(at[here] for at in rows), found[here].astype(kind)]
     if len(common) < max(1, minimum):
         raise MatchError(
             f"fewer than {max(1, minimum)} ids are common to all {len(tags)} owners: check that all use the same ids and the "
             "same normalisation, or lower the minimum if so few rows may be analysed"
         )
-    return [rows[owner] for owner in range(len(tags))]
+    return rows
 
 
 def _ascending(tags: NDArray[np.uint64]) -> bool:

@@ -18,7 +18,7 @@ from ..protocol.inputs import expand
 
 Words = NDArray[np.uint64]
 
-MEMORY = 1 << 30
+MEMORY = 3 << 28
 """Bytes that all spools of a process together keep in memory."""
 
 

@@ -8,7 +8,7 @@ forget    drops what was uploaded for a job that will not be finished
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -52,7 +52,7 @@ class Uploads:
     def __init__(self) -> None:
         self.rows: dict[int, Spool] = {}
         self.tags: dict[int, Spool] = {}
-        self.common: list[NDArray[np.intp]] | None = None
+        self.common: list[NDArray[np.integer[Any]]] | None = None
 
     @classmethod
     def of(cls, party: Party, table: str) -> Uploads:
@@ -104,16 +104,30 @@ async def align(party: Party, *, table: str, minimum: int, tell: bool = False) -
         return {"rows": counts[0]}
     if [uploads.tags[owner].rows for owner in sorted(uploads.tags)] != counts:
         return {"refused": "an owner did not send one tag for every row"}
-    tags = [spool.take(slice(None))[0] for _, spool in sorted(uploads.tags.items())]
+    tags = _Tags([spool for _, spool in sorted(uploads.tags.items())])
     try:
         uploads.common = match(tags, minimum)
     except MatchError as error:
         return {"refused": str(error)}
+    common = len(uploads.common[0])
+    told = {"tags": tags[0][uploads.common[0]]} if tell else {}
     for spool in uploads.tags.values():
         spool.close()
-    common = len(uploads.common[0])
     record(party, "match pattern of pseudonyms", (common, len(tags)), SERVERS, "alignment by psi")
-    return {"rows": common, "tags": tags[0][uploads.common[0]]} if tell else {"rows": common}
+    return {"rows": common, **told}
+
+
+class _Tags(Sequence[Any]):
+    """The owners' tags, read when they are asked for."""
+
+    def __init__(self, spools: list[Spool]) -> None:
+        self._spools = spools
+
+    def __len__(self) -> int:
+        return len(self._spools)
+
+    def __getitem__(self, owner: Any) -> Any:
+        return self._spools[owner].take(slice(None))[0]
 
 
 async def forget(party: Party, *, table: str) -> None:

@@ -169,6 +169,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Needs `cluster` and `keep`. The row count of the addition becomes known, as the difference of two joint counts.
         """
+        if self.partition != "rows":
+            raise ValueError("partial_fit is for owners of rows; fit owners of columns again with all their rows")
         if self.cluster is None or self.keep is None:
             raise ValueError("partial_fit needs servers that keep the sums: pass cluster=... and keep='name'")
         owners = [moments(source) for source in open_owners(X, self.columns)]
