@@ -95,12 +95,12 @@ def test_no_plaintext_in_a_view(fitted: tuple[SeatsInStep, PCA], seat: int) -> N
 def test_no_plaintext_in_what_a_server_keeps(fitted: tuple[SeatsInStep, PCA], seat: int) -> None:
     """Shares of the model and of the sums, as they would be on disk."""
     seats, pca = fitted
-    kept = [
-        value[0].tobytes() for record in seats.stores[seat].values() for key, value in record.items() if key != "public"
-    ]
+    kept = [value[0] for record in seats.stores[seat].values() for key, value in record.items() if key != "public"]
     assert len(kept) >= 5
     wanted = secrets_of(pca.scale_exponents_) + pca.components_.ravel().tolist() + pca.explained_variance_.tolist()
-    assert hits(kept, patterns(wanted)) == 0
+    # Low limbs only: a locally truncated share is uniform in 88 bits, its upper limb near 0 or 2^64 whatever the secret.
+    low = np.concatenate([np.ascontiguousarray(shares[..., 0]).ravel() for shares in kept]) >> np.uint64(DROPPED)
+    assert not np.isin(low, patterns(wanted)).any()
 
 
 @pytest.mark.parametrize("seat", range(4))
