@@ -198,7 +198,7 @@ def test_combined_account_adds_runs_stage_by_stage() -> None:
 
 
 def test_amounts() -> None:
-    assert [duration(s) for s in (2e-5, 0.0125, 1.26, 300)] == ["20 µs", "12 ms", "1.3 s", "5.0 min"]
+    assert [duration(s) for s in (2e-5, 0.0125, 0.9999, 1.26, 300)] == ["20 µs", "12.5 ms", "1.0 s", "1.3 s", "5.0 min"]
     assert [size(n) for n in (12, 1234, 1.5e6, 2.5e9)] == ["12 B", "1.23 kB", "1.5 MB", "2.5 GB"]
     assert [share(f) for f in (0, 0.4427, 0.000031)] == ["0 %", "44.27 %", "0.0031 %"]
     assert shortened("a" * 40 + "end", 12) == "aaaaaaa…aend"

@@ -8,7 +8,7 @@ import math
 def duration(seconds: float) -> str:
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
-    if seconds < 1:
+    if seconds < 0.9995:  # three digits, never 1e+03 ms
         return f"{seconds * 1e3:.3g} ms"
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
