@@ -8,11 +8,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <optional>
 #include <string>
 
 namespace ppca {
 
 namespace nb = nanobind;
+
+// Releases the GIL in its scope if the work is worth the switch.
+class ReleaseGil {
+public:
+    explicit ReleaseGil(bool worth) {
+        if (worth) release_.emplace();
+    }
+
+private:
+    std::optional<nb::gil_scoped_release> release_;
+};
 
 enum class Access { read, write };
 
@@ -73,6 +86,39 @@ private:
 
     Py_buffer view_;
     const char *name_;
+};
+
+// Received bytes: any contiguous buffer; a frame cut into messages may leave them at any address, so they are copied out word by
+// word where they are not aligned.
+class Received {
+public:
+    Received(nb::handle object, const char *name, std::size_t bytes) {
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) {
+            PyErr_Clear();
+            throw nb::value_error((std::string(name) + " must be a contiguous buffer").c_str());
+        }
+        if (static_cast<std::size_t>(view_.len) != bytes) {
+            const std::string message = std::string(name) + " has " + std::to_string(view_.len) + " bytes, expected " +
+                                        std::to_string(bytes);
+            PyBuffer_Release(&view_);
+            throw nb::value_error(message.c_str());
+        }
+    }
+    ~Received() { PyBuffer_Release(&view_); }
+    Received(const Received &) = delete;
+    Received &operator=(const Received &) = delete;
+
+    const unsigned char *data() const { return static_cast<const unsigned char *>(view_.buf); }
+
+    template <class Z>
+    Z operator()(std::size_t i) const {
+        Z value;
+        std::memcpy(&value, data() + i * sizeof(Z), sizeof(Z));
+        return value;
+    }
+
+private:
+    Py_buffer view_;
 };
 
 }  // namespace ppca

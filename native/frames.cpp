@@ -5,13 +5,14 @@
 // else (a full buffer, a partial frame, a surprise, an error) is handed back as it is, and the transport deals with it.
 
 #include <nanobind/nanobind.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "registers.hpp"
 
@@ -19,132 +20,274 @@ namespace ppca {
 namespace {
 
 namespace nb = nanobind;
+using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kHeader = 24;
-constexpr std::size_t kParts = 64;  // buffers of one frame that fit the stack; more are left to the slow path
+constexpr std::size_t kPeers = 4;   // seats; the own one is never used
+constexpr std::size_t kParts = 48;  // messages each way that fit the stack; a round with more is left to the slow path
 
-struct Outgoing {
-    int fd;
+// A waiting server looks for so long whether its frames have come, giving way to other processes in between, before it goes to
+// sleep: to wake a process (on a virtual machine: a processor) takes longer than a near peer takes to answer. Small operations
+// take half the time with it; a distant peer costs this much of a processor's time per round.
+constexpr auto kAlert = std::chrono::microseconds(200);
+
+struct Frame {
+    int fd = -1;
     uint64_t header[3];
-    std::vector<Py_buffer> views;
-    iovec parts[kParts];
-    std::size_t count = 1, size = 0;
-    ssize_t sent = 0;
-};
+    iovec parts[kParts + 1];
+    std::size_t count = 0, size = 0;  // of parts; bytes of payload
+    ssize_t moved = 0;                // bytes sent or received, header included, or minus an error number
 
-struct Incoming {
-    int fd;
-    uint64_t expected[3], header[3];
-    nb::object payload;
-    ssize_t got = 0;
-    bool whole = false;
-};
+    bool used() const { return count != 0; }
+    bool whole() const { return moved == static_cast<ssize_t>(kHeader + size); }
 
-class Round {
-public:
-    ~Round() {
-        for (Outgoing &frame : out)
-            for (Py_buffer &view : frame.views) PyBuffer_Release(&view);
+    void add(void *data, std::size_t bytes) {
+        if (!used()) parts[count++] = {header, kHeader};
+        if (bytes) parts[count++] = {data, bytes};
+        size += bytes;
     }
-    std::vector<Outgoing> out;
-    std::vector<Incoming> in;
-};
 
-void take_buffers(Outgoing &frame, nb::handle buffers) {
-    for (nb::handle buffer : buffers) {
-        if (frame.count == kParts) throw nb::value_error("too many buffers in one frame");
-        Py_buffer view;
-        if (PyObject_GetBuffer(buffer.ptr(), &view, PyBUF_C_CONTIGUOUS) != 0) nb::raise_python_error();
-        frame.views.push_back(view);
-        if (view.len == 0) continue;
-        frame.parts[frame.count++] = {view.buf, static_cast<std::size_t>(view.len)};
-        frame.size += static_cast<std::size_t>(view.len);
-    }
-}
-
-void run(Round &round) {
-    bool usual = true;
-    for (Outgoing &frame : round.out) {
-        msghdr message{};
-        message.msg_iov = frame.parts;
-        message.msg_iovlen = frame.count;
-        frame.sent = sendmsg(frame.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (frame.sent < 0) frame.sent = -errno;
-        usual = usual && frame.sent == static_cast<ssize_t>(kHeader + frame.size);
-    }
-    for (Incoming &frame : round.in) {
-        if (!usual) return;  // what could not be sent must go out while receiving: not here
-        const std::size_t size = static_cast<std::size_t>(PyByteArray_GET_SIZE(frame.payload.ptr()));
-        iovec parts[2] = {{frame.header, kHeader}, {PyByteArray_AS_STRING(frame.payload.ptr()), size}};
+    // True if the kernel took all of it.
+    bool send() {
         msghdr message{};
         message.msg_iov = parts;
-        message.msg_iovlen = size ? 2 : 1;
-        frame.got = recvmsg(frame.fd, &message, MSG_WAITALL);  // the socket's SO_RCVTIMEO bounds the wait
-        if (frame.got < 0) frame.got = -errno;
-        frame.whole = frame.got == static_cast<ssize_t>(kHeader + size) &&
-                      std::memcmp(frame.header, frame.expected, kHeader) == 0;
-        usual = usual && frame.whole;
+        message.msg_iovlen = count;
+        moved = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (moved < 0) moved = -errno;
+        return whole();
     }
-}
 
-// sends: (fd, buffers) per frame; receives: (fd, first header word, payload size) per frame.
-// Returns (payload sizes sent, payloads as bytearrays) if all went as usual, else (sizes, sent counts, [(got count, bytes read) per
-// frame]), where a count below zero is minus an error number. None, and nothing is sent, if a frame exceeds `limit`.
-nb::object swap_frames(uint64_t word, uint64_t step, nb::list sends, nb::list receives, std::size_t limit) {
-    Round round;
-    round.out.resize(sends.size());
-    round.in.resize(receives.size());
-    for (std::size_t i = 0; i < round.out.size(); ++i) {
-        nb::tuple item = nb::borrow<nb::tuple>(sends[i]);
-        Outgoing &frame = round.out[i];
-        frame.fd = nb::cast<int>(item[0]);
-        take_buffers(frame, item[1]);
-        if (frame.size > limit) return nb::none();
-        frame.header[0] = word;
-        frame.header[1] = step;
-        frame.header[2] = frame.size;
-        frame.parts[0] = {frame.header, kHeader};
+    // Reads more of the frame; true once it is whole.
+    bool receive(int flags) {
+        iovec rest[kParts + 1];
+        std::size_t skip = static_cast<std::size_t>(moved), left = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            if (skip >= parts[i].iov_len) {
+                skip -= parts[i].iov_len;
+                continue;
+            }
+            rest[left++] = {static_cast<char *>(parts[i].iov_base) + skip, parts[i].iov_len - skip};
+            skip = 0;
+        }
+        msghdr message{};
+        message.msg_iov = rest;
+        message.msg_iovlen = left;
+        const ssize_t got = recvmsg(fd, &message, flags);
+        if (got > 0) moved += got;
+        return whole();
     }
-    for (std::size_t i = 0; i < round.in.size(); ++i) {
-        nb::tuple item = nb::borrow<nb::tuple>(receives[i]);
-        Incoming &frame = round.in[i];
-        frame.fd = nb::cast<int>(item[0]);
-        frame.expected[0] = nb::cast<uint64_t>(item[1]);
-        frame.expected[1] = step;
-        frame.expected[2] = nb::cast<uint64_t>(item[2]);
-        frame.payload = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(frame.expected[2])));
-        if (!frame.payload.is_valid()) nb::raise_python_error();
+
+    nb::bytes received() const {
+        const std::size_t read = static_cast<std::size_t>(moved);
+        nb::object all = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(read)));
+        if (!all.is_valid()) nb::raise_python_error();
+        char *to = PyBytes_AS_STRING(all.ptr());
+        std::size_t left = read;
+        for (std::size_t i = 0; i < count && left; ++i) {
+            const std::size_t take = left < parts[i].iov_len ? left : parts[i].iov_len;
+            std::memcpy(to, parts[i].iov_base, take);
+            to += take;
+            left -= take;
+        }
+        return nb::borrow<nb::bytes>(all);
     }
-    {
-        nb::gil_scoped_release release;
-        run(round);
+};
+
+// The frames of one round, and the Python buffers they point into.
+struct Round {
+    Frame out[kPeers], in[kPeers];
+    Py_buffer views[kParts];
+    std::size_t viewed = 0;
+
+    ~Round() {
+        for (std::size_t i = 0; i < viewed; ++i) PyBuffer_Release(&views[i]);
     }
-    bool usual = true;
-    for (const Outgoing &frame : round.out) usual = usual && frame.sent == static_cast<ssize_t>(kHeader + frame.size);
-    for (const Incoming &frame : round.in) usual = usual && frame.whole;
-    nb::list sizes;
-    for (const Outgoing &frame : round.out) sizes.append(frame.size);
-    if (usual) {
-        nb::list payloads;
-        for (Incoming &frame : round.in) payloads.append(std::move(frame.payload));
-        return nb::make_tuple(sizes, payloads);
+
+    bool run() {
+        bool whole = true;
+        for (Frame &frame : out)
+            if (frame.used()) whole = frame.send() && whole;
+        return whole && (watch() || wait());  // what could not be sent must go out while receiving: not here
     }
-    nb::list sent, got;
-    for (const Outgoing &frame : round.out) sent.append(static_cast<long>(frame.sent));
-    for (Incoming &frame : round.in) {
-        const std::size_t read = frame.got > 0 ? static_cast<std::size_t>(frame.got) : 0;
-        nb::bytes head(reinterpret_cast<const char *>(frame.header), read < kHeader ? read : kHeader);
-        nb::bytes rest(PyByteArray_AS_STRING(frame.payload.ptr()), read > kHeader ? read - kHeader : 0);
-        got.append(nb::make_tuple(static_cast<long>(frame.got), head + rest));
+
+private:
+    // Takes what comes within kAlert; true if that is all.
+    bool watch() {
+        const auto until = Clock::now() + kAlert;
+        do {
+            bool all = true;
+            for (Frame &frame : in)
+                if (frame.used() && !frame.whole()) all = frame.receive(MSG_DONTWAIT) && all;
+            if (all) return true;
+            sched_yield();
+        } while (Clock::now() < until);
+        return false;
     }
-    return nb::make_tuple(sizes, sent, got);
-}
+
+    // Waits for the rest, each link for as long as its SO_RCVTIMEO says.
+    bool wait() {
+        for (Frame &frame : in)
+            if (frame.used() && !frame.whole() && !frame.receive(MSG_WAITALL)) return false;
+        return true;
+    }
+};
+
+// The three links of one server, for rounds of small frames.
+class Wire {
+public:
+    Wire(uint64_t word, nb::list links, std::size_t limit) : word_(word), limit_(limit) {
+        for (nb::handle item : links) {
+            nb::tuple link = nb::cast<nb::tuple>(item);
+            Link &entry = at(link[0]);
+            entry.fd = nb::cast<int>(link[1]);
+            entry.word = nb::cast<uint64_t>(link[2]);
+        }
+    }
+
+    uint64_t step = 0;
+
+    // From here on `swap` leaves everything to the caller.
+    void close() { open_ = false; }
+
+    // One round. sends: [(peer, buffer)], expects: [(peer, size)]; messages with the same peer make one frame. Returns the
+    // expected messages in that order, as bytearrays. None, and nothing is sent, if the round is not for this path. If something
+    // was unusual: ({peer: bytes sent or minus an error number}, {peer: bytes read}), headers included.
+    nb::object swap(nb::list sends, nb::list expects) {
+        const std::size_t n_out = sends.size(), n_in = expects.size();
+        if (!open_ || n_out > kParts || n_in > kParts) return nb::none();
+        const auto start = Clock::now();
+        Round round;
+        for (std::size_t i = 0; i < n_in; ++i) {
+            PyObject *item = PyList_GET_ITEM(expects.ptr(), i);
+            const std::size_t seat = peer_of(item), size = number(item, 1);
+            if (size > limit_ || round.in[seat].size + size > limit_) return nb::none();
+            round.in[seat].size += size;
+        }
+        for (std::size_t i = 0; i < n_out; ++i) {
+            PyObject *item = PyList_GET_ITEM(sends.ptr(), i);
+            Frame &frame = round.out[peer_of(item)];
+            Py_buffer &view = round.views[i];
+            if (PyObject_GetBuffer(PyTuple_GET_ITEM(item, 1), &view, PyBUF_C_CONTIGUOUS) != 0) nb::raise_python_error();
+            ++round.viewed;
+            frame.add(view.buf, static_cast<std::size_t>(view.len));
+            if (frame.size > limit_) return nb::none();
+        }
+        for (Frame &frame : round.in) frame.size = 0;
+        nb::list answer = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(n_in)));
+        for (std::size_t i = 0; i < n_in; ++i) {
+            PyObject *item = PyList_GET_ITEM(expects.ptr(), i);
+            const std::size_t size = number(item, 1);
+            PyObject *payload = PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size));
+            if (!payload) nb::raise_python_error();
+            PyList_SET_ITEM(answer.ptr(), i, payload);
+            round.in[peer_of(item)].add(PyByteArray_AS_STRING(payload), size);
+        }
+        for (std::size_t seat = 0; seat < kPeers; ++seat) {
+            round.out[seat].fd = round.in[seat].fd = links_[seat].fd;
+            Frame &frame = round.out[seat];
+            frame.header[0] = word_;
+            frame.header[1] = step;
+            frame.header[2] = frame.size;
+        }
+        bool usual;
+        {
+            nb::gil_scoped_release release;
+            usual = round.run();
+        }
+        for (std::size_t seat = 0; seat < kPeers; ++seat) usual = usual && expected(round.in[seat], seat);
+        if (!usual) return what_happened(round);
+        count(round);
+        seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
+        ++step;
+        return answer;
+    }
+
+    // (rounds, messages sent, messages received, seconds, payload bytes sent to each seat, received from each), since last asked.
+    nb::tuple take_counts() {
+        nb::list sent, received;
+        for (Link &link : links_) {
+            sent.append(link.sent);
+            received.append(link.received);
+            link.sent = link.received = 0;
+        }
+        nb::tuple counts = nb::make_tuple(rounds_, messages_sent_, messages_received_, seconds_, sent, received);
+        rounds_ = messages_sent_ = messages_received_ = 0;
+        seconds_ = 0;
+        return counts;
+    }
+
+private:
+    struct Link {
+        int fd = -1;
+        uint64_t word = 0, sent = 0, received = 0;
+    };
+
+    static std::size_t number(PyObject *pair, Py_ssize_t index) {
+        if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) throw nb::type_error("messages are pairs");
+        const std::size_t value = PyLong_AsSize_t(PyTuple_GET_ITEM(pair, index));
+        if (value == static_cast<std::size_t>(-1) && PyErr_Occurred()) nb::raise_python_error();
+        return value;
+    }
+
+    std::size_t peer_of(PyObject *item) const {
+        const std::size_t seat = number(item, 0);
+        if (seat >= kPeers || links_[seat].fd < 0) throw nb::index_error("no link to this seat");
+        return seat;
+    }
+
+    Link &at(nb::handle seat) {
+        const auto index = nb::cast<std::size_t>(seat);
+        if (index >= kPeers) throw nb::index_error("seats are 0 to 3");
+        return links_[index];
+    }
+
+    bool expected(const Frame &frame, std::size_t seat) const {
+        const uint64_t words[3] = {links_[seat].word, step, frame.size};
+        return !frame.used() || (frame.whole() && std::memcmp(frame.header, words, kHeader) == 0);
+    }
+
+    void count(const Round &round) {
+        ++rounds_;
+        for (std::size_t seat = 0; seat < kPeers; ++seat) {
+            messages_sent_ += round.out[seat].used();
+            messages_received_ += round.in[seat].used();
+            links_[seat].sent += round.out[seat].size;
+            links_[seat].received += round.in[seat].size;
+        }
+    }
+
+    static nb::object what_happened(const Round &round) {
+        nb::dict sent, read;
+        for (std::size_t seat = 0; seat < kPeers; ++seat) {
+            if (round.out[seat].used()) sent[nb::int_(seat)] = static_cast<long>(round.out[seat].moved);
+            if (round.in[seat].used()) read[nb::int_(seat)] = round.in[seat].received();
+        }
+        return nb::make_tuple(sent, read);
+    }
+
+    Link links_[kPeers];
+    uint64_t word_;
+    std::size_t limit_;
+    uint64_t rounds_ = 0, messages_sent_ = 0, messages_received_ = 0;
+    double seconds_ = 0;
+    bool open_ = true;
+};
 
 }  // namespace
 }  // namespace ppca
 
 void register_frames(nanobind::module_ &m) {
-    m.def("swap_frames", &ppca::swap_frames,
-          nanobind::sig("def swap_frames(word: int, step: int, sends: list, receives: list, limit: int, /) -> tuple | None"),
-          "One round over plain sockets: the payloads, or, when something was unusual, what was sent and read so far.");
+    namespace nb = nanobind;
+    using ppca::Wire;
+    nb::class_<Wire>(m, "Wire", "The links of one server over plain sockets, for rounds of small frames.")
+        .def(nb::init<uint64_t, nb::list, std::size_t>(),
+             nb::sig("def __init__(self, word: int, links: list[tuple[int, int, int]], limit: int, /) -> None"),
+             "word: first word of the own headers; links: (peer, descriptor, first word of its headers); limit: largest payload.")
+        .def_rw("step", &Wire::step)
+        .def("close", &Wire::close)
+        .def("swap", &Wire::swap, nb::sig("def swap(self, sends: list, expects: list, /) -> list | tuple | None"),
+             "One round: the expected messages; or what was sent and read so far; or None if it must go another way.")
+        .def("take_counts", &Wire::take_counts,
+             nb::sig("def take_counts(self) -> tuple[int, int, int, float, list[int], list[int]]"),
+             "Rounds, messages sent and received, seconds, bytes sent to and received from each seat, since last asked.");
 }

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <initializer_list>
-#include <optional>
 
 #include "arrays.hpp"
 #include "matmul.hpp"
@@ -25,17 +24,6 @@ using RingArray = Array<u64>;
 
 constexpr std::size_t kGilElements = 4096;      // about 2 microseconds of element-wise work: below, keep the GIL
 constexpr std::size_t kThreadElements = 1 << 18;  // about 200 microseconds of element-wise work per thread
-
-// Releases the GIL in its scope if the work is worth the switch.
-class ReleaseGil {
-public:
-    explicit ReleaseGil(bool worth) {
-        if (worth) release_.emplace();
-    }
-
-private:
-    std::optional<nb::gil_scoped_release> release_;
-};
 
 [[noreturn]] void fail(const std::string &message) { throw nb::value_error(message.c_str()); }
 
@@ -173,37 +161,6 @@ void add_shift(nb::handle out_, nb::handle a_, nb::handle b_, int bits, int mode
         });
     });
 }
-
-// Received bytes: any contiguous buffer; a frame cut into messages may leave them at any address, so they are copied out word by
-// word where they are not aligned.
-class Received {
-public:
-    Received(nb::handle object, const char *name, std::size_t bytes) {
-        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) {
-            PyErr_Clear();
-            throw nb::value_error((std::string(name) + " must be a contiguous buffer").c_str());
-        }
-        if (static_cast<std::size_t>(view_.len) != bytes) {
-            const std::string message = std::string(name) + " has " + std::to_string(view_.len) + " bytes, expected " +
-                                        std::to_string(bytes);
-            PyBuffer_Release(&view_);
-            throw nb::value_error(message.c_str());
-        }
-    }
-    ~Received() { PyBuffer_Release(&view_); }
-    Received(const Received &) = delete;
-    Received &operator=(const Received &) = delete;
-
-    template <class Z>
-    Z operator()(std::size_t i) const {
-        Z value;
-        std::memcpy(&value, static_cast<const unsigned char *>(view_.buf) + i * sizeof(Z), sizeof(Z));
-        return value;
-    }
-
-private:
-    Py_buffer view_;
-};
 
 void combine2(nb::handle data_, nb::handle first_, nb::handle second_, int bits, int first_mode, int second_mode) {
     RingArray data(data_, "data", Access::write);

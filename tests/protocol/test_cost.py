@@ -24,10 +24,11 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 async def reshare_from_row_0(x: SecretArray) -> SecretArray:
-    nothing = np.empty((0, x.dtype.limbs), np.uint64)
-    pieces, other = (x.data[1], nothing.shape) if x.party.row == 0 else (nothing, x.data[1].shape)
-    own, theirs = await Pending(reshare(x.party, pieces, other))
-    return x.like(own if x.party.row == 0 else theirs)
+    everything, nothing = slice(0, len(x)), slice(0, 0)
+    own, theirs = (everything, nothing) if x.party.row == 0 else (nothing, everything)
+    data = np.empty_like(x.data)
+    await Pending(reshare(x.party, x.data[1, own], data, own, theirs))
+    return x.like(data)
 
 
 def binary(operation: Callable[[Any, Any], Any]) -> Callable[[int], Outcome]:

@@ -72,7 +72,10 @@ def views(program: Callable[..., Any], *inputs: Any, dtypes: Any = (), runs: int
 
 async def reshare_both_rows(x: SecretArray) -> None:
     """Row 0 reshares x, row 1 too."""
-    await Pending(reshare(x.party, x.data[1], x.data[1].shape))
+    n = len(x)
+    halves = slice(0, n), slice(n, 2 * n)
+    own, theirs = halves if x.party.row == 0 else halves[::-1]
+    await Pending(reshare(x.party, x.data[1], np.empty((2, 2 * n, x.dtype.limbs), np.uint64), own, theirs))
 
 
 def fixed(values: Any = SECRET) -> np.ndarray:
@@ -150,11 +153,11 @@ def test_the_tests_notice_missing_and_repeated_masks(monkeypatch: pytest.MonkeyP
             return getattr(kernels, name)
 
         @staticmethod
-        def prg(out: np.ndarray, *_: Any) -> None:
-            out[...] = 0
+        def reshare_out(data: np.ndarray, start: int, message: np.ndarray, pieces: np.ndarray, *_: Any) -> None:
+            message[...] = pieces  # what is left when the masks are zero
 
     with monkeypatch.context() as patch:
-        patch.setattr("ppca.protocol.party.kernels", Silent())
+        patch.setattr("ppca.protocol.reshare.kernels", Silent())
         seen = views(reshare_both_rows, fixed())
     with pytest.raises(AssertionError, match=r"histogram|balanced"):
         assert_unrelated(np.split(seen[0][0], 2) + seen[0][1:], "unmasked")
@@ -315,9 +318,17 @@ def test_masks_are_never_reused_in_a_whole_program(monkeypatch: pytest.MonkeyPat
                 return lambda a, b, x, y, one, op, s, two, r: (
                     drawn.extend([(id(one), op, 0), (id(two), op, 1)]), function(a, b, x, y, one, op, s, two, r)
                 )  # fmt: skip
+            if name == "deal_masks":
+                return lambda a, s, o, r, key, op, bits: (
+                    drawn.extend([(id(key), op, 0), (id(key), op, 1)]), function(a, s, o, r, key, op, bits)
+                )  # fmt: skip
+            if name == "reshare_out":
+                return lambda d, at, m, p, key, op, column: (
+                    drawn.append((id(key), op, 0)), function(d, at, m, p, key, op, column)
+                )  # fmt: skip
             return function
 
-    for module in ("party", "multiply"):
+    for module in ("party", "multiply", "gates", "reshare"):
         monkeypatch.setattr(f"ppca.protocol.{module}.kernels", Kernels())
     run(everything, np.array([1.0, 2.0, 3.0, 4.0]), np.array([4.0, 0.5, 3.0, 9.0]))
     assert len(claims) > 200

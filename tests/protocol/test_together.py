@@ -23,8 +23,9 @@ from ppca.protocol import (
     together,
     unseal,
 )
-from ppca.protocol.rounds import DesynchronisedError, Step, split_frames
+from ppca.protocol.rounds import DesynchronisedError, Step
 from ppca.transport import memory_meshes
+from ppca.transport.mesh import split_frames
 
 
 async def chain(x: Any, rounds: int) -> Any:

@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.table import Table
 
 from ..cluster import LocalCluster
-from ..cluster.programs import Program
 from ..report import duration, size
 from . import programs, table_console
 
@@ -28,6 +27,9 @@ UNIT = 10_000
 
 SMALL = 64
 """Elements of the small batch whose latency is compared with the bare round."""
+
+BLOCKS = 15
+"""Blocks measured of it at least: the latency of a hundred microseconds is easily disturbed."""
 
 LARGEST_RAW = 65536
 """Bare rounds use blocking sockets, whose buffers must hold a message."""
@@ -95,13 +97,19 @@ def measure(cluster: LocalCluster, op: str, n: int, repeats: int) -> Row:
     return Row(op, n, _slowest(answer["seconds"]), math.nan, rounds, sent, error, None, None)
 
 
-def empty_rounds(cluster: LocalCluster, program: Program, sizes: list[int], repeats: int) -> dict[int, float]:
-    """Seconds of a round without computing, by bytes sent to each of two mates: bare sockets, or the transport."""
-    wanted = sorted({min(max(size, 8), LARGEST_RAW) for size in sizes})
-    answer = cluster.run(program, sizes=wanted, repeats=repeats, inner=100)
-    return {
-        size: median(max(t) for t in zip(*(s[str(size)] for s in answer["seconds"]), strict=True)) for size in wanted
-    }
+def beside_rounds(cluster: LocalCluster, row: Row, repeats: int) -> None:
+    """Measures the operation of a small batch again, in turns with empty rounds of as many bytes, and fills in both.
+
+    An empty round sends, in one round, all that a server sends for the operation: half to each of two mates.
+    """
+    half = min(max(row.bytes_per_server // 2, 8), LARGEST_RAW)
+    x, y = inputs(row.op, row.n)
+    answer = cluster.run(
+        programs.time_beside_rounds, x, y, name=row.op, size=half, repeats=max(repeats, BLOCKS), inner=100
+    )
+    times = {kind: [t[kind] for t in answer["seconds"]] for kind in answer["seconds"][0]}
+    row.seconds = _slowest(times["operation"])
+    row.raw_round, row.transport_round = _slowest(times["bare"]), _slowest(times["transport"])
 
 
 def run(sizes: list[int], operations: list[str], repeats: int, tls: bool, console: Console) -> dict[str, Any]:
@@ -114,16 +122,12 @@ def run(sizes: list[int], operations: list[str], repeats: int, tls: bool, consol
             for op in operations:
                 status.update(f"{op} of {n:,} elements")
                 rows.append(measure(cluster, op, n, repeats))
-        status.update("bare rounds")
-        # A bare round of the same bytes: all that one server sends, in one round, half to each of two mates.
-        halves = [row.bytes_per_server // 2 for row in rows if row.n == SMALL]
-        raw = empty_rounds(cluster, programs.time_raw_rounds, halves, repeats)
-        transport = empty_rounds(cluster, programs.time_empty_rounds, halves, repeats)
+        for row in rows:
+            if row.n == SMALL and row.rounds:
+                status.update(f"{row.op} of {row.n} elements beside empty rounds")
+                beside_rounds(cluster, row, repeats)
     for row in rows:
         row.relative = row.seconds / unit.seconds
-        if row.n == SMALL and row.rounds:
-            half = min(max(row.bytes_per_server // 2, 8), LARGEST_RAW)
-            row.raw_round, row.transport_round = raw[half], transport[half]
     return {"unit_seconds": unit.seconds, "tls": tls, "rows": [asdict(row) for row in rows]}
 
 

@@ -67,56 +67,58 @@ def _swap(party: Party, payload: NDArray[np.uint8]) -> Step[None]:
     yield Round([(mate, payload) for mate in mates], [(mate, payload.nbytes) for mate in mates])
 
 
-async def time_empty_rounds(party: Party, *, sizes: list[int], repeats: int, inner: int) -> dict[str, Any]:
-    """Seconds of one round of the transport (frames, checks, counts) by message size, in the pattern of a product."""
-    table = {}
-    for size in sizes:
-        payload = np.zeros(size, np.uint8)
-        seconds = []
-        for _ in range(repeats + 1):
-            await Pending(_send_all(party, 0))
-            start = time.perf_counter()
-            for _ in range(inner):
-                await Pending(_swap(party, payload))
-            seconds.append((time.perf_counter() - start) / inner)
-        table[str(size)] = seconds[1:]
-    return {"seconds": PerSeat(table)}
-
-
-async def time_raw_rounds(party: Party, *, sizes: list[int], repeats: int, inner: int) -> dict[str, Any]:
-    """Seconds of one bare round by message size: plain blocking sockets, no frames, no shares, the pattern of a product.
-
-    Every server sends `size` bytes to its row mate and its column mate and receives as much from both.
-    """
+async def _bare_links(party: Party, stack: contextlib.ExitStack) -> list[socket.socket]:
+    """Plain blocking sockets to the row mate and the column mate, apart from those of the transport."""
     mates = (party.row_mate, party.column_mate)
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=4))
+    ports = await Pending(_send_all(party, listener.getsockname()[1]))
+    links: dict[int, socket.socket] = {}
+    for mate in mates:
+        if mate < party.seat:
+            links[mate] = stack.enter_context(socket.create_connection(("127.0.0.1", ports[mate])))
+            links[mate].sendall(bytes([party.seat]))
+    for _ in range(sum(mate > party.seat for mate in mates)):
+        link, _address = listener.accept()
+        stack.enter_context(link)
+        links[link.recv(1)[0]] = link
+    for link in links.values():
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return [links[mate] for mate in mates]
+
+
+def _bare_round(links: list[socket.socket], payload: bytes, into: memoryview) -> None:
+    """Sends `payload` over every link and receives as much from each: no frames, no checks, no shares."""
+    for link in links:
+        link.sendall(payload)
+    for link in links:
+        at = 0
+        while at < len(payload):
+            at += link.recv_into(into[at:])
+
+
+async def time_beside_rounds(
+    party: Party, x: SecretArray, y: SecretArray, *, name: str, size: int, repeats: int, inner: int
+) -> dict[str, Any]:
+    """Seconds of an operation, of a bare round and of an empty round of the transport, both with `size` bytes to each of
+    two mates. The three take turns block by block, so that what else the machine does disturbs all of them alike."""
+    operation = OPERATIONS[name]
+    payload, into = bytes(size), memoryview(bytearray(size))
+    zeros = np.zeros(size, np.uint8)
+    seconds: dict[str, list[float]] = {"operation": [], "bare": [], "transport": []}
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=4))
-        ports = await Pending(_send_all(party, listener.getsockname()[1]))
-        links: dict[int, socket.socket] = {}
-        for mate in mates:
-            if mate < party.seat:
-                links[mate] = socket.create_connection(("127.0.0.1", ports[mate]))
-                links[mate].sendall(bytes([party.seat]))
-        for _ in range(sum(mate > party.seat for mate in mates)):
-            link, _address = listener.accept()
-            links[link.recv(1)[0]] = link
-        for link in links.values():
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            stack.enter_context(link)
-        table = {}
-        for size in sizes:
-            payload, into = bytes(size), memoryview(bytearray(size))
-            seconds = []
-            for _ in range(repeats + 1):
+        links = await _bare_links(party, stack)
+        for _ in range(repeats + 1):  # the first block of each warms up
+            for kind, times in seconds.items():
                 await Pending(_send_all(party, 0))
                 start = time.perf_counter()
-                for _ in range(inner):
-                    for mate in mates:
-                        links[mate].sendall(payload)
-                    for mate in mates:
-                        at = 0
-                        while at < size:
-                            at += links[mate].recv_into(into[at:])
-                seconds.append((time.perf_counter() - start) / inner)
-            table[str(size)] = seconds[1:]
-    return {"seconds": PerSeat(table)}
+                if kind == "operation":
+                    for _ in range(inner):
+                        await operation(x, y)
+                elif kind == "bare":
+                    for _ in range(inner):
+                        _bare_round(links, payload, into)
+                else:
+                    for _ in range(inner):
+                        await Pending(_swap(party, zeros))
+                times.append((time.perf_counter() - start) / inner)
+    return {"seconds": PerSeat({kind: times[1:] for kind, times in seconds.items()})}

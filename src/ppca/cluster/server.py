@@ -115,7 +115,7 @@ class Server:
 
     def _run(self, mesh: Mesh, session: bytes, program: Program, fields: dict[str, Any]) -> None:
         self._first_step = mesh.step
-        mesh.stats = type(mesh.stats)()
+        mesh.stats.reset()
         with _labelled(self.seat):
             ran = execute(
                 mesh, session, program, fields["packets"], fields["public"], self._progress, self.store, self.tables

@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike
 from ..native import kernels, ring
 from .cost import declare
 from .dtypes import BIT, FIXED, RingType
-from .gates import Gate, apply_gate, combinations, gate_bytes, passes
-from .rounds import Bytes, Step
+from .gates import Gate, apply_gate, by_dealer, combinations, gate_bytes, passes
+from .rounds import Bytes, Received, Step
 from .shares import Data, Shares
 
 S = TypeVar("S", bound=Shares)
@@ -52,11 +52,11 @@ class ThresholdGate:
         kernels.dcf_gen(keys[0], keys[1], alpha, self.bits, self.weights.shape[-1], seeds)
         return keys[0], keys[1]
 
-    def evaluate(self, column: int, keys: list[Bytes], m: Data) -> Data:
-        def fill(out: Data, part: Bytes, at: Data) -> None:
+    def evaluate(self, column: int, keys: list[Received], m: Data) -> Data:
+        def fill(out: Data, part: Received, at: Data) -> None:
             kernels.classify_bits(out, column, part, at, self.thresholds, self.bits)
 
-        return combinations(fill, keys, m, self.weights, self.bias if column == 0 else None)
+        return combinations(fill, keys, self.key_size, m, self.weights, self.bias if column == 0 else None)
 
 
 @dataclass(slots=True)
@@ -73,13 +73,10 @@ class EqualityGate:
         kernels.dpf_gen(keys[0], keys[1], alpha, self.bits, self.limbs, seeds, False)
         return keys[0], keys[1]
 
-    def evaluate(self, column: int, keys: list[Bytes], m: Data) -> Data:
+    def evaluate(self, column: int, keys: list[Received], m: Data) -> Data:
         out = np.empty((len(m), 1, self.limbs), np.uint64)
-        at = 0
-        for part in keys:
-            here = slice(at, at + len(part))
-            kernels.dpf_eval(out[here], column, part, m[here].reshape(-1, 1, 2), self.bits)
-            at += len(part)
+        for part, here in by_dealer(keys, self.key_size):
+            kernels.dpf_eval(out[here], column, part, m[here], self.bits)
         return out
 
 
@@ -112,39 +109,49 @@ def gate_width(dtype: RingType) -> int:
     return dtype.frac + dtype.span + 1
 
 
-def _run(x: S, offset: int, gate: Gate) -> Step[Data]:
-    shares = np.ascontiguousarray(x.data[0]).reshape(-1, x.dtype.limbs)
-    data = yield from apply_gate(x.party, shares, offset, gate)
-    return data.reshape(2, *x.shape, gate.outputs, x.dtype.limbs)
+@lru_cache
+def bit_type(bits: int) -> RingType:
+    return RingType(bits, 0, 1)
 
 
-def bit_type(x: Shares) -> RingType:
-    return RingType(x.dtype.bits, 0, 1)
+def _bit(x: S, rows: Data, offset: int, gate: Gate) -> Step[S]:
+    """The one output of a gate on row shares of any shape, as a shared bit of x's ring."""
+    limbs = rows.shape[-1]
+    data = yield from apply_gate(x.party, rows.reshape(-1, limbs), offset, gate)
+    return x.like(data.reshape(2, *rows.shape), bit_type(64 * limbs))
+
+
+def _row_difference(x: Shares, y: Shares) -> tuple[Data, int]:
+    """Row shares of x - y, all that a comparison needs, and the bits that hold the difference."""
+    frac = x.dtype.frac
+    width = _difference_width(x, y.dtype.frac, y.dtype.span)
+    if x.dtype.bits != y.dtype.bits or y.dtype.frac != frac:
+        return x.plus_shares(y, negate=True).data[0], width
+    return ring.sub(x.data[0], y.data[0]), width
 
 
 def negative(x: S, bits: int | None = None) -> Step[S]:
     """[x < 0], exactly, as a shared bit."""
     width = gate_width(x.dtype) if bits is None else bits
-    data = yield from _run(x, 1 << (width - 1), sign_gate(width, x.dtype.limbs))
-    return x.like(data[..., 0, :], bit_type(x))
+    return _bit(x, np.ascontiguousarray(x.data[0]), 1 << (width - 1), sign_gate(width, x.dtype.limbs))
 
 
 def less(x: S, y: Shares) -> Step[S]:
     """[x < y], exactly."""
-    difference = x.plus_shares(y, negate=True)
-    return negative(difference, _difference_width(x, y.dtype.frac, y.dtype.span))
+    rows, width = _row_difference(x, y)
+    return _bit(x, rows, 1 << (width - 1), sign_gate(width, x.dtype.limbs))
 
 
 def equal_zero(x: S, bits: int | None = None) -> Step[S]:
     """[x = 0], exactly."""
     width = gate_width(x.dtype) if bits is None else bits
-    data = yield from _run(x, 0, equality_gate(width, x.dtype.limbs))
-    return x.like(data[..., 0, :], bit_type(x))
+    return _bit(x, np.ascontiguousarray(x.data[0]), 0, equality_gate(width, x.dtype.limbs))
 
 
 def equal(x: S, y: Shares) -> Step[S]:
     """[x = y], exactly."""
-    return equal_zero(x.plus_shares(y, negate=True), _difference_width(x, y.dtype.frac, y.dtype.span))
+    rows, width = _row_difference(x, y)
+    return _bit(x, rows, 0, equality_gate(width, x.dtype.limbs))
 
 
 def minus_public(x: S, values: ArrayLike) -> tuple[S, int]:
@@ -190,7 +197,9 @@ def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = 
             steps[i] = [0] * len(whole)
     places = [min(max(cut, -half), half - 1) + half for cut in cuts]
     gate = threshold_gate(width, x.dtype.limbs, places, steps, bias)
-    data = yield from _run(x, half, gate)
+    shares = np.ascontiguousarray(x.data[0]).reshape(-1, x.dtype.limbs)
+    flat = yield from apply_gate(x.party, shares, half, gate)
+    data = flat.reshape(2, *x.shape, gate.outputs, x.dtype.limbs)
     largest = max(1, int(np.abs(values).max()).bit_length())
     return x.like(data, RingType(x.dtype.bits, frac, min(largest, x.dtype.bits - 1 - frac)))
 

@@ -15,18 +15,20 @@ Reference: Boyle et al., "Function Secret Sharing for Mixed-Mode and Fixed-Point
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ..native import clock, kernels, ring
 from .party import Party
 from .reshare import reshare
-from .rounds import Bytes, Round, Step
+from .rounds import Bytes, Received, Round, Step
 from .shares import Data
 
 PASS = 65536
+_LOW = 2**64 - 1
 
 
 class Gate(Protocol):
@@ -43,8 +45,8 @@ class Gate(Protocol):
 
     def generate(self, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]: ...
 
-    def evaluate(self, column: int, keys: list[Bytes], m: Data) -> Data:
-        """This evaluator's pieces, shape (n, outputs, limbs); `keys` are those of the dealers, in the order of m."""
+    def evaluate(self, column: int, keys: list[Received], m: Data) -> Data:
+        """This evaluator's pieces, shape (n, outputs, limbs); `keys` are those of the two dealers, in the order of m."""
         ...
 
 
@@ -78,91 +80,100 @@ def masked_bytes(n: int, bits: int) -> int:
 
 def apply_gate(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[Data]:
     """Runs a gate on flat row shares (n, limbs); returns the shares (2, n, outputs, limbs) of its outputs."""
-    n = row_shares.shape[0]
-    if n <= PASS:
-        return (yield from _one_pass(party, row_shares, offset, gate))
+    many = row_shares.shape[0] > PASS
+    return (_passes if many else _one_pass)(party, row_shares, offset, gate)
+
+
+def _passes(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[Data]:
     done = []
-    for start in range(0, n, PASS):
+    for start in range(0, row_shares.shape[0], PASS):
         done.append((yield from _one_pass(party, row_shares[start : start + PASS], offset, gate)))
     return np.concatenate(done, axis=1)
+
+
+class _Layout(NamedTuple):
+    """Who handles which elements of a batch, as one server sees it."""
+
+    mine: slice
+    """dealt by this server"""
+    evaluators: tuple[int, int]
+    """the two servers of the other row: they evaluate what this one deals, and deal what it evaluates"""
+    counts: tuple[int, int]
+    """elements dealt by each of them"""
+    evaluated: slice
+    theirs: slice
+    """evaluated by the other row"""
+
+
+@lru_cache(maxsize=1024)
+def _layout(n: int, seat: int) -> _Layout:
+    cut = parts(n)
+    first = 2 - 2 * (seat // 2)
+    mates = (first, first + 1)
+    counts = (cut[first].stop - cut[first].start, cut[first + 1].stop - cut[first + 1].start)
+    evaluated = [slice(cut[i].start, cut[i + 1].stop) for i in (0, 2)]
+    return _Layout(cut[seat], mates, counts, evaluated[first // 2], evaluated[1 - first // 2])
 
 
 def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[Data]:
     n, limbs = row_shares.shape
     bits, key_size = gate.bits, gate.key_size
-    cut = parts(n)
-    mine = cut[party.seat]
-    other_row = 1 - party.row
-    dealers = (2 * other_row, 2 * other_row + 1)
-    evaluated = slice(cut[dealers[0]].start, cut[dealers[1]].stop)
+    mine, mates, counts, evaluated, theirs = _layout(n, party.seat)
 
     # Round 1: deal.
     dealt = mine.stop - mine.start
     sends: list[tuple[int, Bytes]] = []
     if dealt:
-        random = party.private.draw((3, dealt), 2)
-        alpha = np.empty((dealt, 2), np.uint64)
-        kernels.mask_low(alpha, random[0], bits)
-        with clock.fss:
-            keys = gate.generate(alpha, random[1:].reshape(dealt, 4))
-        kernels.add(random[0], alpha, _as128(row_shares[mine]))
+        alpha, seeds = np.empty((dealt, 2), np.uint64), np.empty((dealt, 4), np.uint64)
         opened = np.empty(masked_bytes(dealt, bits), np.uint8)
-        kernels.pack_bits(opened, random[0], bits)
-        for column in (0, 1):
-            sends += [(dealers[column], keys[column]), (dealers[column], opened)]
-    counts = [cut[dealer].stop - cut[dealer].start for dealer in dealers]
-    expects: list[tuple[int, int]] = []
-    for dealer, count in zip(dealers, counts, strict=True):
-        if count:
-            expects += [(dealer, count * key_size), (dealer, masked_bytes(count, bits))]
-    arrived = yield Round(sends, expects)
+        op = party.private.claim()
+        kernels.deal_masks(alpha, seeds, opened, row_shares[mine], party.private.key, op, bits)
+        with clock.fss:
+            first, second = gate.generate(alpha, seeds)
+        sends = [(mates[0], first), (mates[0], opened), (mates[1], second), (mates[1], opened)]
+    expects = [
+        (mate, size)
+        for mate, count in zip(mates, counts, strict=True)
+        for size in (count * key_size, masked_bytes(count, bits))
+        if count
+    ]
+    arrived: list[Received] = [*(yield Round(sends, expects))]
 
     # Evaluate.
-    total = counts[0] + counts[1]
-    m = np.empty((total, 2), np.uint64)
-    at, received = 0, []
-    for i, count in enumerate(count for count in counts if count):
-        received.append(np.frombuffer(arrived[2 * i], np.uint8).reshape(count, key_size))
-        kernels.unpack_bits(m[at : at + count], np.frombuffer(arrived[2 * i + 1], np.uint8), bits)
-        at += count
-    kernels.add(m, m, _as128(row_shares[evaluated]))
-    _add_constant(m, offset, bits)
-    kernels.mask_low(m, m, bits)
+    arrived += [b""] * (4 - len(arrived))  # dealers without an element
+    m = np.empty((counts[0] + counts[1], 2), np.uint64)
+    low, high = offset & _LOW, offset >> 64
+    kernels.masked_points(m, arrived[1], arrived[3], counts[0], row_shares[evaluated], low, high, bits)
     with clock.fss:
-        pieces = gate.evaluate(party.column, received, m)
+        pieces = gate.evaluate(party.column, [arrived[0], arrived[2]], m)
 
     # Round 2: both rows reshare what they evaluated.
-    first, second = cut[2 * party.row], cut[2 * party.row + 1]
-    own, theirs = yield from reshare(party, pieces, (second.stop - first.start, gate.outputs, limbs))
-    return np.concatenate([theirs, own] if party.row == 0 else [own, theirs], axis=1)
-
-
-def _as128(shares: Data) -> Data:
-    """Shares of either ring as 128-bit words: a gate works modulo 2^bits, whatever is above does not matter."""
-    if shares.shape[-1] == 2:
-        return shares
-    wide = np.zeros((*shares.shape[:-1], 2), np.uint64)
-    wide[..., 0] = shares[..., 0]
-    return wide
-
-
-def _add_constant(m: Data, constant: int, bits: int) -> None:
-    """Adds a public constant modulo 2^bits, in place: in one limb where no carry can matter, which is the usual case."""
-    low, high = constant & (2**64 - 1), constant >> 64
-    if bits <= 64:
-        m[:, 0] += np.uint64(low)
-    elif not low:
-        m[:, 1] += np.uint64(high)
-    else:
-        kernels.add(m, m, np.ascontiguousarray(np.broadcast_to(ring.constants([constant], 2), m.shape)))
+    data = np.empty((2, n, gate.outputs, limbs), np.uint64)
+    yield from reshare(party, pieces, data, evaluated, theirs)
+    return data
 
 
 def _is_one(element: Data) -> bool:
     return bool(element[0] == 1 and not element[1:].any())
 
 
+def by_dealer(keys: list[Received], key_size: int) -> Iterator[tuple[Received, slice]]:
+    """The keys of each dealer, with the elements they belong to."""
+    at = 0
+    for part in keys:
+        count = len(part) // key_size
+        if count:
+            yield part, slice(at, at + count)
+        at += count
+
+
 def combinations(
-    fill: Callable[[Data, Bytes, Data], None], keys: list[Bytes], m: Data, weights: Data, bias: Data | None
+    fill: Callable[[Data, Received, Data], None],
+    keys: list[Received],
+    key_size: int,
+    m: Data,
+    weights: Data,
+    bias: Data | None,
 ) -> Data:
     """Public linear combinations of the bits that `fill(out, keys, m)` evaluates.
 
@@ -173,20 +184,17 @@ def combinations(
     step = max(64, (1 << 21) // count)
     if len(m) <= step:
         bits = np.empty((len(m), count, limbs), np.uint64)
-        at = 0
-        for part in keys:
-            fill(bits[at : at + len(part)], part, m[at : at + len(part)])
-            at += len(part)
+        for part, here in by_dealer(keys, key_size):
+            fill(bits[here], part, m[here])
         out = bits if weights.shape[:2] == (1, 1) and _is_one(weights[0, 0]) else ring.matmul(bits, weights)
     else:
         out = np.empty((len(m), outputs, limbs), np.uint64)
-        at = 0
-        for part in keys:
-            for start in range(0, len(part), step):
-                piece = part[start : start + step]
-                here = slice(at + start, at + start + len(piece))
-                bits = np.empty((len(piece), count, limbs), np.uint64)
-                fill(bits, piece, m[here])
-                out[here] = ring.matmul(bits, weights)
-            at += len(part)
+        for part, here in by_dealer(keys, key_size):
+            table = np.frombuffer(part, np.uint8).reshape(-1, key_size)
+            for start in range(0, len(table), step):
+                some = table[start : start + step]
+                at = slice(here.start + start, here.start + start + len(some))
+                bits = np.empty((len(some), count, limbs), np.uint64)
+                fill(bits, some, m[at])
+                out[at] = ring.matmul(bits, weights)
     return out if bias is None else ring.add(out, bias)

@@ -25,6 +25,7 @@ import numpy as np
 from ..native import clock, kernels, ring
 from .cost import declare
 from .dtypes import RingType, make_type
+from .party import Party
 from .rounds import Round, Step
 from .shares import Data, Shares, broadcast_shape, matmul_any, matmul_shape
 
@@ -67,28 +68,24 @@ def product_type(x: RingType, y: RingType, frac: int | None, terms: int = 1) -> 
 def multiply(x: S, y: Shares, frac: int | None = None) -> Step[S]:
     """Element-wise product with broadcasting. `frac`: fractional bits to keep (None: the larger operand's)."""
     dtype, shift = product_type(x.dtype, y.dtype, frac)
-    shape = broadcast_shape(x.shape, y.shape)
-    party = x.party
+    if shift and dtype.bits == 64:
+        raise _no_room()
     a, b = x.data[0], y.data[1]
     if a.shape != b.shape:
-        a, b = np.broadcast_to(a, (*shape, dtype.limbs)), np.broadcast_to(b, (*shape, dtype.limbs))
+        shape = (*broadcast_shape(x.shape, y.shape), dtype.limbs)
+        a, b = np.broadcast_to(a, shape), np.broadcast_to(b, shape)
+    if not (a.flags.c_contiguous and b.flags.c_contiguous):
+        a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    party = x.party
     op = party.next_op()
-    party.column_stream.claim(op, 0)
-    party.row_stream.claim(op, 1)
-    data = np.empty((2, *shape, dtype.limbs), np.uint64)
-    row, column = data
-    kernels.mul_mask2(
-        row,
-        column,
-        a if a.flags.c_contiguous else np.ascontiguousarray(a),
-        b if b.flags.c_contiguous else np.ascontiguousarray(b),
-        party.column_stream.key,
-        op,
-        party.row_mask_sign,
-        party.row_stream.key,
-        party.column_mask_sign,
-    )
-    yield from _combine(x, data, row, column, shift)
+    rows, columns = party.row_stream, party.column_stream
+    columns.claim(op, 0)
+    rows.claim(op, 1)
+    data = np.empty((2, *a.shape), np.uint64)
+    row, column = data[0], data[1]
+    kernels.mul_mask2(row, column, a, b, columns.key, op, party.row_mask_sign, rows.key, party.column_mask_sign)
+    from_row, from_column = yield _to_mates(party, row, column)
+    kernels.combine2(data, from_row, from_column, shift, party.row_rounding, party.column_rounding)
     return x.like(data, dtype)
 
 
@@ -110,39 +107,40 @@ def bilinear(
 
 def masked(x: Shares, product: Data, shift: int) -> Step[Data]:
     """Steps 2-4 for a local product: masks it, exchanges it, truncates both splits by `shift`."""
+    if shift and x.dtype.bits == 64:
+        raise _no_room()
     party = x.party
     op = party.next_op()
-    party.column_stream.claim(op, 0)
-    party.row_stream.claim(op, 1)
+    rows, columns = party.row_stream, party.column_stream
+    columns.claim(op, 0)
+    rows.claim(op, 1)
     data = np.empty((2, *product.shape), np.uint64)
-    row, column = data
+    row, column = data[0], data[1]
     kernels.mask2(
         row,
         column,
         np.ascontiguousarray(product),
-        party.column_stream.key,
+        columns.key,
         op,
         party.row_mask_sign,
-        party.row_stream.key,
+        rows.key,
         party.column_mask_sign,
     )
-    yield from _combine(x, data, row, column, shift)
+    from_row, from_column = yield _to_mates(party, row, column)
+    kernels.combine2(data, from_row, from_column, shift, party.row_rounding, party.column_rounding)
     return data
 
 
-def _combine(x: Shares, data: Data, row: Data, column: Data, shift: int) -> Step[None]:
-    """Exchanges the masked products in `data` (its two splits are `row` and `column`) and leaves the new shares there."""
-    if shift and x.dtype.bits == 64:
-        raise TypeError(
-            "the 64-bit ring has no room for a local truncation: keep all bits with frac=..., or exact=True"
-        )
-    party = x.party
+def _to_mates(party: Party, row: Data, column: Data) -> Round:
     size = row.nbytes
-    from_row, from_column = yield Round(
+    return Round(
         [(party.row_mate, row), (party.column_mate, column)],
         [(party.row_mate, size), (party.column_mate, size)],
     )
-    kernels.combine2(data, from_row, from_column, shift, party.row_rounding, party.column_rounding)
+
+
+def _no_room() -> TypeError:
+    return TypeError("the 64-bit ring has no room for a local truncation: keep all bits with frac=..., or exact=True")
 
 
 def matmul(x: S, y: Shares, frac: int | None = None) -> Step[S]:

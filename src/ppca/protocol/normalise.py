@@ -28,7 +28,7 @@ from ..native import kernels, ring
 from .compare import ThresholdGate, threshold_gate
 from .dtypes import RingType
 from .gates import Gate, apply_gate, combinations
-from .rounds import Bytes, Step
+from .rounds import Bytes, Received, Step
 from .shares import Data, Shares
 
 S = TypeVar("S", bound=Shares)
@@ -64,15 +64,15 @@ class BinadeGate:
         kernels.dpf_gen(keys[0], keys[1], prefix, self.depth, self.weights.shape[-1], seeds, True)
         return keys[0], keys[1]
 
-    def evaluate(self, column: int, keys: list[Bytes], m: Data) -> Data:
+    def evaluate(self, column: int, keys: list[Received], m: Data) -> Data:
         levels = self.depth - TOP + 1
 
-        def fill(out: Data, part: Bytes, at: Data) -> None:
-            wide = out.reshape(len(part), levels, self.steps, out.shape[-1])
+        def fill(out: Data, part: Received, at: Data) -> None:
+            wide = out.reshape(len(out), levels, self.steps, out.shape[-1])
             kernels.prefix_bits(wide, column, part, at, self.depth, TOP, levels, NODES - 1, self.steps)
 
         prefix = ring.shift_right(m, self.bits - self.depth, ring.FLOOR)
-        return combinations(fill, keys, prefix, self.weights, self.bias if column == 0 else None)
+        return combinations(fill, keys, self.key_size, prefix, self.weights, self.bias if column == 0 else None)
 
 
 @dataclass(frozen=True, slots=True)

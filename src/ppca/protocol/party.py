@@ -68,9 +68,16 @@ class PrivateStream:
         self._stream = Stream("private", secrets.token_bytes(KEY_BYTES))
         self._next = 0
 
-    def draw(self, shape: tuple[int, ...], limbs: int) -> ring.Ring:
+    @property
+    def key(self) -> kernels.Key:
+        return self._stream.key
+
+    def claim(self) -> int:
+        """The number of an operation that may draw from the streams 0 and 1 of the key: a new one at every call."""
         self._next += 1
-        return self._stream.draw(shape, limbs, self._next, 0)
+        self._stream.claim(self._next, 0)
+        self._stream.claim(self._next, 1)
+        return self._next
 
 
 @dataclass(frozen=True, slots=True)

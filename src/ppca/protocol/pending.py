@@ -7,6 +7,7 @@ NumPy and still shows its one round at the ``await``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
+from types import GeneratorType
 from typing import Any
 
 from .rounds import Bytes, Round
@@ -26,7 +27,7 @@ class Pending(Awaitable[Any]):
         step, self._step = self._step, None
         if step is None:
             raise RuntimeError("this operation was awaited before; keep its result instead")
-        generator: Generator[Round, list[Bytes], Any] = step if isinstance(step, Generator) else step.__await__()
+        generator: Generator[Round, list[Bytes], Any] = step if type(step) is GeneratorType else step.__await__()
         return generator
 
     def __bool__(self) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..native import kernels, ring
+from ..native import kernels
 from .cost import declare
 from .multiply import ELEMENT
 from .party import Party
@@ -30,29 +30,21 @@ declare(
 )
 
 
-def reshare(party: Party, pieces: Data, other: tuple[int, ...]) -> Step[tuple[Data, Data]]:
-    """Reshares this row's `pieces` (this server's column's part) while the other row reshares an array of shape `other`.
-
-    Shapes include the limb axis; an empty array means that a row has nothing to reshare. Returns the shares of this row's
-    value and of the other row's, each of shape (2, *shape).
-    """
-    mine = np.empty((2, *pieces.shape), np.uint64)
-    sends = []
+def reshare(party: Party, pieces: Data, data: Data, own: slice, theirs: slice) -> Step[None]:
+    """Reshares this row's `pieces` (this server's column's part) into data[:, own], while the other row reshares what goes to
+    data[:, theirs]. `data` has the shape (2, n, ..., limbs); an empty slice means that a row has nothing to reshare."""
+    sends: list[tuple[int, Data]] = []
     op = party.next_op()
     if pieces.size:
-        pieces = np.ascontiguousarray(pieces)
-        mu, n0, n1 = party.row_stream.draw((3, *pieces.shape[:-1]), pieces.shape[-1], op, 0)
-        kernels.add(mine[0], n0, n1)
-        (kernels.add if party.column == 0 else kernels.sub)(mine[1], pieces, mu)
-        to_other = mu  # its memory is free again
-        kernels.sub(to_other, pieces, n0 if party.column == 0 else n1)
-        sends = [(party.column_mate, mine[1]), (party.column_mate, to_other), (party.diagonal, to_other)]
-    theirs = np.empty((2, *other), np.uint64)
-    size = theirs[0].nbytes
-    expects = [(party.column_mate, size), (party.column_mate, size), (party.diagonal, size)] if size else []
-    arrived = yield Round(sends, expects)
-    if size:
-        column, half, rest = (ring.as_ring(piece, other) for piece in arrived)
-        kernels.add(theirs[0], half, rest)
-        theirs[1] = column
-    return mine, theirs
+        message = np.empty((2, *pieces.shape), np.uint64)
+        stream = party.row_stream
+        stream.claim(op, 0)
+        kernels.reshare_out(data, own.start, message, pieces, stream.key, op, party.column)
+        sends = [(party.column_mate, message), (party.diagonal, message[1])]
+    count = theirs.stop - theirs.start
+    size = count * (data[0, :1].nbytes)
+    if not size:
+        yield Round(sends, [])
+        return
+    mate, diagonal = yield Round(sends, [(party.column_mate, 2 * size), (party.diagonal, size)])
+    kernels.reshare_in(data, theirs.start, count, mate, diagonal)

@@ -21,6 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
+Received = NDArray[np.uint8] | bytes | bytearray | memoryview
+"""A message as it comes from the transport: some contiguous buffer."""
+
 T = TypeVar("T")
 
 
@@ -45,7 +48,7 @@ Step = Generator[Round, list[Bytes], T]
 class Exchange(Protocol):
     """What a round needs of the layer below: `ppca.transport.Mesh` has it."""
 
-    def exchange(self, outgoing: dict[int, list[Any]], incoming: dict[int, int]) -> dict[int, Any]: ...
+    def swap(self, sends: list[tuple[int, Any]], expects: list[tuple[int, int]], /) -> list[Any]: ...
 
 
 class _Together(Awaitable[list[Any]]):
@@ -91,41 +94,17 @@ def together(*parts: Awaitable[Any]) -> Awaitable[list[Any]]:
     return _Together(parts)
 
 
-def split_frames(expects: list[tuple[int, int]], payloads: dict[int, Any]) -> list[Bytes]:
-    """Cuts each peer's merged payload into the messages that were expected from it, in the order of `expects`."""
-    position = dict.fromkeys(payloads, 0)
-    pieces: list[Bytes] = []
-    for peer, size in expects:
-        start = position[peer]
-        position[peer] = start + size
-        pieces.append(payloads[peer][start : start + size])
-    return pieces
-
-
 def drive(program: Coroutine[Any, Any, T], mesh: Exchange) -> T:
     """Runs one server's program to its end: every yielded round is one exchange over `mesh`."""
+    send, swap = program.send, mesh.swap
     arrived: Any = None
     while True:
         try:
-            step: Round = program.send(arrived)
+            step: Round = send(arrived)
         except StopIteration as stop:
             result: T = stop.value
             return result
-        sends, expects = step.sends, step.expects
-        incoming = dict(expects)
-        outgoing: dict[int, list[Any]] = {peer: [buffer] for peer, buffer in sends}
-        if len(outgoing) == len(sends) and len(incoming) == len(
-            expects
-        ):  # at most one message each way: nothing to merge
-            payloads = mesh.exchange(outgoing, incoming)
-            arrived = [payloads[peer] for peer, _ in expects]
-            continue
-        outgoing, incoming = {}, {}
-        for peer, buffer in sends:
-            outgoing.setdefault(peer, []).append(buffer)
-        for peer, size in expects:
-            incoming[peer] = incoming.get(peer, 0) + size
-        arrived = split_frames(expects, mesh.exchange(outgoing, incoming))
+        arrived = swap(step.sends, step.expects)
 
 
 @dataclass

@@ -42,7 +42,7 @@ class SecretArray(Shares):
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Shares):
-            broadcast_shape(self.shape, other.shape)
+            _check_shapes(self, other)
             return Pending(multiply.multiply(self, other))
         return self.times_public(other)
 
@@ -59,7 +59,7 @@ class SecretArray(Shares):
 
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, SecretArray):
-            broadcast_shape(self.shape, other.shape)
+            _check_shapes(self, other)
             return functions.divide(self, other)
         return self.times_public(1.0 / np.asarray(other, np.float64))
 
@@ -80,7 +80,7 @@ class SecretArray(Shares):
 
     def __eq__(self, other: Any) -> Pending:  # type: ignore[override]
         if isinstance(other, Shares):
-            broadcast_shape(self.shape, other.shape)
+            _check_shapes(self, other)
             return Pending(compare.equal(self, other))
         return Pending(compare.equal_zero(*compare.minus_public(self, other)))
 
@@ -90,7 +90,7 @@ class SecretArray(Shares):
     @staticmethod
     def _less(a: Any, b: Any) -> Pending:
         if isinstance(a, SecretArray) and isinstance(b, SecretArray):
-            broadcast_shape(a.shape, b.shape)
+            _check_shapes(a, b)
             return Pending(compare.less(a, b))
         if isinstance(a, SecretArray):
             return Pending(compare.negative(*compare.minus_public(a, b)))
@@ -225,6 +225,12 @@ class SecretArray(Shares):
     def zeros(self, shape: tuple[int, ...]) -> Self:
         """Shares of zero of the same type."""
         return self.like(np.zeros((2, *shape, self.dtype.limbs), np.uint64))
+
+
+def _check_shapes(a: Shares, b: Shares) -> None:
+    """Raises here and now, in NumPy's words, what would otherwise surface at the await."""
+    if a.data.shape != b.data.shape:
+        broadcast_shape(a.shape, b.shape)
 
 
 async def _exact_product(x: SecretArray, y: Shares, frac: int | None) -> SecretArray:

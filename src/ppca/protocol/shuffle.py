@@ -30,7 +30,7 @@ from .party import Party
 from .pending import Pending
 from .reshare import reshare
 from .rounds import Step
-from .shares import Data, Shares
+from .shares import Shares
 
 S = TypeVar("S", bound=Shares)
 
@@ -65,15 +65,17 @@ def shuffle(x: S) -> Step[S]:
     """The rows of x (its first axis) in a random order that no server knows."""
     party = x.party
     data = x.data
-    full = data.shape[1:]
+    n = data.shape[1]
+    everything, nothing = slice(0, n), slice(0, 0)
     for row in (0, 1):
         op = party.next_op()
+        mixed = np.empty(data.shape, np.uint64)
         if party.row == row:
-            pieces = np.ascontiguousarray(data[1][permutation(party, full[0], op)])
-            data, _ = yield from reshare(party, pieces, (0, *full[1:]))
+            pieces = np.ascontiguousarray(data[1][permutation(party, n, op)])
+            yield from reshare(party, pieces, mixed, everything, nothing)
         else:
-            nothing: Data = np.empty((0, *full[1:]), np.uint64)
-            _, data = yield from reshare(party, nothing, full)
+            yield from reshare(party, data[1, nothing], mixed, nothing, everything)
+        data = mixed
     return x.like(data)
 
 

@@ -33,14 +33,40 @@ class Stage:
 
     def __init__(self, stats: Stats, name: str) -> None:
         self._stats = stats
-        self._former = stats.current
-        stats.enter(name)
+        self._former = stats.enter(name)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._stats.current = self._former
+        self._stats.leave(self._former)
+
+
+Messages = list[tuple[int, Buffer]]
+Sizes = list[tuple[int, int]]
+
+
+def merge_messages(sends: Messages, expects: Sizes) -> tuple[dict[int, list[Buffer]], dict[int, int]]:
+    """Messages by peer: the buffers of each frame that goes out, the size of each that comes in."""
+    outgoing: dict[int, list[Buffer]] = {}
+    incoming: dict[int, int] = {}
+    for peer, buffer in sends:
+        outgoing.setdefault(peer, []).append(buffer)
+    for peer, size in expects:
+        incoming[peer] = incoming.get(peer, 0) + size
+    return outgoing, incoming
+
+
+def split_frames(expects: Sizes, payloads: Payloads) -> list[memoryview | bytearray]:
+    """Cuts each peer's payload into the messages that were expected from it, in the order of ``expects``."""
+    position = dict.fromkeys(payloads, 0)
+    pieces = []
+    for peer, size in expects:
+        start = position[peer]
+        position[peer] = start + size
+        payload = payloads[peer]
+        pieces.append(payload if size == len(payload) else payload[start : start + size])
+    return pieces
 
 
 class Mesh(ABC):
@@ -55,14 +81,21 @@ class Mesh(ABC):
     max_payload : largest payload in bytes that is sent or received
     """
 
-    def __init__(self, seat: int, *, timeout: float = DEFAULT_TIMEOUT, max_payload: int = MAX_PAYLOAD) -> None:
+    def __init__(
+        self,
+        seat: int,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+        max_payload: int = MAX_PAYLOAD,
+        stats: Stats | None = None,
+    ) -> None:
         if seat not in SEATS:
             raise ValueError(f"seat must be one of {SEATS}, got {seat!r}")
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         self.seat = seat
         self.step = 0
-        self.stats = Stats()
+        self.stats = stats or Stats()
         self.timeout = timeout
         self.max_payload = max_payload
         self._ended: str | None = None
@@ -85,6 +118,11 @@ class Mesh(ABC):
         ------
         FrameError, PeerError, PeerTimeout : see ``errors``; the mesh cannot be used any more.
         """
+
+    def swap(self, sends: Messages, expects: Sizes) -> list[memoryview | bytearray]:
+        """One round by messages: ``sends`` is [(peer, buffer)], ``expects`` is [(peer, size)]; returns what was expected, in
+        that order. Messages to (or from) the same peer travel in one frame and keep their order."""
+        return split_frames(expects, self.exchange(*merge_messages(sends, expects)))
 
     @abstractmethod
     def abort(self, reason: str) -> None:

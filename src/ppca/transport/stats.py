@@ -6,6 +6,7 @@ one call of ``exchange``. ``seconds`` is the time spent inside ``exchange``, nea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,16 +69,52 @@ class StageStats:
         }
 
 
+Counts = tuple[int, int, int, float, list[int], list[int]]
+"""Rounds, messages sent, messages received, seconds, payload bytes sent to and received from each seat."""
+
+
+def _no_counts() -> Counts | None:
+    return None
+
+
 class Stats:
-    """Counters of a mesh by stage name. What happens outside any stage is counted under the name ``""``."""
+    """Counters of a mesh by stage name. What happens outside any stage is counted under the name ``""``.
 
-    def __init__(self) -> None:
-        self.current = StageStats()
-        self.stages: dict[str, StageStats] = {"": self.current}
+    ``take_counts`` gives what was counted elsewhere since it was last asked, for the stage that was current then.
+    """
 
-    def enter(self, name: str) -> None:
-        """Count what follows under ``name``; a name that comes back goes on where it stopped."""
-        self.current = self.stages.setdefault(name, StageStats())
+    def __init__(self, take_counts: Callable[[], Counts | None] = _no_counts) -> None:
+        self._take_counts = take_counts
+        self.reset()
+
+    def reset(self) -> None:
+        """Count from zero, outside any stage."""
+        self._take_counts()
+        self._current = StageStats()
+        self._stages: dict[str, StageStats] = {"": self._current}
+
+    @property
+    def current(self) -> StageStats:
+        counts = self._take_counts()
+        if counts is not None:
+            self._current.add(StageStats(*counts))
+        return self._current
+
+    @property
+    def stages(self) -> dict[str, StageStats]:
+        _ = self.current  # brings the counters up to date
+        return self._stages
+
+    def enter(self, name: str) -> StageStats:
+        """Count what follows under ``name``; a name that comes back goes on where it stopped. Returns the former stage."""
+        former = self.current
+        self._current = self._stages.setdefault(name, StageStats())
+        return former
+
+    def leave(self, former: StageStats) -> None:
+        """Go back to the stage that `enter` returned."""
+        _ = self.current
+        self._current = former
 
     def total(self) -> StageStats:
         total = StageStats()

@@ -1,8 +1,9 @@
 """The round over sockets: send and receive at the same time, in one thread.
 
-``exchange`` first offers every frame to the kernel, which nearly always takes it whole, then waits with ``poll`` for
-what is expected. If the kernel takes only a part, the rest goes out in the same loop that receives, so two servers that
-send each other more than their buffers hold never block each other.
+A round of small frames over plain TCP is one native call (``kernels.Wire``). Where that does not fit (large frames, TLS) or
+something did not go as usual, the round goes on here: every frame is offered to the kernel, which nearly always takes it
+whole, then ``poll`` waits for what is expected. If the kernel takes only a part, the rest goes out in the same loop that
+receives, so two servers that send each other more than their buffers hold never block each other.
 
 The wait watches all three links. On a link from which nothing more is expected in this round, a frame may already come
 early from a fast peer: it stays in the kernel. But if such a peer ends the connection, the reason is read at once; so a
@@ -20,24 +21,25 @@ from time import perf_counter
 
 from ppca.native import kernels
 from ppca.transport.errors import PeerTimeout, TransportError, seat_name
-from ppca.transport.frames import HEADER_SIZE, MAX_PAYLOAD, WORDS, Buffer, Payloads, data_word
+from ppca.transport.frames import HEADER_SIZE, MAX_PAYLOAD, WORDS, Buffer, Payloads, data_word, size_of
 from ppca.transport.link import SMALL, Link, TcpLink, empty_block
-from ppca.transport.mesh import DEFAULT_TIMEOUT, Mesh
+from ppca.transport.mesh import DEFAULT_TIMEOUT, Mesh, Messages, Sizes, merge_messages, split_frames
+from ppca.transport.stats import Stats
 
 _LISTEN = POLLIN | POLLRDHUP
 _ENDED = POLLRDHUP | POLLHUP | POLLERR | POLLNVAL
 
 _AT_ONCE = int(MSG_DONTWAIT)
 _WHOLE = int(MSG_WAITALL)
-_PLAIN = (bytes, bytearray)  # buffers without the attribute nbytes
+_EMPTY = (b"",)
+_FAILED = "an exchange failed"
 
 
 SWIFT = 1 << 16
-"""Largest payload of a round that goes through the native call: such frames nearly always go out and come in at one go."""
+"""Largest frame of a round that goes through the native call: such frames nearly always go out and come in at one go."""
 
 _pack = WORDS.pack
 _unpack = WORDS.unpack_from
-swap_frames = kernels.swap_frames
 
 
 class SocketMesh(Mesh):
@@ -51,89 +53,103 @@ class SocketMesh(Mesh):
         timeout: float = DEFAULT_TIMEOUT,
         max_payload: int = MAX_PAYLOAD,
     ) -> None:
-        super().__init__(seat, timeout=timeout, max_payload=max_payload)
         self._word = data_word(seat)
-        self._swift = max_payload >= SWIFT and all(isinstance(link, TcpLink) for link in links)
+        self._wire = kernels.Wire(
+            self._word, [(link.peer, link.fd, link.word) for link in links], min(SWIFT, max_payload)
+        )
+        if not all(isinstance(link, TcpLink) for link in links):
+            self._wire.close()
+        super().__init__(seat, timeout=timeout, max_payload=max_payload, stats=Stats(self._wire.take_counts))
         self._links = {link.peer: link for link in links}
         self._by_fd = {link.fd: link for link in links}
         self._poll = poll()
         for link in links:
             self._poll.register(link.fd, _LISTEN)
 
+    @property
+    def step(self) -> int:
+        number: int = self._wire.step
+        return number
+
+    @step.setter
+    def step(self, number: int) -> None:
+        self._wire.step = number
+
     def exchange(self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]) -> Payloads:
+        sends = [(peer, buffer) for peer, buffers in outgoing.items() for buffer in (buffers or _EMPTY)]
+        return dict(zip(incoming, self.swap(sends, list(incoming.items())), strict=True))
+
+    def swap(self, sends: Messages, expects: Sizes) -> list[memoryview | bytearray]:
         if self._ended is not None:
             self._check_usable()
+        try:
+            answer = self._wire.swap(sends, expects)
+        except (BufferError, TypeError, ValueError) as error:
+            self._ended = _FAILED
+            raise self._refuse_buffers(sends[0][0], error) from error
+        if type(answer) is list:
+            return answer
         started = perf_counter()
-        self._ended = "an exchange failed"  # until this one has succeeded
-        step = self.step
-        if self._swift and max(incoming.values(), default=0) <= SWIFT:
-            received, waiting = self._swap(outgoing, incoming, step)
-        else:
-            received, waiting = self._one_by_one(outgoing, incoming, step)
-        if waiting is not None:
+        self._ended = _FAILED  # until this round has succeeded
+        outgoing, incoming = merge_messages(sends, expects)
+        received, waiting = (
+            self._offer(outgoing, incoming) if answer is None else self._go_on(outgoing, incoming, *answer)
+        )
+        if waiting or any(link.unsent for link in self._by_fd.values()):
             self._wait(waiting, received, started + self.timeout)
         stage = self.stats.current
         stage.messages_sent += len(outgoing)
         stage.messages_received += len(incoming)
-        stage.rounds += 1
-        stage.seconds += perf_counter() - started
-        self.step = step + 1
-        self._ended = None
-        return received
-
-    def _swap(
-        self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int], step: int
-    ) -> tuple[Payloads, dict[int, Link] | None]:
-        """All frames of a small round in one native call; what did not go as usual goes on as in `_one_by_one`."""
-        links = self._links
-        sends = [(links[peer].fd, buffers) for peer, buffers in outgoing.items()]
-        receives = [(links[peer].fd, links[peer].word, size) for peer, size in incoming.items()]
-        try:
-            answer = swap_frames(self._word, step, sends, receives, self.max_payload)
-        except (BufferError, TypeError, ValueError) as error:
-            raise self._refuse_buffers(next(iter(outgoing)), error) from error
-        if answer is None:
-            return self._one_by_one(outgoing, incoming, step)  # it names the frame that is too large
-        stage = self.stats.current
-        for peer, size in zip(outgoing, answer[0], strict=True):
-            stage.sent_to[peer] += size
+        for peer, buffers in outgoing.items():
+            stage.sent_to[peer] += sum(map(size_of, buffers))
         for peer, size in incoming.items():
             stage.received_from[peer] += size
-        if len(answer) == 2:
-            return dict(zip(incoming, answer[1], strict=True)), None
-        for (peer, buffers), size, sent in zip(outgoing.items(), *answer[:2], strict=True):
-            if sent != HEADER_SIZE + size:
+        stage.rounds += 1
+        stage.seconds += perf_counter() - started
+        self.step += 1
+        self._ended = None
+        return split_frames(expects, received)
+
+    def _go_on(
+        self,
+        outgoing: Mapping[int, Sequence[Buffer]],
+        incoming: Mapping[int, int],
+        sent: Mapping[int, int],
+        read: Mapping[int, bytes],
+    ) -> tuple[Payloads, dict[int, Link]]:
+        """Takes over a round of the native call that did not go as usual: ``sent`` tells the bytes sent to each peer (or minus
+        an error number), ``read`` what was read from each. Returns the payloads and the links still awaited."""
+        step, links = self.step, self._links
+        for peer, buffers in outgoing.items():
+            size, count = sum(map(size_of, buffers)), sent[peer]
+            if count != HEADER_SIZE + size:
                 frame = (_pack(self._word, step, size), *buffers)
-                if sent < 0:
-                    sent = links[peer].unsendable(frame, step, OSError(-sent, strerror(-sent)))
-                links[peer].keep(frame, sent)
+                if count < 0:
+                    count = links[peer].unsendable(frame, step, OSError(-count, strerror(-count)))
+                links[peer].keep(frame, count)
         received: Payloads = {}
         waiting: dict[int, Link] = {}
-        for (peer, size), (_, read) in zip(incoming.items(), answer[2], strict=True):
+        for peer, size in incoming.items():
             block = bytearray(HEADER_SIZE + size)
-            block[: len(read)] = read
+            block[: len(read[peer])] = read[peer]
             link = links[peer]
-            if link.begin(step, size, block, len(read)) or len(read) == len(block):
+            if link.begin(step, size, block, len(read[peer])) or len(read[peer]) == len(block):
                 received[peer] = link.payload()
             else:
                 waiting[link.fd] = link
         return received, waiting
 
-    def _one_by_one(
-        self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int], step: int
-    ) -> tuple[Payloads, dict[int, Link] | None]:
-        """Offers every frame to the kernel, then reads what has come. Returns the payloads and the links still awaited, or
-        None in their place when nothing is left to do."""
-        links = self._links
-        stage = self.stats.current
+    def _offer(
+        self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]
+    ) -> tuple[Payloads, dict[int, Link]]:
+        """Offers every frame to the kernel, then reads what has come. Returns the payloads and the links still awaited."""
+        step, links = self.step, self._links
         limit = self.max_payload
         patient = True
 
         for peer, buffers in outgoing.items():
             link = links[peer]
-            size = 0
-            for buffer in buffers:
-                size += len(buffer) if isinstance(buffer, _PLAIN) else buffer.nbytes
+            size = sum(map(size_of, buffers))
             if size > limit:
                 raise self._refuse_size(peer, size)
             frame = (_pack(self._word, step, size), *buffers)
@@ -146,7 +162,6 @@ class SocketMesh(Mesh):
             if sent != HEADER_SIZE + size:
                 link.keep(frame, sent)
                 patient = False
-            stage.sent_to[peer] += size
 
         received: Payloads = {}
         waiting: dict[int, Link] = {}
@@ -168,9 +183,8 @@ class SocketMesh(Mesh):
             else:
                 waiting[link.fd] = link
                 patient = False
-            stage.received_from[peer] += size
 
-        return received, None if patient else waiting
+        return received, waiting
 
     def _wait(self, waiting: dict[int, Link], received: Payloads, deadline: float) -> None:
         """Send what is unsent and receive what is awaited, both as they can, until nothing is left or the deadline."""
@@ -229,6 +243,7 @@ class SocketMesh(Mesh):
         self._end("it was closed", None)
 
     def _end(self, how: str, reason: str | None) -> None:
+        self._wire.close()
         links = list(self._links.values())
         self._links = {}
         self._by_fd = {}
