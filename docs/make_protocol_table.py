@@ -17,10 +17,14 @@ from ppca.native import kernels
 from ppca.protocol import Pending, SecretArray, local_parties, run_lockstep, share
 from ppca.protocol.cost import PROTOCOLS
 from ppca.protocol.gates import gate_bytes
+from ppca.protocol.signs import sign_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 N = 100
 """Elements of every example. A multiple of four, so that the four dealers of a gate have equal parts."""
+
+MANY = 16_000
+"""Elements of the averages by width: enough that the rounding of parts to whole bytes does not show."""
 
 SEATS = range(4)
 WIDTHS = (9, 17, 33, 49, 64, 72, 96, 128)
@@ -106,15 +110,16 @@ def widths_table() -> str:
     """Bytes of one comparison and one equality by the bits of the range they work on."""
     rows = []
     for bits in WIDTHS:
-        cells = [str(bits), str(kernels.dcf_key_size(bits, 2))]
+        cells = [str(bits), f"{16 + kernels.sign_words(1, bits):,}"]
         for limbs in (2, 1):
-            for key in (kernels.dcf_key_size(bits, limbs), kernels.dpf_key_size(bits, limbs, False)):
-                sent = max(gate_bytes(seat, 1000, bits, key, 1, 8 * limbs) for seat in SEATS) / 1000
-                cells.append(f"{sent:,.0f}" if bits <= 64 * limbs else "")
+            key, size = kernels.dpf_key_size(bits, limbs, False), 8 * limbs
+            less = max(sign_bytes(seat, MANY, bits, size) for seat in SEATS)
+            equal = max(gate_bytes(seat, MANY, bits, key, 1, size) for seat in SEATS)
+            cells += [f"{sent / MANY:,.0f}" if bits <= 64 * limbs else "" for sent in (less, equal)]
         rows.append(cells)
     headings = [
         "bits of range",
-        "one DCF key",
+        "one key of lt",
         "lt, 128-bit ring",
         "eq, 128-bit ring",
         "lt, 64-bit ring",

@@ -28,9 +28,10 @@ struct alignas(32) Schedule {
 // Expands a 16-byte key. Constant time.
 Schedule expand_key(const uint8_t key[16]);
 
-// The schedule of the one public key behind the fixed-key hash of the FSS trees (see fss_tree.hpp). The key is the
-// first 128 bits of the fractional part of pi: any constant does, this one shows that none was chosen.
-const Schedule& fixed_schedule();
+// The schedules of the two public keys behind the fixed permutations of the FSS trees (see fss_tree.hpp). The keys are
+// the first two times 128 bits of the fractional part of pi: any constants do, these show that none was chosen.
+const Schedule& tree_schedule();
+const Schedule& payload_schedule();
 
 // The AES S-box on bit planes: bit plane j of every byte is q[j]. 113 gates, from J. Boyar and R. Peralta, "A small
 // depth-16 circuit for the AES S-box", SEC 2012. Word is any type with ^, & and ~.

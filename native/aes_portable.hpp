@@ -1,20 +1,26 @@
 // The portable level: bitsliced AES on 64 blocks, constant time on any machine with 64-bit words.
 //
-// This header, aes_sse.hpp and aes_avx.hpp each define one `Cipher` policy with the same members; prg.hpp, dcf.hpp and
-// dpf.hpp are templates over it. A Vec holds kWidth blocks. A group is kBatch Vecs, one block per lane, that walk a
-// tree in step; kFlight Vecs are encrypted at a time (as many as the registers hold). The operations act on each
+// This header, aes_sse.hpp and aes_avx.hpp each define one `Cipher` policy with the same members; prg.hpp, dcf.hpp,
+// dpf.hpp and fss_gen.hpp are templates over it. A Vec holds kWidth blocks. A group is kBatch Vecs, one block per lane,
+// that walk a tree in step and are encrypted together (as many as the registers hold). The operations act on each
 // 128-bit block of a Vec alone:
 //
 //   each<N>(f)              f(0), ..., f(N - 1), unrolled where Vecs live in registers
 //   load / store            kWidth consecutive blocks in memory (no alignment needed)
-//   gather(p, at)           block l from address p[l] + at (no alignment needed); gather64 loads 8 bytes, zero extended
+//   gather(base, offset)    block l from base + 8 * offset[l] (no alignment needed); gather64: 8 bytes, zero extended
 //   counter(lo, hi)         block l = (lo, hi + l)
 //   spread(w)               block l = four copies of the 32-bit word w[l]
 //   test(word, i)           all ones where bit 31 - i of the spread word is set
-//   tweak(bit)              bit & 1                     control(x, bit)   all ones where bit [bit ? 1 : 0] of x is set
-//   clear(x)                x without its two low bits  high32(x)         the upper half of every 64-bit word
-//   park(array)             keeps values needed after the rounds in memory: the rounds need the registers
-//   rounds, last            last(context, x[i], mask) after rounds(context, x) is AES(x[i]) ^ mask, for i < kFlight
+//   control(x)              all ones in halves whose top bit is set     swap(x)    x with its two halves swapped
+//   half(x, side)           left: the upper half of x, moved down; right: its lower half, moved up; zeros elsewhere
+//   mask(side)              all ones where the side is right
+//   add64, sub64            on 64-bit words                              full64(x)  all ones in words of all ones
+//   up64(x)                 the lower half moved up, zeros below         high32(x)  the upper half of every word
+//   rounds, last            with x[i] the block p ^ context.first before, last(x[i], mask ^ context.last) after
+//                           rounds(context, x) is AES(p) ^ mask, for i < kBatch
+//
+// The sides of the blocks of a Vec are public and come as one byte: the sum of kSide << l over the blocks l that go
+// right. A mask costs nothing in the chain of rounds: AES ends with the xor of the last round key, which takes it.
 #pragma once
 
 #include <cstring>
@@ -29,21 +35,24 @@ struct PortableCipher {
         uint64_t lo, hi;
     };
     static constexpr int kWidth = 1;
-    static constexpr int kBatch = 64, kFlight = 64;
+    static constexpr int kBatch = 64;
+    static constexpr uint8_t kSide = 1;
 
     template <int N, class F>
     static void each(F f) {
         for (int i = 0; i < N; ++i) f(i);
     }
 
-    // Round keys as masks: bit plane j of byte p of round r is mask[r][j][p], all zeros or all ones.
+    // Inner round keys as masks: bit plane j of byte p of round r is mask[r - 1][j][p], all zeros or all ones.
     struct Context {
-        uint64_t mask[11][8][16];
-        explicit Context(const Schedule& schedule) {
-            for (int round = 0; round < 11; ++round)
+        Vec first, last;
+        uint64_t mask[9][8][16];
+        explicit Context(const Schedule& schedule)
+            : first(load(schedule.round_key[0])), last(load(schedule.round_key[10])) {
+            for (int round = 0; round < 9; ++round)
                 for (int bit = 0; bit < 8; ++bit)
                     for (int byte = 0; byte < 16; ++byte)
-                        mask[round][bit][byte] = -uint64_t((schedule.round_key[round][byte] >> bit) & 1);
+                        mask[round][bit][byte] = -uint64_t((schedule.round_key[round + 1][byte] >> bit) & 1);
         }
     };
 
@@ -54,14 +63,10 @@ struct PortableCipher {
         return x;
     }
     static void store(void* p, Vec x) { std::memcpy(p, &x, 16); }
-    static Vec gather(const uint8_t* const* p, size_t at) {
-        Vec x;
-        std::memcpy(&x, p[0] + at, 16);
-        return x;
-    }
-    static Vec gather64(const uint8_t* const* p, size_t at) {
+    static Vec gather(const uint8_t* base, const uint16_t* offset) { return load(base + 8 * size_t(offset[0])); }
+    static Vec gather64(const uint8_t* base, const uint16_t* offset) {
         Vec x{0, 0};
-        std::memcpy(&x.lo, p[0] + at, 8);
+        std::memcpy(&x.lo, base + 8 * size_t(offset[0]), 8);
         return x;
     }
     static Vec counter(uint64_t lo, uint64_t hi) { return {lo, hi}; }
@@ -75,36 +80,32 @@ struct PortableCipher {
     static Vec and_not(Vec mask, Vec a) { return {~mask.lo & a.lo, ~mask.hi & a.hi}; }
     static Vec low_word(uint64_t value) { return {value, 0}; }
     static Vec all_ones() { return {~0ull, ~0ull}; }
-    static Vec tweak(Vec bit) { return {bit.lo & 1, 0}; }
-    static Vec control(Vec x, Vec bit) {
-        const uint64_t mask = -((x.lo >> (bit.lo & 1)) & 1);
-        return {mask, mask};
-    }
-    static Vec clear(Vec x) { return {x.lo & ~3ull, x.hi}; }
+    static Vec control(Vec x) { return {-(x.lo >> 63), -(x.hi >> 63)}; }
+    static Vec swap(Vec x) { return {x.hi, x.lo}; }
+    static Vec half(Vec x, uint8_t side) { return side ? Vec{0, x.lo} : Vec{x.hi, 0}; }
+    static Vec mask(uint8_t side) { return side ? all_ones() : zero(); }
     static Vec add64(Vec a, Vec b) { return {a.lo + b.lo, a.hi + b.hi}; }
+    static Vec sub64(Vec a, Vec b) { return {a.lo - b.lo, a.hi - b.hi}; }
+    static Vec full64(Vec a) { return {-uint64_t(a.lo == ~0ull), -uint64_t(a.hi == ~0ull)}; }
+    static Vec up64(Vec a) { return {0, a.lo}; }
     static Vec high32(Vec a) { return {a.lo >> 32, a.hi >> 32}; }
 
-    template <int N>
-    static void park(Vec (&)[N]) {}
-    static void rounds(const Context& context, Vec (&x)[kFlight]) { encrypt(context, x); }
-    static Vec last(const Context&, Vec x, Vec mask) { return bit_xor(x, mask); }
-
-private:
-    static void encrypt(const Context& context, Vec* x) {
+    static void rounds(const Context& context, Vec (&x)[kBatch]) {
         uint64_t plane[8][16];
         slice(x, plane);
-        for (int bit = 0; bit < 8; ++bit)
-            for (int byte = 0; byte < 16; ++byte) plane[bit][byte] ^= context.mask[0][bit][byte];
         for (int round = 1; round <= 10; ++round) {
             substitute(plane);
             shift_rows(plane);
-            if (round < 10) mix_columns(plane);
+            if (round == 10) break;
+            mix_columns(plane);
             for (int bit = 0; bit < 8; ++bit)
-                for (int byte = 0; byte < 16; ++byte) plane[bit][byte] ^= context.mask[round][bit][byte];
+                for (int byte = 0; byte < 16; ++byte) plane[bit][byte] ^= context.mask[round - 1][bit][byte];
         }
         unslice(plane, x);
     }
+    static Vec last(Vec x, Vec mask) { return bit_xor(x, mask); }
 
+private:
     // Transposes a 64 x 64 bit matrix in place: bit j of word i swaps with bit i of word j.
     static void transpose(uint64_t a[64]) {
         uint64_t mask = 0x00000000ffffffffull;

@@ -1,13 +1,14 @@
-// The AES-NI level: one block per 128-bit register, eight registers in flight. Members as in aes_portable.hpp.
+// The AES-NI level: one block per 128-bit register, twelve registers in flight. Members as in aes_portable.hpp.
 #pragma once
 
-#include <smmintrin.h>
+#include <nmmintrin.h>
 #include <wmmintrin.h>
 
 #include <type_traits>
 #include <utility>
 
 #include "aes.hpp"
+#include "sides.hpp"
 
 namespace ppca {
 namespace {
@@ -15,7 +16,8 @@ namespace {
 struct SseCipher {
     using Vec = __m128i;
     static constexpr int kWidth = 1;
-    static constexpr int kBatch = 8, kFlight = 8;
+    static constexpr int kBatch = 12;
+    static constexpr uint8_t kSide = 16;
 
     template <int N, class F>
     [[gnu::always_inline]] static void each(F f) {
@@ -23,21 +25,24 @@ struct SseCipher {
     }
 
     struct Context {
-        Vec key[11];
+        Vec first, inner[9], last;
         explicit Context(const Schedule& schedule) {
-            for (int round = 0; round < 11; ++round)
-                key[round] = _mm_load_si128(reinterpret_cast<const __m128i*>(schedule.round_key[round]));
+            const auto key = [&](int round) {
+                const auto* p = reinterpret_cast<const __m128i*>(schedule.round_key[round]);
+                return _mm_load_si128(p);
+            };
+            first = key(0);
+            for (int round = 0; round < 9; ++round) inner[round] = key(round + 1);
+            last = key(10);
         }
     };
 
     static Vec zero() { return _mm_setzero_si128(); }
     static Vec load(const void* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
     static void store(void* p, Vec x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), x); }
-    static Vec gather(const uint8_t* const* p, size_t at) {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p[0] + at));
-    }
-    static Vec gather64(const uint8_t* const* p, size_t at) {
-        return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p[0] + at));
+    static Vec gather(const uint8_t* base, const uint16_t* offset) { return load(base + 8 * size_t(offset[0])); }
+    static Vec gather64(const uint8_t* base, const uint16_t* offset) {
+        return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(base + 8 * size_t(offset[0])));
     }
     static Vec counter(uint64_t lo, uint64_t hi) {
         return _mm_set_epi64x(static_cast<long long>(hi), static_cast<long long>(lo));
@@ -52,34 +57,29 @@ struct SseCipher {
     static Vec and_not(Vec mask, Vec a) { return _mm_andnot_si128(mask, a); }
     static Vec low_word(uint64_t value) { return _mm_set_epi64x(0, static_cast<long long>(value)); }
     static Vec all_ones() { return _mm_set1_epi32(-1); }
-    static Vec tweak(Vec bit) { return _mm_and_si128(bit, low_word(1)); }
-    static Vec control(Vec x, Vec bit) {
-        const Vec which = _mm_sub_epi32(_mm_set1_epi32(1), bit);  // 1 or 2
-        return _mm_cmpeq_epi32(_mm_and_si128(_mm_shuffle_epi32(x, 0), which), which);
-    }
-    static Vec clear(Vec x) { return _mm_andnot_si128(low_word(3), x); }
+    static Vec control(Vec x) { return _mm_cmpgt_epi64(zero(), x); }
+    static Vec swap(Vec x) { return _mm_shuffle_epi32(x, 0x4e); }
+    static Vec half(Vec x, uint8_t side) { return _mm_shuffle_epi8(x, entry(side_tables<kWidth>.half, side)); }
+    static Vec mask(uint8_t side) { return entry(side_tables<kWidth>.mask, side); }
     static Vec add64(Vec a, Vec b) { return _mm_add_epi64(a, b); }
+    static Vec sub64(Vec a, Vec b) { return _mm_sub_epi64(a, b); }
+    static Vec full64(Vec a) { return _mm_cmpeq_epi64(a, all_ones()); }
+    static Vec up64(Vec a) { return _mm_slli_si128(a, 8); }
     static Vec high32(Vec a) { return _mm_srli_epi64(a, 32); }
 
-    template <int N>
-    [[gnu::always_inline]] static void park(Vec (&x)[N]) {
-        asm volatile("" : : "r"(x) : "memory");
-    }
-
-    // A mask costs nothing in the chain of rounds: AES ends with the xor of the last round key, so that key takes the
-    // mask.
-    [[gnu::always_inline]] static void rounds(const Context& context, Vec (&x)[kFlight]) {
-        each<kFlight>([&](auto i) INLINE_LAMBDA { x[i] = _mm_xor_si128(x[i], context.key[0]); });
+    [[gnu::always_inline]] static void rounds(const Context& context, Vec (&x)[kBatch]) {
         each<9>([&](auto round) INLINE_LAMBDA {
-            const Vec key = in_register(context.key[round + 1]);
-            each<kFlight>([&](auto i) INLINE_LAMBDA { x[i] = _mm_aesenc_si128(x[i], key); });
+            const Vec key = in_register(context.inner[round]);
+            each<kBatch>([&](auto i) INLINE_LAMBDA { x[i] = _mm_aesenc_si128(x[i], key); });
         });
     }
-    static Vec last(const Context& context, Vec x, Vec mask) {
-        return _mm_aesenclast_si128(x, _mm_xor_si128(mask, context.key[10]));
-    }
+    static Vec last(Vec x, Vec mask) { return _mm_aesenclast_si128(x, mask); }
 
 private:
+    static Vec entry(const void* table, uint8_t side) {
+        return _mm_load_si128(reinterpret_cast<const __m128i*>(static_cast<const uint8_t*>(table) + side));
+    }
+
     // Left alone, the compiler keeps some round keys in registers and loads the others once per block instead of once
     // per round, which makes the two load ports the bottleneck.
     [[gnu::always_inline]] static Vec in_register(Vec key) {

@@ -7,39 +7,67 @@
 namespace ppca {
 namespace {
 
+// One node per lane.
+template <class C>
+struct Nodes {
+    using Vec = typename C::Vec;
+    Vec seed[C::kBatch];
+
+    void root(const KeyLanes<C>& keys) {
+        for (int r = 0; r < C::kBatch; ++r) seed[r] = keys.word(r, 0);
+    }
+
+    // Calls use(r, child of Vec r on side(r)); `at` is where the level's correction word is in a key.
+    template <class Side, class Use>
+    void children(const KeyLanes<C>& keys, size_t at, Side side, Use use) const {
+        Vec x[C::kBatch];
+        C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = seed[r]; });
+        C::rounds(Permutations<C>::get().tree, x);
+        C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA {
+            use(r, C::last(x[r], child_mask<C>(seed[r], side(r), keys.word(r, at))));
+        });
+    }
+
+    // Calls use(r, payload of Vec r); word(r) is the payload correction word.
+    template <class Word, class Use>
+    void payloads(Word word, Use use) const {
+        Vec x[C::kBatch];
+        C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = seed[r]; });
+        C::rounds(Permutations<C>::get().payload, x);
+        C::template each<C::kBatch>(
+            [&](auto r) INLINE_LAMBDA { use(r, C::last(x[r], payload_mask<C>(seed[r], word(r)))); });
+    }
+};
+
+// The points of a group of lanes, aligned; lanes past the end repeat the last one.
+template <class C>
+static Sides<C> sides_of(const uint64_t* points, size_t begin, size_t end, int bits) {
+    u128 aligned[kLanes<C>];
+    for (size_t l = 0; l < size_t(kLanes<C>); ++l)
+        aligned[l] = align_top(load128(points + 2 * (begin + l < end ? begin + l : end - 1)), bits);
+    return Sides<C>(aligned, bits);
+}
+
 template <class C, int Limbs>
 void dpf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
     constexpr size_t kG = size_t(kLanes<C>);
-    const typename C::Context& context = fixed_context<C>();
     const int bits = call.shape.bits;
     for (size_t at = begin; at < end; at += kG) {
         const KeyLanes<C> keys(call.keys, call.shape.key_size(), at, end, call.per_key);
-        Paths<C> paths;
-        for (size_t l = 0; l < kG; ++l) {
-            const size_t index = at + l < end ? at + l : end - 1;
-            paths.set(int(l), align_top(load128(call.points + 2 * index), bits));
-        }
+        const Sides<C> sides = sides_of<C>(call.points, at, end, bits);
         Nodes<C> nodes;
-        nodes.root(keys.key, call.party);
-        PathReader<C> reader(paths);
+        nodes.root(keys);
         for (int depth = 0; depth < bits; ++depth) {
-            reader.go_to(depth);
-            nodes.descend(
-                context, nodes, [&](int r) INLINE_LAMBDA { return reader.bit(r); }, keys.key,
-                call.shape.seed_at(depth));
+            nodes.children(
+                keys, call.shape.seed_at(depth), [&](int r) INLINE_LAMBDA { return sides.side[r][depth]; },
+                [&](int r, typename C::Vec child) INLINE_LAMBDA { nodes.seed[r] = child; });
         }
-        u128 share[kG];
+        alignas(32) Block value[kG];
         const size_t value_at = call.shape.value_at(bits);
-        nodes.payloads(
-            context, [&](int r) INLINE_LAMBDA { return Sum<C, Limbs>::gather(keys.key + r * C::kWidth, value_at); },
-            [&](int r, typename C::Vec value) INLINE_LAMBDA {
-                Sum<C, Limbs> sum;
-                sum.clear();
-                sum.add(value);
-                sum.read(share + r * C::kWidth);
-            });
+        nodes.payloads([&](int r) INLINE_LAMBDA { return payload_word<C, Limbs>(keys.base + value_at, keys.offset + r * C::kWidth); },
+                       [&](int r, typename C::Vec x) INLINE_LAMBDA { C::store(value + r * C::kWidth, x); });
         for (size_t l = 0; l < kG && at + l < end; ++l)
-            store_share<Limbs>(call.out + Limbs * (at + l), share[l], call.party);
+            store_share<Limbs>(call.out + Limbs * (at + l), load128(&value[l]), call.party);
     }
 }
 
@@ -53,34 +81,29 @@ void dpf_eval(const EvalCall& call, size_t begin, size_t end) {
 
 // The nodes mt - a, a = 0 .. A - 1, of level i, one key per lane.
 //
-// With b the last bit of mt, node a of this level is the child b ^ (a & 1) of node (a + 1 - b) >> 1 of the level above:
-// for even a that is a / 2, for odd a it is (a - 1) / 2 or (a + 1) / 2 as b is 1 or 0 (selected without a branch).
-// Parents never lie above their children's index, so the window is updated in place from the far end.
+// With b the last bit of mt, node 2p of this level is the child b of node p of the level above, and the other child of
+// node p is node 2p + 1 or 2p - 1 as b is 1 or 0. One hash gives both. Children never lie below their parent's index, so
+// the window is updated in place from the far end.
 template <class C>
 struct PrefixWindow {
     using Vec = typename C::Vec;
-    const typename C::Context& context = fixed_context<C>();
     Nodes<C> node[kMaxNodes];
 
-    void descend(const PathReader<C>& reader, const uint8_t* const* keys, size_t at, int count) {
-        for (int a = count - 1; a >= 0; --a) {
-            const Nodes<C>&near = node[a >> 1], &far = node[(a + 1) >> 1];
-            if (a & 1) {
-                for (int r = 0; r < C::kBatch; ++r) {
-                    const Vec bit = reader.bit(r);
-                    node[a].seed[r] = select(bit, near.seed[r], far.seed[r]);
-                    node[a].control[r] = select(bit, near.control[r], far.control[r]);
-                }
-                const auto other = [&](int r) INLINE_LAMBDA { return C::bit_xor(reader.bit(r), C::all_ones()); };
-                node[a].descend(context, node[a], other, keys, at);
-            } else {
-                node[a].descend(context, near, [&](int r) INLINE_LAMBDA { return reader.bit(r); }, keys, at);
-            }
+    void descend(const Sides<C>& sides, int depth, const KeyLanes<C>& keys, size_t at, int count) {
+        Vec beyond[C::kBatch];  // the other child of node p + 1
+        for (int p = count >> 1; p >= 0; --p) {
+            const Nodes<C> parent = node[p];
+            parent.children(
+                keys, at, [&](int r) INLINE_LAMBDA { return sides.side[r][depth]; },
+                [&](int r, Vec child) INLINE_LAMBDA {
+                    const Vec other = C::bit_xor(child, C::swap(parent.seed[r]));
+                    const Vec right = C::mask(sides.side[r][depth]);
+                    if (2 * p + 1 < count) node[2 * p + 1].seed[r] = select<C>(right, other, beyond[r]);
+                    if (2 * p < count) node[2 * p].seed[r] = child;
+                    beyond[r] = other;
+                });
         }
     }
-
-private:
-    static Vec select(Vec mask, Vec a, Vec b) { return C::bit_xor(C::bit_and(mask, a), C::and_not(mask, b)); }
 };
 
 template <class C, int Limbs>
@@ -91,39 +114,30 @@ void prefix_limbs(const PrefixCall& call, size_t begin, size_t end) {
     PrefixWindow<C> window;
     for (size_t at = begin; at < end; at += kG) {
         const KeyLanes<C> keys(call.keys, call.shape.key_size(), at, end, 1);
-        Paths<C> paths;
-        for (size_t l = 0; l < kG; ++l) {
-            const size_t index = at + l < end ? at + l : end - 1;
-            paths.set(int(l), align_top(load128(call.m + 2 * index), bits));
-        }
-        window.node[0].root(keys.key, call.party);
+        const Sides<C> sides = sides_of<C>(call.m, at, end, bits);
+        window.node[0].root(keys);
         for (int a = 1; a < count; ++a) window.node[a] = window.node[0];
-        PathReader<C> reader(paths);
         for (int level = 1; level <= last_level; ++level) {
-            reader.go_to(level - 1);
-            window.descend(reader, keys.key, call.shape.seed_at(level - 1), count);
+            window.descend(sides, level - 1, keys, call.shape.seed_at(level - 1), count);
             if (level < call.first_level) continue;
 
             Sum<C, Limbs> sum[C::kBatch];
             typename C::Vec word[C::kBatch];
-            for (int r = 0; r < C::kBatch; ++r) {
-                sum[r].clear();
-                word[r] = Sum<C, Limbs>::gather(keys.key + r * C::kWidth, call.shape.value_at(level));
-            }
+            const uint8_t* words = keys.base + call.shape.value_at(level);
+            for (int r = 0; r < C::kBatch; ++r)
+                word[r] = payload_word<C, Limbs>(words, keys.offset + r * C::kWidth);
             for (int a = 0; a < count; ++a) {
                 // On the first levels the window is wider than the level: a node met again is not counted again.
                 if (level >= 7 || a < (1 << level)) {
-                    window.node[a].payloads(
-                        window.context, [&](int r) INLINE_LAMBDA { return word[r]; },
-                        [&](int r, typename C::Vec value) INLINE_LAMBDA { sum[r].add(value); });
+                    window.node[a].payloads([&](int r) INLINE_LAMBDA { return word[r]; },
+                                            [&](int r, typename C::Vec value) INLINE_LAMBDA { sum[r].add(value); });
                 }
                 if (a < call.first_k) continue;
-                u128 share[kG];
-                for (int r = 0; r < C::kBatch; ++r) sum[r].read(share + r * C::kWidth);
                 const size_t row = size_t(level - call.first_level), column = size_t(a - call.first_k);
                 for (size_t l = 0; l < kG && at + l < end; ++l) {
                     const size_t index = ((at + l) * size_t(call.levels) + row) * size_t(call.width) + column;
-                    store_share<Limbs>(call.out + Limbs * index, share[l], call.party);
+                    const u128 share = read_sum(sum[l / C::kWidth], l % C::kWidth);
+                    store_share<Limbs>(call.out + Limbs * index, share, call.party);
                 }
             }
         }

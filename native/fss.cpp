@@ -8,6 +8,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
+#include <utility>
+
 #include "bindings.hpp"
 #include "registers.hpp"
 
@@ -182,6 +185,56 @@ void prefix_bits_py(nb::handle out_, int party, nb::handle keys_, nb::handle m_,
         [&, prefix = fss().prefix_bits](size_t begin, size_t end) { prefix(call, begin, end); });
 }
 
+// ---------------------------------------------------------------------------------------------------------- signs
+
+// Bytes of the correction words of so many keys; the last level's are in the roots.
+size_t sign_words(size_t keys, int bits) { return bits > 2 ? 16 * keys * size_t(bits - 2) : 0; }
+
+void sign_gen_py(nb::handle roots0_, nb::handle roots1_, nb::handle words_, nb::handle alpha_, int bits,
+                 nb::handle seeds_) {
+    const Bytes roots0(roots0_, "roots0", Access::write), roots1(roots1_, "roots1", Access::write);
+    const Bytes words(words_, "words", Access::write);
+    const Words alpha(alpha_, "alpha"), seeds(seeds_, "seeds");
+    require_bits(bits);
+    const size_t keys = alpha.size() / 2;
+    roots0.require_size(16 * keys);
+    roots1.require_size(16 * keys);
+    words.require_size(sign_words(keys, bits));
+    alpha.require_size(2 * keys);
+    seeds.require_size(4 * keys);
+    const SignGenCall call{bits, keys, {roots0.data(), roots1.data()}, words.data(), alpha.data(), seeds.data()};
+    run(keys, 2 * bits, [&, generate = fss().sign_gen](size_t begin, size_t end) { generate(call, begin, end); });
+}
+
+// The keys of two dealers in turn.
+void sign_eval_py(nb::handle out_, int party, nb::handle roots_, nb::handle words_, nb::handle more_roots_,
+                  nb::handle more_words_, nb::handle m_, int bits) {
+    const Bytes out(out_, "out", Access::write);
+    const Words m(m_, "m");
+    require_bits(bits);
+    require_party(party);
+    const size_t all = m.size() / 2;
+    m.require_size(2 * all);
+    out.require_size((all + 7) / 8);
+    const std::unique_ptr<uint8_t[]> bit(new uint8_t[all]);
+    size_t first = 0;
+    for (const auto& [roots_given, words_given] : {std::pair(roots_, words_), std::pair(more_roots_, more_words_)}) {
+        const Bytes roots(roots_given, "roots"), words(words_given, "words");
+        const size_t keys = roots.size() / 16;
+        if (roots.size() % 16 || keys > all - first) fail("roots has " + std::to_string(roots.size()) + " bytes");
+        words.require_size(sign_words(keys, bits));
+        const SignEvalCall call{bits, party, keys, bit.get() + first, roots.data(), words.data(), m.data() + 2 * first};
+        run(keys, bits, [&, eval = fss().sign_eval](size_t begin, size_t end) { eval(call, begin, end); });
+        first += keys;
+    }
+    if (first != all) fail("there are " + std::to_string(first) + " roots for " + std::to_string(all) + " points");
+    for (size_t i = 0; i < out.size(); ++i) {
+        uint8_t byte = 0;
+        for (size_t j = 8 * i; j < all && j < 8 * i + 8; ++j) byte |= uint8_t(bit[j] << (j % 8));
+        out.data()[i] = byte;
+    }
+}
+
 }  // namespace
 
 void register_fss(nanobind::module_& m) {
@@ -220,6 +273,14 @@ void register_fss(nanobind::module_& m) {
           "prefix_bits(out, party, keys, m, bits, first_level, L, first_k, W): from incremental keys, out[n, j, w] = "
           "share of "
           "[(m >> g) - (alpha >> g) mod 2^i <= first_k + w] with i = first_level + j and g = bits - i.");
+
+    m.def("sign_words", &sign_words, "sign_words(keys, bits): bytes of the correction words of so many keys.");
+    m.def("sign_gen", &sign_gen_py,
+          "sign_gen(roots0, roots1, words, alpha, bits, seeds): keys of the top bit of m - alpha mod 2^bits; roots are 16 "
+          "bytes per key and evaluator, seeds are 4 random words per key.");
+    m.def("sign_eval", &sign_eval_py,
+          "sign_eval(out, party, roots, words, more_roots, more_words, m, bits): packed exclusive-or shares of the top bits, "
+          "from the keys of two dealers in turn.");
 
     m.def("fss_levels", &fss_levels, "Instruction-set levels of the AES / FSS kernels that run here, best first.");
     m.def(

@@ -6,6 +6,7 @@
 #include "dpf.hpp"
 #include "fss_gen.hpp"
 #include "prg.hpp"
+#include "sign.hpp"
 
 namespace ppca {
 
@@ -19,6 +20,8 @@ const FssKernels aesni_fss = {
     classify_bits<SseCipher>,
     dpf_eval<SseCipher>,
     prefix_bits<SseCipher>,
+    sign_gen<SseCipher>,
+    sign_eval<SseCipher>,
 };
 
 }  // namespace ppca

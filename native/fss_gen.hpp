@@ -1,10 +1,27 @@
 // Generation of the key pairs of FSS trees (the dealer's side). See fss_tree.hpp for the scheme.
+//
+// alpha is secret here: nothing branches on, or indexes memory by, its bits.
 #pragma once
 
 #include "fss_tree.hpp"
 
 namespace ppca {
 namespace {
+
+// The bits of one secret 128-bit integer per lane, top first, as masks.
+template <class C>
+class SecretPaths {
+public:
+    void set(int lane, u128 aligned) {
+        for (int i = 0; i < 4; ++i) word[i][lane] = static_cast<uint32_t>(aligned >> (96 - 32 * i));
+    }
+    typename C::Vec bit(int r, int level) const {
+        return C::test(C::spread(word[level >> 5] + r * C::kWidth), level & 31);
+    }
+
+private:
+    uint32_t word[4][kLanes<C>];
+};
 
 // Generates the keys of one group of lanes after the other.
 //
@@ -17,31 +34,13 @@ public:
 
     void group(size_t begin, int count) {
         const TreeShape& shape = call.shape;
-        const size_t size = shape.key_size();
-        Paths<C> paths;
-        const uint8_t* roots[2][kG];
-        for (int l = 0; l < kG; ++l) {
-            const size_t index = begin + size_t(l < count ? l : count - 1);
-            alpha[l] = align_top(load128(call.alpha + 2 * index), shape.bits);
-            paths.set(l, alpha[l]);
-            for (int p = 0; p < 2; ++p) {
-                uint8_t* key = (p ? call.key1 : call.key0) + size * index;
-                const u128 root = load128(call.seeds + 4 * index + 2 * size_t(p)) & ~u128(3);
-                std::memcpy(key, &root, 16);
-                roots[p][l] = key;
-            }
-        }
-        for (int p = 0; p < 2; ++p) node[p].root(roots[p], p);
-        PathReader<C> reader(paths);
+        start(begin, count);
         const int end = shape.first_value + shape.values;
         for (int first = 0; first < end; first += kChunk) {
             const int stop = first + kChunk < end ? first + kChunk : end;
             for (int depth = first; depth < stop; ++depth) {
                 if (depth >= shape.first_value) payload(depth, depth - first);
-                if (depth < shape.seeds) {
-                    reader.go_to(depth);
-                    level(reader, depth - first);
-                }
+                if (depth < shape.seeds) level(depth, depth - first);
             }
             flush(begin, count, first, stop);
         }
@@ -52,72 +51,71 @@ private:
     using Vec = typename C::Vec;
 
     const GenCall& call;
-    const typename C::Context& context = fixed_context<C>();
-    Nodes<C> node[2];
-    u128 alpha[kG];
+    const Permutations<C>& permutations = Permutations<C>::get();
+    SecretPaths<C> alpha;
+    Vec seed[2][kR];                // of both parties, on the path
+    Vec delta[kR], delta_below[kR]; // their difference at this depth and at the next
     alignas(32) Block seed_word[kChunk][kG], value_word[kChunk][kG];
 
-    // Payload correction words. Party 0's corrected mask less party 1's is to be the payload, and one of the two is
-    // corrected: the word is (mask0 - payload) ^ mask1 if that is party 1, mask0 ^ (mask1 + payload) if it is party 0.
+    void start(size_t begin, int count) {
+        alignas(32) Block root[2][kG];
+        for (int l = 0; l < kG; ++l) {
+            const size_t index = begin + size_t(l < count ? l : count - 1);
+            alpha.set(l, align_top(load128(call.alpha + 2 * index), call.shape.bits));
+            const uint64_t* random = call.seeds + 4 * index;
+            const uint64_t top = uint64_t(1) << 63;
+            root[0][l] = {random[0], random[1]};
+            root[1][l] = {random[0] ^ (random[2] | top), random[1] ^ (random[3] | top)};
+            for (int p = 0; p < 2; ++p)
+                std::memcpy((p ? call.key1 : call.key0) + call.shape.key_size() * index, &root[p][l], 16);
+        }
+        for (int r = 0; r < kR; ++r) {
+            for (int p = 0; p < 2; ++p) seed[p][r] = C::load(root[p] + r * C::kWidth);
+            delta[r] = C::bit_xor(seed[0][r], seed[1][r]);
+            delta_below[r] = C::swap(delta[r]);
+        }
+    }
+
+    // P(x) ^ x of the seeds of one party.
+    static void hash(const typename C::Context& permutation, const Vec (&in)[kR], Vec (&out)[kR]) {
+        Vec x[kR];
+        C::template each<kR>([&](auto r) INLINE_LAMBDA { x[r] = in[r]; });
+        C::rounds(permutation, x);
+        C::template each<kR>([&](auto r) INLINE_LAMBDA { out[r] = C::last(x[r], in[r]); });
+    }
+
+    // Payload correction words. Party 0's corrected mask less party 1's is to be the payload beta. With u the mask that
+    // is not corrected and v the one that is, the word is v ^ (u + beta) if party 0 corrects, v ^ (u - beta) if party 1
+    // does; u - beta is ~(~u + beta), so that one sum serves both.
     void payload(int depth, int slot) {
-        constexpr int kHalf = C::kFlight / 2;
-        for (int base = 0; base < kR; base += kHalf) {
-            Vec x[C::kFlight], in[C::kFlight];
-            C::template each<kHalf>([&](auto i) INLINE_LAMBDA {
-                x[i] = in[i] = C::bit_xor(node[0].seed[base + i], C::low_word(2));
-                x[kHalf + i] = in[kHalf + i] = C::bit_xor(node[1].seed[base + i], C::low_word(2));
-            });
-            C::park(in);
-            C::rounds(context, x);
-            C::template each<kHalf>([&](auto i) INLINE_LAMBDA {
-                const int r = base + i;
-                alignas(32) Block mask0[C::kWidth], mask1[C::kWidth], second[C::kWidth];
-                C::store(mask0, C::last(context, x[i], in[i]));
-                C::store(mask1, C::last(context, x[kHalf + i], in[kHalf + i]));
-                C::store(second, node[1].control[r]);
-                for (int l = 0; l < C::kWidth; ++l) {
-                    const int lane = r * C::kWidth + l;
-                    const u128 beta = call.shape.comparison ? (alpha[lane] >> (127 - depth)) & 1 : 1;
-                    const u128 one = load128(&second[l]);
-                    const u128 word = (load128(&mask0[l]) - (beta & one)) ^ (load128(&mask1[l]) + (beta & ~one));
-                    value_word[slot][lane] = {uint64_t(word), uint64_t(word >> 64)};
-                }
-            });
+        Vec mask[2][kR];
+        for (int p = 0; p < 2; ++p) hash(permutations.payload, seed[p], mask[p]);
+        for (int r = 0; r < kR; ++r) {
+            const Vec second = C::control(seed[1][r]);
+            const Vec beta = call.shape.comparison ? alpha.bit(r, depth) : C::all_ones();
+            const Vec u = C::bit_xor(select<C>(second, mask[0][r], mask[1][r]), second);
+            const Vec carry = C::up64(C::bit_and(C::full64(u), beta));
+            const Vec sum = C::sub64(C::add64(u, C::bit_and(beta, C::low_word(1))), carry);
+            const Vec word = C::bit_xor(C::bit_xor(mask[0][r], mask[1][r]), C::bit_xor(u, sum));
+            C::store(value_word[slot] + r * C::kWidth, word);
         }
     }
 
     // One level down along alpha.
-    void level(const PathReader<C>& reader, int slot) {
-        constexpr int kQuarter = C::kFlight / 4;
-        for (int base = 0; base < kR; base += kQuarter) {
-            // Left and right child of party 0, left and right child of party 1.
-            Vec x[C::kFlight], in[C::kFlight];
-            C::template each<kQuarter>([&](auto i) INLINE_LAMBDA {
-                x[i] = in[i] = node[0].seed[base + i];
-                x[kQuarter + i] = in[kQuarter + i] = C::bit_xor(node[0].seed[base + i], C::low_word(1));
-                x[2 * kQuarter + i] = in[2 * kQuarter + i] = node[1].seed[base + i];
-                x[3 * kQuarter + i] = in[3 * kQuarter + i] = C::bit_xor(node[1].seed[base + i], C::low_word(1));
-            });
-            C::park(in);
-            C::rounds(context, x);
-            C::template each<kQuarter>([&](auto i) INLINE_LAMBDA {
-                const int r = base + i;
-                const Vec bit = reader.bit(r);
-                const Vec left0 = C::last(context, x[i], in[i]);
-                const Vec right0 = C::last(context, x[kQuarter + i], in[kQuarter + i]);
-                const Vec left1 = C::last(context, x[2 * kQuarter + i], in[2 * kQuarter + i]);
-                const Vec right1 = C::last(context, x[3 * kQuarter + i], in[3 * kQuarter + i]);
-                const Vec left = C::bit_xor(left0, left1), right = C::bit_xor(right0, right1);
-                // Seeds: the difference on the side alpha does not take. Control bits: they must differ on the side it
-                // takes.
-                const Vec seeds = C::clear(select(bit, left, right));
-                const Vec sides = C::bit_xor(select(C::low_word(2), right, left), C::low_word(1));
-                const Vec controls = C::bit_and(C::bit_xor(sides, bit), C::low_word(3));
-                const Vec word = C::bit_xor(seeds, controls);
-                C::store(seed_word[slot] + r * C::kWidth, word);
-                node[0].take(r, C::bit_xor(select(bit, right0, left0), C::bit_and(node[0].control[r], word)), bit);
-                node[1].take(r, C::bit_xor(select(bit, right1, left1), C::bit_and(node[1].control[r], word)), bit);
-            });
+    void level(int depth, int slot) {
+        Vec hashed[2][kR];
+        for (int p = 0; p < 2; ++p) hash(permutations.tree, seed[p], hashed[p]);
+        const Vec lower = C::bit_xor(C::up64(C::all_ones()), C::all_ones());
+        for (int r = 0; r < kR; ++r) {
+            // The halves that the child on the path and the other one take over.
+            const Vec keep = C::bit_xor(alpha.bit(r, depth), lower), lose = C::bit_xor(keep, C::all_ones());
+            // The word is the difference of the children off the path.
+            const Vec word = C::bit_xor(C::bit_xor(hashed[0][r], hashed[1][r]), C::bit_and(lose, delta_below[r]));
+            C::store(seed_word[slot] + r * C::kWidth, word);
+            const Vec child = C::bit_xor(hashed[0][r], C::bit_and(keep, C::swap(seed[0][r])));
+            seed[0][r] = C::bit_xor(child, C::bit_and(C::control(seed[0][r]), word));
+            seed[1][r] = C::bit_xor(seed[0][r], delta_below[r]);
+            std::swap(delta[r], delta_below[r]);
         }
     }
 
@@ -139,8 +137,6 @@ private:
             }
         }
     }
-
-    static Vec select(Vec mask, Vec a, Vec b) { return C::bit_xor(C::bit_and(mask, a), C::and_not(mask, b)); }
 };
 
 template <class C>

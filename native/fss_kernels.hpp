@@ -72,6 +72,22 @@ struct PrefixCall {
     int first_level, levels, first_k, width;
 };
 
+// Keys for the sign of m - alpha mod 2^bits (sign.hpp): a root per evaluator, and `bits - 2` words per key for both.
+struct SignGenCall {
+    int bits;
+    size_t keys;
+    uint8_t *roots[2], *words;
+    const uint64_t *alpha, *seeds;
+};
+
+struct SignEvalCall {
+    int bits, party;
+    size_t keys;
+    uint8_t* out;  // one byte per key, 0 or 1
+    const uint8_t *roots, *words;
+    const uint64_t* m;
+};
+
 // Ranges [begin, end): 64-bit words for prg, elements for mask2, keys for the others (key, point pairs for the evals).
 // prg and mask2 need an even first word.
 struct FssKernels {
@@ -84,6 +100,8 @@ struct FssKernels {
     void (*classify_bits)(const ClassifyCall&, size_t begin, size_t end);
     void (*dpf_eval)(const EvalCall&, size_t begin, size_t end);
     void (*prefix_bits)(const PrefixCall&, size_t begin, size_t end);
+    void (*sign_gen)(const SignGenCall&, size_t begin, size_t end);
+    void (*sign_eval)(const SignEvalCall&, size_t begin, size_t end);
 };
 
 extern const FssKernels portable_fss;

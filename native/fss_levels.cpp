@@ -9,7 +9,7 @@ std::vector<const FssKernels*> usable() {
     std::vector<const FssKernels*> levels;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    const bool aesni = __builtin_cpu_supports("aes") && __builtin_cpu_supports("sse4.1");
+    const bool aesni = __builtin_cpu_supports("aes") && __builtin_cpu_supports("sse4.2");
     if (aesni && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vaes")) levels.push_back(&vaes_fss);
     if (aesni) levels.push_back(&aesni_fss);
 #endif

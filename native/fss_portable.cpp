@@ -4,6 +4,7 @@
 #include "dpf.hpp"
 #include "fss_gen.hpp"
 #include "prg.hpp"
+#include "sign.hpp"
 
 namespace ppca {
 
@@ -17,6 +18,8 @@ const FssKernels portable_fss = {
     classify_bits<PortableCipher>,
     dpf_eval<PortableCipher>,
     prefix_bits<PortableCipher>,
+    sign_gen<PortableCipher>,
+    sign_eval<PortableCipher>,
 };
 
 }  // namespace ppca

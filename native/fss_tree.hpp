@@ -1,30 +1,44 @@
 // The binary tree behind both FSS schemes, and what both parties need to walk it. Generation is in fss_gen.hpp.
 //
-// A node of depth d stands for a prefix of d bits. Each party has a seed s (126 bits, the two low bits are zero) and a
-// control bit t at every node. On the path of the secret alpha the two seeds are independent and the control bits
-// differ; elsewhere both agree, so whatever the parties derive there cancels. With the fixed-key hash
+// A node of depth d stands for a prefix of d bits. At every node each party has a seed of 128 bits, whose top bit is its
+// control bit. Off the path of the secret alpha both parties have the same seed, so whatever they derive there cancels.
+// On the path the seeds differ by a secret Delta of the key, or Delta with its halves swapped at odd depths; the top
+// bits of both halves of Delta are one, so the control bits differ. With the fixed-key hashes
 //
-//     H(x) = AES_K(x) ^ x            K public (aes.hpp)
+//     H(x) = P(x) ^ x,  H'(x) = P'(x) ^ x        P, P': AES under two public keys (aes.hpp) without the first and the
+//                                                last round key, which are constants to the input and the output
 //
-// a node expands to  left child H(s ^ 0),  right child H(s ^ 1),  payload mask H(s ^ 2);  the control bit of a left
-// (right) child is bit 0 (bit 1) of its block. A correction word of 16 bytes per level, applied where t = 1, makes the
-// child off the path agree; its two low bits are the corrections of the left and right control bit. A payload
-// correction word, xored to the payload mask where t = 1, makes the difference of the two masks on the path equal to
-// the payload (as integers mod 2^k). It is the exclusive or of two values one of which the other party cannot predict,
-// so it is as good a pad as a sum, and it costs nothing to apply.
+// the children of a node with seed s = (s_low, s_high) are, before correction,
 //
-// This is the incremental DPF of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai ("Lightweight techniques for private
-// heavy hitters", IEEE S&P 2021). The DCF is the same tree with payload alpha_d at the prefix of length d:
+//     left  H(s) ^ (s_high, 0)        right  H(s) ^ (0, s_low)        so that  left ^ right = (s_high, s_low),
 //
-//     [y < alpha] = sum over the levels d with y_d = 0 of [the first d bits of y and alpha agree] * alpha_d,
+// one hash for both. A correction word of 16 bytes per level, applied where the control bit is set, makes the child off
+// the path agree; by the last equation the child on the path then differs by Delta, swapped. The payload mask of a node
+// is H'(s). A payload correction word, xored to it where the control bit is set, makes the difference of the two masks
+// on the path equal to the payload (as integers mod 2^k). It is the exclusive or of two values one of which the other
+// party cannot predict, so it is as good a pad as a sum, and it costs nothing to apply.
 //
-// which needs 6 blocks a level for generation where the DCF of Boyle, Chandran, Gilboa, Gupta, Ishai, Kumar and Rathee
-// (Eurocrypt 2021) takes 8, has the same key size less one level, and inherits the proof for arbitrary payloads.
+// The correlated tree is that of Guo, Yang, Wang, Zhang, Xie, Liu and Zhao ("Half-Tree: halving the cost of tree
+// expansion in COT and DPF", Eurocrypt 2023), the payload per level the incremental DPF of Boneh, Boyle, Corrigan-Gibbs,
+// Gilboa and Ishai ("Lightweight techniques for private heavy hitters", IEEE S&P 2021). The DCF has payload alpha_d at
+// the prefix of length d:
 //
-// Security: each seed off a party's view is hashed at three points s, s ^ 1, s ^ 2 that no other seed can produce (its
-// low bits are zero). With AES_K as an ideal permutation H is then correlation robust (Guo, Katz, Wang and Yu,
-// "Efficient and secure multiparty computation from fixed-key block ciphers", IEEE S&P 2020), with advantage about q *
-// 2^-126 for q AES calls.
+//     [y < alpha] = sum over the levels d with y_d = 0 of [the first d bits of y and alpha agree] * alpha_d.
+//
+// Generation takes 4 blocks a level and evaluation 1 or 2 where the DCF of Boyle, Chandran, Gilboa, Gupta, Ishai, Kumar
+// and Rathee (Eurocrypt 2021) takes 8 and 2.
+//
+// Security, with P and P' as ideal permutations. One party's view is its root and the correction words; s_d, its own
+// seed on the path at depth d, follows from them. The other party's is h_d = s_d ^ Delta_d, and the words of depth d are
+//
+//     P(h_d) ^ L(Delta_d) ^ (a function of s_d)        P'(h_d) ^ h_d, up to the payload, ^ (a function of s_d)
+//
+// with L(x) = x ^ (x_high, 0) or x ^ (0, x_low), which are invertible. Compare with a view of uniformly random words,
+// which does not depend on alpha, and draw Delta after it. The two differ only if some h_d meets a point at which the
+// adversary or another h_d asked P (or P'), or an answer above, which is P(h_d) offset by an invertible function of
+// Delta, meets the answer to such a question. Delta has 126 uniform bits and the s_d are uniform, so q questions find
+// that with probability about q * 2^-126 per level and key. Without the moved half this would not hold: left would
+// be P(s) ^ s, whose correction word on the path, P(h_d) ^ (a function of s_d), gives h_d away by inverting P.
 #pragma once
 
 #include <cstring>
@@ -50,98 +64,111 @@ static inline u128 load128(const void* p) {
 // x mod 2^bits with its top bit moved to bit 127, so that bit d from the top is level d.
 static inline u128 align_top(u128 x, int bits) { return x << (128 - bits); }
 
-// The context of the fixed key, built once per level.
-template <class C>
-static const typename C::Context& fixed_context() {
-    static const typename C::Context context(fixed_schedule());
-    return context;
+// The bits of levels 8i .. 8i + 7 of an aligned integer, top first. (From memory: shifts of 128 bits take longer.)
+static inline uint8_t path_byte(const u128& aligned, int i) {
+    return reinterpret_cast<const uint8_t*>(&aligned)[15 - i];
 }
 
-// The bits of one 128-bit integer per lane, top first.
+// P and P', built once per instruction-set level.
 template <class C>
-struct Paths {
-    uint32_t word[4][kLanes<C>];
+struct Permutations {
+    typename C::Context tree{tree_schedule()}, payload{payload_schedule()};
 
-    void set(int lane, u128 aligned) {
-        for (int i = 0; i < 4; ++i) word[i][lane] = static_cast<uint32_t>(aligned >> (96 - 32 * i));
+    static const Permutations& get() {
+        static const Permutations permutations;
+        return permutations;
     }
 };
 
-// The bits of Paths at one level, as masks.
+// The keys of a group of lanes; lanes past the end repeat the last key, and their results are dropped.
 template <class C>
-struct PathReader {
-    const Paths<C>& paths;
-    typename C::Vec word[C::kBatch];
-    int loaded = -1, at = 0;
+struct KeyLanes {
+    const uint8_t* base;
+    uint16_t offset[kLanes<C>];  // in units of 8 bytes
 
-    explicit PathReader(const Paths<C>& paths) : paths(paths) {}
-
-    void go_to(int level) {
-        at = level & 31;
-        if (loaded == level >> 5) return;
-        loaded = level >> 5;
-        for (int r = 0; r < C::kBatch; ++r) word[r] = C::spread(paths.word[loaded] + r * C::kWidth);
+    KeyLanes(const uint8_t* keys, size_t size, size_t begin, size_t end, size_t per_key)
+        : base(keys + size * (begin / per_key)) {
+        size_t used = begin % per_key, at = 0;
+        for (size_t l = 0; l < size_t(kLanes<C>); ++l) {
+            offset[l] = static_cast<uint16_t>(at);
+            if (begin + l + 1 < end && ++used == per_key) {
+                used = 0;
+                at += size / 8;
+            }
+        }
     }
-    typename C::Vec bit(int r) const { return C::test(word[r], at); }
+
+    // The blocks at distance `at` from the keys of Vec r.
+    typename C::Vec word(int r, size_t at) const { return C::gather(base + at, offset + r * C::kWidth); }
+
+    // Starts loading a line for every second lane, at this distance from its key. The keys of a batch are too many
+    // streams for the processor to see where each is going.
+    void prefetch(size_t at, int odd) const {
+        for (int l = odd; l < kLanes<C>; l += 2) __builtin_prefetch(base + at + 8 * size_t(offset[l]), 0, 2);
+    }
 };
 
-// One node per lane: seeds and control bits (all ones or zeros).
-template <class C>
-struct Nodes {
-    using Vec = typename C::Vec;
-    Vec seed[C::kBatch], control[C::kBatch];
+// What there is to know about eight levels of a public path, given as a byte, top bit first.
+struct PathBytes {
+    uint64_t right[256];  // byte i is 1 where level i goes right
+    uint8_t left_count[256], left[256][8];  // the levels that go left, in order
 
-    void root(const uint8_t* const* keys, int party) {
+    consteval PathBytes() : right(), left_count(), left() {
+        for (unsigned path = 0; path < 256; ++path) {
+            for (unsigned i = 0; i < 8; ++i) {
+                if (path << i & 0x80)
+                    right[path] |= uint64_t(1) << (8 * i);
+                else
+                    left[path][left_count[path]++] = uint8_t(i);
+            }
+        }
+    }
+};
+inline constexpr PathBytes path_bytes;
+
+// The sides that public paths take at every level, one path per lane.
+template <class C>
+struct Sides {
+    uint8_t side[C::kBatch][128];
+
+    Sides(const u128 aligned[kLanes<C>], int bits) {
         for (int r = 0; r < C::kBatch; ++r) {
-            seed[r] = C::clear(C::gather(keys + r * C::kWidth, 0));
-            control[r] = party ? C::all_ones() : C::zero();
-        }
-    }
-
-    // Takes the child block of Vec r, hashed and corrected, on side `bit`.
-    [[gnu::always_inline]] void take(int r, Vec child, Vec bit) {
-        control[r] = C::control(child, bit);
-        seed[r] = C::clear(child);
-    }
-
-    // Becomes the children of `parent` (which may be this) on the sides that side(r) says; the level's correction word
-    // is at key + at.
-    template <class Side>
-    void descend(const typename C::Context& context, const Nodes& parent, Side side, const uint8_t* const* keys,
-                 size_t at) {
-        for (int base = 0; base < C::kBatch; base += C::kFlight) {
-            Vec x[C::kFlight], in[C::kFlight], bits[C::kFlight];
-            C::template each<C::kFlight>([&](auto i) INLINE_LAMBDA {
-                bits[i] = side(base + i);
-                x[i] = in[i] = C::bit_xor(parent.seed[base + i], C::tweak(bits[i]));
-            });
-            C::park(in);
-            C::park(bits);
-            C::rounds(context, x);
-            C::template each<C::kFlight>([&](auto i) INLINE_LAMBDA {
-                const int r = base + i;
-                const Vec word = C::bit_and(parent.control[r], C::gather(keys + r * C::kWidth, at));
-                take(r, C::last(context, x[i], C::bit_xor(in[i], word)), bits[i]);
-            });
-        }
-    }
-
-    // Calls use(r, payload of Vec r); word(r) is the payload correction word.
-    template <class Word, class Use>
-    void payloads(const typename C::Context& context, Word word, Use use) const {
-        for (int base = 0; base < C::kBatch; base += C::kFlight) {
-            Vec x[C::kFlight], in[C::kFlight];
-            C::template each<C::kFlight>(
-                [&](auto i) INLINE_LAMBDA { x[i] = in[i] = C::bit_xor(seed[base + i], C::low_word(2)); });
-            C::park(in);
-            C::rounds(context, x);
-            C::template each<C::kFlight>([&](auto i) INLINE_LAMBDA {
-                const int r = base + i;
-                use(r, C::last(context, x[i], C::bit_xor(in[i], C::bit_and(control[r], word(r)))));
-            });
+            for (int byte = 0; byte < (bits + 7) / 8; ++byte) {
+                uint64_t sides = 0;
+                for (int l = 0; l < C::kWidth; ++l)
+                    sides |= path_bytes.right[path_byte(aligned[r * C::kWidth + l], byte)] * (C::kSide << l);
+                std::memcpy(side[r] + 8 * byte, &sides, 8);
+            }
         }
     }
 };
+
+// What the last round takes to make of P(seed) the corrected child on `side`; `word` is the level's correction word.
+template <class C>
+[[gnu::always_inline]] static inline typename C::Vec child_mask(typename C::Vec seed, uint8_t side,
+                                                                typename C::Vec word) {
+    const typename C::Vec hashed = C::bit_xor(seed, C::half(seed, side));
+    return C::bit_xor(hashed, C::bit_and(C::control(seed), word));
+}
+
+// What the last round takes to make of P'(seed) the corrected payload.
+template <class C>
+[[gnu::always_inline]] static inline typename C::Vec payload_mask(typename C::Vec seed, typename C::Vec word) {
+    return C::bit_xor(seed, C::bit_and(C::control(seed), word));
+}
+
+// Payload correction words at these offsets.
+template <class C, int Limbs>
+[[gnu::always_inline]] static inline typename C::Vec payload_word(const uint8_t* base, const uint16_t* offset) {
+    return Limbs == 1 ? C::gather64(base, offset) : C::gather(base, offset);
+}
+
+// Where mask is all ones a, elsewhere b.
+template <class C>
+[[gnu::always_inline]] static inline typename C::Vec select(typename C::Vec mask, typename C::Vec a,
+                                                            typename C::Vec b) {
+    return C::bit_xor(C::bit_and(mask, a), C::and_not(mask, b));
+}
 
 // A sum of payloads in each block of a Vec, for up to 2^32 terms. In Z_2^128 the carry between the two 64-bit words is
 // not looked for at every addition: the sum of the upper halves of each word is kept beside the wrapped sum of the
@@ -151,38 +178,36 @@ struct Sum;
 
 template <class C>
 struct Sum<C, 1> {
-    typename C::Vec wrapped;
-    static typename C::Vec gather(const uint8_t* const* keys, size_t at) { return C::gather64(keys, at); }
-    void clear() { wrapped = C::zero(); }
+    typename C::Vec wrapped = C::zero();
     [[gnu::always_inline]] void add(typename C::Vec x) { wrapped = C::add64(wrapped, x); }
-    void read(u128 out[C::kWidth]) const {
-        alignas(32) Block block[C::kWidth];
-        C::store(block, wrapped);
-        for (int l = 0; l < C::kWidth; ++l) out[l] = block[l].lo;
-    }
 };
 
 template <class C>
 struct Sum<C, 2> {
-    typename C::Vec wrapped, upper;
-    static typename C::Vec gather(const uint8_t* const* keys, size_t at) { return C::gather(keys, at); }
-    void clear() { wrapped = upper = C::zero(); }
+    typename C::Vec wrapped = C::zero(), upper = C::zero();
     [[gnu::always_inline]] void add(typename C::Vec x) {
         wrapped = C::add64(wrapped, x);
         upper = C::add64(upper, C::high32(x));
     }
-    void read(u128 out[C::kWidth]) const {
-        alignas(32) Block word[C::kWidth], half[C::kWidth];
-        C::store(word, wrapped);
-        C::store(half, upper);
-        for (int l = 0; l < C::kWidth; ++l) out[l] = exact(word[l].lo, half[l].lo) + (u128(word[l].hi) << 64);
-    }
-
-private:
-    static u128 exact(uint64_t sum, uint64_t upper_sum) {
-        return (u128(upper_sum) << 32) + static_cast<uint64_t>(sum - (upper_sum << 32));
-    }
 };
+
+// The sum in block l.
+template <class C, int Limbs>
+static inline u128 read_sum(const Sum<C, Limbs>& sum, size_t l) {
+    const auto word = [&](size_t i) INLINE_LAMBDA {
+        uint64_t x;
+        std::memcpy(&x, reinterpret_cast<const uint8_t*>(&sum) + 8 * i, 8);
+        return x;
+    };
+    const uint64_t low = word(2 * l);
+    if constexpr (Limbs == 1) {
+        return low;
+    } else {
+        const uint64_t upper = word(2 * (C::kWidth + l));
+        const u128 exact = (u128(upper) << 32) + static_cast<uint64_t>(low - (upper << 32));
+        return exact + (u128(word(2 * l + 1)) << 64);
+    }
+}
 
 template <int Limbs>
 static inline u128 load_element(const uint64_t* p) {
@@ -197,27 +222,6 @@ static inline void store_share(uint64_t* out, u128 value, int party) {
     if (party) value = -value;
     std::memcpy(out, &value, 8 * Limbs);
 }
-
-// Pointers to the keys of a group of lanes; lanes past the end repeat the last key, and their results are dropped.
-template <class C>
-struct KeyLanes {
-    const uint8_t* key[kLanes<C>];
-    KeyLanes(const uint8_t* keys, size_t size, size_t begin, size_t end, size_t per_key) {
-        for (size_t l = 0; l < size_t(kLanes<C>); ++l) {
-            const size_t index = begin + l < end ? begin + l : end - 1;
-            key[l] = keys + size * (index / per_key);
-        }
-    }
-
-    // Starts loading two lines per lane, at these distances from its key. The keys of a batch are too many streams for
-    // the processor to see where each is going.
-    void prefetch(size_t first, size_t second) const {
-        for (const uint8_t* p : key) {
-            __builtin_prefetch(p + first, 0, 2);
-            __builtin_prefetch(p + second, 0, 2);
-        }
-    }
-};
 
 }  // namespace
 }  // namespace ppca

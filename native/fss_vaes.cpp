@@ -6,6 +6,7 @@
 #include "dpf.hpp"
 #include "fss_gen.hpp"
 #include "prg.hpp"
+#include "sign.hpp"
 
 namespace ppca {
 
@@ -19,6 +20,8 @@ const FssKernels vaes_fss = {
     classify_bits<AvxCipher>,
     dpf_eval<AvxCipher>,
     prefix_bits<AvxCipher>,
+    sign_gen<AvxCipher>,
+    sign_eval<AvxCipher>,
 };
 
 }  // namespace ppca

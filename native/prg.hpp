@@ -15,7 +15,7 @@ namespace {
 
 template <class C>
 struct Stream {
-    static constexpr size_t kBlocks = size_t(C::kWidth) * C::kFlight;
+    static constexpr size_t kBlocks = size_t(C::kWidth) * C::kBatch;
     static constexpr size_t kWords = 2 * kBlocks;
 
     typename C::Context context;
@@ -25,12 +25,12 @@ struct Stream {
 
     // Writes blocks first .. first + kBlocks - 1.
     void blocks(uint64_t first, Block out[kBlocks]) const {
-        typename C::Vec x[C::kFlight];
-        C::template each<C::kFlight>(
-            [&](auto i) INLINE_LAMBDA { x[i] = C::counter(op, base + first + uint64_t(i) * C::kWidth); });
+        typename C::Vec x[C::kBatch];
+        C::template each<C::kBatch>(
+            [&](auto i) INLINE_LAMBDA { x[i] = C::bit_xor(C::counter(op, base + first + uint64_t(i) * C::kWidth), context.first); });
         C::rounds(context, x);
-        C::template each<C::kFlight>(
-            [&](auto i) INLINE_LAMBDA { C::store(out + size_t(i) * C::kWidth, C::last(context, x[i], C::zero())); });
+        C::template each<C::kBatch>(
+            [&](auto i) INLINE_LAMBDA { C::store(out + size_t(i) * C::kWidth, C::last(x[i], context.last)); });
     }
 };
 
@@ -42,11 +42,11 @@ void aes_blocks(const Schedule& schedule, uint8_t* out, const uint8_t* in, size_
         const size_t now = count - at < kBlocks ? count - at : kBlocks;
         alignas(32) Block buffer[kBlocks] = {};
         std::memcpy(buffer, in + 16 * at, 16 * now);
-        typename C::Vec x[C::kFlight];
-        C::template each<C::kFlight>([&](auto i) INLINE_LAMBDA { x[i] = C::load(buffer + size_t(i) * C::kWidth); });
+        typename C::Vec x[C::kBatch];
+        C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA { x[i] = C::bit_xor(C::load(buffer + size_t(i) * C::kWidth), context.first); });
         C::rounds(context, x);
-        C::template each<C::kFlight>(
-            [&](auto i) INLINE_LAMBDA { C::store(buffer + size_t(i) * C::kWidth, C::last(context, x[i], C::zero())); });
+        C::template each<C::kBatch>(
+            [&](auto i) INLINE_LAMBDA { C::store(buffer + size_t(i) * C::kWidth, C::last(x[i], context.last)); });
         std::memcpy(out + 16 * at, buffer, 16 * now);
     }
 }

@@ -123,3 +123,72 @@ def test_wrong_arguments_are_refused(case: str) -> None:
     call, message = refused()[case]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# -- shared random bits ------------------------------------------------------------------------------------------------
+
+
+def shared_bits(n: int, limbs: int, op: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Runs all four servers; returns their shares and their columns' bits."""
+    rows, columns = [k.Key(bytes([1] * 16)), k.Key(bytes([2] * 16))], [k.Key(bytes([3] * 16)), k.Key(bytes([4] * 16))]
+    data = [np.zeros((2, n, limbs), np.uint64) for _ in range(4)]
+    bits = [np.zeros((n + 7) // 8, np.uint8) for _ in range(4)]
+    sizes = [k.bit_messages(n, seat) for seat in range(4)]
+    offers = [np.zeros((size[0], limbs), np.uint64) for size in sizes]
+    choices = [np.zeros((size[1], limbs), np.uint64) for size in sizes]
+    for seat in range(4):
+        k.bits_out(data[seat], bits[seat], offers[seat], choices[seat], seat, rows[seat // 2], columns[seat % 2], op)
+    for seat in range(4):
+        assert sizes[seat][2:] == (len(offers[seat ^ 3]), len(choices[seat ^ 2]))
+        k.bits_in(data[seat], bits[seat], offers[seat ^ 3].tobytes(), choices[seat ^ 2].tobytes(), seat)
+    return data, bits
+
+
+@given(n=st.integers(0, 70), limbs=LIMBS, op=st.integers(1, 50))
+def test_shared_random_bits(n: int, limbs: int, op: int) -> None:
+    data, bits = shared_bits(n, limbs, op)
+    modulus = 2 ** (64 * limbs)
+    assert np.array_equal(bits[0], bits[2])
+    assert np.array_equal(bits[1], bits[3])
+    random = np.unpackbits(bits[0] ^ bits[1], bitorder="little")[:n].tolist()
+    for split, same, other in ((0, (0, 1), (2, 3)), (1, (0, 2), (1, 3))):
+        for line in (same, other):
+            assert np.array_equal(data[line[0]][split], data[line[1]][split])
+        sums = zip(integers(data[same[0]][split]), integers(data[other[0]][split]), strict=True)
+        assert [(a + b) % modulus for a, b in sums] == random
+
+
+def test_shared_random_bits_are_balanced_and_their_shares_uniform() -> None:
+    n = 4096
+    data, bits = shared_bits(n, 2, 1)
+    near = 6 * np.sqrt(n) / 2
+    assert abs(int(np.unpackbits(bits[0] ^ bits[1]).sum()) - n / 2) < near
+    for share in (half for seat in data for half in seat):
+        ones = np.unpackbits(share.view(np.uint8).reshape(n, 16), axis=1).sum(axis=0).astype(int)
+        assert np.abs(ones - n / 2).max() < near
+
+
+@given(n=st.integers(0, 90), limbs=LIMBS, seed=st.integers(0, 99))
+def test_bits_opened_under_random_ones(n: int, limbs: int, seed: int) -> None:
+    """mask_bits and unmask_bits: shares of c ^ r out of shares of r, for c opened in two halves of two parts each."""
+    data, bits = shared_bits(n, limbs, 1)
+    rng = np.random.default_rng(seed)
+    half = min(n, -(-n // 16) * 8)
+    wanted = rng.integers(0, 2, n)
+    random = np.unpackbits(bits[0] ^ bits[1], bitorder="little")[:n]
+    public = [np.packbits((wanted ^ random)[part], bitorder="little") for part in (slice(0, half), slice(half, n))]
+    noise = [rng.integers(0, 256, len(part), dtype=np.uint8) for part in public]
+    for seat in range(4):
+        a, b = noise
+        k.unmask_bits(data[seat], half, a, (public[0] ^ a).tobytes(), b.tobytes(), public[1] ^ b, seat)
+    for split, other in ((0, 2), (1, 1)):
+        sums = zip(integers(data[0][split]), integers(data[other][split]), strict=True)
+        assert [(a + b) % 2 ** (64 * limbs) for a, b in sums] == wanted.tolist()
+
+
+def test_mask_bits() -> None:
+    shares, own = words(1, 5).view(np.uint8), words(2, 5).view(np.uint8)
+    here, there = np.empty_like(shares), np.empty_like(shares)
+    k.mask_bits(here, there, shares, own, KEY, 9)
+    assert np.array_equal(here, shares ^ own)
+    assert np.array_equal(there, here ^ stream(9, 2, 6).view(np.uint8)[: len(here)])

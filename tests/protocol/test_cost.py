@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from lockstep import Outcome, run
 
-from ppca.native import kernels
 from ppca.protocol import Pending, SecretArray, make_type, together
 from ppca.protocol.cost import PROTOCOLS
-from ppca.protocol.gates import PASS, gate_bytes
+from ppca.protocol.gates import PASS
 from ppca.protocol.reshare import reshare
+from ppca.protocol.signs import sign_bytes
 
 SIZES = (1, 2, 3, 5, 64, 1000)
 SMALLER = {"matmul": 64, "sort": 64}  # n x n outputs, n (n - 1) / 2 comparisons: the largest n of the test
@@ -149,14 +149,13 @@ def test_large_batches_run_in_passes() -> None:
     outcome = run(program, *values)
     assert np.array_equal(outcome.value, values[0] < values[1])
     assert outcome.traffic.rounds == PROTOCOLS["lt"].rounds(n) == 4
-    key_size = kernels.dcf_key_size(width, 2)
-    assert outcome.traffic.sent == [gate_bytes(seat, n, width, key_size, 1) for seat in range(4)]
+    assert outcome.traffic.sent == [sign_bytes(seat, n, width) for seat in range(4)]
 
 
 def test_one_server_never_carries_the_batch() -> None:
-    # Dealing is split four ways and evaluation two ways: at n = 1000 no seat sends more than 1% above another.
+    # Dealing is split four ways and evaluation two ways: at n = 4000 no seat sends more than 1% above another.
     for name in ("lt", "eq", "sign", "table", "rsqrt", "mul", "shuffle"):
-        sent = [PROTOCOLS[name].sent(seat, 1000) for seat in range(4)]
+        sent = [PROTOCOLS[name].sent(seat, 4000) for seat in range(4)]
         assert max(sent) <= 1.01 * min(sent), name
 
 

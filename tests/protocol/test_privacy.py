@@ -176,12 +176,12 @@ def test_the_tests_notice_missing_and_repeated_masks(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_message_position_is_uniform_over_runs(name: str) -> None:
-    # The same message of the same protocol over 30 runs with one secret: a constant or biased word would show. With 32
-    # elements each dealer masks 8, so that no packed message ends in padding.
+    # The same message of the same protocol over 30 runs with one secret: a constant or biased word would show. With 256
+    # elements each dealer masks 64, so that no packed message ends in padding, and packed bits are enough to judge.
     program, inputs, dtypes = CASES[name]
-    small = [np.asarray(values).reshape(-1)[:32] for values in inputs]
+    small = [np.asarray(values).reshape(-1)[:256] for values in inputs]
     if name in MATRICES:
-        small = [small[0].reshape(4, 8), small[1].reshape(8, 4)]
+        small = [small[0][:32].reshape(4, 8), small[1][:32].reshape(8, 4)]
     repeats = 30
     seen = views(program, *small, dtypes=dtypes, runs=repeats)
     for seat in range(4):
@@ -322,13 +322,19 @@ def test_masks_are_never_reused_in_a_whole_program(monkeypatch: pytest.MonkeyPat
                 return lambda a, s, o, r, key, op, bits: (
                     drawn.extend([(id(key), op, 0), (id(key), op, 1)]), function(a, s, o, r, key, op, bits)
                 )  # fmt: skip
+            if name == "bits_out":
+                return lambda d, b, o, c, seat, row, column, op: (
+                    drawn.extend([(id(row), op, 0), (id(column), op, 1)]), function(d, b, o, c, seat, row, column, op)
+                )  # fmt: skip
+            if name == "mask_bits":
+                return lambda a, b, s, o, key, op: (drawn.append((id(key), op, 2)), function(a, b, s, o, key, op))
             if name == "reshare_out":
                 return lambda d, at, m, p, key, op, column: (
                     drawn.append((id(key), op, 0)), function(d, at, m, p, key, op, column)
                 )  # fmt: skip
             return function
 
-    for module in ("party", "multiply", "gates", "reshare"):
+    for module in ("party", "multiply", "gates", "reshare", "signs"):
         monkeypatch.setattr(f"ppca.protocol.{module}.kernels", Kernels())
     run(everything, np.array([1.0, 2.0, 3.0, 4.0]), np.array([4.0, 0.5, 3.0, 9.0]))
     assert len(claims) > 200

@@ -35,7 +35,8 @@ TARGETS: dict[str, dict[str, float]] = {
     "matmul 64": {"*": 0.25},
     "dcf_gen": {"vaes": 1.2, "aesni": 1.2},
     "dcf_eval": {"vaes": 0.08, "aesni": 0.2},
-    "classify_bits": {"vaes": 0.08, "aesni": 0.2},
+    "sign_gen": {"vaes": 1.2, "aesni": 1.2},
+    "sign_eval": {"vaes": 0.08, "aesni": 0.2},
 }
 
 
@@ -115,7 +116,8 @@ def stream_rows(level: str, repeats: int) -> Iterator[Row]:
 
 
 def fss_rows(level: str, repeats: int) -> Iterator[Row]:
-    """Comparison and prefix keys over 64 bits, payloads in the 128-bit ring, in microseconds per key or evaluation."""
+    """Keys over 64 bits, in microseconds per key or evaluation: of comparisons as bits (what x < y uses), then with payloads
+    in the 128-bit ring (tables, normalisation)."""
     bits, limbs, nodes = 64, 2, 5
     powers = np.stack([np.uint64(1) << np.arange(64, dtype=np.uint64), np.zeros(64, np.uint64)], axis=1)
     for n in (1_000, 10_000):
@@ -124,6 +126,12 @@ def fss_rows(level: str, repeats: int) -> Iterator[Row]:
         seeds = random_words(n, 4)
         keys = np.zeros((2, n, k.dcf_key_size(bits, limbs)), np.uint8)
         size = f"n = {n}"
+        roots, correction = np.zeros((2, 16 * n), np.uint8), np.zeros(k.sign_words(n, bits), np.uint8)
+        times = seconds_per_call(partial(k.sign_gen, roots[0], roots[1], correction, alpha, bits, seeds), repeats)
+        yield row("sign_gen", size, level, "us/key", [t / n * 1e6 for t in times])
+        packed, nothing = np.zeros((n + 7) // 8, np.uint8), np.zeros(0, np.uint8)
+        call = partial(k.sign_eval, packed, 0, roots[0], correction, nothing, nothing, m, bits)
+        yield row("sign_eval", size, level, "us/eval", [t / n * 1e6 for t in seconds_per_call(call, repeats)])
         times = seconds_per_call(partial(k.dcf_gen, keys[0], keys[1], alpha, bits, limbs, seeds), repeats)
         yield row("dcf_gen", size, level, "us/key", [t / n * 1e6 for t in times])
         out = np.zeros((n, 1, limbs), np.uint64)

@@ -1,10 +1,10 @@
 """Comparisons and tables: sign, less-than, equality, piecewise constants, all exact and in two rounds.
 
-[x < t] for ANY number of public thresholds t costs one key (see `gates`): with DCF(y) = [y < alpha] and m = x + alpha,
+x < y is the sign of x - y (see `signs`). Equality needs a point function only: [x = y] = DPF(m) at alpha (see `gates`).
+For tables, [x < t] for ANY number of public thresholds t costs one key: with DCF(y) = [y < alpha] and m = x + alpha,
 
     [x < t] = [m < t] + DCF(m - t) - DCF(m)      (mod N = 2^bits)
 
-Equality needs a point function only: [x = y] = DPF(m) at alpha, half the key.
 Range: |X| < 2^(frac + span) for signs and thresholds; the difference of two such values for x < y.
 """
 
@@ -24,6 +24,7 @@ from .dtypes import BIT, FIXED, RingType
 from .gates import Gate, apply_gate, by_dealer, combinations, gate_bytes, passes
 from .rounds import Bytes, Received, Step
 from .shares import Data, Shares
+from .signs import sign_bits, sign_bytes
 
 S = TypeVar("S", bound=Shares)
 
@@ -94,12 +95,6 @@ def threshold_gate(
 
 
 @lru_cache
-def sign_gate(bits: int, limbs: int) -> ThresholdGate:
-    """[x < 0] for values lifted by half the range."""
-    return threshold_gate(bits, limbs, [1 << (bits - 1)], [[1]], [0])
-
-
-@lru_cache
 def equality_gate(bits: int, limbs: int) -> EqualityGate:
     return EqualityGate(bits, limbs, kernels.dpf_key_size(bits, limbs, False))
 
@@ -130,16 +125,21 @@ def _row_difference(x: Shares, y: Shares) -> tuple[Data, int]:
     return ring.sub(x.data[0], y.data[0]), width
 
 
+def _sign(x: S, rows: Data, width: int) -> Step[S]:
+    """[X < 0] for row shares of any shape that hold `width`-bit integers X."""
+    limbs = rows.shape[-1]
+    data = yield from sign_bits(x.party, rows.reshape(-1, limbs), width)
+    return x.like(data.reshape(2, *rows.shape), bit_type(64 * limbs))
+
+
 def negative(x: S, bits: int | None = None) -> Step[S]:
     """[x < 0], exactly, as a shared bit."""
-    width = gate_width(x.dtype) if bits is None else bits
-    return _bit(x, np.ascontiguousarray(x.data[0]), 1 << (width - 1), sign_gate(width, x.dtype.limbs))
+    return _sign(x, np.ascontiguousarray(x.data[0]), gate_width(x.dtype) if bits is None else bits)
 
 
 def less(x: S, y: Shares) -> Step[S]:
     """[x < y], exactly."""
-    rows, width = _row_difference(x, y)
-    return _bit(x, rows, 1 << (width - 1), sign_gate(width, x.dtype.limbs))
+    return _sign(x, *_row_difference(x, y))
 
 
 def equal_zero(x: S, bits: int | None = None) -> Step[S]:
@@ -212,10 +212,14 @@ def _scaled(value: float, frac: int, up: bool = False) -> int:
 
 
 def _compare_bytes(seat: int, n: int) -> int:
-    return gate_bytes(seat, n, COMPARE_BITS, kernels.dcf_key_size(COMPARE_BITS, 2), 1)
+    return sign_bytes(seat, n, COMPARE_BITS)
 
 
 def _sign_bytes(seat: int, n: int) -> int:
+    return sign_bytes(seat, n, COMPARE_BITS - 1)
+
+
+def _table_bytes(seat: int, n: int) -> int:
     return gate_bytes(seat, n, COMPARE_BITS - 1, kernels.dcf_key_size(COMPARE_BITS - 1, 2), 1)
 
 
@@ -227,7 +231,7 @@ declare(
     "lt",
     rounds=lambda n: 2 * passes(n),
     sent=_compare_bytes,
-    bytes_text="32 bytes per bit of range and evaluator (72 bits by default)",
+    bytes_text="16 bytes per bit of range and evaluator (72 bits by default), 3 elements",
     input_range="|x|, |y| < 2^span",
     error="exact",
 )
@@ -250,8 +254,8 @@ declare(
 declare(
     "table",
     rounds=lambda n: 2 * passes(n),
-    sent=_sign_bytes,
-    bytes_text="as sign, for any number of thresholds; 3 elements more per further function",
+    sent=_table_bytes,
+    bytes_text="32 bytes per bit of range and evaluator, for any number of thresholds; 3 elements per function",
     input_range="|x| < 2^span",
     error="exact in x; values rounded to frac bits",
 )

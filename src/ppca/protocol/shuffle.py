@@ -19,11 +19,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..native import kernels, ring
+from ..native import ring
 from .compare import COMPARE_BITS, less
 from .cost import declare
 from .dtypes import make_type
-from .gates import gate_bytes, passes
+from .gates import passes
 from .multiply import ELEMENT
 from .opening import open_to_servers
 from .party import Party
@@ -31,6 +31,7 @@ from .pending import Pending
 from .reshare import reshare
 from .rounds import Step
 from .shares import Shares
+from .signs import sign_bytes
 
 S = TypeVar("S", bound=Shares)
 
@@ -45,10 +46,7 @@ declare(
 declare(
     "sort",
     rounds=lambda n: (2 * passes(n * (n - 1) // 2) if n > 1 else 0) + 3,
-    sent=lambda seat, n: (
-        gate_bytes(seat, n * (n - 1) // 2, COMPARE_BITS, kernels.dcf_key_size(COMPARE_BITS, 2), 1)
-        + (3 * 2 * n + n) * ELEMENT
-    ),
+    sent=lambda seat, n: sign_bytes(seat, n * (n - 1) // 2, COMPARE_BITS) + (3 * 2 * n + n) * ELEMENT,
     bytes_text="n(n-1)/2 comparisons, shuffle of values and ranks, opening of ranks",
     input_range="as lt; n up to some thousands (all pairs)",
     error="exact",

@@ -1,0 +1,152 @@
+"""The sign of secret numbers in two rounds: exclusive-or shares of a bit from function secret sharing, made arithmetic.
+
+x is known to lie in [-2^(bits-1), 2^(bits-1)); its sign is the top bit of x mod 2^bits.
+
+1. Deal. As in `gates`: a server of row q, which knows Rq, draws alpha and sends each server of the other row (the
+   evaluators) an FSS key and Rq + alpha; both now know m = x + alpha. The key is one for the bit itself, without
+   arithmetic payloads: 16 bytes per bit of range in place of 32, one AES per level (native/sign.hpp).
+   In the same round all four servers make shares of a random bit r = r0 ^ r1 that no server knows; rc is drawn from the
+   key of column c. See below.
+2. Evaluate and open. The evaluator of column c has bc, b0 ^ b1 = [x < 0]. It sends bc ^ rc to its row mate, and
+   bc ^ rc ^ s to the other row, s drawn from the row's key. Everybody now knows z = b ^ r, which is uniform, and the
+   shares of b are those of z + (1 - 2z) r.
+
+Shares of r = r0 ^ r1, for a batch of which r0 belongs to column 0 (for each quarter of a batch rows and columns are
+renamed, so that all servers send the same): R0 is drawn from the key of row 0, C0 from that of column 0. R1 = r - R0
+must reach the servers of row 1, C1 = r - C0 those of column 1. Each of them knows one of r0, r1, so it may choose
+between the two values that r can have for it, by three-server oblivious transfer:
+   (1,1) gets R1 and C1 for both r1 from (0,0), under masks of row 0's key, and the masks for its r1 from (0,1);
+   (1,0) gets R1 for both r0 from (0,1), under masks of row 0's key, and the mask for its r0 from (0,0);
+   (0,1) gets C1 for both r1 from (1,0), under masks of row 1's key, and the mask for its r1 from (1,1).
+
+Security: evaluators see m and one key; z is masked by the bit of the column a server is not in; the other row sees the
+two shares of z under s, so no share of b by itself, though it dealt the keys. Of the two offers one stays masked.
+Rounds: 2 for each 65,536 elements. Error: none.
+References: Boyle et al., Eurocrypt 2021 (FSS gates); Rotaru, Wood, "MArBled circuits", 2019 (bits shared in both ways);
+Mohassel, Rindal, "ABY3", 2018, section 5.4 (three-party OT).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ..native import clock, kernels
+from .gates import PASS, masked_bytes
+from .party import Party
+from .rounds import Round, Step
+from .shares import Data
+
+
+class _Layout(NamedTuple):
+    """Who handles which elements of a batch, as one server sees it. Sizes of messages are in bytes."""
+
+    half: int
+    """row 0 deals the first `half` elements, row 1 the others; row 1 evaluates the first"""
+    mine: slice
+    """dealt by this server"""
+    evaluated: slice
+    dealt_by: tuple[int, int]
+    """elements evaluated here that the servers of the other row deal, by column"""
+    evaluated_bytes: int
+    other_bytes: int
+    """packed bits of the elements that this row and the other row evaluate"""
+
+
+@lru_cache(maxsize=1024)
+def _layout(n: int, seat: int) -> _Layout:
+    half = min(n, -(-n // 16) * 8)  # whole bytes of packed bits
+    row = seat // 2
+    ends = [0, (half + 1) // 2, half, half + (n - half + 1) // 2, n]
+    counts = [ends[i + 1] - ends[i] for i in range(4)]
+    other = 2 - 2 * row
+    halves = (slice(0, half), slice(half, n))
+    evaluated, rest = halves[1 - row], halves[row]
+    return _Layout(
+        half,
+        slice(ends[seat], ends[seat + 1]),
+        evaluated,
+        (counts[other], counts[other + 1]),
+        -(-(evaluated.stop - evaluated.start) // 8),
+        -(-(rest.stop - rest.start) // 8),
+    )
+
+
+def sign_bytes(seat: int, n: int, bits: int, itemsize: int = 16) -> int:
+    """Payload bytes one seat sends for the signs of n elements."""
+    total = 0
+    for start in range(0, n, PASS):
+        count = min(PASS, n - start)
+        layout = _layout(count, seat)
+        dealt = layout.mine.stop - layout.mine.start
+        total += 2 * (16 * dealt + kernels.sign_words(dealt, bits) + masked_bytes(dealt, bits))
+        total += sum(kernels.bit_messages(count, seat)[:2]) * itemsize + 3 * layout.evaluated_bytes
+    return total
+
+
+def sign_bits(party: Party, row_shares: Data, bits: int) -> Step[Data]:
+    """Shares (2, n, limbs) of the signs of numbers with flat row shares (n, limbs), each a `bits`-wide signed integer."""
+    return (_passes if row_shares.shape[0] > PASS else _one_pass)(party, row_shares, bits)
+
+
+def _passes(party: Party, row_shares: Data, bits: int) -> Step[Data]:
+    done = []
+    for start in range(0, row_shares.shape[0], PASS):
+        done.append((yield from _one_pass(party, row_shares[start : start + PASS], bits)))
+    return np.concatenate(done, axis=1)
+
+
+def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
+    n, limbs = row_shares.shape
+    seat, column = party.seat, party.column
+    half, mine, evaluated, dealt_by, evaluated_bytes, other_bytes = _layout(n, seat)
+    row_mate, mate, diagonal = party.row_mate, party.column_mate, party.diagonal
+    rows, columns, private = party.row_stream, party.column_stream, party.private
+
+    # Round 1: deal keys, and share random bits.
+    dealt = mine.stop - mine.start
+    alpha, seeds = np.empty((dealt, 2), np.uint64), np.empty((dealt, 4), np.uint64)
+    opened = np.empty(masked_bytes(dealt, bits), np.uint8)
+    kernels.deal_masks(alpha, seeds, opened, row_shares[mine], private.key, private.claim(), bits)
+    roots = np.empty((2, 16 * dealt), np.uint8)
+    words = np.empty(kernels.sign_words(dealt, bits), np.uint8)
+    with clock.fss:
+        kernels.sign_gen(roots[0], roots[1], words, alpha, bits, seeds)
+    op = party.next_op()
+    rows.claim(op, 0)
+    columns.claim(op, 1)
+    to_diagonal, to_mate, from_diagonal, from_mate = kernels.bit_messages(n, seat)
+    data = np.empty((2, n, limbs), np.uint64)
+    own = np.empty((n + 7) // 8, np.uint8)
+    offers, choices = np.empty((to_diagonal, limbs), np.uint64), np.empty((to_mate, limbs), np.uint64)
+    kernels.bits_out(data, own, offers, choices, seat, rows.key, columns.key, op)
+    keys = [
+        size for count in dealt_by for size in (16 * count, kernels.sign_words(count, bits), masked_bytes(count, bits))
+    ]
+    first, second = (mate, diagonal) if column == 0 else (diagonal, mate)  # the other row, by column
+    sends = [(peer, message) for c, peer in ((0, first), (1, second)) for message in (roots[c], words, opened)]
+    sends += [(diagonal, offers), (mate, choices)]
+    expects = [*((first, size) for size in keys[:3]), *((second, size) for size in keys[3:])]
+    expects += [(diagonal, from_diagonal * 8 * limbs), (mate, from_mate * 8 * limbs)]
+    roots0, words0, opened0, roots1, words1, opened1, offered, chosen = yield Round(sends, expects)
+
+    # Round 2: evaluate, and open the bits under the random ones.
+    m = np.empty((dealt_by[0] + dealt_by[1], 2), np.uint64)
+    kernels.masked_points(m, opened0, opened1, dealt_by[0], row_shares[evaluated], 0, 0, bits)
+    shares = np.empty(evaluated_bytes, np.uint8)
+    with clock.fss:
+        kernels.sign_eval(shares, column, roots0, words0, roots1, words1, m, bits)
+    kernels.bits_in(data, own, offered, chosen, seat)
+    here, there = np.empty(evaluated_bytes, np.uint8), np.empty(evaluated_bytes, np.uint8)
+    rows.claim(op, 2)
+    start = evaluated.start // 8
+    kernels.mask_bits(here, there, shares, own[start : start + evaluated_bytes], rows.key, op)
+    from_row, a, b = yield Round(
+        [(row_mate, here), (mate, there), (diagonal, there)],
+        [(row_mate, evaluated_bytes), (mate, other_bytes), (diagonal, other_bytes)],
+    )
+    ours, theirs = (here, from_row), (a, b)
+    kernels.unmask_bits(data, half, *(theirs if party.row == 0 else ours), *(ours if party.row == 0 else theirs), seat)
+    return data
