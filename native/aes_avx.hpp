@@ -1,4 +1,4 @@
-// The VAES level: two blocks per 256-bit register, twelve registers in flight. Members as in aes_portable.hpp.
+// The VAES level: two blocks per 256-bit register, eight registers in flight. Members as in aes_portable.hpp.
 #pragma once
 
 #include <immintrin.h>
@@ -15,7 +15,7 @@ namespace {
 struct AvxCipher {
     using Vec = __m256i;
     static constexpr int kWidth = 2;
-    static constexpr int kBatch = 12;
+    static constexpr int kBatch = 8;
     static constexpr uint8_t kSide = 32;
 
     template <int N, class F>
@@ -39,11 +39,13 @@ struct AvxCipher {
     static Vec zero() { return _mm256_setzero_si256(); }
     static Vec load(const void* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
     static void store(void* p, Vec x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
-    static Vec gather(const uint8_t* base, const uint16_t* offset) {
-        return pair(_mm_loadu_si128(at(base, offset[0])), _mm_loadu_si128(at(base, offset[1])));
+    template <class At>
+    [[gnu::always_inline]] static Vec gather(At at) {
+        return pair(_mm_loadu_si128(block(at(0))), _mm_loadu_si128(block(at(1))));
     }
-    static Vec gather64(const uint8_t* base, const uint16_t* offset) {
-        return pair(_mm_loadl_epi64(at(base, offset[0])), _mm_loadl_epi64(at(base, offset[1])));
+    template <class At>
+    [[gnu::always_inline]] static Vec gather64(At at) {
+        return pair(_mm_loadl_epi64(block(at(0))), _mm_loadl_epi64(block(at(1))));
     }
     static Vec counter(uint64_t lo, uint64_t hi) {
         const auto low = static_cast<long long>(lo);
@@ -65,8 +67,8 @@ struct AvxCipher {
     }
     static Vec all_ones() { return _mm256_set1_epi32(-1); }
     static Vec control(Vec x) { return _mm256_cmpgt_epi64(zero(), x); }
-    static Vec swap(Vec x) { return _mm256_shuffle_epi32(x, 0x4e); }
-    static Vec half(Vec x, uint8_t side) { return _mm256_shuffle_epi8(x, entry(side_tables<kWidth>.half, side)); }
+    static Vec halve(Vec x) { return _mm256_srli_epi64(x, 1); }
+    static Vec halve(Vec x, uint8_t side) { return _mm256_srlv_epi64(x, entry(side_tables<kWidth>.shift, side)); }
     static Vec mask(uint8_t side) { return entry(side_tables<kWidth>.mask, side); }
     static Vec add64(Vec a, Vec b) { return _mm256_add_epi64(a, b); }
     static Vec sub64(Vec a, Vec b) { return _mm256_sub_epi64(a, b); }
@@ -89,9 +91,7 @@ private:
     static Vec pair(__m128i low, __m128i high) {
         return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
     }
-    static const __m128i* at(const uint8_t* base, uint16_t offset) {
-        return reinterpret_cast<const __m128i*>(base + 8 * size_t(offset));
-    }
+    static const __m128i* block(const void* p) { return static_cast<const __m128i*>(p); }
 
     // Left alone, the compiler keeps some round keys in registers and loads the others once per block instead of once
     // per round, which makes the two load ports the bottleneck.

@@ -7,12 +7,12 @@
 //
 //   each<N>(f)              f(0), ..., f(N - 1), unrolled where Vecs live in registers
 //   load / store            kWidth consecutive blocks in memory (no alignment needed)
-//   gather(base, offset)    block l from base + 8 * offset[l] (no alignment needed); gather64: 8 bytes, zero extended
+//   gather(at)              block l from address at(l) (no alignment needed); gather64 loads 8 bytes, zero extended
 //   counter(lo, hi)         block l = (lo, hi + l)
 //   spread(w)               block l = four copies of the 32-bit word w[l]
 //   test(word, i)           all ones where bit 31 - i of the spread word is set
-//   control(x)              all ones in halves whose top bit is set     swap(x)    x with its two halves swapped
-//   half(x, side)           left: the upper half of x, moved down; right: its lower half, moved up; zeros elsewhere
+//   control(x)              all ones in 64-bit words whose top bit is set
+//   halve(x)                every 64-bit word shifted right by one bit; halve(x, side) only where the side is right
 //   mask(side)              all ones where the side is right
 //   add64, sub64            on 64-bit words                              full64(x)  all ones in words of all ones
 //   up64(x)                 the lower half moved up, zeros below         high32(x)  the upper half of every word
@@ -63,10 +63,14 @@ struct PortableCipher {
         return x;
     }
     static void store(void* p, Vec x) { std::memcpy(p, &x, 16); }
-    static Vec gather(const uint8_t* base, const uint16_t* offset) { return load(base + 8 * size_t(offset[0])); }
-    static Vec gather64(const uint8_t* base, const uint16_t* offset) {
+    template <class At>
+    static Vec gather(At at) {
+        return load(at(0));
+    }
+    template <class At>
+    static Vec gather64(At at) {
         Vec x{0, 0};
-        std::memcpy(&x.lo, base + 8 * size_t(offset[0]), 8);
+        std::memcpy(&x.lo, at(0), 8);
         return x;
     }
     static Vec counter(uint64_t lo, uint64_t hi) { return {lo, hi}; }
@@ -81,8 +85,8 @@ struct PortableCipher {
     static Vec low_word(uint64_t value) { return {value, 0}; }
     static Vec all_ones() { return {~0ull, ~0ull}; }
     static Vec control(Vec x) { return {-(x.lo >> 63), -(x.hi >> 63)}; }
-    static Vec swap(Vec x) { return {x.hi, x.lo}; }
-    static Vec half(Vec x, uint8_t side) { return side ? Vec{0, x.lo} : Vec{x.hi, 0}; }
+    static Vec halve(Vec x) { return {x.lo >> 1, x.hi >> 1}; }
+    static Vec halve(Vec x, uint8_t side) { return {x.lo >> side, x.hi >> side}; }
     static Vec mask(uint8_t side) { return side ? all_ones() : zero(); }
     static Vec add64(Vec a, Vec b) { return {a.lo + b.lo, a.hi + b.hi}; }
     static Vec sub64(Vec a, Vec b) { return {a.lo - b.lo, a.hi - b.hi}; }

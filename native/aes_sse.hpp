@@ -1,4 +1,4 @@
-// The AES-NI level: one block per 128-bit register, twelve registers in flight. Members as in aes_portable.hpp.
+// The AES-NI level: one block per 128-bit register, ten registers in flight. Members as in aes_portable.hpp.
 #pragma once
 
 #include <nmmintrin.h>
@@ -16,7 +16,7 @@ namespace {
 struct SseCipher {
     using Vec = __m128i;
     static constexpr int kWidth = 1;
-    static constexpr int kBatch = 12;
+    static constexpr int kBatch = 10;
     static constexpr uint8_t kSide = 16;
 
     template <int N, class F>
@@ -40,9 +40,13 @@ struct SseCipher {
     static Vec zero() { return _mm_setzero_si128(); }
     static Vec load(const void* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
     static void store(void* p, Vec x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), x); }
-    static Vec gather(const uint8_t* base, const uint16_t* offset) { return load(base + 8 * size_t(offset[0])); }
-    static Vec gather64(const uint8_t* base, const uint16_t* offset) {
-        return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(base + 8 * size_t(offset[0])));
+    template <class At>
+    [[gnu::always_inline]] static Vec gather(At at) {
+        return load(at(0));
+    }
+    template <class At>
+    [[gnu::always_inline]] static Vec gather64(At at) {
+        return _mm_loadl_epi64(static_cast<const __m128i*>(static_cast<const void*>(at(0))));
     }
     static Vec counter(uint64_t lo, uint64_t hi) {
         return _mm_set_epi64x(static_cast<long long>(hi), static_cast<long long>(lo));
@@ -58,8 +62,8 @@ struct SseCipher {
     static Vec low_word(uint64_t value) { return _mm_set_epi64x(0, static_cast<long long>(value)); }
     static Vec all_ones() { return _mm_set1_epi32(-1); }
     static Vec control(Vec x) { return _mm_cmpgt_epi64(zero(), x); }
-    static Vec swap(Vec x) { return _mm_shuffle_epi32(x, 0x4e); }
-    static Vec half(Vec x, uint8_t side) { return _mm_shuffle_epi8(x, entry(side_tables<kWidth>.half, side)); }
+    static Vec halve(Vec x) { return _mm_srli_epi64(x, 1); }
+    static Vec halve(Vec x, uint8_t side) { return _mm_srl_epi64(x, entry(side_tables<kWidth>.shift, side)); }
     static Vec mask(uint8_t side) { return entry(side_tables<kWidth>.mask, side); }
     static Vec add64(Vec a, Vec b) { return _mm_add_epi64(a, b); }
     static Vec sub64(Vec a, Vec b) { return _mm_sub_epi64(a, b); }

@@ -15,7 +15,7 @@ using Bytes = Array<uint8_t>;
 // Rough costs in nanoseconds at the AES-NI level, only used to decide whether a call is worth the GIL switch or a
 // thread.
 constexpr double kBlockNs = 2, kGilNs = 2000, kPieceNs = 100000;
-constexpr size_t kGroup = 192;  // pieces are multiples of it: whole groups of lanes (12, 24, 64) and of keys (24)
+constexpr size_t kGroup = 320;  // pieces are multiples of it: whole groups of lanes (10, 16, 64) and of keys (80)
 
 [[noreturn]] inline void fail(const std::string& message) { throw nb::value_error(message.c_str()); }
 

@@ -8,160 +8,138 @@
 namespace ppca {
 namespace {
 
-// Walks a group of lanes down the tree, kChunk levels at a time and each chunk in two phases: the nodes on the paths,
-// one block per lane and level, then the payloads of the nodes where the path goes left, which are the ones that count.
-// The paths are public to the parties, so the blocks of the second phase are packed densely, whatever their lanes and
-// levels.
+// Walks a group of lanes down the tree in two phases: the nodes on the paths, one block per lane and level, then the
+// payloads of the nodes where the path goes left, which are the ones that count. The paths are public to the parties, so
+// the second phase may take the levels of each lane that it needs.
 template <class C, int Limbs>
 class DcfWalk {
+    static constexpr int kLevels = 128;
+
 public:
+    using Vec = typename C::Vec;
+
     explicit DcfWalk(const TreeShape& shape) : shape(shape) {}
 
     void start(const KeyLanes<C>& group) {
         keys = &group;
-        for (int r = 0; r < C::kBatch; ++r) trail[0][r] = group.word(r, 0);
+        for (int r = 0; r < C::kBatch; ++r) trail[r][0] = group.word(r, 0);
     }
 
-    // Walks along the paths y from depth `from`, down to which the last walk went the same way. For each chunk and lane
-    // calls use(lane), which may ask for sums of the payloads that count. Keys at distance `next_group`, if any, will be
-    // needed next.
-    template <class Use>
-    void evaluate(const u128 y[kLanes<C>], int from, size_t next_group, Use use) {
+    // Finds the nodes on the paths y below depth `from`, down to which the last walk went the same way. Keys at distance
+    // `next_group`, if any, will be needed next.
+    void descend(const u128 y[kLanes<C>], int from, size_t next_group) {
         const Sides<C> sides(y, shape.bits);
-        while (from < shape.bits) {
-            const int chunk = (from / kChunk + 1) * kChunk, to = chunk < shape.bits ? chunk : shape.bits;
-            descend(sides, from, to < shape.seeds ? to : shape.seeds, next_group);
-            hash_payloads(list_left(y, from, to));
-            for (int l = 0; l <= kLanes<C>; ++l) total_at[l] = total(first[l]);
-            for (int l = 0; l < kLanes<C>; ++l) use(l);
-            from = to;
-        }
-    }
-
-    // The sum of the payloads of a lane in this chunk.
-    u128 sum(int lane) const { return total_at[lane + 1] - total_at[lane]; }
-
-    // Calls use(sum of the first payloads) for one payload, two payloads, ... of a lane in this chunk.
-    template <class Use>
-    void each_sum(int lane, Use use) const {
-        for (size_t at = first[lane] + 1; at <= first[lane + 1]; ++at) use(total(at) - total_at[lane]);
-    }
-
-private:
-    using Vec = typename C::Vec;
-    using Eight [[gnu::vector_size(16)]] = uint16_t;
-    using EightBytes [[gnu::vector_size(8)]] = uint8_t;
-    static constexpr int kLevels = 128, kChunk = 32, kAhead = 4;
-
-    const Permutations<C>& permutations = Permutations<C>::get();
-    const TreeShape& shape;
-    const KeyLanes<C>* keys = nullptr;
-    Vec trail[kLevels + 1][C::kBatch];  // seeds by depth
-
-    // The blocks of the second phase: where the seed and the word are, in units of 8 bytes, and running sums of the
-    // payloads, one for each block of a Vec. Those of lane l start at first[l]. Lists are written 8 at a time and read
-    // kLanes at a time.
-    static constexpr size_t kBlocks = size_t(kLanes<C>) * (kChunk + 1) + 8;
-    uint16_t seed_at[kBlocks], word_at[kBlocks];
-    size_t first[kLanes<C> + 1];
-    u128 total_at[kLanes<C> + 1];  // total(first[l])
-    Sum<C, Limbs> sums[kBlocks / C::kWidth + 1];
-
-    // The sum of the first `count` blocks.
-    u128 total(size_t count) const {
-        u128 sum = 0;
-        for (size_t l = 0; l < C::kWidth; ++l) sum += read_sum(sums[(count + C::kWidth - 1 - l) / C::kWidth], l);
-        return sum;
-    }
-
-    void descend(const Sides<C>& sides, int from, int to, size_t next_group) {
         Vec x[C::kBatch];
-        C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = trail[from][r]; });
-        for (int begin = from, end; begin < to; begin = end) {
-            // Words are read a line of each key at a time: the lines of many keys may share a few places in the first
-            // cache and not stay there.
-            end = (begin + 1 + kAhead) / kAhead * kAhead - 1;
-            if (end > to) end = to;
-            Vec word[kAhead][C::kBatch];
-            for (int r = 0; r < C::kBatch; ++r)
-                for (int depth = begin; depth < end; ++depth)
-                    word[depth - begin][r] = keys->word(r, shape.seed_at(depth));
-            for (int depth = begin; depth < end; ++depth) {
-                if (next_group)
-                    keys->prefetch(next_group + size_t(depth) * shape.key_size() / size_t(shape.bits), depth & 1);
-                C::rounds(permutations.tree, x);
-                C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA {
-                    x[r] = C::last(x[r], child_mask<C>(trail[depth][r], sides.side[r][depth], word[depth - begin][r]));
-                    trail[depth + 1][r] = x[r];
-                });
-            }
-        }
-    }
-
-    size_t list_left(const u128 y[kLanes<C>], int from, int to) {
-        // Levels outside of from .. to - 1 do not count, as if the path went right there.
-        const u128 ones = ~u128(0);
-        const u128 skip = (from ? ones << (128 - from) : 0) | (to < 128 ? ones >> to : 0);
-        size_t at = 0;
-        for (int l = 0; l < kLanes<C>; ++l) {
-            first[l] = at;
-            const u128 path = y[l] | skip;
-            const int begin = from / 8;
-            Eight seed = Eight{} + uint16_t(2 * (8 * begin * kLanes<C> + l));
-            Eight word = Eight{} + uint16_t(keys->offset[l] + shape.value_at(8 * begin) / 8);
-            for (int byte = begin; 8 * byte < to; ++byte) {
-                const uint8_t sides = path_byte(path, byte);
-                EightBytes levels;
-                std::memcpy(&levels, path_bytes.left[sides], 8);
-                const Eight level = __builtin_convertvector(levels, Eight);
-                const Eight seeds = seed + level * uint16_t(2 * kLanes<C>), words = word + level * uint16_t(Limbs);
-                std::memcpy(seed_at + at, &seeds, 16);
-                std::memcpy(word_at + at, &words, 16);
-                seed += uint16_t(2 * 8 * kLanes<C>);
-                word += uint16_t(8 * Limbs);
-                at += path_bytes.left_count[sides];
-            }
-        }
-        first[kLanes<C>] = at;
-        for (size_t l = 0; l < size_t(kLanes<C>); ++l) seed_at[at + l] = word_at[at + l] = 0;
-        return at;
-    }
-
-    void hash_payloads(size_t count) {
-        const auto* seeds = reinterpret_cast<const uint8_t*>(trail);
-        Sum<C, Limbs> sum, *next = sums;
-        *next++ = sum;
-        for (size_t at = 0; at < count; at += size_t(kLanes<C>)) {
-            Vec x[C::kBatch], seed[C::kBatch];
-            C::template each<C::kBatch>(
-                [&](auto r) INLINE_LAMBDA { x[r] = seed[r] = C::gather(seeds, seed_at + at + r * C::kWidth); });
-            C::rounds(permutations.payload, x);
+        C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = trail[r][from]; });
+        for (int depth = from; depth < shape.seeds; ++depth) {
+            if (next_group) keys->prefetch(next_group + 32 * size_t(depth), depth & 1);
+            C::rounds(permutations.tree, x);
             C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA {
-                const Vec word = payload_word<C, Limbs>(keys->base, word_at + at + r * C::kWidth);
-                sum.add(C::last(x[r], payload_mask<C>(seed[r], word)));
-                *next++ = sum;
+                const Vec word = keys->word(r, shape.seed_at(depth));
+                x[r] = C::last(x[r], child_mask<C>(trail[r][depth], sides.side[r][depth], word));
+                trail[r][depth + 1] = x[r];
             });
         }
     }
+
+    // The levels from `from` on at which the lanes of one Vec go left, in order.
+    struct LeftTurns {
+        int count[C::kWidth], most = 0;
+        // Levels times 16, written 8 or kFill at a time. All lanes are filled up to whole flights of the longest list, by
+        // repeating the last level.
+        static constexpr int kFill = 2 * C::kBatch;
+        uint16_t level[C::kWidth][kLevels + C::kBatch + kFill];
+
+        LeftTurns(const u128* y, int from, int to) {
+            // Levels outside of from .. to - 1 do not count, as if the path went right there.
+            const u128 ones = ~u128(0);
+            const u128 skip = (from ? ones << (128 - from) : 0) | (to < 128 ? ones >> to : 0);
+            for (int l = 0; l < C::kWidth; ++l) {
+                const u128 path = y[l] | skip;
+                uint16_t* next = level[l];
+                for (int byte = from / 8; 8 * byte < to; ++byte) {
+                    const uint8_t sides = path_byte(path, byte);
+                    for (int i = 0; i < 8; ++i) next[i] = uint16_t(path_bytes.left[sides][i] + 128 * byte);
+                    next += path_bytes.left_count[sides];
+                }
+                count[l] = int(next - level[l]);
+                most = most < count[l] ? count[l] : most;
+            }
+            for (int l = 0; l < C::kWidth; ++l) {
+                const uint16_t last = count[l] ? level[l][count[l] - 1] : 0;
+                int at = count[l];
+                do {
+                    for (int i = 0; i < kFill; ++i) level[l][at + i] = last;
+                    at += kFill;
+                } while (at < most + C::kBatch);
+            }
+        }
+    };
+
+    // Calls use(payloads) for each flight of kBatch of them.
+    template <class Use>
+    void payloads(int r, const LeftTurns& turns, Use use) const {
+        const uint8_t* words[C::kWidth];
+        for (int l = 0; l < C::kWidth; ++l) words[l] = keys->key[r * C::kWidth + l] + shape.value_at(0);
+        const auto* seeds = reinterpret_cast<const uint8_t*>(trail[r]);
+        for (int at = 0; at < turns.most; at += C::kBatch) {
+            const auto seed = [&](int i) INLINE_LAMBDA {
+                return C::gather([&](int l) INLINE_LAMBDA {
+                    return seeds + size_t(turns.level[l][at + i]) * C::kWidth + 16 * l;
+                });
+            };
+            Vec x[C::kBatch];
+            C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA { x[i] = seed(i); });
+            C::rounds(permutations.payload, x);
+            C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA {
+                const Vec word = payload_word<C, Limbs>(
+                    [&](int l) INLINE_LAMBDA { return words[l] + turns.level[l][at + i] * size_t(Limbs) / 2; });
+                x[i] = C::last(x[i], payload_mask<C>(seed(i), word));
+            });
+            use(x);
+        }
+    }
+
+private:
+    const Permutations<C>& permutations = Permutations<C>::get();
+    const TreeShape& shape;
+    const KeyLanes<C>* keys = nullptr;
+    // Seeds by depth. (The distance of rows keeps a store from hiding the load of another row 4 KiB apart.)
+    Vec trail[C::kBatch][kLevels + 8];
 };
 
 template <class C, int Limbs>
 void dcf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
     constexpr size_t kG = size_t(kLanes<C>);
+    using Walk = DcfWalk<C, Limbs>;
     const size_t size = call.shape.key_size();
-    const std::unique_ptr<DcfWalk<C, Limbs>> walk(new DcfWalk<C, Limbs>(call.shape));
+    const std::unique_ptr<Walk> walk(new Walk(call.shape));
     for (size_t at = begin; at < end; at += kG) {
         const KeyLanes<C> keys(call.keys, size, at, end, call.per_key);
-        u128 y[kG], share[kG];
-        for (size_t l = 0; l < kG; ++l) {
+        u128 y[kG];
+        for (size_t l = 0; l < kG; ++l)
             y[l] = align_top(load128(call.points + 2 * (at + l < end ? at + l : end - 1)), call.shape.bits);
-            share[l] = 0;
-        }
-        walk->start(keys);
         const bool more = call.per_key == 1 && end - at >= 2 * kG;
-        walk->evaluate(y, 0, more ? kG * size : 0, [&](int l) INLINE_LAMBDA { share[l] += walk->sum(l); });
-        for (size_t l = 0; l < kG && at + l < end; ++l)
-            store_share<Limbs>(call.out + Limbs * (at + l), share[l], call.party);
+        walk->start(keys);
+        walk->descend(y, 0, more ? kG * size : 0);
+        for (int r = 0; r < C::kBatch; ++r) {
+            const typename Walk::LeftTurns turns(y + r * C::kWidth, 0, call.shape.bits);
+            Sum<C, Limbs> sum;
+            int added = 0;
+            alignas(32) Block last[C::kWidth] = {};
+            walk->payloads(r, turns, [&](const typename C::Vec (&value)[C::kBatch]) INLINE_LAMBDA {
+                C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA { sum.add(value[i]); });
+                C::store(last, value[C::kBatch - 1]);
+                added += C::kBatch;
+            });
+            for (int l = 0; l < C::kWidth; ++l) {
+                const size_t index = at + size_t(r * C::kWidth + l);
+                if (index >= end) break;
+                // The padding of the last flight repeats the last payload.
+                const u128 padding = load128(&last[l]) * unsigned(added - turns.count[l]);
+                store_share<Limbs>(call.out + Limbs * index, read_sum(sum, size_t(l)) - padding, call.party);
+            }
+        }
     }
 }
 
@@ -189,7 +167,8 @@ void classify_limbs(const ClassifyCall& call, size_t begin, size_t end) {
         u128 sum[kG][129];
     };
     const std::unique_ptr<Sums> known(new Sums);
-    const std::unique_ptr<DcfWalk<C, Limbs>> walk(new DcfWalk<C, Limbs>(call.shape));
+    using Walk = DcfWalk<C, Limbs>;
+    const std::unique_ptr<Walk> walk(new Walk(call.shape));
 
     for (size_t at = begin; at < end; at += kG) {
         const KeyLanes<C> keys(call.keys, size, at, end, 1);
@@ -203,13 +182,28 @@ void classify_limbs(const ClassifyCall& call, size_t begin, size_t end) {
         // Share of [y < alpha] for the points y, given that the walk belongs to points with the same first `from` bits.
         const auto evaluate = [&](const u128 y[kG], int from) {
             std::memcpy(last, y, sizeof last);
-            u128* end_of[kG];
-            for (size_t l = 0; l < kG; ++l) end_of[l] = known->sum[l] + from - (from ? ones(y[l] >> (128 - from)) : 0);
-            walk->evaluate(y, from, 0, [&](int l) INLINE_LAMBDA {
-                const u128 before = *end_of[l];
-                walk->each_sum(l, [&](u128 sum) INLINE_LAMBDA { *++end_of[l] = before + sum; });
-            });
-            for (size_t l = 0; l < kG; ++l) share[l] = *end_of[l];
+            walk->descend(y, from, 0);
+            for (int r = 0; r < C::kBatch; ++r) {
+                const typename Walk::LeftTurns turns(y + r * C::kWidth, from, bits);
+                u128* next[C::kWidth];
+                for (int l = 0; l < C::kWidth; ++l) {
+                    const int lane = r * C::kWidth + l;
+                    next[l] = known->sum[lane] + from - (from ? ones(y[lane] >> (128 - from)) : 0);
+                    share[lane] = *next[l];
+                }
+                int left[C::kWidth];
+                std::memcpy(left, turns.count, sizeof left);
+                walk->payloads(r, turns, [&](const typename C::Vec (&value)[C::kBatch]) INLINE_LAMBDA {
+                    alignas(32) Block block[C::kBatch][C::kWidth];
+                    C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA { C::store(block[i], value[i]); });
+                    for (int l = 0; l < C::kWidth; ++l) {
+                        for (int i = 0; i < C::kBatch && left[l] > 0; ++i, --left[l]) {
+                            share[r * C::kWidth + l] += Limbs == 1 ? block[i][l].lo : load128(&block[i][l]);
+                            *++next[l] = share[r * C::kWidth + l];
+                        }
+                    }
+                });
+            }
         };
         evaluate(m, 0);
         std::memcpy(base, share, sizeof base);

@@ -64,7 +64,7 @@ void dpf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
         }
         alignas(32) Block value[kG];
         const size_t value_at = call.shape.value_at(bits);
-        nodes.payloads([&](int r) INLINE_LAMBDA { return payload_word<C, Limbs>(keys.base + value_at, keys.offset + r * C::kWidth); },
+        nodes.payloads([&](int r) INLINE_LAMBDA { return payload_word<C, Limbs>([&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; }); },
                        [&](int r, typename C::Vec x) INLINE_LAMBDA { C::store(value + r * C::kWidth, x); });
         for (size_t l = 0; l < kG && at + l < end; ++l)
             store_share<Limbs>(call.out + Limbs * (at + l), load128(&value[l]), call.party);
@@ -96,7 +96,7 @@ struct PrefixWindow {
             parent.children(
                 keys, at, [&](int r) INLINE_LAMBDA { return sides.side[r][depth]; },
                 [&](int r, Vec child) INLINE_LAMBDA {
-                    const Vec other = C::bit_xor(child, C::swap(parent.seed[r]));
+                    const Vec other = C::bit_xor(child, C::bit_xor(parent.seed[r], C::halve(parent.seed[r])));
                     const Vec right = C::mask(sides.side[r][depth]);
                     if (2 * p + 1 < count) node[2 * p + 1].seed[r] = select<C>(right, other, beyond[r]);
                     if (2 * p < count) node[2 * p].seed[r] = child;
@@ -123,9 +123,10 @@ void prefix_limbs(const PrefixCall& call, size_t begin, size_t end) {
 
             Sum<C, Limbs> sum[C::kBatch];
             typename C::Vec word[C::kBatch];
-            const uint8_t* words = keys.base + call.shape.value_at(level);
+            const size_t value_at = call.shape.value_at(level);
             for (int r = 0; r < C::kBatch; ++r)
-                word[r] = payload_word<C, Limbs>(words, keys.offset + r * C::kWidth);
+                word[r] = payload_word<C, Limbs>(
+                    [&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
             for (int a = 0; a < count; ++a) {
                 // On the first levels the window is wider than the level: a node met again is not counted again.
                 if (level >= 7 || a < (1 << level)) {

@@ -32,9 +32,14 @@ constexpr std::size_t kParts = 48;  // messages each way that fit the stack; a r
 constexpr auto kAlert = std::chrono::microseconds(200);
 
 // But where giving way takes longer than this, other processes want the processor, which returns sooner to a sleeper than to one
-// that gives way. Then the next kResting rounds go to sleep at once.
+// that gives way. Then the next rounds go to sleep at once: 32 of them, twice as many after each further attempt that fails.
 constexpr auto kCrowded = std::chrono::microseconds(500);
-constexpr int kResting = 32;
+constexpr int kShortRest = 32, kLongRest = 4096;
+
+// Whether to watch: `rest` rounds from now on do not.
+struct Alertness {
+    int rest = 0, next = kShortRest;
+};
 
 struct Frame {
     int fd = -1;
@@ -108,19 +113,18 @@ struct Round {
         for (std::size_t i = 0; i < viewed; ++i) PyBuffer_Release(&views[i]);
     }
 
-    // `resting` counts the rounds to come that do not watch.
-    bool run(int &resting) {
+    bool run(Alertness &alertness) {
         bool whole = true;
         for (Frame &frame : out)
             if (frame.used()) whole = frame.send() && whole;
-        return whole && (watch(resting) || wait());  // what could not be sent must go out while receiving: not here
+        return whole && (watch(alertness) || wait());  // what could not be sent must go out while receiving: not here
     }
 
 private:
     // Takes what comes within kAlert; true if that is all.
-    bool watch(int &resting) {
-        if (resting) {
-            --resting;
+    bool watch(Alertness &alertness) {
+        if (alertness.rest) {
+            --alertness.rest;
             return false;
         }
         const auto start = Clock::now();
@@ -128,11 +132,17 @@ private:
             bool all = true;
             for (Frame &frame : in)
                 if (frame.used() && !frame.whole()) all = frame.receive(MSG_DONTWAIT) && all;
-            if (all) return true;
+            if (all) {
+                alertness.next = kShortRest;
+                return true;
+            }
             sched_yield();
             const auto before = now;
             now = Clock::now();
-            if (now - before > kCrowded) resting = kResting;
+            if (now - before > kCrowded) {
+                alertness.rest = alertness.next;
+                alertness.next = alertness.next < kLongRest ? 2 * alertness.next : kLongRest;
+            }
         }
         return false;
     }
@@ -205,7 +215,7 @@ public:
         bool usual;
         {
             nb::gil_scoped_release release;
-            usual = round.run(resting_);
+            usual = round.run(alertness_);
         }
         for (std::size_t seat = 0; seat < kPeers; ++seat) usual = usual && expected(round.in[seat], seat);
         if (!usual) return what_happened(round);
@@ -284,7 +294,7 @@ private:
     uint64_t rounds_ = 0, messages_sent_ = 0, messages_received_ = 0;
     double seconds_ = 0;
     bool open_ = true;
-    int resting_ = 0;
+    Alertness alertness_;
 };
 
 }  // namespace

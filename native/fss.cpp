@@ -104,7 +104,7 @@ void generate_py(const TreeShape& shape, nb::handle key0_, nb::handle key1_, nb:
     alpha.require_size(2 * count);
     seeds.require_size(4 * count);
     const GenCall call{shape, key0.data(), key1.data(), alpha.data(), seeds.data()};
-    run(count, 4 * shape.seeds + 2 * shape.values,
+    run(count, 2 * (shape.seeds + shape.values),
         [&, generate = fss().generate](size_t begin, size_t end) { generate(call, begin, end); });
 }
 
@@ -131,7 +131,7 @@ void eval_py(const TreeShape& shape, const Words& out, int party, nb::handle key
     if (pairs == 0) return;
     const EvalCall call{shape, party, out.data(), keys.data(), points.data(), pairs / count};
     const auto eval = shape.comparison ? fss().dcf_eval : fss().dpf_eval;
-    run(pairs, shape.seeds + shape.values, [&](size_t begin, size_t end) { eval(call, begin, end); });
+    run(pairs, shape.seeds + 0.5 * shape.values, [&](size_t begin, size_t end) { eval(call, begin, end); });
 }
 
 void dcf_eval_py(nb::handle out_, int party, nb::handle keys, nb::handle points, int bits) {

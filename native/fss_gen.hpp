@@ -32,13 +32,15 @@ class Generator {
 public:
     explicit Generator(const GenCall& call) : call(call) {}
 
-    void group(size_t begin, int count) {
+    // Keys begin .. begin + count - 1; `more` if a full group comes after them.
+    void group(size_t begin, int count, bool more) {
         const TreeShape& shape = call.shape;
         start(begin, count);
         const int end = shape.first_value + shape.values;
         for (int first = 0; first < end; first += kChunk) {
             const int stop = first + kChunk < end ? first + kChunk : end;
             for (int depth = first; depth < stop; ++depth) {
+                if (more) prefetch(begin + size_t(kG), depth);
                 if (depth >= shape.first_value) payload(depth, depth - first);
                 if (depth < shape.seeds) level(depth, depth - first);
             }
@@ -47,14 +49,14 @@ public:
     }
 
 private:
-    static constexpr int kG = kLanes<C>, kR = C::kBatch, kChunk = 8;
+    static constexpr int kG = kLanes<C>, kR = C::kBatch, kChunk = 16;
     using Vec = typename C::Vec;
 
     const GenCall& call;
     const Permutations<C>& permutations = Permutations<C>::get();
     SecretPaths<C> alpha;
-    Vec seed[2][kR];                // of both parties, on the path
-    Vec delta[kR], delta_below[kR]; // their difference at this depth and at the next
+    Vec seed[2][kR];  // of both parties, on the path
+    Vec delta[kR];    // their difference
     alignas(32) Block seed_word[kChunk][kG], value_word[kChunk][kG];
 
     void start(size_t begin, int count) {
@@ -72,7 +74,6 @@ private:
         for (int r = 0; r < kR; ++r) {
             for (int p = 0; p < 2; ++p) seed[p][r] = C::load(root[p] + r * C::kWidth);
             delta[r] = C::bit_xor(seed[0][r], seed[1][r]);
-            delta_below[r] = C::swap(delta[r]);
         }
     }
 
@@ -103,20 +104,28 @@ private:
 
     // One level down along alpha.
     void level(int depth, int slot) {
-        Vec hashed[2][kR];
-        for (int p = 0; p < 2; ++p) hash(permutations.tree, seed[p], hashed[p]);
-        const Vec lower = C::bit_xor(C::up64(C::all_ones()), C::all_ones());
+        Vec left[2][kR];
+        for (int p = 0; p < 2; ++p) hash(permutations.tree, seed[p], left[p]);
         for (int r = 0; r < kR; ++r) {
-            // The halves that the child on the path and the other one take over.
-            const Vec keep = C::bit_xor(alpha.bit(r, depth), lower), lose = C::bit_xor(keep, C::all_ones());
+            const Vec bit = alpha.bit(r, depth);
             // The word is the difference of the children off the path.
-            const Vec word = C::bit_xor(C::bit_xor(hashed[0][r], hashed[1][r]), C::bit_and(lose, delta_below[r]));
+            const Vec delta_below = C::bit_xor(delta[r], C::halve(delta[r]));
+            const Vec word = C::bit_xor(C::bit_xor(left[0][r], left[1][r]), C::and_not(bit, delta_below));
             C::store(seed_word[slot] + r * C::kWidth, word);
-            const Vec child = C::bit_xor(hashed[0][r], C::bit_and(keep, C::swap(seed[0][r])));
+            const Vec turn = C::bit_and(bit, C::bit_xor(seed[0][r], C::halve(seed[0][r])));
+            const Vec child = C::bit_xor(left[0][r], turn);
             seed[0][r] = C::bit_xor(child, C::bit_and(C::control(seed[0][r]), word));
-            seed[1][r] = C::bit_xor(seed[0][r], delta_below[r]);
-            std::swap(delta[r], delta_below[r]);
+            seed[1][r] = C::bit_xor(seed[0][r], delta_below);
+            delta[r] = delta_below;
         }
+    }
+
+    // Makes a line of each key of the next group ready to be written, in turn of the two parties. (Inlined: the compiler
+    // drops calls of functions that only prefetch.)
+    [[gnu::always_inline]] void prefetch(size_t begin, int turn) const {
+        const size_t size = call.shape.key_size();
+        const uint8_t* key = (turn % 2 ? call.key1 : call.key0) + size * begin + size_t(turn / 2) * 64;
+        for (int l = 0; l < kG; ++l, key += size) __builtin_prefetch(key, 1, 2);
     }
 
     // Copies the correction words of depths first .. stop - 1 to both keys of every lane.
@@ -143,8 +152,8 @@ template <class C>
 void generate(const GenCall& call, size_t begin, size_t end) {
     Generator<C> generator(call);
     for (size_t at = begin; at < end; at += size_t(kLanes<C>)) {
-        const size_t left = end - at;
-        generator.group(at, int(left < size_t(kLanes<C>) ? left : size_t(kLanes<C>)));
+        const size_t left = end - at, group = size_t(kLanes<C>);
+        generator.group(at, int(left < group ? left : group), left >= 2 * group);
     }
 }
 

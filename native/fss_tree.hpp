@@ -1,44 +1,45 @@
 // The binary tree behind both FSS schemes, and what both parties need to walk it. Generation is in fss_gen.hpp.
 //
-// A node of depth d stands for a prefix of d bits. At every node each party has a seed of 128 bits, whose top bit is its
-// control bit. Off the path of the secret alpha both parties have the same seed, so whatever they derive there cancels.
-// On the path the seeds differ by a secret Delta of the key, or Delta with its halves swapped at odd depths; the top
-// bits of both halves of Delta are one, so the control bits differ. With the fixed-key hashes
+// A node of depth d stands for a prefix of d bits. At every node each party has a seed of two 64-bit words, whose top
+// bits are its two control bits. Off the path of the secret alpha both parties have the same seed, so whatever they
+// derive there cancels. On the path at depth d the seeds differ by a secret Delta_d, which has both control bits. With
 //
-//     H(x) = P(x) ^ x,  H'(x) = P'(x) ^ x        P, P': AES under two public keys (aes.hpp) without the first and the
-//                                                last round key, which are constants to the input and the output
+//     P, P'        AES under two public keys (aes.hpp), without the first and the last round key (which would add
+//                  constants to input and output)
+//     x / 2        both words of x shifted right by one bit
 //
-// the children of a node with seed s = (s_low, s_high) are, before correction,
+// the children of a node with seed s are, before correction,
 //
-//     left  H(s) ^ (s_high, 0)        right  H(s) ^ (0, s_low)        so that  left ^ right = (s_high, s_low),
+//     left  P(s) ^ s        right  P(s) ^ s / 2        so that  left ^ right = s ^ s / 2 =: R(s),
 //
-// one hash for both. A correction word of 16 bytes per level, applied where the control bit is set, makes the child off
-// the path agree; by the last equation the child on the path then differs by Delta, swapped. The payload mask of a node
-// is H'(s). A payload correction word, xored to it where the control bit is set, makes the difference of the two masks
-// on the path equal to the payload (as integers mod 2^k). It is the exclusive or of two values one of which the other
-// party cannot predict, so it is as good a pad as a sum, and it costs nothing to apply.
+// one block for both. A correction word of 16 bytes per level, each half applied where its control bit is set, makes the
+// child off the path agree; the child on the path then differs by Delta_{d+1} = R(Delta_d). R is linear, invertible (it
+// is the Gray code) and keeps top bits. The payload mask of a node is P'(s) ^ s. A payload correction word, xored to it
+// likewise, makes the difference of the two masks on the path equal to the payload (as integers mod 2^k). It is the
+// exclusive or of two values one of which the other party cannot predict, so it is as good a pad as a sum, and it costs
+// nothing to apply.
 //
 // The correlated tree is that of Guo, Yang, Wang, Zhang, Xie, Liu and Zhao ("Half-Tree: halving the cost of tree
-// expansion in COT and DPF", Eurocrypt 2023), the payload per level the incremental DPF of Boneh, Boyle, Corrigan-Gibbs,
-// Gilboa and Ishai ("Lightweight techniques for private heavy hitters", IEEE S&P 2021). The DCF has payload alpha_d at
-// the prefix of length d:
+// expansion in COT and DPF", Eurocrypt 2023) with another linear map, the payload per level the incremental DPF of
+// Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai ("Lightweight techniques for private heavy hitters", IEEE S&P 2021).
+// The DCF has payload alpha_d at the prefix of length d:
 //
 //     [y < alpha] = sum over the levels d with y_d = 0 of [the first d bits of y and alpha agree] * alpha_d.
 //
 // Generation takes 4 blocks a level and evaluation 1 or 2 where the DCF of Boyle, Chandran, Gilboa, Gupta, Ishai, Kumar
 // and Rathee (Eurocrypt 2021) takes 8 and 2.
 //
-// Security, with P and P' as ideal permutations. One party's view is its root and the correction words; s_d, its own
-// seed on the path at depth d, follows from them. The other party's is h_d = s_d ^ Delta_d, and the words of depth d are
+// Security, with P and P' as ideal permutations. One party's view is its root and the correction words; its own seeds
+// s_d on the path follow from them. The other party's are h_d = s_d ^ Delta_d, and the words of depth d are
 //
-//     P(h_d) ^ L(Delta_d) ^ (a function of s_d)        P'(h_d) ^ h_d, up to the payload, ^ (a function of s_d)
+//     P(h_d) ^ L(Delta_d) ^ (a function of s_d)    and    P'(h_d) ^ h_d, give or take the payload, ^ (one of s_d),
 //
-// with L(x) = x ^ (x_high, 0) or x ^ (0, x_low), which are invertible. Compare with a view of uniformly random words,
-// which does not depend on alpha, and draw Delta after it. The two differ only if some h_d meets a point at which the
-// adversary or another h_d asked P (or P'), or an answer above, which is P(h_d) offset by an invertible function of
-// Delta, meets the answer to such a question. Delta has 126 uniform bits and the s_d are uniform, so q questions find
-// that with probability about q * 2^-126 per level and key. Without the moved half this would not hold: left would
-// be P(s) ^ s, whose correction word on the path, P(h_d) ^ (a function of s_d), gives h_d away by inverting P.
+// where L(x) is x or x / 2, whichever belongs to the child off the path. Compare with a view of uniformly random words,
+// which does not depend on alpha, and draw Delta_0 after it. The two differ only if some h_d meets a point at which P
+// (or P') was asked by the adversary or for another depth, or if P(h_d), which the view shows offset by L(Delta_d),
+// meets the answer to such a question. Delta_d has 126 uniform bits, Delta_d / 2 has 124, and the s_d are uniform, so q
+// questions find that with probability about q * 2^-124 per level and key. (It takes the offset: from P(h_d) itself, h_d
+// would follow by inverting P. So both maps that go into the children, and their sum R, have to preserve Delta_d.)
 #pragma once
 
 #include <cstring>
@@ -83,35 +84,38 @@ struct Permutations {
 // The keys of a group of lanes; lanes past the end repeat the last key, and their results are dropped.
 template <class C>
 struct KeyLanes {
-    const uint8_t* base;
-    uint16_t offset[kLanes<C>];  // in units of 8 bytes
+    const uint8_t* key[kLanes<C>];
 
-    KeyLanes(const uint8_t* keys, size_t size, size_t begin, size_t end, size_t per_key)
-        : base(keys + size * (begin / per_key)) {
-        size_t used = begin % per_key, at = 0;
+    KeyLanes(const uint8_t* keys, size_t size, size_t begin, size_t end, size_t per_key) {
+        const uint8_t* at = keys + size * (begin / per_key);
+        size_t used = begin % per_key;
         for (size_t l = 0; l < size_t(kLanes<C>); ++l) {
-            offset[l] = static_cast<uint16_t>(at);
+            key[l] = at;
             if (begin + l + 1 < end && ++used == per_key) {
                 used = 0;
-                at += size / 8;
+                at += size;
             }
         }
     }
 
     // The blocks at distance `at` from the keys of Vec r.
-    typename C::Vec word(int r, size_t at) const { return C::gather(base + at, offset + r * C::kWidth); }
+    [[gnu::always_inline]] typename C::Vec word(int r, size_t at) const {
+        return C::gather([&](int l) INLINE_LAMBDA { return key[r * C::kWidth + l] + at; });
+    }
 
     // Starts loading a line for every second lane, at this distance from its key. The keys of a batch are too many
-    // streams for the processor to see where each is going.
-    void prefetch(size_t at, int odd) const {
-        for (int l = odd; l < kLanes<C>; l += 2) __builtin_prefetch(base + at + 8 * size_t(offset[l]), 0, 2);
+    // streams for the processor to see where each is going. (Inlined: the compiler drops calls of functions that only
+    // prefetch.)
+    [[gnu::always_inline]] void prefetch(size_t at, int odd) const {
+        for (int l = odd; l < kLanes<C>; l += 2) __builtin_prefetch(key[l] + at, 0, 2);
     }
 };
 
 // What there is to know about eight levels of a public path, given as a byte, top bit first.
 struct PathBytes {
     uint64_t right[256];  // byte i is 1 where level i goes right
-    uint8_t left_count[256], left[256][8];  // the levels that go left, in order
+    uint8_t left_count[256];
+    alignas(16) uint16_t left[256][8];  // the levels that go left, in order, times 16
 
     consteval PathBytes() : right(), left_count(), left() {
         for (unsigned path = 0; path < 256; ++path) {
@@ -119,7 +123,7 @@ struct PathBytes {
                 if (path << i & 0x80)
                     right[path] |= uint64_t(1) << (8 * i);
                 else
-                    left[path][left_count[path]++] = uint8_t(i);
+                    left[path][left_count[path]++] = uint16_t(16 * i);
             }
         }
     }
@@ -147,8 +151,7 @@ struct Sides {
 template <class C>
 [[gnu::always_inline]] static inline typename C::Vec child_mask(typename C::Vec seed, uint8_t side,
                                                                 typename C::Vec word) {
-    const typename C::Vec hashed = C::bit_xor(seed, C::half(seed, side));
-    return C::bit_xor(hashed, C::bit_and(C::control(seed), word));
+    return C::bit_xor(C::halve(seed, side), C::bit_and(C::control(seed), word));
 }
 
 // What the last round takes to make of P'(seed) the corrected payload.
@@ -157,10 +160,13 @@ template <class C>
     return C::bit_xor(seed, C::bit_and(C::control(seed), word));
 }
 
-// Payload correction words at these offsets.
-template <class C, int Limbs>
-[[gnu::always_inline]] static inline typename C::Vec payload_word(const uint8_t* base, const uint16_t* offset) {
-    return Limbs == 1 ? C::gather64(base, offset) : C::gather(base, offset);
+// Payload correction words at the addresses at(l).
+template <class C, int Limbs, class At>
+[[gnu::always_inline]] static inline typename C::Vec payload_word(At at) {
+    if constexpr (Limbs == 1)
+        return C::gather64(at);
+    else
+        return C::gather(at);
 }
 
 // Where mask is all ones a, elsewhere b.

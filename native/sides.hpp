@@ -8,18 +8,17 @@
 namespace ppca {
 namespace {
 
-// Entry `sides` belongs to Width blocks of which number l goes right if bit l of `sides` is set. `half` is a byte
-// shuffle (of 16 bytes, 0x80 writes zero), `mask` is all ones in blocks that go right.
+// Entry `sides` belongs to Width blocks of which number l goes right if bit l of `sides` is set. In the two 64-bit words
+// of block l, `shift` is 1 and `mask` is all ones if it does, else both are zero.
 template <int Width>
 struct SideTables {
-    alignas(16 * Width) uint8_t half[1 << Width][16 * Width], mask[1 << Width][16 * Width];
+    alignas(16 * Width) uint64_t shift[1 << Width][2 * Width], mask[1 << Width][2 * Width];
 
-    consteval SideTables() : half(), mask() {
+    consteval SideTables() : shift(), mask() {
         for (int sides = 0; sides < 1 << Width; ++sides) {
-            for (int i = 0; i < 16 * Width; ++i) {
-                const bool right = (sides >> (i / 16)) & 1, upper = i % 16 >= 8;
-                half[sides][i] = right == upper ? uint8_t((i % 16) ^ 8) : 0x80;
-                mask[sides][i] = right ? 0xff : 0;
+            for (int i = 0; i < 2 * Width; ++i) {
+                shift[sides][i] = (sides >> (i / 2)) & 1;
+                mask[sides][i] = -shift[sides][i];
             }
         }
     }

@@ -6,16 +6,17 @@
 //     top bit of x  =  m' ^ a' ^ [m" < a"],      [m" < a"] = xor over the levels d with m"_d = 0 of
 //                                                            [the first d bits of m" and a" agree] * a"_d.
 //
-// The tree is that of fss_tree.hpp with a payload of one bit, which needs no block of its own: bits 0 and 64 of every
-// seed and of Delta are zero, so bit 0 of P(s) is free. It is the payload mask of the node, and bit 0 of the correction
-// word, applied where the control bit is set, makes the two masks on the path differ by the payload a"_d. The last level
-// has no child; its correction bit is bit 64 of the root, whose bit 0 is a share of a'.
+// The tree is that of fss_tree.hpp with a payload of one bit, which needs no block of its own. The lowest bit of both
+// words of every seed is cleared, and so those of the Deltas are zero: R acts on the other bits alone. In the left child,
+// P(s) ^ s, bit 0 is then that of P(s): the payload mask of the node. Bit 0 of the correction word, applied where the
+// control bit is set, makes the two masks on the path differ by the payload a"_d. (Payloads count where the path goes
+// left only.) The last level has no child; its correction bit is bit 64 of the root, whose bit 0 is a share of a'.
 //
-// Security: as in fss_tree.hpp. The words are all of P(h_d), offset by an invertible function of Delta (124 bits) and by
-// the payload: uniform to whoever does not know h_d. Bit 0 of a root is one of two random shares of a'.
+// Security: as in fss_tree.hpp. A word is P(h_d), offset by Delta_d (124 uniform bits) or Delta_d / 2 (122), by a function
+// of s_d and by the payload: uniform to whoever does not know h_d. Bit 0 of a root is one of two random shares of a'.
 //
-// Only roots differ between the evaluators. The words of 24 keys lie level by level, so that both sides stream through
-// them: word d of key i is block 24 * (i / 24) * (levels - 1) + d * w + i % 24, where w is 24, or less in the last group.
+// Only roots differ between the evaluators. The words of 80 keys lie level by level, so that both sides stream through
+// them: word d of key i is block 80 * (i / 80) * (levels - 1) + d * w + i % 80, where w is 80, or less in the last group.
 #pragma once
 
 #include "fss_gen.hpp"
@@ -23,7 +24,7 @@
 namespace ppca {
 namespace {
 
-constexpr size_t kTogether = 24;
+constexpr size_t kTogether = 80;  // whole groups of lanes of every level
 
 // Where the words of the keys first .. first + count - 1 are: those of one group of lanes.
 template <class C, class Byte>
@@ -44,7 +45,11 @@ public:
     // The words of one level, lane by lane; `scratch` is used where they do not lie so.
     const void* level(int depth, Block (&scratch)[kLanes<C>]) const {
         const Byte* from = at + 16 * row * size_t(depth);
-        if (within && fits(from)) return from;
+        if (within && fits(from)) {
+            // Rows are far apart: the processor does not see that the next lanes' words come next.
+            for (size_t line = 0; line < 16 * kG; line += 64) __builtin_prefetch(from + 16 * kG + line, 0, 3);
+            return from;
+        }
         for (size_t l = 0; l < count; ++l) std::memcpy(&scratch[l], place(l, depth), 16);
         return scratch;
     }
@@ -91,7 +96,7 @@ void sign_gen(const SignGenCall& call, size_t begin, size_t end) {
     constexpr int kG = kLanes<C>, kR = C::kBatch;
     const typename C::Context& permutation = Permutations<C>::get().tree;
     const int levels = call.bits - 1;
-    const Vec lower = C::bit_xor(C::up64(C::all_ones()), C::all_ones()), one = C::low_word(1), spare = free_bits<C>();
+    const Vec one = C::low_word(1), spare = free_bits<C>();
     for (size_t at = begin; at < end; at += size_t(kG)) {
         const int count = end - at < size_t(kG) ? int(end - at) : kG;
         SecretPaths<C> path;
@@ -112,7 +117,7 @@ void sign_gen(const SignGenCall& call, size_t begin, size_t end) {
         }
         const SignWords<C, uint8_t> words(call.words, levels, call.keys, at, size_t(count));
         for (int depth = 0; depth < levels; ++depth) {
-            Vec x[kR], y[kR], own[kR];
+            Vec x[kR], y[kR];
             C::template each<kR>([&](auto r) INLINE_LAMBDA {
                 x[r] = seed[r];
                 y[r] = C::bit_xor(seed[r], delta[r]);
@@ -120,15 +125,14 @@ void sign_gen(const SignGenCall& call, size_t begin, size_t end) {
             C::rounds(permutation, x);
             C::rounds(permutation, y);
             C::template each<kR>([&](auto r) INLINE_LAMBDA {
-                const Vec bit = path.bit(r, depth);
-                // The halves that the child on the path and the other one take over.
-                const Vec keep = C::bit_xor(bit, lower), below = C::swap(delta[r]);
-                own[r] = C::last(x[r], seed[r]);
-                const Vec both = C::bit_xor(own[r], C::last(y[r], C::bit_xor(seed[r], delta[r])));
-                word[r] = C::bit_xor(C::bit_xor(both, C::and_not(keep, below)), C::bit_and(bit, one));
-                const Vec child = C::bit_xor(own[r], C::bit_and(keep, C::swap(seed[r])));
-                seed[r] = C::and_not(spare, C::bit_xor(child, C::bit_and(C::control(seed[r]), word[r])));
-                delta[r] = below;
+                const Vec bit = path.bit(r, depth), left = C::last(x[r], seed[r]);
+                const Vec both = C::bit_xor(left, C::last(y[r], C::bit_xor(seed[r], delta[r])));
+                delta[r] = C::and_not(spare, C::bit_xor(delta[r], C::halve(delta[r])));
+                // The difference of the children off the path, and the payload.
+                word[r] = C::bit_xor(C::bit_xor(both, C::and_not(bit, delta[r])), C::bit_and(bit, one));
+                const Vec turn = C::bit_and(bit, C::bit_xor(seed[r], C::halve(seed[r])));
+                const Vec correction = C::bit_and(C::control(seed[r]), word[r]);
+                seed[r] = C::and_not(spare, C::bit_xor(C::bit_xor(left, turn), correction));
             });
             if (depth < levels - 1) words.store(depth, word);
         }
