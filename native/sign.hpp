@@ -24,7 +24,7 @@
 namespace ppca {
 namespace {
 
-constexpr size_t kTogether = 80;  // whole groups of lanes of every level
+constexpr size_t kTogether = 80;  // whole groups of lanes of the AES-NI and VAES levels
 
 // Where the words of the keys first .. first + count - 1 are: those of one group of lanes.
 template <class C, class Byte>

@@ -109,6 +109,15 @@ def test_sort(values: list[float]) -> None:
         assert np.array_equal(got, expected)
 
 
+def test_argsort_in_the_64_bit_ring() -> None:
+    a = np.array([3, -1, 2, -1, 0])
+
+    async def program(x: Any) -> Any:
+        return await x.within(20).argsort()
+
+    assert np.array_equal(run(program, a, dtypes=(make_type(64, 0),)).value, np.argsort(a, kind="stable"))
+
+
 @few
 @given(st.lists(st.integers(-20, 20), min_size=1, max_size=12), st.booleans())
 def test_sort_of_random_integers_with_ties(values: list[int], descending: bool) -> None:

@@ -33,6 +33,9 @@ from .store import Store
 PROGRESS_EVERY = 0.05
 PARENT_EVERY = 1.0
 
+KEPT_MEMORY = 256 << 20
+"""Bytes of freed memory that a server keeps for its next arrays."""
+
 
 def watch(seat: int, client: int, channel: Channel, inbox: queue.Queue[Message]) -> None:
     """Reads the control channel in the background, so that a vanished client is noticed even in the middle of a run.
@@ -183,6 +186,7 @@ def main() -> None:
     if arguments.cores:
         os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
     kernels.set_threads(arguments.threads)
+    kernels.keep_memory(KEPT_MEMORY)
     channel = Channel(socket.socket(fileno=arguments.control))
     inbox: queue.Queue[Message] = queue.Queue()
     watching = (arguments.seat, arguments.client, channel, inbox)

@@ -207,7 +207,7 @@ class SecretArray(Shares):
 
     def argsort(self, descending: bool = False) -> Pending:
         """The (secret) indices that would sort the vector."""
-        index = SecretArray.constant(self.party, np.arange(len(self)))
+        index = SecretArray.constant(self.party, np.arange(len(self)), make_type(self.dtype.bits, 0))
         return Pending(shuffle.sort_by(self, [index], descending)).then(lambda r: r[1][0])
 
     def where(self, a: Any, b: Any) -> Pending:

@@ -19,6 +19,8 @@ from select import POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, poll
 from socket import MSG_DONTWAIT, MSG_WAITALL
 from time import perf_counter
 
+import numpy as np
+
 from ppca.native import kernels
 from ppca.transport.errors import PeerTimeout, TransportError, seat_name
 from ppca.transport.frames import HEADER_SIZE, MAX_PAYLOAD, WORDS, Buffer, Payloads, data_word, size_of
@@ -40,6 +42,16 @@ SWIFT = 1 << 16
 
 _pack = WORDS.pack
 _unpack = WORDS.unpack_from
+
+
+def _culprit(sends: Messages) -> int:
+    """The first peer whose message is no contiguous buffer, else the first one."""
+    for peer, buffer in sends:
+        try:
+            np.frombuffer(buffer, np.uint8)
+        except (BufferError, TypeError, ValueError):
+            return peer
+    return sends[0][0] if sends else 0
 
 
 class SocketMesh(Mesh):
@@ -82,14 +94,14 @@ class SocketMesh(Mesh):
     def swap(self, sends: Messages, expects: Sizes) -> list[memoryview | bytearray]:
         if self._ended is not None:
             self._check_usable()
+        started = perf_counter()
         try:
             answer = self._wire.swap(sends, expects)
-        except (BufferError, TypeError, ValueError) as error:
+        except (BufferError, TypeError, ValueError, OverflowError) as error:  # nothing was sent
             self._ended = _FAILED
-            raise self._refuse_buffers(sends[0][0], error) from error
+            raise self._refuse_buffers(_culprit(sends), error) from error
         if type(answer) is list:
             return answer
-        started = perf_counter()
         self._ended = _FAILED  # until this round has succeeded
         outgoing, incoming = merge_messages(sends, expects)
         received, waiting = (
@@ -120,17 +132,21 @@ class SocketMesh(Mesh):
         """Takes over a round of the native call that did not go as usual: ``sent`` tells the bytes sent to each peer (or minus
         an error number), ``read`` what was read from each. Returns the payloads and the links still awaited."""
         step, links = self.step, self._links
+        broken: list[tuple[Link, Sequence[Buffer], int]] = []
         for peer, buffers in outgoing.items():
             size, count = sum(map(size_of, buffers)), sent[peer]
             if count != HEADER_SIZE + size:
                 frame = (_pack(self._word, step, size), *buffers)
+                links[peer].keep(frame, max(count, 0))
                 if count < 0:
-                    count = links[peer].unsendable(frame, step, OSError(-count, strerror(-count)))
-                links[peer].keep(frame, count)
+                    broken.append((links[peer], frame, -count))
+        # Only now, when every link knows what it still owes: an error makes the mesh say farewell on all of them.
+        for link, unsent, number in broken:
+            link.unsendable(unsent, step, OSError(number, strerror(number)))
         received: Payloads = {}
         waiting: dict[int, Link] = {}
         for peer, size in incoming.items():
-            block = bytearray(HEADER_SIZE + size)
+            block = empty_block(size)
             block[: len(read[peer])] = read[peer]
             link = links[peer]
             if link.begin(step, size, block, len(read[peer])) or len(read[peer]) == len(block):
