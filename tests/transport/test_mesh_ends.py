@@ -12,7 +12,7 @@ import pytest
 from four_servers import MakeMeshes, Rogue, Servers, run
 
 from ppca.transport import FrameError, Mesh, PeerError, PeerTimeout, TransportError, TruncatedFrameError
-from ppca.transport.frames import CLOSE, DATA, MAX_REASON, abort_frame, pack_header
+from ppca.transport.frames import CLOSE, DATA, HEADER_SIZE, MAX_REASON, abort_frame, pack_header
 from ppca.transport.link import TcpLink
 from ppca.transport.tcp import SocketMesh
 
@@ -229,26 +229,53 @@ def test_errors_survive_pickling() -> None:
     assert isinstance(error, TransportError)
 
 
-@pytest.mark.parametrize("size", [4500, 6120, 6200, 6300, 7000, 20_000])
-def test_an_abort_never_lands_within_a_half_sent_frame(size: int) -> None:
+def narrow_pair() -> tuple[socket.socket, socket.socket]:
+    """The two ends of a TCP connection whose buffers hold little."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        ours = socket.socket()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        ours.connect(listener.getsockname())
+        theirs, _ = listener.accept()
+    return ours, theirs
+
+
+def room_of(pair: tuple[socket.socket, socket.socket]) -> int:
+    """Bytes that the buffers of an unread connection take in one go, as a frame would be offered."""
+    taken = pair[0].send(bytes(1 << 20), socket.MSG_DONTWAIT)
+    for sock in pair:
+        sock.close()
+    return taken
+
+
+@pytest.mark.parametrize("missing", [1, 10, 60, 120, 1000])
+def test_an_abort_never_lands_within_a_half_sent_frame(missing: int) -> None:
     # Seat 1 is dead and the buffers of seat 2 are full, found in one round: seat 2 must not take the farewell for payload.
-    links = {peer: socket.socketpair() for peer in (1, 2, 3)}
-    links[2][0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-    links[2][1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    size = room_of(narrow_pair()) - HEADER_SIZE + missing
+    links = {1: socket.socketpair(), 2: narrow_pair(), 3: socket.socketpair()}
     mesh = SocketMesh(0, [TcpLink(ours, 0, peer) for peer, (ours, _) in links.items()], timeout=2)
     links[1][1].close()
     with pytest.raises(TransportError):
         mesh.exchange({1: [b"y"], 2: [bytes([17]) * size]}, {1: 4, 2: 4})
-    mesh.abort("seat (0,0) lost seat (0,1) in step 0: sending failed; see the log of that server")
     spare = [socket.socketpair() for _ in range(2)]
     others = [TcpLink(links[2][1], 2, 0), *(TcpLink(a, 2, q) for (a, _), q in zip(spare, (1, 3), strict=True))]
     receiver = SocketMesh(2, others, timeout=1)
-    try:
-        received = receiver.exchange({}, {0: size})[0]
-    except TransportError:
-        pass  # cut short, or aborted
-    else:
-        assert bytes(received) == bytes([17]) * size
+    outcome: list[object] = []
+
+    def receive() -> None:
+        try:
+            outcome.append(bytes(receiver.exchange({}, {0: size})[0]))
+        except TransportError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    time.sleep(0.05)  # now there is room again
+    mesh.abort("seat (0,0) lost seat (0,1) in step 0: sending failed (Broken pipe); see the log of that server " * 3)
+    thread.join()
+    assert isinstance(outcome[0], TransportError) or outcome[0] == bytes([17]) * size
     receiver.close()
     for pair in (*links.values(), *spare):
         for sock in pair:
