@@ -64,8 +64,10 @@ void dpf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
         }
         alignas(32) Block value[kG];
         const size_t value_at = call.shape.value_at(bits);
-        nodes.payloads([&](int r) INLINE_LAMBDA { return payload_word<C, Limbs>([&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; }); },
-                       [&](int r, typename C::Vec x) INLINE_LAMBDA { C::store(value + r * C::kWidth, x); });
+        const auto word = [&](int r) INLINE_LAMBDA {
+            return payload_word<C, Limbs>([&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
+        };
+        nodes.payloads(word, [&](int r, typename C::Vec x) INLINE_LAMBDA { C::store(value + r * C::kWidth, x); });
         for (size_t l = 0; l < kG && at + l < end; ++l)
             store_share<Limbs>(call.out + Limbs * (at + l), load128(&value[l]), call.party);
     }

@@ -26,8 +26,9 @@ struct Stream {
     // Writes blocks first .. first + kBlocks - 1.
     void blocks(uint64_t first, Block out[kBlocks]) const {
         typename C::Vec x[C::kBatch];
-        C::template each<C::kBatch>(
-            [&](auto i) INLINE_LAMBDA { x[i] = C::bit_xor(C::counter(op, base + first + uint64_t(i) * C::kWidth), context.first); });
+        C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA {
+            x[i] = C::bit_xor(C::counter(op, base + first + uint64_t(i) * C::kWidth), context.first);
+        });
         C::rounds(context, x);
         C::template each<C::kBatch>(
             [&](auto i) INLINE_LAMBDA { C::store(out + size_t(i) * C::kWidth, C::last(x[i], context.last)); });
@@ -43,7 +44,9 @@ void aes_blocks(const Schedule& schedule, uint8_t* out, const uint8_t* in, size_
         alignas(32) Block buffer[kBlocks] = {};
         std::memcpy(buffer, in + 16 * at, 16 * now);
         typename C::Vec x[C::kBatch];
-        C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA { x[i] = C::bit_xor(C::load(buffer + size_t(i) * C::kWidth), context.first); });
+        C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA {
+            x[i] = C::bit_xor(C::load(buffer + size_t(i) * C::kWidth), context.first);
+        });
         C::rounds(context, x);
         C::template each<C::kBatch>(
             [&](auto i) INLINE_LAMBDA { C::store(buffer + size_t(i) * C::kWidth, C::last(x[i], context.last)); });
