@@ -91,9 +91,8 @@ async def eigh_allpairs(
     while iteration < limit and not converged:
         delta = max(delta_min, 0.1 * 0.5**iteration)
         refresh = (iteration + 1) % REFRESH == 0
-        measure = (
-            iteration % 2 == 1
-        )  # V drifts little in one iteration: its defect E is measured, and mended, in every other
+        # V drifts little in one iteration: its defect E is measured, and mended, in every other.
+        measure = iteration % 2 == 1
         checks = fixed_iterations is None and iteration >= FIRST_CHECK
         # The check looks at the matrix before this iteration, which is then the one more that follows.
         state, answer = await together(

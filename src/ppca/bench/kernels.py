@@ -35,6 +35,7 @@ TARGETS: dict[str, dict[str, float]] = {
     "matmul 64": {"*": 0.25},
     "dcf_gen": {"vaes": 1.2, "aesni": 1.2},
     "dcf_eval": {"vaes": 0.08, "aesni": 0.2},
+    "classify_bits": {"vaes": 0.08, "aesni": 0.2},
     "sign_gen": {"vaes": 1.2, "aesni": 1.2},
     "sign_eval": {"vaes": 0.08, "aesni": 0.2},
 }

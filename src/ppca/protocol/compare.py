@@ -10,7 +10,7 @@ Range: |X| < 2^(frac + span) for signs and thresholds; the difference of two suc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from ..native import kernels, ring
 from .cost import declare
 from .dtypes import BIT, FIXED, RingType
-from .gates import Gate, apply_gate, by_dealer, combinations, gate_bytes, passes
+from .gates import apply_gate, by_dealer, combinations, gate_bytes, passes
 from .rounds import Bytes, Received, Step
 from .shares import Data, Shares
 from .signs import sign_bits, sign_bytes
@@ -109,49 +109,50 @@ def bit_type(bits: int) -> RingType:
     return RingType(bits, 0, 1)
 
 
-def _bit(x: S, rows: Data, offset: int, gate: Gate) -> Step[S]:
-    """The one output of a gate on row shares of any shape, as a shared bit of x's ring."""
+def _bit(x: S, rows: Data, gate: Callable[[Data], Step[Data]]) -> Step[S]:
+    """What `gate` makes of row shares of any shape (it takes them flat), as a shared bit of x's ring."""
     limbs = rows.shape[-1]
-    data = yield from apply_gate(x.party, rows.reshape(-1, limbs), offset, gate)
+    data = yield from gate(rows.reshape(-1, limbs))
     return x.like(data.reshape(2, *rows.shape), bit_type(64 * limbs))
 
 
 def _row_difference(x: Shares, y: Shares) -> tuple[Data, int]:
     """Row shares of x - y, all that a comparison needs, and the bits that hold the difference."""
-    frac = x.dtype.frac
     width = _difference_width(x, y.dtype.frac, y.dtype.span)
-    if x.dtype.bits != y.dtype.bits or y.dtype.frac != frac:
+    if (x.dtype.bits, x.dtype.frac) != (y.dtype.bits, y.dtype.frac):
         return x.plus_shares(y, negate=True).data[0], width
     return ring.sub(x.data[0], y.data[0]), width
 
 
-def _sign(x: S, rows: Data, width: int) -> Step[S]:
+def _negative(x: S, rows: Data, width: int) -> Step[S]:
     """[X < 0] for row shares of any shape that hold `width`-bit integers X."""
-    limbs = rows.shape[-1]
-    data = yield from sign_bits(x.party, rows.reshape(-1, limbs), width)
-    return x.like(data.reshape(2, *rows.shape), bit_type(64 * limbs))
+    return _bit(x, rows, lambda flat: sign_bits(x.party, flat, width))
+
+
+def _zero(x: S, rows: Data, width: int) -> Step[S]:
+    """[X = 0], likewise."""
+    gate = equality_gate(width, rows.shape[-1])
+    return _bit(x, rows, lambda flat: apply_gate(x.party, flat, 0, gate))
 
 
 def negative(x: S, bits: int | None = None) -> Step[S]:
     """[x < 0], exactly, as a shared bit."""
-    return _sign(x, np.ascontiguousarray(x.data[0]), gate_width(x.dtype) if bits is None else bits)
+    return _negative(x, np.ascontiguousarray(x.data[0]), gate_width(x.dtype) if bits is None else bits)
 
 
 def less(x: S, y: Shares) -> Step[S]:
     """[x < y], exactly."""
-    return _sign(x, *_row_difference(x, y))
+    return _negative(x, *_row_difference(x, y))
 
 
 def equal_zero(x: S, bits: int | None = None) -> Step[S]:
     """[x = 0], exactly."""
-    width = gate_width(x.dtype) if bits is None else bits
-    return _bit(x, np.ascontiguousarray(x.data[0]), 0, equality_gate(width, x.dtype.limbs))
+    return _zero(x, np.ascontiguousarray(x.data[0]), gate_width(x.dtype) if bits is None else bits)
 
 
 def equal(x: S, y: Shares) -> Step[S]:
     """[x = y], exactly."""
-    rows, width = _row_difference(x, y)
-    return _bit(x, rows, 0, equality_gate(width, x.dtype.limbs))
+    return _zero(x, *_row_difference(x, y))
 
 
 def minus_public(x: S, values: ArrayLike) -> tuple[S, int]:

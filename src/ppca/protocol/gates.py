@@ -80,14 +80,18 @@ def masked_bytes(n: int, bits: int) -> int:
 
 def apply_gate(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[Data]:
     """Runs a gate on flat row shares (n, limbs); returns the shares (2, n, outputs, limbs) of its outputs."""
-    many = row_shares.shape[0] > PASS
-    return (_passes if many else _one_pass)(party, row_shares, offset, gate)
+    return in_passes(lambda part: _one_pass(party, part, offset, gate), row_shares)
 
 
-def _passes(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[Data]:
+def in_passes(one_pass: Callable[[Data], Step[Data]], row_shares: Data) -> Step[Data]:
+    """`one_pass` on at most PASS elements at a time, to bound memory; its results are shares (2, n, ...)."""
+    return one_pass(row_shares) if row_shares.shape[0] <= PASS else _one_by_one(one_pass, row_shares)
+
+
+def _one_by_one(one_pass: Callable[[Data], Step[Data]], row_shares: Data) -> Step[Data]:
     done = []
     for start in range(0, row_shares.shape[0], PASS):
-        done.append((yield from _one_pass(party, row_shares[start : start + PASS], offset, gate)))
+        done.append((yield from one_pass(row_shares[start : start + PASS])))
     return np.concatenate(done, axis=1)
 
 
@@ -153,10 +157,6 @@ def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[D
     return data
 
 
-def _is_one(element: Data) -> bool:
-    return bool(element[0] == 1 and not element[1:].any())
-
-
 def by_dealer(keys: list[Received], key_size: int) -> Iterator[tuple[Received, slice]]:
     """The keys of each dealer, with the elements they belong to."""
     at = 0
@@ -186,7 +186,7 @@ def combinations(
         bits = np.empty((len(m), count, limbs), np.uint64)
         for part, here in by_dealer(keys, key_size):
             fill(bits[here], part, m[here])
-        out = bits if weights.shape[:2] == (1, 1) and _is_one(weights[0, 0]) else ring.matmul(bits, weights)
+        out = ring.matmul(bits, weights)
     else:
         out = np.empty((len(m), outputs, limbs), np.uint64)
         for part, here in by_dealer(keys, key_size):

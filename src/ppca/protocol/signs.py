@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..native import clock, kernels
-from .gates import PASS, masked_bytes
+from .gates import PASS, in_passes, masked_bytes
 from .party import Party
 from .rounds import Round, Step
 from .shares import Data
@@ -88,14 +88,7 @@ def sign_bytes(seat: int, n: int, bits: int, itemsize: int = 16) -> int:
 
 def sign_bits(party: Party, row_shares: Data, bits: int) -> Step[Data]:
     """Shares (2, n, limbs) of the signs of numbers with flat row shares (n, limbs), each a `bits`-wide signed integer."""
-    return (_passes if row_shares.shape[0] > PASS else _one_pass)(party, row_shares, bits)
-
-
-def _passes(party: Party, row_shares: Data, bits: int) -> Step[Data]:
-    done = []
-    for start in range(0, row_shares.shape[0], PASS):
-        done.append((yield from _one_pass(party, row_shares[start : start + PASS], bits)))
-    return np.concatenate(done, axis=1)
+    return in_passes(lambda part: _one_pass(party, part, bits), row_shares)
 
 
 def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:

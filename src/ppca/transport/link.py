@@ -6,7 +6,7 @@ that is handed out, placed so that the payload is aligned to 16 bytes; a small o
 the cache, and its payload is copied.
 
 A link keeps what is left of a frame that could not be sent or received at one go. The usual case, where all goes at
-one go, is in ``SocketMesh.exchange`` and leaves no trace here. A subclass says how bytes move: plain TCP here, TLS in
+one go, is in ``kernels.Wire`` and ``SocketMesh`` and leaves no trace here. A subclass says how bytes move: plain TCP here, TLS in
 ``tls``.
 """
 

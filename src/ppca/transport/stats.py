@@ -93,16 +93,20 @@ class Stats:
         self._current = StageStats()
         self._stages: dict[str, StageStats] = {"": self._current}
 
-    @property
-    def current(self) -> StageStats:
+    def _update(self) -> None:
+        """Takes over what was counted elsewhere."""
         counts = self._take_counts()
         if counts is not None:
             self._current.add(StageStats(*counts))
+
+    @property
+    def current(self) -> StageStats:
+        self._update()
         return self._current
 
     @property
     def stages(self) -> dict[str, StageStats]:
-        _ = self.current  # brings the counters up to date
+        self._update()
         return self._stages
 
     def enter(self, name: str) -> StageStats:
@@ -113,7 +117,7 @@ class Stats:
 
     def leave(self, former: StageStats) -> None:
         """Go back to the stage that `enter` returned."""
-        _ = self.current
+        self._update()
         self._current = former
 
     def total(self) -> StageStats:
