@@ -88,6 +88,16 @@ private:
     const char *name_;
 };
 
+[[noreturn]] inline void fail(const std::string &message) { throw nb::value_error(message.c_str()); }
+
+// The last axis of a ring array: 1 or 2 words per element.
+inline int limbs_of(const Array<std::uint64_t> &x) {
+    const std::size_t limbs = x.last_axis();
+    if (x.ndim() == 0 || (limbs != 1 && limbs != 2))
+        fail(std::string(x.name()) + " must have a last axis of 1 or 2 limbs");
+    return static_cast<int>(limbs);
+}
+
 // Received bytes: any contiguous buffer; a frame cut into messages may leave them at any address, so they are copied out word by
 // word where they are not aligned.
 class Received {

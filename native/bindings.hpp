@@ -1,8 +1,6 @@
 // What the bindings of the AES-based kernels share: views, keys, and when to leave the GIL or use threads.
 #pragma once
 
-#include <string>
-
 #include "arrays.hpp"
 #include "fss_levels.hpp"
 #include "threads.hpp"
@@ -16,8 +14,6 @@ using Bytes = Array<uint8_t>;
 // thread.
 constexpr double kBlockNs = 2, kGilNs = 2000, kPieceNs = 100000;
 constexpr size_t kGroup = 320;  // pieces are multiples of it: whole groups of lanes (10, 16, 64) and of keys (80)
-
-[[noreturn]] inline void fail(const std::string& message) { throw nb::value_error(message.c_str()); }
 
 // Runs kernel(begin, end) over [0, count), without the GIL and on several threads if that pays. `blocks` is the number
 // of AES calls per item.
@@ -42,13 +38,6 @@ struct Key {
         schedule = expand_key(reinterpret_cast<const uint8_t*>(key.c_str()));
     }
 };
-
-inline int limbs_of(const Words& out) {
-    const size_t limbs = out.last_axis();
-    if (out.ndim() == 0 || (limbs != 1 && limbs != 2))
-        fail(std::string(out.name()) + " must have a last axis of 1 or 2 limbs");
-    return int(limbs);
-}
 
 inline void require_bits(int bits) {
     if (bits < 1 || bits > 128) fail("bits is " + std::to_string(bits) + ", expected 1 to 128");

@@ -103,8 +103,7 @@ void combine(uint64_t* out, const uint64_t* a, const uint64_t* b, size_t words, 
         else
             for (size_t i = 0; i < n; ++i) to[i] = x[i].value + y[i].value;
     };
-    if (limbs == 2) loop(static_cast<Z128*>(nullptr));
-    else loop(static_cast<Z64*>(nullptr));
+    with_ring(limbs, loop);
 }
 
 // Splits `pieces` anew: both shares go to `data` from `start` on, what the other row needs to `message`: (column share, piece less
@@ -225,12 +224,6 @@ void bits_in_quarter(const Quarter& q, const uint8_t* bits, const Z* diagonal, c
     }
 }
 
-template <class F>
-void with_limbs(int limbs, F&& f) {
-    if (limbs == 2) f(static_cast<Z128*>(nullptr));
-    else f(static_cast<Z64*>(nullptr));
-}
-
 // The shape of shares of n bits: (2, n, limbs).
 struct BitShares {
     Words words;
@@ -263,7 +256,7 @@ void bits_out(nb::handle data_, nb::handle bits_, nb::handle diagonal_, nb::hand
     fill(column_draws.get(), bit_words + limbs * n, column_key, op, 1);
     std::memcpy(bits.data(), column_draws.get(), bits.size());
     ReleaseGil gil(row_words > kGilWords);
-    with_limbs(data.limbs, [&]<class Z>(Z*) {
+    with_ring(data.limbs, [&]<class Z>(Z*) {
         const Z *rows = reinterpret_cast<Z*>(row_draws.get()), *columns = reinterpret_cast<Z*>(column_draws.get() + bit_words);
         Z *to_diagonal = reinterpret_cast<Z*>(diagonal.data()), *to_mate = reinterpret_cast<Z*>(mate.data());
         for (int k = 0; k < 4; ++k) {
@@ -286,7 +279,7 @@ void bits_in(nb::handle data_, nb::handle bits_, nb::handle diagonal_, nb::handl
     const Received diagonal(diagonal_, "diagonal", size * elements(n, seat, kToDiagonal, 3)),
         mate(mate_, "mate", size * elements(n, seat, kToMate, 2));
     ReleaseGil gil(n > kGilWords / 8);
-    with_limbs(data.limbs, [&]<class Z>(Z*) {
+    with_ring(data.limbs, [&]<class Z>(Z*) {
         const Z *from_diagonal = reinterpret_cast<const Z*>(diagonal.data()), *from_mate = reinterpret_cast<const Z*>(mate.data());
         for (int k = 0; k < 4; ++k) {
             const Quarter q(n, k, seat);
@@ -322,7 +315,7 @@ void unmask_bits(nb::handle data_, size_t half, nb::handle a_, nb::handle b_, nb
     const size_t head = (half + 7) / 8, tail = (data.n - half + 7) / 8;
     const Received a(a_, "first", head), b(b_, "first", head), c(c_, "second", tail), d(d_, "second", tail);
     ReleaseGil gil(data.n > kGilWords / 4);
-    with_limbs(data.limbs, [&]<class Z>(Z*) {
+    with_ring(data.limbs, [&]<class Z>(Z*) {
         using V = value_of<Z>;
         Z *row = data.split<Z>(0), *column = data.split<Z>(1);
         const V adds_row = seat < 2, adds_column = seat % 2 == 0;

@@ -57,6 +57,12 @@ inline value_of<Z> low_bits(value_of<Z> x, int bits) {
     return bits == Ring<Z>::bits ? x : x & ((value_of<Z>{1} << bits) - 1);
 }
 
+// Calls f with a null pointer of the element type: f is a generic lambda that recovers Z from it.
+template <class F> auto with_ring(int limbs, F &&f) {
+    if (limbs == 2) return f(static_cast<Z128 *>(nullptr));
+    return f(static_cast<Z64 *>(nullptr));
+}
+
 // out[o, i] = sum over j of a[o, j, i].
 template <class Z>
 void sum_axis(Z *out, const Z *a, std::size_t outer, std::size_t n, std::size_t inner) {

@@ -25,15 +25,6 @@ using RingArray = Array<u64>;
 constexpr std::size_t kGilElements = 4096;      // about 2 microseconds of element-wise work: below, keep the GIL
 constexpr std::size_t kThreadElements = 1 << 18;  // about 200 microseconds of element-wise work per thread
 
-[[noreturn]] void fail(const std::string &message) { throw nb::value_error(message.c_str()); }
-
-int limbs_of(const RingArray &x) {
-    const std::size_t limbs = x.last_axis();
-    if (x.ndim() == 0 || (limbs != 1 && limbs != 2))
-        fail(std::string(x.name()) + " must have a last axis of 1 or 2 limbs");
-    return static_cast<int>(limbs);
-}
-
 void require_same(const RingArray &out, const RingArray &x) {
     if (x.size() != out.size())
         fail(std::string(x.name()) + " has " + std::to_string(x.size()) + " uint64 items, " + out.name() + " has " +
@@ -64,12 +55,6 @@ void require_bits(int bits, int least, int most) {
 }
 
 template <class Z, class T> Z *as(const Array<T> &x) { return reinterpret_cast<Z *>(x.data()); }
-
-// Calls f with a null pointer of the element type: f is a generic lambda that recovers Z from it.
-template <class F> auto with_ring(int limbs, F &&f) {
-    if (limbs == 2) return f(static_cast<Z128 *>(nullptr));
-    return f(static_cast<Z64 *>(nullptr));
-}
 
 // The loops take everything by value: stores to cells may alias any variable whose address is known, and would make the
 // compiler reload captured pointers and constants for every element.
@@ -146,19 +131,6 @@ void shift_right(nb::handle out_, nb::handle a_, int bits, int mode) {
     require_bits(bits, 0, 64 * limbs - 1);
     with_mode(mode, [&](auto m) {
         with_ring(limbs, [&]<class Z>(Z *) { each<Z>(out, a, [=](auto x) { return shifted<Z, m()>(x, bits); }); });
-    });
-}
-
-void add_shift(nb::handle out_, nb::handle a_, nb::handle b_, int bits, int mode) {
-    RingArray out(out_, "out", Access::write), a(a_, "a"), b(b_, "b");
-    require_same(out, a);
-    require_same(out, b);
-    const int limbs = limbs_of(out);
-    require_bits(bits, 0, 64 * limbs - 1);
-    with_mode(mode, [&](auto m) {
-        with_ring(limbs, [&]<class Z>(Z *) {
-            each<Z>(out, a, b, [=](auto x, auto y) { return shifted<Z, m()>(x + y, bits); });
-        });
     });
 }
 
@@ -344,8 +316,6 @@ void register_ring(nb::module_ &m) {
     m.def("shift_right", &shift_right, nb::sig("def shift_right(out, a, bits: int, mode: int, /) -> None"),
           "mode 0: a >> bits (first summand of a truncation); mode 1: -((-a) >> bits) (second summand); "
           "mode 2: arithmetic, floor of the signed value.");
-    m.def("add_shift", &add_shift, nb::sig("def add_shift(out, a, b, bits: int, mode: int, /) -> None"),
-          "shift_right of a + b in one pass.");
     m.def("combine2", &combine2,
           nb::sig("def combine2(data, first, second, bits: int, first_mode: int, second_mode: int, /) -> None"),
           "data[0] = shift_right(data[0] + first), data[1] = shift_right(data[1] + second); first and second are bytes.");

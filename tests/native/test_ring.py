@@ -141,8 +141,12 @@ def test_shifts(limbs):
         for mode, expected in enumerate(modes):
             kernels.shift_right(out, a, bits, mode)
             assert ints(out) == [expected(v, bits) for v in x]
-            kernels.add_shift(out, a, b, bits, mode)
-            assert ints(out) == [expected((v + w) % modulus, bits) for v, w in zip(x, y, strict=True)]
+            for other in (0, 1, 2):  # both splits of a product: sums, each shifted in its own mode
+                both = np.stack([a, b])
+                kernels.combine2(both, b.tobytes(), memoryview(a), bits, mode, other)
+                sums = [(v + w) % modulus for v, w in zip(x, y, strict=True)]
+                assert ints(both[0]) == [expected(v, bits) for v in sums]
+                assert ints(both[1]) == [modes[other](v, bits) for v in sums]
         kernels.shift_left(out, a, bits)
         assert ints(out) == [(v << bits) % modulus for v in x]
         kernels.mask_low(out, a, bits)
