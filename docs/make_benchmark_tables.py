@@ -1,4 +1,4 @@
-"""Fills the tables of docs/benchmarks.md from the JSON that `ppca bench ...` wrote.
+"""Fills the tables of docs/benchmarks.md and docs/vertical.md from the JSON that `ppca bench ...` wrote.
 
     python docs/make_benchmark_tables.py bench-results
 
@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ppca.bench.vertical import pieces
 from ppca.report import duration, size
 
-PAGE = Path(__file__).parent / "benchmarks.md"
+DOCS = Path(__file__).parent
 SHOWN_LEVELS = ("avx512ifma", "avx2", "vaes", "aesni", "portable")
 
 
@@ -138,32 +139,71 @@ def owner(data: dict[str, Any]) -> str:
     return table(["pass", "rows", "time", "ratio", "peak memory"], rows) + "\n\n" + joint
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
-    "kernels": kernels,
-    "ops": ops,
-    "spu": spu,
-    "eigen": eigen,
-    "accuracy": accuracy,
-    "owner": owner,
+def vertical_times(data: dict[str, Any]) -> str:
+    stages = ["arrange", "upload", "align", "second moments", "covariance", "eigendecomposition"]
+    rows = [
+        [
+            job["data"],
+            f"{job['rows']:,}",
+            job["alignment"],
+            str(pieces(job["pieces"], job["rows"])),
+            *(f"{job['seconds'][stage]:.2f}" for stage in stages),
+            f"{job['covariance_step']:.2f}",
+            f"{job['total']:.2f}",
+        ]
+        for job in data["jobs"]
+    ]
+    return table(["data", "rows", "alignment", "M", *stages, "covariance step", "whole job"], rows)
+
+
+def vertical_traffic(data: dict[str, Any]) -> str:
+    rows = [
+        [
+            job["data"],
+            job["alignment"],
+            str(pieces(job["pieces"], job["rows"])),
+            size(job["bytes_per_owner"]),
+            size(max(job["bytes_received_per_server"])),
+            size(max(job["bytes_between_servers"])),
+            str(job["rounds"]),
+            size(max(job["peak_memory"])),
+            *(f"{job['accuracy'][key]:.1e}" for key in ("ratio_error", "eigenvalue_error", "residual")),
+        ]
+        for job in data["jobs"]
+    ]
+    sent = ["sent by an owner", "received by a server from owners", "sent by a server"]
+    errors = ["EVR error", "eigenvalue error", "residual"]
+    return table(["data", "alignment", "M", *sent, "rounds", "peak memory of a server", *errors], rows)
+
+
+# Marker of the table: page, JSON, how it is made.
+TABLES: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
+    "kernels": ("benchmarks.md", "kernels", kernels),
+    "ops": ("benchmarks.md", "ops", ops),
+    "spu": ("benchmarks.md", "spu", spu),
+    "eigen": ("benchmarks.md", "eigen", eigen),
+    "accuracy": ("benchmarks.md", "accuracy", accuracy),
+    "owner": ("benchmarks.md", "owner", owner),
+    "vertical-times": ("vertical.md", "vertical", vertical_times),
+    "vertical-traffic": ("vertical.md", "vertical", vertical_traffic),
 }
 
 
 def main(folder: Path) -> None:
-    page = PAGE.read_text()
-    for name, make in TABLES.items():
-        source = folder / f"{name}.json"
-        if not source.exists():
-            print(f"{name}: {source} is not there, the table stays as it is")
+    for name, (page, source, make) in TABLES.items():
+        data = folder / f"{source}.json"
+        if not data.exists():
+            print(f"{name}: {data} is not there, the table stays as it is")
             continue
+        text = (DOCS / page).read_text()
         begin, end = f"<!-- {name}-table -->", f"<!-- end of {name}-table -->"
-        before, found, after = page.partition(begin)
-        if not found:
-            print(f"{name}: no marker in the page")
+        before, found, after = text.partition(begin)
+        _, closed, rest = after.partition(end)
+        if not found or not closed:
+            print(f"{name}: no markers in {page}")
             continue
-        rest = after.partition(end)[2] if end in after else after
-        page = f"{before}{begin}\n{make(json.loads(source.read_text()))}\n{end}{rest}"
+        (DOCS / page).write_text(f"{before}{begin}\n{make(json.loads(data.read_text()))}\n{end}{rest}")
         print(f"{name}: written")
-    PAGE.write_text(page)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from rich.box import SIMPLE
 from rich.table import Table
 
+from ..algorithms.gram import LONGEST_PIECE
 from ..align.ids import normalise_ids
 from ..align.matching import match
 from ..align.tags import make_tags, order_of
@@ -244,13 +245,18 @@ def broken(jobs: list[Row]) -> list[str]:
     return found
 
 
+def pieces(asked: int | None, rows: int) -> int:
+    """Row pieces of a job: as asked, else as few as the longest piece allows."""
+    return asked or -(-rows // LONGEST_PIECE)
+
+
 def _job_table(jobs: list[Row]) -> Table:
     table = Table(title="Ten owners of twenty columns: seconds by stage", title_justify="left", box=SIMPLE)
     for heading in ("data", "rows", "alignment", "M", *STAGES[:-2], "eigen", "result", "covariance step", "whole job"):
         table.add_column(heading, justify="left" if heading in ("data", "alignment") else "right")
     for job in jobs:
         times = [f"{job.seconds[stage]:.2f}" for stage in STAGES]
-        count = str(job.pieces or -(-job.rows // 8192))
+        count = str(pieces(job.pieces, job.rows))
         line = (job.data, f"{job.rows:,}", job.alignment, count, *times)
         table.add_row(*line, f"{job.covariance_step:.2f}", f"{job.total:.2f}")
     return table
@@ -266,7 +272,7 @@ def _traffic_table(jobs: list[Row]) -> Table:
         table.add_row(
             job.data,
             job.alignment,
-            str(job.pieces or -(-job.rows // 8192)),
+            str(pieces(job.pieces, job.rows)),
             size(job.bytes_per_owner),
             size(max(job.bytes_received_per_server)),
             size(max(job.bytes_between_servers)),
