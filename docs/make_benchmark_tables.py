@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ppca.bench.vertical import pieces
+from benchmarks.vertical import pieces
 from ppca.report import duration, size
 
 DOCS = Path(__file__).parent

@@ -6,7 +6,6 @@ Four computation servers that do not collude hold secret shares and compute on t
 
 from typing import TYPE_CHECKING, Any
 
-from .cluster import ClusterError, LocalCluster, ThreadCluster
 from .protocol import (
     FIXED,
     INTEGER,
@@ -22,6 +21,7 @@ from .protocol import (
     together,
     where,
 )
+from .servers import ClusterError, LocalCluster, ThreadCluster
 
 if TYPE_CHECKING:
     from .estimator import PCA

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from spectra import SPECTRA, check, matrix, on_plain, on_shares
 
+from harness.spectra import SPECTRA, check, matrix, on_plain, on_shares
 from ppca.algorithms.allpairs import eigh_allpairs
 from ppca.protocol import PlainArray
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lockstep import run
-from spectra import SPECTRA, check, finish, matrix, on_plain, on_shares
 
+from harness.lockstep import run
+from harness.spectra import SPECTRA, check, finish, matrix, on_plain, on_shares
 from ppca.algorithms.jacobi_classic import eigh_jacobi_classic
 from ppca.algorithms.jacobi_eo import eigh_jacobi_eo, reachable
 from ppca.algorithms.power import eigh_power, squarings_for

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lockstep import run
-from spectra import finish
 
+from harness.lockstep import run
+from harness.spectra import finish
 from ppca.algorithms.batch_sort import batch_sort
 from ppca.protocol import PlainArray, SecretArray
 

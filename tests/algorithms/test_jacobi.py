@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from spectra import SPECTRA, Solved, check, matrix, on_plain, on_shares, orthogonal
 
+from harness.spectra import SPECTRA, Solved, check, matrix, on_plain, on_shares, orthogonal
 from ppca.algorithms.allpairs import eigh_allpairs
 from ppca.algorithms.jacobi import LARGEST_SQUARE, cosine_polynomial, eigh_jacobi
 from ppca.algorithms.rotations import round_robin

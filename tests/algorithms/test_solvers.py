@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from spectra import check, finish, matrix, on_plain, on_shares
 
+from harness.spectra import check, finish, matrix, on_plain, on_shares
 from ppca.algorithms.solvers import SOLVERS, eigh, promised_residual
 from ppca.protocol import PlainArray
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lockstep import run
-from spectra import Matrix, finish
 
+from harness.lockstep import run
+from harness.spectra import Matrix, finish
 from ppca.algorithms.svd import svd_jacobi
 from ppca.protocol import PlainArray, SecretArray
 

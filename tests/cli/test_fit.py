@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from ppca.cli.job import LazyCluster
 from ppca.cli.main import app
 from ppca.cli.result import FILES
-from ppca.estimator import PCAModel
+from ppca.receiver import PCAModel
 
 WINE = load_wine(as_frame=True).data
 TOLERANCE = 1e-6  # what the issue asks for; relative to the largest value where it is not a ratio

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from seats import SeatsInStep
 
+from harness.seats import SeatsInStep
 from ppca.algorithms.allpairs import FIRST_CHECK
-from ppca.cluster import LocalCluster
 from ppca.estimator import PCA
+from ppca.servers import LocalCluster
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"
 N, D, K = 40, 5, 2
@@ -142,7 +142,7 @@ def test_the_same_on_real_servers(seats: SeatsInStep) -> None:
 @pytest.mark.parametrize("standardize", [False, True])
 def test_fall_back_to_jacobi(seats: SeatsInStep, standardize: bool) -> None:
     """One iteration of all-pairs cannot pass the verification: Jacobi takes over and the answer is right."""
-    from ppca.bench.accuracy import accuracy_of
+    from benchmarks.accuracy import accuracy_of
 
     pca = PCA(standardize=standardize, max_iterations=1, cluster=seats).fit(OWNERS)
     assert pca.fell_back_

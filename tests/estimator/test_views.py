@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
-from seats import SeatsInStep
 
+from harness.seats import SeatsInStep
 from ppca.estimator import PCA
 
 FALSE_ALARM = 1e-6

@@ -60,7 +60,7 @@ def test_forbidden_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         raise PermissionError(13, "Permission denied")
 
     path = write(tmp_path / "x.csv", "a\n1\n")
-    monkeypatch.setattr("ppca.owner.arrow_tables.sniff_delimiter", refuse)
+    monkeypatch.setattr("ppca.owner.tables.arrow_tables.sniff_delimiter", refuse)
     with pytest.raises(UnreadableData, match=r"x.csv: there is no permission to read the file"):
         open_source(path)
 
@@ -142,7 +142,7 @@ def text_cases(tmp_path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("block", [1 << 23, 2000])
 def test_text_in_a_numeric_column(kind: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the text comes after the block from which types are inferred."""
-    monkeypatch.setattr("ppca.owner.arrow_tables.CSV_BLOCK", block)
+    monkeypatch.setattr("ppca.owner.tables.arrow_tables.CSV_BLOCK", block)
     data = text_cases(tmp_path)[kind]
     with pytest.raises(BadValue) as caught:
         moments(open_source(data))
@@ -223,7 +223,7 @@ def test_archive_with_several_arrays(tmp_path: Path) -> None:
 
 
 def test_column_major_archive_too_large_to_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ppca.owner.arrays.WHOLE_BYTES", 100)
+    monkeypatch.setattr("ppca.owner.tables.arrays.WHOLE_BYTES", 100)
     np.savez(tmp_path / "x.npz", np.asfortranarray(np.ones((20, 2))))
     with pytest.raises(UnreadableData, match=r"stored column by column.*numpy.save \(.npy\)"):
         open_source(tmp_path / "x.npz")

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from lockstep import run
 
+from harness.lockstep import run
 from ppca.native import ring
 from ppca.protocol import INTEGER, Pending, PlainArray, RingType, SecretArray, make_type, skew, symmetric
 from ppca.protocol.multiply import sum_of_products

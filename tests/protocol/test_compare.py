@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lockstep import run
 
+from harness.lockstep import run
 from ppca.native import ring
 from ppca.protocol import RingType, SecretArray, make_type, together, where
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lockstep import Outcome, run
 
+from harness.lockstep import Outcome, run
 from ppca.protocol import Pending, SecretArray, make_type, together
 from ppca.protocol.cost import PROTOCOLS
 from ppca.protocol.gates import PASS

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lockstep import run
-from privacy import SECRET, assert_uniform, everything
 
+from harness.lockstep import run
+from harness.privacy import SECRET, assert_uniform, everything
 from ppca.protocol import (
     InconsistentShares,
     InputRefused,

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lockstep import run
-from privacy import SECRET, everything, fixed
 
+from harness.lockstep import run
+from harness.privacy import SECRET, everything, fixed
 from ppca.native import kernels
 from ppca.protocol import (
     MaskReuseError,

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lockstep import run
-from privacy import FALSE_ALARM, SECRET, assert_uniform, fixed
 from scipy.stats import norm
 
+from harness.lockstep import run
+from harness.privacy import FALSE_ALARM, SECRET, assert_uniform, fixed
 from ppca.native import kernels
 from ppca.protocol import (
     Pending,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from lockstep import run
 
+from harness.lockstep import run
 from ppca.protocol import (
     Pending,
     PlainArray,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lockstep import run
 from scipy.stats import chi2
 
+from harness.lockstep import run
 from ppca.protocol import RingType, make_type
 
 FALSE_ALARM = 1e-7

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lockstep import run
 
+from harness.lockstep import run
 from ppca.protocol import (
     Pending,
     Round,

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppca.cluster import RunReport
-from ppca.estimator import PCAModel
+from ppca.receiver import PCAModel
 from ppca.report import combined, duration, opening_lines, share, size, stage_lines, write_report
 from ppca.report.charts import shortened
+from ppca.servers import RunReport
 
 VOID = {"meta", "br"}
 

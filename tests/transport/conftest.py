@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from four_servers import SEATS, MakeMeshes, Rogue, Servers, own_tls
 
+from harness.four_servers import SEATS, MakeMeshes, Rogue, Servers, own_tls
 from ppca.transport import Mesh, create_certificates, memory_meshes
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from four_servers import SEATS, Servers, own_tls, run, succeed, tls_settings
 
+from harness.four_servers import SEATS, Servers, own_tls, run, succeed, tls_settings
 from ppca.transport import (
     CertificateError,
     FrameError,

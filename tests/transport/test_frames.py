@@ -7,10 +7,10 @@ import time
 import tracemalloc
 
 import pytest
-from four_servers import Rogue
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from harness.four_servers import Rogue
 from ppca.transport import FrameError, PeerError
 from ppca.transport.frames import CLOSE, DATA, HEADER, HELLO, MAGIC, VERSION, pack_header
 

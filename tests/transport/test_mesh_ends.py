@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 import pytest
-from four_servers import MakeMeshes, Rogue, Servers, run
 
+from harness.four_servers import MakeMeshes, Rogue, Servers, run
 from ppca.transport import FrameError, Mesh, PeerError, PeerTimeout, TransportError, TruncatedFrameError
 from ppca.transport.frames import CLOSE, DATA, HEADER_SIZE, MAX_REASON, abort_frame, pack_header
 from ppca.transport.link import TcpLink

@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 import pytest
-from four_servers import SEATS, MakeMeshes, Servers, run, succeed
 
+from harness.four_servers import SEATS, MakeMeshes, Servers, run, succeed
 from ppca.transport import FrameError, Mesh, TransportError
 from ppca.transport.frames import HEADER_SIZE
 

@@ -12,7 +12,7 @@ import pyarrow.csv
 import pyarrow.dataset
 
 from ..owner import BadColumns, BadValue, Source, check_compatible, open_source
-from ..owner.arrow_tables import pandas_index, sniff_delimiter
+from ..owner.tables.arrow_tables import pandas_index, sniff_delimiter
 
 ARROW_FORMATS = {".parquet": "parquet", ".arrow": "ipc", ".feather": "ipc"}
 

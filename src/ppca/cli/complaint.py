@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ..cluster import ClusterError, ProgramError
+from ..servers import ClusterError, ProgramError
 
 SHOWN_LENGTH = 60
 

@@ -21,7 +21,7 @@ from rich.text import Text
 from .complaint import complaints
 
 if TYPE_CHECKING:
-    from ..estimator import PCAModel
+    from ..receiver import PCAModel
 
 Floats = NDArray[np.float64]
 

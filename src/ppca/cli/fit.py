@@ -81,8 +81,8 @@ def fit(
         count = component_count(components)
         limits = bounds_of(bounds)
 
-        from ..align.arrangement import Alignment
         from ..estimator import PCA
+        from ..owner.alignment.arrangement import Alignment
         from .columns import labels_for, names_in, open_files
         from .folder import check_free, whole_folder
         from .job import fit_jointly, fit_vertically

@@ -21,7 +21,8 @@ def inspect(
 ) -> None:
     """Show a fitted model: facts, explained variance, strongest loadings, and everything that was opened."""
     with complaints():
-        from ..estimator import PCAModel, SharedFacts
+        from ..estimator import SharedFacts
+        from ..receiver import PCAModel
         from .result import MODEL, SHARED, print_facts, print_loadings, print_openings, print_scree, solver_text
 
         path = result / MODEL if result.is_dir() else result

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from ..cluster import LocalCluster, RunReport
-from ..cluster.programs import Program
 from ..estimator import PCA
 from ..owner import Moments, Source, moments
 from ..owner.columns import read_owners
 from ..report import combined
+from ..servers import LocalCluster, RunReport
+from ..servers.programs import Program
 from .complaint import printable
 
 STAGES = ("servers", "survey", "upload", "second moments", "covariance", "eigendecomposition", "sort", "result")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..align.arrangement import Alignment
+from ..owner.alignment.arrangement import Alignment
 
 Rows = Annotated[
     list[Path],

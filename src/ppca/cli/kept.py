@@ -15,8 +15,9 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from ..estimator import PCAModel, SharedFacts, SharedModel
+from ..estimator import SharedFacts, SharedModel
 from ..owner import BadColumns, OwnerError, Source, open_source
+from ..receiver import PCAModel
 from ..transport import seat_name
 from .folder import whole_file
 from .job import LazyCluster

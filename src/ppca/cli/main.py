@@ -16,7 +16,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals may hold data
 )
-app.add_typer(bench.app, name="bench")
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)(
+    bench.bench
+)
 app.command()(fit.fit)
 app.command()(inspect.inspect)
 app.command()(transform.transform)

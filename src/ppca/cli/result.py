@@ -13,10 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..cluster import RunReport
-from ..estimator import PCAModel, SharedFacts
+from ..estimator import SharedFacts
+from ..receiver import PCAModel
 from ..report import duration, opening_lines, share, size, stage_lines, write_report
 from ..report.page import feature_names
+from ..servers import RunReport
 from .complaint import printable
 
 COMPONENTS, VARIANCE, MODEL, REPORT = "components.csv", "explained_variance.csv", "model.json", "report.html"

@@ -22,9 +22,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from ..cluster import LocalCluster, RunReport
-from ..cluster.programs import name_of
 from ..protocol import share
+from ..servers import LocalCluster, RunReport
+from ..servers.programs import name_of
 from .complaint import complaints
 
 RESERVED = ("progress",)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..align.arrangement import Alignment, Arranged, arrange
-from ..align.matching import positions_in
+from ..jobs import column_inference, inference
+from ..jobs.matching import positions_in
+from ..owner.alignment.arrangement import Alignment, Arranged, arrange
 from ..owner.columns import read_owners
 from ..owner.errors import BadColumns, BadValue
 from ..protocol import share
-from . import column_inference, inference
 from .partition import UPLOAD_NUMBERS, Floats, Piece, Progress, Uploaded
 
 if TYPE_CHECKING:

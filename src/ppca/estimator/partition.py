@@ -14,16 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.gram import GRID, LONGEST_PIECE, ROWS, SMALL, Blocks, local_product
-from ..align.arrangement import Alignment, Arranged, arrange
-from ..align.matching import MatchError
-from ..align.tags import Words
-from ..cluster import ClusterError, LocalCluster, RunReport
-from ..cluster.outcome import combined
+from ..jobs import columns, workers
+from ..jobs.matching import MatchError
 from ..native import kernels, ring
+from ..owner import encoding
+from ..owner.alignment.arrangement import Alignment, Arranged, arrange
+from ..owner.alignment.tags import Words
 from ..owner.columns import ColumnTable
 from ..owner.errors import OwnerError
 from ..protocol import InputPacket, share, share_ring
-from . import columns, encoding, workers
+from ..servers import ClusterError, LocalCluster, RunReport
+from ..servers.outcome import combined
 
 LARGEST = 2.0**500
 """Magnitudes whose squares, and their sums over any number of rows, are doubles."""

@@ -15,13 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from ..cluster import LocalCluster, RunReport
-from ..cluster.outcome import combined
+from ..jobs import rows as programs
+from ..owner import encoding
 from ..owner.columns import ColumnTable, joint_names, read_owners
 from ..owner.moments import Moments, moments
-from ..owner.sources import Source, check_compatible, open_source
-from . import encoding, programs
-from .model import PCAModel
+from ..owner.tables.sources import Source, check_compatible, open_source
+from ..receiver.model import PCAModel
+from ..servers import LocalCluster, RunReport
+from ..servers.outcome import combined
 from .partition import Alignment, fit_columns
 from .shared import SharedFacts, SharedModel
 
@@ -64,7 +65,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     pieces : int or None
         partition="columns": row pieces of the second moments; None: as few as the ring allows.
     executor : dict or None
-        partition="columns": who computes the pieces, see `ppca.estimator.workers`.
+        partition="columns": who computes the pieces, see `ppca.jobs.workers`.
 
     Attributes
     ----------

@@ -13,9 +13,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..cluster import LocalCluster
+from ..jobs import inference
 from ..protocol import share
-from . import inference
+from ..servers import LocalCluster
 from .joined import Joined, JointRows
 
 Floats = NDArray[np.float64]

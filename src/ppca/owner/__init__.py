@@ -8,8 +8,8 @@ Nothing here knows about servers or shares.
 
 from .errors import BadColumns, BadValue, OwnerError, UnreadableData
 from .moments import Moments, moments
-from .sources import check_compatible, open_source
-from .table import Chunk, Source
+from .tables.sources import check_compatible, open_source
+from .tables.table import Chunk, Source
 
 __all__ = [
     "BadColumns",

@@ -14,10 +14,10 @@ import pyarrow.ipc as pa_ipc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from .arrow_tables import pandas_index, sniff_delimiter
 from .errors import BadColumns, OwnerError, UnreadableData
-from .sources import open_source
-from .table import listed, reading
+from .tables.arrow_tables import pandas_index, sniff_delimiter
+from .tables.sources import open_source
+from .tables.table import listed, reading
 
 
 @dataclass

@@ -13,8 +13,8 @@ from typing import Any
 
 from .errors import BadColumns, OwnerError, UnreadableData
 from .moments import Moments, Progress, moments
-from .sources import FILE_KINDS, check_compatible, open_source
-from .table import Source
+from .tables.sources import FILE_KINDS, check_compatible, open_source
+from .tables.table import Source
 
 CONNECT_SECONDS = 30
 

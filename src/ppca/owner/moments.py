@@ -37,9 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from .arrays import MemorySource
 from .errors import BadColumns, BadValue, OwnerError
-from .table import Chunk, Source, chunk_rows_for
+from .tables.arrays import MemorySource
+from .tables.table import Chunk, Source, chunk_rows_for
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int | None], None]

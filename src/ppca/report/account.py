@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..cluster import RunReport
-from ..cluster.outcome import combined
 from ..native import clock
+from ..servers import RunReport
+from ..servers.outcome import combined
 from . import amounts
 
 __all__ = ["OpeningLine", "StageLine", "combined", "opening_lines", "stage_lines"]

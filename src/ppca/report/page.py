@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..cluster import RunReport
-from ..estimator import PCAModel
+from ..receiver import PCAModel
+from ..servers import RunReport
 from . import charts
 from .account import opening_lines, stage_lines
 from .amounts import duration, share, size

@@ -11,21 +11,13 @@ connect       finding the peers and greeting them
 certificates  an authority and one certificate per seat
 """
 
-from ppca.transport.certificates import create_certificates
-from ppca.transport.connect import connect_mesh, open_listener
-from ppca.transport.errors import (
-    CertificateError,
-    FrameError,
-    PeerError,
-    PeerTimeout,
-    TransportError,
-    TruncatedFrameError,
-    seat_name,
-)
-from ppca.transport.memory import memory_meshes
-from ppca.transport.mesh import Mesh
-from ppca.transport.stats import StageStats, Stats
-from ppca.transport.tls import TlsSettings, seat_dns_name
+from .certificates import create_certificates
+from .connect import connect_mesh, open_listener
+from .errors import CertificateError, FrameError, PeerError, PeerTimeout, TransportError, TruncatedFrameError, seat_name
+from .memory import memory_meshes
+from .mesh import Mesh
+from .stats import StageStats, Stats
+from .tls import TlsSettings, seat_dns_name
 
 __all__ = [
     "CertificateError",

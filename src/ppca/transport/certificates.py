@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ppca.transport.errors import CertificateError
+from .errors import CertificateError
 
 VALIDITY = timedelta(days=365)
 _CLOCK_SKEW = timedelta(minutes=5)

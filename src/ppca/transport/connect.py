@@ -20,13 +20,13 @@ from queue import SimpleQueue
 from threading import BoundedSemaphore, Event, Thread
 from time import monotonic
 
-from ppca.transport.errors import SEATS, CertificateError, FrameError, PeerTimeout, TransportError, seat_name
-from ppca.transport.frames import MAX_PAYLOAD
-from ppca.transport.greeting import MAX_SESSION, read_hello, send_hello, send_refusal
-from ppca.transport.link import Link, TcpLink
-from ppca.transport.mesh import Mesh
-from ppca.transport.tcp import SocketMesh
-from ppca.transport.tls import TlsLink, TlsSettings
+from .errors import SEATS, CertificateError, FrameError, PeerTimeout, TransportError, seat_name
+from .frames import MAX_PAYLOAD
+from .greeting import MAX_SESSION, read_hello, send_hello, send_refusal
+from .link import Link, TcpLink
+from .mesh import Mesh
+from .tcp import SocketMesh
+from .tls import TlsLink, TlsSettings
 
 GREETING_SECONDS = 10.0
 """How long an accepted connection may take to prove that it is a peer."""

@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from ppca.transport.errors import FrameError, PeerError, TransportError, seat_name
+from .errors import FrameError, PeerError, TransportError, seat_name
 
 MAGIC = b"PP"
 VERSION = 1

@@ -12,18 +12,8 @@ from __future__ import annotations
 import socket
 from time import monotonic
 
-from ppca.transport.errors import SEATS, FrameError, seat_name
-from ppca.transport.frames import (
-    ABORT,
-    HEADER,
-    HEADER_SIZE,
-    HELLO,
-    MAX_REASON,
-    abort_frame,
-    header_fault,
-    pack_header,
-    peer_aborted,
-)
+from .errors import SEATS, FrameError, seat_name
+from .frames import ABORT, HEADER, HEADER_SIZE, HELLO, MAX_REASON, abort_frame, header_fault, pack_header, peer_aborted
 
 MAX_SESSION = 64
 """Longest session id in bytes."""

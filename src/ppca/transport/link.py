@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from ppca.transport.errors import FrameError, PeerError, TransportError, TruncatedFrameError, seat_name
-from ppca.transport.frames import (
+from .errors import FrameError, PeerError, TransportError, TruncatedFrameError, seat_name
+from .frames import (
     ABORT,
     CLOSE,
     DIED,

@@ -13,8 +13,8 @@ from time import perf_counter
 
 import numpy as np
 
-from ppca.transport.errors import SEATS, PeerTimeout, TransportError, seat_name
-from ppca.transport.frames import (
+from .errors import SEATS, PeerTimeout, TransportError, seat_name
+from .frames import (
     ABORT,
     CLOSE,
     MAGIC,
@@ -30,7 +30,7 @@ from ppca.transport.frames import (
     size_of,
     unexpected_frame,
 )
-from ppca.transport.mesh import DEFAULT_TIMEOUT, Mesh
+from .mesh import DEFAULT_TIMEOUT, Mesh
 
 
 class MemoryMesh(Mesh):

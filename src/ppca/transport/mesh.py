@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from ppca.transport.errors import SEATS, FrameError, TransportError, seat_name
-from ppca.transport.frames import MAX_PAYLOAD, Buffer, Payloads
-from ppca.transport.stats import Stats
+from .errors import SEATS, FrameError, TransportError, seat_name
+from .frames import MAX_PAYLOAD, Buffer, Payloads
+from .stats import Stats
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that one exchange may take."""

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ppca.transport.errors import SEATS
-from ppca.transport.frames import HEADER_SIZE
+from .errors import SEATS
+from .frames import HEADER_SIZE
 
 
 def _per_seat() -> list[int]:

@@ -21,12 +21,12 @@ from time import perf_counter
 
 import numpy as np
 
-from ppca.native import kernels
-from ppca.transport.errors import PeerTimeout, TransportError, seat_name
-from ppca.transport.frames import HEADER_SIZE, MAX_PAYLOAD, WORDS, Buffer, Payloads, data_word, size_of
-from ppca.transport.link import SMALL, Link, TcpLink, empty_block
-from ppca.transport.mesh import DEFAULT_TIMEOUT, Mesh, Messages, Sizes, merge_messages, split_frames
-from ppca.transport.stats import Stats
+from ..native import kernels
+from .errors import PeerTimeout, TransportError, seat_name
+from .frames import HEADER_SIZE, MAX_PAYLOAD, WORDS, Buffer, Payloads, data_word, size_of
+from .link import SMALL, Link, TcpLink, empty_block
+from .mesh import DEFAULT_TIMEOUT, Mesh, Messages, Sizes, merge_messages, split_frames
+from .stats import Stats
 
 _LISTEN = POLLIN | POLLRDHUP
 _ENDED = POLLRDHUP | POLLHUP | POLLERR | POLLNVAL

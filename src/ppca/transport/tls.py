@@ -15,10 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ppca.transport.certificates import check_certificate
-from ppca.transport.errors import SEATS, CertificateError, seat_name
-from ppca.transport.frames import size_of
-from ppca.transport.link import Link
+from .certificates import check_certificate
+from .errors import SEATS, CertificateError, seat_name
+from .frames import size_of
+from .link import Link
 
 _JOIN = 1 << 16  # up to this size a frame is joined and encrypted as one piece
 

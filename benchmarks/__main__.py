@@ -1,0 +1,125 @@
+"""`python -m benchmarks`, or `ppca bench`: measurements anyone can repeat. Each prints a table and writes JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks import programs
+
+app = typer.Typer(
+    help="Measure kernels, operations, solvers and whole jobs on this machine.",
+    add_completion=False,
+    no_args_is_help=True,
+)
+
+Output = Annotated[Path, typer.Option("--output", "-o", help="folder for JSON and plots")]
+DEFAULT_OUTPUT = Path("bench-results")
+
+
+@app.command()
+def kernels(output: Output = DEFAULT_OUTPUT, repeats: Annotated[int, typer.Option(min=1)] = 7) -> None:
+    """Native kernels on one core: ring products, streams, function secret sharing."""
+    from benchmarks import kernels as bench
+
+    output.mkdir(parents=True, exist_ok=True)
+    bench.main(output / "kernels.json", repeats)
+
+
+@app.command()
+def ops(
+    output: Output = DEFAULT_OUTPUT,
+    sizes: Annotated[list[int] | None, typer.Option("--size", help="elements; repeat the option")] = None,
+    operations: Annotated[list[str] | None, typer.Option("--op", help="operation; repeat the option")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="blocks measured; the median counts")] = 7,
+    tls: Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers")] = False,
+) -> None:
+    """Secure operations on four local server processes: time, rounds, bytes, error (the paper's Table 1)."""
+    from benchmarks import ops as bench
+
+    chosen = operations or list(programs.OPERATIONS)
+    unknown = [op for op in chosen if op not in programs.OPERATIONS]
+    if unknown:
+        raise typer.BadParameter(f"unknown operation {unknown[0]!r}; choose from {', '.join(programs.OPERATIONS)}")
+    bench.main(sizes or [1_000, 10_000, 100_000, 1_000_000], chosen, repeats, tls, output)
+
+
+@app.command()
+def spu(
+    output: Output = DEFAULT_OUTPUT,
+    venv: Annotated[Path, typer.Option(help="separate virtual environment for the peer (created if missing)")] = Path(
+        ".venv-spu"
+    ),
+    repeats: Annotated[int, typer.Option(min=1)] = 9,
+) -> None:
+    """The same operations in the PyPI package `spu` (ABY3, 128-bit field, three local processes) and the ratios."""
+    from benchmarks import compare
+
+    compare.main(venv, repeats, output)
+
+
+@app.command()
+def eigen(
+    output: Output = DEFAULT_OUTPUT,
+    dimensions: Annotated[list[int] | None, typer.Option("--d", help="dimension; repeat the option")] = None,
+    solvers: Annotated[list[str] | None, typer.Option("--solver", help="solver; repeat the option")] = None,
+    tol: Annotated[float, typer.Option(help="tolerance of the solvers")] = 1e-6,
+    budget: Annotated[float, typer.Option(help="seconds a single run may take before it is projected")] = 60.0,
+) -> None:
+    """Eigensolvers on shares: rounds, bytes, time here and predicted for LAN and WAN, accuracy."""
+    from benchmarks import eigen as bench
+    from ppca.algorithms.solvers import SOLVERS
+
+    chosen = solvers or list(SOLVERS)
+    unknown = [name for name in chosen if name not in SOLVERS]
+    if unknown:
+        raise typer.BadParameter(f"unknown solver {unknown[0]!r}; choose from {', '.join(SOLVERS)}")
+    bench.main(dimensions or [11, 50, 85, 115, 166, 200], chosen, tol, budget, output)
+
+
+@app.command()
+def accuracy(
+    output: Output = DEFAULT_OUTPUT,
+    data: Annotated[list[str] | None, typer.Option("--data", help="data set; repeat the option")] = None,
+) -> None:
+    """Joint PCA of real data sets beside scikit-learn: rounds, bytes, time, errors, and the limits they must keep."""
+    from benchmarks import accuracy as bench
+
+    chosen = data or list(bench.DATA_SETS)
+    unknown = [name for name in chosen if name not in bench.DATA_SETS]
+    if unknown:
+        raise typer.BadParameter(f"unknown data set {unknown[0]!r}; choose from {', '.join(bench.DATA_SETS)}")
+    bench.main(chosen, output)
+
+
+@app.command()
+def owner(
+    output: Output = DEFAULT_OUTPUT,
+    rows: Annotated[int, typer.Option(min=100, help="rows of all owners together")] = 7_062_606,
+    folder: Annotated[
+        Path | None, typer.Option(help="where the tables are written for the time of the measurement (3.2 GB)")
+    ] = None,
+) -> None:
+    """Owners' passes over tables of the paper's size, beside reading them and one product; then the whole joint PCA."""
+    from benchmarks import owner as bench
+
+    bench.main(rows, folder, output)
+
+
+@app.command()
+def vertical(
+    output: Output = DEFAULT_OUTPUT,
+    rows: Annotated[int, typer.Option(min=1000, help="rows of the synthetic table")] = 195_177,
+    pieces: Annotated[list[int] | None, typer.Option("--pieces", help="row pieces; repeat the option")] = None,
+    ids: Annotated[int, typer.Option(min=1000, help="ids per owner in the measurement of tags")] = 10_000_000,
+) -> None:
+    """Owners of columns: time by stage, memory, bytes and accuracy of ten owners; private set intersection of many ids."""
+    from benchmarks import vertical as bench
+
+    bench.main(rows, pieces or [24, 48, 96], ids, output)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m benchmarks")

@@ -1,0 +1,263 @@
+"""`ppca bench accuracy`: whole joint PCAs of real data on four local servers, beside scikit-learn on the pooled rows.
+
+Rounds and bytes are of the whole job, from the survey to the sorted result; seconds are of this machine. Data sets that are not
+present are left out, and said so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from ppca.estimator import PCA
+from ppca.report import duration, size
+from ppca.servers import LocalCluster
+
+Floats = NDArray[np.float64]
+
+DATA = Path("../shared/data")
+
+ROUND_LIMITS = {50: 260, 115: 330, 200: 420}
+"""Rounds that a whole job may take up to so many columns, at the default tolerance."""
+
+BYTE_LIMITS = {115: 250e6}
+"""Bytes that a server may send in a whole job up to so many columns."""
+
+WIDTH = 170
+"""Of the table where it does not go to a terminal."""
+
+ACCURACY_LIMITS = {"ratio_error": 1e-6, "eigenvalue_error": 1e-6, "residual": 1e-6, "orthogonality": 1e-7}
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How far a model is from the truth, see `accuracy_of`."""
+
+    ratio_error: float
+    eigenvalue_error: float
+    residual: float
+    orthogonality: float
+
+    def broken(self) -> list[str]:
+        """The limits that are not kept."""
+        return [key for key, limit in ACCURACY_LIMITS.items() if not getattr(self, key) <= limit]
+
+
+def standardised(X: Floats) -> Floats:
+    """As scikit-learn's StandardScaler does; constant columns become zero."""
+    from sklearn.preprocessing import StandardScaler
+
+    return np.asarray(StandardScaler().fit_transform(X))
+
+
+def accuracy_of(pca: PCA, pooled: Floats) -> Accuracy:
+    """The joint model against scikit-learn's on the pooled rows.
+
+    ratio_error: largest difference of an explained-variance ratio; eigenvalue_error: of a variance, relative to the largest;
+    residual: |C V - V L|_F / |C|_F; orthogonality: |V'V - I|_F.
+    """
+    from sklearn import decomposition
+
+    X = standardised(pooled) if pca.standardize else np.asarray(pooled, np.float64)
+    count = pca.n_components_
+    truth = decomposition.PCA(svd_solver="full").fit(X)
+    values, V = pca.explained_variance_, pca.components_.T
+    centred = X - X.mean(axis=0)
+    C = centred.T @ centred / (len(X) - 1)
+    length = float(np.linalg.norm(C))
+    largest = float(truth.explained_variance_[0])
+    return Accuracy(
+        ratio_error=float(np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_[:count]).max()),
+        eigenvalue_error=float(np.abs(values - truth.explained_variance_[:count]).max()) / largest,
+        residual=float(np.linalg.norm(C @ V - V * values)) / length,
+        orthogonality=float(np.linalg.norm(V.T @ V - np.eye(count))),
+    )
+
+
+def split(X: Floats, parts: int) -> list[Floats]:
+    """Rows dealt out to owners of unequal size: owner i gets about i + 1 shares of them."""
+    ends = np.cumsum(np.arange(1, parts + 1)) * len(X) // (parts * (parts + 1) // 2)
+    return np.split(X, ends[:-1])
+
+
+# -- data sets -------------------------------------------------------------------------------------------------------
+
+
+def _frame(name: str, leave_out: tuple[str, ...]) -> tuple[Floats, Any]:
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(DATA / name)
+    kept = [column for column in table.column_names if column not in leave_out]
+    return np.column_stack([table[column].to_numpy() for column in kept]).astype(np.float64), table
+
+
+def breast_cancer() -> list[Floats]:
+    from sklearn.datasets import load_breast_cancer
+
+    return split(load_breast_cancer().data, 3)
+
+
+def digits() -> list[Floats]:
+    from sklearn.datasets import load_digits
+
+    return split(load_digits().data, 4)
+
+
+def wine() -> list[Floats]:
+    """One owner per cultivar."""
+    from sklearn.datasets import load_wine
+
+    data = load_wine()
+    return [data.data[data.target == kind] for kind in range(3)]
+
+
+def wine_quality() -> list[Floats]:
+    """Red and white wines."""
+    X, table = _frame("wine_quality.parquet", ("quality", "color"))
+    colour = np.asarray(table["color"].to_pylist())
+    return [X[colour == kind] for kind in np.unique(colour)]
+
+
+def insurance() -> list[Floats]:
+    return split(_frame("insurance_coil2000.parquet", ("CARAVAN", "split"))[0], 3)
+
+
+def musk() -> list[Floats]:
+    return split(_frame("musk_odds.parquet", ("outlier",))[0], 2)
+
+
+def nbaiot() -> list[Floats]:
+    """One owner per device."""
+    files = sorted((DATA / "nbaiot").glob("*.parquet"))
+    if not files:
+        raise FileNotFoundError(DATA / "nbaiot")
+    return [_frame(f"nbaiot/{file.name}", ("family", "attack", "label"))[0] for file in files]
+
+
+def mooccube(columns: int = 200) -> list[Floats]:
+    flags = ("student", "enrolled_top400", "enrolled_top100")
+    return split(_frame("mooccube/student_concept_200.parquet", flags)[0][:, :columns], 3)
+
+
+def mooccube_50() -> list[Floats]:
+    return mooccube(50)
+
+
+DATA_SETS: dict[str, Callable[[], list[Floats]]] = {
+    "wine": wine,
+    "breast cancer": breast_cancer,
+    "digits": digits,
+    "Wine Quality": wine_quality,
+    "Insurance": insurance,
+    "Musk": musk,
+    "N-BaIoT": nbaiot,
+    "MOOCCube, 50 columns": mooccube_50,
+    "MOOCCube": mooccube,
+}
+
+
+# -- measurement -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Row:
+    data: str
+    rows: int
+    columns: int
+    owners: int
+    standardised: bool
+    rounds: int
+    bytes_per_server: int
+    seconds: float
+    iterations: int
+    verified: bool | None
+    fell_back: bool
+    ratio_error: float
+    eigenvalue_error: float
+    residual: float
+    orthogonality: float
+    broken: list[str]
+
+
+def limit_at(limits: dict[int, Any], columns: int) -> Any:
+    """The limit of the smallest size that is not below `columns`; None beyond all."""
+    return next((limit for most, limit in sorted(limits.items()) if columns <= most), None)
+
+
+def measure(cluster: LocalCluster, name: str, owners: list[Floats], standardize: bool, tol: float = 1e-6) -> Row:
+    """One joint PCA with all components."""
+    pca = PCA(standardize=standardize, tol=tol, cluster=cluster).fit(owners)
+    pooled = np.vstack(owners)
+    accuracy = accuracy_of(pca, pooled)
+    report = pca.report_
+    d = pooled.shape[1]
+    most_rounds, most_bytes = limit_at(ROUND_LIMITS, d), limit_at(BYTE_LIMITS, d)
+    broken = accuracy.broken()
+    if most_rounds is not None and report.rounds > most_rounds:
+        broken.append("rounds")
+    if most_bytes is not None and max(report.bytes_sent) > most_bytes:
+        broken.append("bytes")
+    return Row(
+        name, len(pooled), d, len(owners), standardize, report.rounds, max(report.bytes_sent), report.seconds, pca.n_iter_,
+        pca.verified_, pca.fell_back_, **asdict(accuracy), broken=broken,
+    )  # fmt: skip
+
+
+def measured(cluster: LocalCluster, names: list[str], status: Callable[[str], None]) -> Iterator[Row | str]:
+    """A row per data set and scaling, or the name of a data set that is not there."""
+    for name in names:
+        try:
+            owners = DATA_SETS[name]()
+        except FileNotFoundError:
+            yield name
+            continue
+        for standardize in (False, True):
+            status(f"{name}, {'standardised' if standardize else 'raw'}")
+            yield measure(cluster, name, owners, standardize)
+
+
+def main(names: list[str], directory: Path) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    rows: list[Row] = []
+    absent: list[str] = []
+    with LocalCluster(timeout=600) as cluster, console.status("") as status:
+        for row in measured(cluster, names, status.update):
+            if isinstance(row, str):
+                absent.append(row)
+            else:
+                rows.append(row)
+    table = Table(title="Joint PCA of whole data sets, beside scikit-learn on the pooled rows", box=SIMPLE)
+    for heading in (
+        "data", "shape", "owners", "scaling", "rounds", "sent", "time", "steps", "ratios", "values", "residual", "V'V - I",
+        "limits",
+    ):  # fmt: skip
+        table.add_column(heading, justify="left" if heading in ("data", "scaling", "limits") else "right", no_wrap=True)
+    for row in rows:
+        limit = limit_at(ROUND_LIMITS, row.columns)
+        table.add_row(
+            row.data, f"{row.rows:,} x {row.columns}", str(row.owners), "correlation" if row.standardised else "raw",
+            f"{row.rounds:,}" if limit is None else f"{row.rounds:,} of {limit}", size(row.bytes_per_server),
+            duration(row.seconds), f"{row.iterations}{' (jacobi)' if row.fell_back else ''}",
+            *(f"{getattr(row, key):.0e}" for key in ACCURACY_LIMITS), ", ".join(row.broken) or "kept",
+        )  # fmt: skip
+    console.print(table)
+    for name in absent:
+        console.print(f"{name} was left out: its files are not in {DATA}", highlight=False)
+    console.print(
+        "limits: ratios, eigenvalues and residual 1e-6, orthogonality 1e-7, rounds as shown, 250 MB sent up to 115 columns"
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "accuracy.json"
+    path.write_text(json.dumps({"rows": [asdict(row) for row in rows], "absent": absent}, indent=1) + "\n")
+    console.print(f"written: {path}")

@@ -1,0 +1,203 @@
+"""`ppca bench eigen`: every eigensolver on shares, on covariance matrices of real data where present.
+
+Rounds and bytes are exact; seconds are of this machine (four server processes on loopback). From rounds and bytes follow the
+times on other networks: rounds x latency + bytes / bandwidth + the local work measured here. A solver whose run would take
+longer than the budget is measured for a few iterations and projected: its number of iterations comes from the plaintext
+backend, which runs the same text. Projected rows are marked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Coroutine
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from benchmarks import table_console
+from ppca.algorithms.solvers import eigh
+from ppca.protocol import FIXED, Party, PlainArray, SecretArray, share
+from ppca.report import duration, size
+from ppca.servers import LocalCluster
+
+NETWORKS = {"LAN": (0.3e-3, 1e9), "WAN": (40e-3, 100e6)}
+"""Latency of a round in seconds, bits per second of a server's link."""
+
+DATA = Path("../shared/data")
+PROBE = 2
+"""Iterations measured for a projection."""
+
+
+@dataclass
+class Row:
+    solver: str
+    d: int
+    source: str
+    projected: bool
+    iterations: int
+    rounds: int
+    bytes_per_server: int
+    seconds: float
+    network_seconds: float
+    residual: float | None
+    orthogonality: float | None
+    eigenvalue_error: float | None
+
+
+async def solve(party: Party, A: SecretArray, *, solver: str, tol: float, fixed: int | None = None) -> dict[str, Any]:
+    """The server program: one decomposition, revealed."""
+    identity = SecretArray.constant(party, np.eye(len(A)))
+    with party.stage("solve"):
+        found = await eigh(A, identity, solver=solver, tol=tol, fixed_iterations=fixed, progress=party.progress)
+    return {
+        "values": found.values.reveal(why="benchmark"),
+        "vectors": found.vectors.reveal(why="benchmark"),
+        "iterations": found.iterations,
+    }
+
+
+def matrix(d: int) -> tuple[NDArray[np.float64], str]:
+    """A correlation matrix of dimension d scaled to |A|_F in (1/2, 1]: of real data where present, else of made ones."""
+    known = {11: "wine_quality.parquet", 85: "insurance_coil2000.parquet", 166: "musk_odds.parquet"}
+    columns: NDArray[np.float64] | None = None
+    name = "synthetic"
+    path = (
+        DATA / known[d]
+        if d in known
+        else DATA / "nbaiot"
+        if d == 115
+        else DATA / "mooccube" / "student_concept_200.parquet"
+    )
+    if path.exists():
+        import pyarrow.parquet as pq
+
+        tables = [pq.read_table(file) for file in (sorted(path.glob("*.parquet")) if path.is_dir() else [path])]
+        skip = {"quality", "color", "CARAVAN", "split", "outlier", "family", "attack", "label", "student"}
+        names = [n for n in tables[0].column_names if n not in skip and not n.startswith("enrolled")]
+        if len(names) >= d:
+            columns = np.vstack([np.column_stack([t[n].to_numpy() for n in names[:d]]) for t in tables]).astype(float)
+            name = path.stem
+    if columns is None:
+        rng = np.random.default_rng(d)
+        columns = rng.normal(size=(4 * d, d)) * np.geomspace(1, 1e-3, d) @ rng.normal(size=(d, d))
+    deviation = columns.std(axis=0)
+    centred = (columns - columns.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    A = centred.T @ centred / len(centred)
+    return A / 2.0 ** math.ceil(math.log2(np.linalg.norm(A))), name
+
+
+def plain_iterations(A: NDArray[np.float64], solver: str, tol: float) -> int:
+    """How many iterations the solver takes, from the plaintext backend."""
+
+    async def run() -> int:
+        found = await eigh(PlainArray(A), PlainArray(np.eye(len(A))), solver=solver, tol=tol)
+        return int(found.iterations)
+
+    return _finish(run())
+
+
+def _finish(program: Coroutine[Any, Any, int]) -> int:
+    try:
+        program.send(None)
+    except StopIteration as stop:
+        return int(stop.value)
+    raise AssertionError("the plaintext backend never talks")
+
+
+def measure(cluster: LocalCluster, d: int, solver: str, tol: float, budget: float) -> Row:
+    A, source = matrix(d)
+    packets = share(A, FIXED)
+    iterations = plain_iterations(A, solver, tol) if solver != "allpairs" else 0
+    probe = None
+    if iterations > PROBE:
+        cluster.run(solve, packets, solver=solver, tol=tol, fixed=1)
+        one = _account(cluster)
+        cluster.run(solve, packets, solver=solver, tol=tol, fixed=1 + PROBE)
+        more = _account(cluster)
+        probe = [(b - a) / PROBE for a, b in zip(one, more, strict=True)]
+        if probe[2] * iterations > budget:
+            rounds, sent, seconds, network = (a + (iterations - 1) * step for a, step in zip(one, probe, strict=True))
+            return Row(
+                solver, d, source, True, iterations, round(rounds), round(sent), seconds, network, None, None, None
+            )
+    answer = cluster.run(solve, packets, solver=solver, tol=tol)
+    rounds, sent, seconds, network = _account(cluster)
+    values, V = np.asarray(answer["values"]), np.asarray(answer["vectors"])
+    exact = np.linalg.eigvalsh(A)
+    return Row(
+        solver,
+        d,
+        source,
+        False,
+        int(answer["iterations"]),
+        int(rounds),
+        int(sent),
+        seconds,
+        network,
+        float(np.linalg.norm(A @ V - V * values) / np.linalg.norm(A)),
+        float(np.linalg.norm(V.T @ V - np.eye(d))),
+        float(np.abs(np.sort(values) - exact).max() / exact[-1]),
+    )
+
+
+def _account(cluster: LocalCluster) -> tuple[float, float, float, float]:
+    """Rounds, bytes of the busiest server, seconds, seconds of them spent in the network, of the last run's solve stage."""
+    assert cluster.report is not None
+    stages = [seat["stages"]["solve"] for seat in cluster.report.stages]
+    sent = max(stage["bytes_sent"] for stage in stages)
+    return stages[0]["rounds"], sent, cluster.report.seconds, min(stage["seconds"] for stage in stages)
+
+
+def predicted(row: dict[str, Any], network: str) -> float:
+    """Seconds on another network: its rounds and bytes, and this machine's local work."""
+    latency, bandwidth = NETWORKS[network]
+    local = max(0.0, row["seconds"] - row["network_seconds"])
+    return float(row["rounds"] * latency + row["bytes_per_server"] * 8 / bandwidth + local)
+
+
+def main(dimensions: list[int], solvers: list[str], tol: float, budget: float, directory: Path) -> None:
+    console = table_console()
+    rows: list[dict[str, Any]] = []
+    with LocalCluster(timeout=600) as cluster, console.status("") as status:
+        for d in dimensions:
+            for solver in solvers:
+                status.update(f"{solver}, d = {d}")
+                row = asdict(measure(cluster, d, solver, tol, budget))
+                rows.append(row | {name: predicted(row, name) for name in NETWORKS})
+    table = Table(title=f"Eigensolvers on shares, tolerance {tol:g} (* projected)")
+    for name in (
+        "solver",
+        "d",
+        "matrix",
+        "iterations",
+        "rounds",
+        "sent",
+        "here",
+        "LAN",
+        "WAN",
+        "residual",
+        "orthogonality",
+        "eigenvalues",
+    ):
+        table.add_column(name, justify="left" if name in ("solver", "matrix") else "right")
+    for row in rows:
+        accuracy = [
+            f"{row[key]:.1e}" if row[key] is not None else ""
+            for key in ("residual", "orthogonality", "eigenvalue_error")
+        ]
+        times = [duration(row[key]) for key in ("seconds", "LAN", "WAN")]
+        mark = "*" if row["projected"] else ""
+        table.add_row(
+            row["solver"] + mark, str(row["d"]), row["source"], f"{row['iterations']:,}", f"{row['rounds']:,}",
+            size(row["bytes_per_server"]), *times, *accuracy,
+        )  # fmt: skip
+    console.print(table)
+    console.print("LAN: 0.3 ms a round, 1 Gbit/s; WAN: 40 ms, 100 Mbit/s; predicted from exact rounds and bytes.")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "eigen.json").write_text(json.dumps({"tol": tol, "rows": rows}, indent=1) + "\n")
+    console.print(f"written: {directory / 'eigen.json'}")

@@ -1,0 +1,408 @@
+"""Time single operations of SecretFlow SPU (ABY3, 128-bit ring) with three local processes over TCP.
+
+Stand-alone: this file is executed by the Python of a separate virtual environment that has the PyPI package `spu` (see
+`benchmarks.peers`), so it imports nothing of PPCA:
+
+    python spu_peer.py --sizes 1000 10000 --repeats 5 --json spu.json
+
+What is timed. The parent compiles each program once and shares the inputs; three processes, one per party, load their
+shares and then run the compiled program `repeats` times after warm-up runs. Before each run the parties meet at a
+barrier; each takes the wall time around `Runtime.run`, and the slowest party counts. Compilation, process start,
+connection and input sharing are outside.
+
+What `Runtime.run` includes. SPU parses the compiled program text at each run. The row `nothing` (a program that returns
+its input) is the cost of that alone, and the `kernel_` times of each row are what SPU's own profiler gives for the
+operation without it, so a reader may compare either way. Results of `gt` and `eq` stay in SPU's boolean sharing.
+
+Settings. The variant `default` sets the protocol and the field and nothing else; `tuned` turns on the documented
+runtime options that can make a single operation faster (see `VARIANTS`). Threads are never restricted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import platform
+import re
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+PARTIES = 3
+WARM_UP_RUNS = 3
+SEED = 20240607
+INPUT_RANGE = (0.5, 100.0)
+#: Seconds without an answer from a party before the benchmark gives up.
+PATIENCE = 600.0
+
+#: Runtime options beyond protocol and field, by variant. Left out of `tuned`: `trunc_allow_msb_error`, which ABY3 does
+#: not read, and `enable_lower_accuracy_rsqrt`, which saves a twentieth of sqrt's bytes for a 200 times larger error.
+VARIANTS: dict[str, dict[str, bool]] = {
+    "default": {},
+    "tuned": {
+        "experimental_enable_intra_op_par": True,  # independent parts of one operation run at the same time
+    },
+}
+
+#: Name, number of secret operands.
+OPERATIONS: dict[str, int] = {
+    "nothing": 1,
+    "mul": 2,
+    "gt": 2,
+    "eq": 2,
+    "sqrt": 1,
+    "reciprocal": 1,
+    "rsqrt": 1,
+}
+
+Row = dict[str, Any]
+#: One party's answer to one task: wall times, profiled runs, shares of the result.
+Answer = dict[str, Any]
+
+
+class PeerError(RuntimeError):
+    """A party failed or stopped answering."""
+
+
+def jax_functions() -> dict[str, Callable[..., Any]]:
+    """The operations as a user of SPU writes them."""
+    import jax  # type: ignore[import-not-found]
+    import jax.numpy as jnp  # type: ignore[import-not-found]
+
+    return {
+        "nothing": lambda x: x,
+        "mul": jnp.multiply,
+        "gt": jnp.greater,
+        "eq": jnp.equal,
+        "sqrt": jnp.sqrt,
+        "reciprocal": lambda x: 1 / x,
+        "rsqrt": jax.lax.rsqrt,
+    }
+
+
+def numpy_functions() -> dict[str, Callable[..., Any]]:
+    """The same operations in float64, for the error."""
+    import numpy as np
+
+    return {
+        "nothing": lambda x: x,
+        "mul": np.multiply,
+        "gt": np.greater,
+        "eq": np.equal,
+        "sqrt": np.sqrt,
+        "reciprocal": np.reciprocal,
+        "rsqrt": lambda x: 1 / np.sqrt(x),
+    }
+
+
+def operands(count: int, fraction_bits: int) -> tuple[Any, Any]:
+    """Two vectors uniform in `INPUT_RANGE`, exact in SPU's fixed point; every second pair is equal, for `eq`."""
+    import numpy as np
+
+    scale = 2.0**fraction_bits
+    x, y = np.round(np.random.default_rng(SEED).uniform(*INPUT_RANGE, size=(2, count)) * scale) / scale
+    y[::2] = x[::2]
+    return x, y
+
+
+def fraction_bits_of(io: Any) -> int:
+    """The fraction bits SPU chose, which it does not tell: the smallest power of two that survives sharing."""
+    import numpy as np
+    from spu import libspu  # type: ignore[import-not-found]
+
+    powers = 2.0 ** -np.arange(1, 65)
+    back = io.reconstruct(io.make_shares(powers, libspu.Visibility.VIS_SECRET))
+    return int(np.flatnonzero(back == powers).max()) + 1
+
+
+def runtime_config(options: dict[str, bool]) -> Any:
+    from spu import libspu
+
+    config = libspu.RuntimeConfig(protocol=libspu.ProtocolKind.ABY3, field=libspu.FieldType.FM128)
+    for name, value in options.items():
+        setattr(config, name, value)
+    return config
+
+
+def compile_program(name: str, arrays: list[Any]) -> bytes:
+    """Compile one operation for operands of these shapes, all secret, with SPU's default compiler options."""
+    from spu import libspu
+    from spu.utils import frontend  # type: ignore[import-not-found]
+
+    executable, _ = frontend.compile(
+        frontend.Kind.JAX,
+        jax_functions()[name],
+        arrays,
+        {},
+        [f"in{i}" for i in range(len(arrays))],
+        [libspu.Visibility.VIS_SECRET] * len(arrays),
+        lambda outputs: [f"out{i}" for i in range(len(outputs))],
+    )
+    return bytes(executable.SerializeToString())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One party
+
+
+def party(rank: int, addresses: list[str], log: str, barrier: Barrier, parent: Connection) -> None:
+    """Serve tasks from the parent until it sends None. Runs in a process of its own."""
+    try:
+        serve(rank, addresses, Path(log), barrier, parent)
+    except EOFError:  # the parent is gone
+        barrier.abort()
+    except Exception as error:
+        barrier.abort()
+        parent.send(PeerError(f"party {rank}: {type(error).__name__}: {error}"))
+
+
+def serve(rank: int, addresses: list[str], log: Path, barrier: Barrier, parent: Connection) -> None:
+    from spu import Runtime, libspu
+
+    options = libspu.logging.LogOptions()
+    options.enable_console_logger = False
+    options.system_log_path = str(log)
+    libspu.logging.setup_logging(options)
+
+    description = libspu.link.Desc()
+    for i, address in enumerate(addresses):
+        description.add_party(f"party{i}", address)
+    link = libspu.link.create_brpc(description, rank)
+    parent.send("ready")
+
+    while (task := parent.recv()) is not None:
+        executable = libspu.Executable()
+        executable.ParseFromString(task["program"])
+
+        def prepared(extra: dict[str, bool], task: dict[str, Any] = task) -> Any:
+            runtime = Runtime(link.spawn(), runtime_config(task["options"] | extra))
+            for i, share in enumerate(task["shares"]):
+                runtime.set_var(f"in{i}", share)
+            return runtime
+
+        rounds = WARM_UP_RUNS + task["repeats"]
+        runtime = prepared({})
+        times = []
+        for _ in range(rounds):
+            barrier.wait(PATIENCE)
+            start = time.perf_counter()
+            runtime.run(executable)
+            times.append(time.perf_counter() - start)
+
+        profiled = prepared({"enable_pphlo_profile": True})
+        offset = log.stat().st_size if log.exists() else 0
+        for _ in range(rounds):
+            barrier.wait(PATIENCE)
+            profiled.run(executable)
+        parent.send(
+            {
+                "times": times[WARM_UP_RUNS:],
+                "profile": profiler_figures(log, offset)[WARM_UP_RUNS:],
+                "result": runtime.get_var("out0"),
+            }
+        )
+
+
+def profiler_figures(log: Path, offset: int) -> list[dict[str, float]]:
+    """What SPU's profiler wrote to its log from this offset on: kernel seconds, bytes and messages of each run."""
+    runs: list[dict[str, float]] = []
+    kernel = 0.0
+    text = log.read_bytes()[offset:].decode(errors="replace") if log.exists() else ""
+    for line in text.splitlines():
+        if operation := re.search(r"- (pphlo\.\w+), executed \d+ times, duration ([\d.e+-]+)s", line):
+            if operation[1] != "pphlo.free":
+                kernel += float(operation[2])
+        elif total := re.search(r"Link details: total send bytes (\d+), recv bytes \d+, send actions (\d+)", line):
+            runs.append({"kernel_s": kernel, "bytes": int(total[1]), "messages": int(total[2])})
+            kernel = 0.0
+    return runs
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The parent
+
+
+class Parties:
+    """Three SPU processes on loopback; leaving the context ends them whatever happened."""
+
+    def __init__(self, directory: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.barrier = context.Barrier(PARTIES)  # kept: its semaphores disappear with it, before the parties start
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(PARTIES)]
+        self.processes: list[BaseProcess] = []
+        self.connections: list[Connection] = []
+        for rank in range(PARTIES):
+            ours, theirs = context.Pipe()
+            arguments = (rank, addresses, str(directory / f"party{rank}.log"), self.barrier, theirs)
+            process = context.Process(target=party, args=arguments, name=f"spu-party-{rank}", daemon=True)
+            process.start()
+            theirs.close()
+            self.processes.append(process)
+            self.connections.append(ours)
+
+    def __enter__(self) -> Parties:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process, connection in zip(self.processes, self.connections, strict=True):
+            if process.is_alive():
+                process.terminate()
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+                process.join()
+            connection.close()
+
+    def answers(self) -> list[Any]:
+        """One message from each party, by rank; the first failure, whoever reports it, is raised."""
+        received: dict[int, Any] = {}
+        deadline = time.monotonic() + PATIENCE
+        while waiting := {self.connections[rank]: rank for rank in range(PARTIES) if rank not in received}:
+            answered = wait(list(waiting), max(0.0, deadline - time.monotonic()))
+            if not answered:
+                raise PeerError(f"no answer within {PATIENCE:.0f} seconds from parties {sorted(waiting.values())}")
+            for connection, rank in waiting.items():
+                if connection in answered:
+                    try:
+                        received[rank] = connection.recv()
+                    except EOFError:
+                        raise PeerError(f"party {rank} ended without an answer") from None
+                    if isinstance(received[rank], PeerError):
+                        raise received[rank]
+        return [received[rank] for rank in range(PARTIES)]
+
+    def run(self, tasks: list[dict[str, Any]]) -> list[Answer]:
+        for connection, task in zip(self.connections, tasks, strict=True):
+            connection.send(task)
+        return self.answers()
+
+
+def free_ports(count: int) -> list[int]:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+def measure(parties: Parties, variant: str, name: str, count: int, repeats: int) -> Row:
+    """Time one operation on `count` elements and check its result against NumPy."""
+    import numpy as np
+    from spu import Io, libspu
+
+    options = VARIANTS[variant]
+    io = Io(PARTIES, runtime_config(options))
+    arrays = list(operands(count, fraction_bits_of(io))[: OPERATIONS[name]])
+    program = compile_program(name, arrays)
+    shares = [io.make_shares(array, libspu.Visibility.VIS_SECRET) for array in arrays]
+    answers = parties.run(
+        [
+            {"program": program, "options": options, "repeats": repeats, "shares": [share[rank] for share in shares]}
+            for rank in range(PARTIES)
+        ]
+    )
+
+    slowest = [max(times) for times in zip(*(answer["times"] for answer in answers), strict=True)]
+    result = io.reconstruct([answer["result"] for answer in answers]).astype(np.float64)
+    expected = numpy_functions()[name](*arrays).astype(np.float64)
+    error = np.abs(result - expected)
+    row: Row = {
+        "variant": variant,
+        "op": name,
+        "n": count,
+        "median_s": statistics.median(slowest),
+        "min_s": min(slowest),
+        "times_s": slowest,
+        "max_abs_error": float(error.max()),
+    }
+    if name not in ("gt", "eq"):
+        row["max_rel_error"] = float((error / np.abs(expected)).max())
+    runs = list(zip(*(answer["profile"] for answer in answers), strict=False))
+    if runs:
+        kernel = [max(figures["kernel_s"] for figures in run) for run in runs]
+        row |= {
+            "kernel_median_s": statistics.median(kernel),
+            "kernel_min_s": min(kernel),
+            # Means: parties take turns in ABY3's uneven roles.
+            "bytes_sent_per_party": statistics.mean(figures["bytes"] for figures in runs[-1]),
+            "messages_sent_per_party": statistics.mean(figures["messages"] for figures in runs[-1]),
+        }
+    return row
+
+
+def benchmark(sizes: list[int], repeats: int, variants: list[str], operations: list[str]) -> dict[str, Any]:
+    import jax
+    from spu import Io
+
+    # Without this JAX narrows the inputs to float32; SPU's fixed point and its cost are the same for both.
+    jax.config.update("jax_enable_x64", True)
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="spu-peer-") as directory, Parties(Path(directory)) as parties:
+        parties.answers()
+        for variant in variants:
+            for count in sizes:
+                for name in operations:
+                    rows.append(measure(parties, variant, name, count, repeats))
+                    show(rows[-1])
+    return {
+        "version": version("spu"),
+        "protocol": "ABY3",
+        "field": "FM128",
+        "rows": rows,
+        "settings": {
+            "fraction_bits": fraction_bits_of(Io(PARTIES, runtime_config({}))),
+            "parties": PARTIES,
+            "link": "brpc over TCP loopback, default options, no TLS",
+            "variants": {variant: VARIANTS[variant] for variant in variants},
+            "compiler_options": "default",
+            "input_range": list(INPUT_RANGE),
+            "warm_up_runs": WARM_UP_RUNS,
+            "repeats": repeats,
+            "time": "wall time around Runtime.run, slowest party; kernel times from SPU's profiler, slowest party",
+            "versions": {name: version(name) for name in ("spu", "jax", "jaxlib", "numpy")}
+            | {"python": platform.python_version()},
+        },
+    }
+
+
+def show(row: Row) -> None:
+    kernel = f"{row['kernel_median_s'] * 1e3:9.2f}" if "kernel_median_s" in row else " " * 9
+    print(
+        f"{row['variant']:8} {row['op']:10} n={row['n']:<8} median {row['median_s'] * 1e3:9.2f} ms"
+        f"  min {row['min_s'] * 1e3:9.2f} ms  kernel {kernel} ms"
+        f"  sent {row.get('bytes_sent_per_party', 0):>9.0f} B  error {row['max_abs_error']:.1e}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time SPU (ABY3, FM128) with three local processes over TCP.")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000], help="numbers of elements")
+    parser.add_argument("--repeats", type=int, default=5, help="timed runs of each program")
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
+    parser.add_argument("--operations", nargs="+", choices=list(OPERATIONS), default=list(OPERATIONS))
+    parser.add_argument("--json", type=Path, help="file for the result; standard output without it")
+    arguments = parser.parse_args()
+    if min(arguments.sizes) < 1 or arguments.repeats < 1:
+        parser.error("sizes and repeats must be at least 1")
+
+    text = json.dumps(benchmark(arguments.sizes, arguments.repeats, arguments.variants, arguments.operations), indent=2)
+    if arguments.json:
+        arguments.json.write_text(text + "\n")
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""What an owner does before it sends rows: bring them into the order that the alignment of the job fixes.
+
+aligned     all owners assert the same rows in the same order; keyed digests of their ids must agree
+namespace   ids are 0 .. n-1; row i is id i, and ids that an owner does not have are rows of zeros
+psi         rows go by their tags (keyed pseudonyms of ids); the servers keep the rows whose tag every owner has
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...jobs.matching import MINIMUM
+from ..columns import ColumnTable
+from .agreement import agree
+from .ids import IdError, arrow_ids, integer_ids, normalise_ids
+from .tags import Words, make_tags, order_of
+
+ALIGNMENTS = ("psi", "aligned", "namespace")
+LARGEST_NAMESPACE = 1 << 26
+"""Rows of a namespace: every owner sends all of them."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How rows of different owners are brought together.
+
+    namespace: the number of ids, for that way only. minimum: the fewest common ids that are worked on (psi).
+    fold_case: whether ids that differ in case only are equal.
+    """
+
+    way: str = "psi"
+    namespace: int | None = None
+    minimum: int = MINIMUM
+    fold_case: bool = False
+
+    def __post_init__(self) -> None:
+        if self.way not in ALIGNMENTS:
+            raise ValueError(f"alignment={self.way!r} is unknown; choose from {', '.join(ALIGNMENTS)}")
+        if self.way == "namespace" and not 2 <= (self.namespace or 0) <= LARGEST_NAMESPACE:
+            raise ValueError(
+                f"alignment='namespace' needs namespace=..., the number of ids (they run from 0), 2 to {LARGEST_NAMESPACE:,}; "
+                "use 'psi' for a larger range"
+            )
+        if self.way != "namespace" and self.namespace is not None:
+            raise ValueError(f"namespace={self.namespace} has no meaning with alignment={self.way!r}")
+        if self.minimum < 1:
+            raise ValueError(f"minimum={self.minimum}: at least 1 common id is needed")
+
+    @property
+    def owners_know_rows(self) -> bool:
+        """Whether an owner knows which rows are analysed, and can compute its own block itself."""
+        return self.way != "psi"
+
+
+@dataclass
+class Arranged:
+    """An owner's rows in the order in which it sends them.
+
+    order: where each of them stands in the owner's table (None: row i is id i). tags: their pseudonyms (psi).
+    """
+
+    table: ColumnTable
+    values: NDArray[np.float64]
+    order: NDArray[np.intp] | None
+    tags: Words | None
+
+    def ids_at(self, rows: NDArray[np.intp]) -> Any:
+        """The owner's own ids (as it wrote them) of rows that were sent; None if it has none."""
+        if self.order is None:
+            return rows
+        if self.table.ids is None:
+            return None
+        return arrow_ids(self.table.ids, self.table.label).take(self.order[rows]).to_numpy(zero_copy_only=False)
+
+
+def arrange(tables: Sequence[ColumnTable], alignment: Alignment) -> list[Arranged]:
+    """All owners of one process (a local run): they agree on a new key, then each arranges its own rows."""
+    names = [f"owner {number}" for number in range(len(tables))]
+    keys = agree(secrets.token_hex(8), names)
+    ready = [arrange_rows(table, alignment, keys[name]) for name, table in zip(names, tables, strict=True)]
+    if alignment.way == "aligned":
+        check_order(tables, [order_digest(table, alignment, keys[names[0]]) for table in tables])
+    return ready
+
+
+def arrange_rows(table: ColumnTable, alignment: Alignment, key: bytes) -> Arranged:
+    """One owner's part: from its own table and the owners' key alone."""
+    if alignment.way == "aligned":
+        return Arranged(table, table.values, np.arange(len(table.values)), None)
+    if table.ids is None:
+        raise IdError(f"{table.label}: alignment {alignment.way!r} needs an id column; name it, or use 'aligned'")
+    if alignment.way == "namespace":
+        return Arranged(table, _placed(table, int(alignment.namespace or 0)), None, None)
+    tags = _tags(table, alignment, key)
+    order = order_of(tags, table.label)
+    return Arranged(table, table.values[order], order, tags[order])
+
+
+def order_digest(table: ColumnTable, alignment: Alignment, key: bytes) -> bytes | None:
+    """A keyed digest of an owner's ids in their order: equal digests mean equal lists. None if it has no ids."""
+    if table.ids is None:
+        return None
+    tags = _tags(table, alignment, key)
+    order_of(tags, table.label)  # refuses duplicates
+    return hashlib.blake2b(tags.tobytes(), key=key, digest_size=32).digest()
+
+
+def check_order(tables: Sequence[ColumnTable], digests: Sequence[bytes | None]) -> None:
+    """Refuses aligned tables with different row counts or, where there are ids, different digests."""
+    counts = {table.label: len(table.values) for table in tables}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{label}: {count:,}" for label, count in counts.items())
+        raise IdError(
+            f"aligned tables must have the same rows, but their numbers differ ({listed}); join by id with 'psi'"
+        )
+    known = [(table.label, digest) for table, digest in zip(tables, digests, strict=True) if digest is not None]
+    for label, digest in known[1:]:
+        if digest != known[0][1]:
+            raise IdError(f"{known[0][0]} and {label} list different ids or another order; join by id with 'psi'")
+
+
+def _tags(table: ColumnTable, alignment: Alignment, key: bytes) -> Words:
+    ids = normalise_ids(table.ids, label=table.label, fold_case=alignment.fold_case)
+    if len(ids) != len(table.values):
+        raise IdError(f"{table.label}: {len(ids):,} ids for {len(table.values):,} rows")
+    return make_tags(ids, key)
+
+
+def _placed(table: ColumnTable, namespace: int) -> NDArray[np.float64]:
+    """Row i is id i; ids that this owner does not have are rows of zeros."""
+    ids = integer_ids(table.ids, label=table.label)
+    if len(ids) != len(table.values):
+        raise IdError(f"{table.label}: {len(ids):,} ids for {len(table.values):,} rows")
+    if ids.min() < 0 or ids.max() >= namespace:
+        raise IdError(f"{table.label}: ids run from {ids.min()} to {ids.max()}, outside 0..{namespace - 1}")
+    twice = len(ids) - len(np.unique(ids))
+    if twice:
+        raise IdError(f"{table.label}: {twice} ids occur more than once; keep one row per id")
+    placed = np.zeros((namespace, table.values.shape[1]))
+    placed[ids] = table.values
+    return placed

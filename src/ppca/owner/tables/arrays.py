@@ -1,0 +1,175 @@
+"""Tables that are NumPy arrays: in memory, in a .npy file (mapped, never loaded), in a .npz archive (streamed)."""
+
+from __future__ import annotations
+
+import copy
+import mmap
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from ..errors import BadColumns, BadValue, UnreadableData
+from .table import Chunk, Source
+
+MAPPED_BYTES = 128 << 20
+"""Pages of a mapped file are given back after so many bytes."""
+
+WHOLE_BYTES = 256 << 20
+"""Largest column-major array of an archive, which can only be read whole."""
+
+
+class ArraySource(Source):
+    """A two-dimensional array of numbers whose rows can be cut out."""
+
+    names: list[str] | None = None
+
+    def __init__(self, label: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.label = label
+        if len(shape) != 2:
+            hint = "reshape(-1, 1) makes it one column" if len(shape) == 1 else "give one row per observation"
+            raise BadColumns(f"{label}: the array has {len(shape)} dimension(s), a table has two; {hint}.")
+        if dtype.kind not in "biuf":
+            raise UnreadableData(
+                f"{label}: the array holds {dtype}, not numbers. Convert it to float64 (or any integer or real type)."
+            )
+        self.rows, self.n_columns = shape
+        self.dtype = exact_dtype(dtype)
+
+    def select(self, columns: Sequence[str]) -> Source:
+        if self.names is None:
+            raise BadColumns(
+                f"{self.label}: the data have no column names, so columns cannot be chosen by name. "
+                "Cut the columns out before saving, or use CSV, Parquet or Arrow."
+            )
+        if list(columns) == self.names:
+            return self
+        raise BadColumns(f"{self.label}: the columns of an array cannot be put into another order.")
+
+    def renamed(self, names: Sequence[str], note: str) -> Source:
+        other = copy.copy(self)
+        other.names = list(names)
+        other.notes = (*self.notes, note)
+        return other
+
+
+class MemorySource(ArraySource):
+    """An array in memory. A masked value counts as missing."""
+
+    def __init__(self, label: str, array: NDArray[Any]) -> None:
+        if array.dtype == object and array.ndim == 2:
+            array = numbers_of(label, array)
+        super().__init__(label, array.shape, array.dtype)
+        self.array = array
+
+    def stream(self, rows: int) -> Iterator[Chunk]:
+        for start in range(0, len(self.array), rows):
+            chunk = self.array[start : start + rows]
+            if isinstance(chunk, np.ma.MaskedArray):
+                yield np.ma.filled(chunk.astype(self.dtype), np.nan)
+            else:
+                yield np.asarray(chunk, dtype=self.dtype)
+
+
+class NpySource(ArraySource):
+    """A .npy file, mapped into memory; pages are given back after each chunk, so memory stays bounded."""
+
+    def __init__(self, label: str, path: Path) -> None:
+        self.path = path
+        array = self._map()
+        super().__init__(label, array.shape, array.dtype)
+
+    def _map(self) -> NDArray[Any]:
+        array: NDArray[Any] = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        return array
+
+    def stream(self, rows: int) -> Iterator[Chunk]:
+        array = self._map()
+        pages, passed = array.base, 0
+        for start in range(0, len(array), rows):
+            chunk = array[start : start + rows]
+            yield np.asarray(chunk, dtype=self.dtype)
+            passed += chunk.nbytes
+            if passed > MAPPED_BYTES and isinstance(pages, mmap.mmap):
+                pages.madvise(mmap.MADV_DONTNEED)  # a chunk still in use is simply mapped again
+                passed = 0
+
+
+class NpzSource(ArraySource):
+    """The only array of a .npz archive, or the one named X, decompressed as it is read."""
+
+    def __init__(self, label: str, path: Path) -> None:
+        self.path = path
+        with zipfile.ZipFile(path) as archive:
+            arrays = [name for name in archive.namelist() if name.endswith(".npy")]
+            if len(arrays) != 1 and "X.npy" not in arrays:
+                held = ", ".join(repr(name[:-4]) for name in arrays) or "no array"
+                raise UnreadableData(f"{label}: the archive holds {held}; it must hold one array, or one named 'X'.")
+            self.member = arrays[0] if len(arrays) == 1 else "X.npy"
+            with archive.open(self.member) as file:
+                shape, self.column_major, self.stored = read_header(label, file)
+        super().__init__(label, shape, self.stored)
+        if self.column_major and shape[0] * shape[1] * self.stored.itemsize > WHOLE_BYTES:
+            raise UnreadableData(
+                f"{label}: the array is stored column by column, which cannot be streamed from an archive. "
+                "Save it with numpy.save (.npy), or numpy.ascontiguousarray(X) in the archive."
+            )
+
+    def stream(self, rows: int) -> Iterator[Chunk]:
+        assert self.rows is not None
+        with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
+            read_header(self.label, file)
+            if self.column_major:
+                whole = self._take(file, self.rows * self.n_columns).reshape(self.n_columns, self.rows).T
+                for start in range(0, self.rows, rows):
+                    yield np.asarray(whole[start : start + rows], dtype=self.dtype)
+                return
+            for start in range(0, self.rows, rows):
+                count = min(rows, self.rows - start)
+                values = self._take(file, count * self.n_columns)
+                yield np.asarray(values.reshape(count, self.n_columns), dtype=self.dtype)
+
+    def _take(self, file: Any, count: int) -> NDArray[Any]:
+        wanted = count * self.stored.itemsize
+        data = file.read(wanted)
+        if len(data) != wanted:
+            raise UnreadableData(f"{self.label}: the archive ends in the middle of the array. Save it again.")
+        return np.frombuffer(data, dtype=self.stored)
+
+
+def read_header(label: str, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether column-major, and type of the array that follows in an opened .npy stream."""
+    version = npy_format.read_magic(file)
+    if version == (1, 0):
+        return npy_format.read_array_header_1_0(file)
+    if version == (2, 0):
+        return npy_format.read_array_header_2_0(file)
+    raise UnreadableData(f"{label}: the array has format version {version}, which only named fields need.")
+
+
+def exact_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """float32 if it holds all values of the type exactly, else float64 (which rounds integers beyond 2^53)."""
+    small = (dtype.kind in "biu" and dtype.itemsize <= 2) or (dtype.kind == "f" and dtype.itemsize <= 4)
+    return np.dtype(np.float32 if small else np.float64)
+
+
+def numbers_of(label: str, array: NDArray[Any]) -> NDArray[np.float64]:
+    """An array of Python objects as float64: None is missing, text is refused."""
+    numbers = np.empty(array.shape)
+    for (row, column), value in np.ndenumerate(array):
+        try:
+            if isinstance(value, str | bytes):
+                raise TypeError
+            numbers[row, column] = np.nan if value is None else float(value)
+        except (TypeError, ValueError):
+            raise BadValue(
+                f"{label}: column {column + 1} has {value!r} in row {row + 1:,}, which is not a number. "
+                "Leave the column out or correct the value.",
+                column=str(column + 1),
+                row=row + 1,
+            ) from None
+    return numbers

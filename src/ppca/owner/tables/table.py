@@ -1,0 +1,159 @@
+"""An owner's table, seen as a stream of chunks of rows: what every kind of file or frame looks like to the rest."""
+
+from __future__ import annotations
+
+import difflib
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import BadColumns, BadValue, OwnerError, UnreadableData
+
+Chunk = NDArray[np.float32] | NDArray[np.float64]
+
+CHUNK_BYTES = 32 << 20
+"""Size of a chunk once it is float64: large enough for BLAS at full speed, small enough for a few copies of it."""
+
+CHUNK_ROWS = 1 << 16
+"""Most rows of a chunk; the rounding error of a sum over a chunk grows with them (see moments.py)."""
+
+
+def chunk_rows_for(n_columns: int) -> int:
+    """Rows of a chunk of `n_columns` columns."""
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * max(1, n_columns))))
+
+
+class Source(ABC):
+    """A table of finite numbers that can be streamed more than once, in bounded memory.
+
+    Attributes
+    ----------
+    label : what messages call it: the file's name, or "owner 1"
+    names : column names in the order of the chunks' columns; None when the data have none (NumPy arrays)
+    n_columns : number of columns of a chunk
+    rows : number of rows where it is known without reading the data, else None
+    notes : what a user should be told: columns put into another order, names taken over from another owner
+    """
+
+    label: str
+    names: list[str] | None
+    n_columns: int
+    rows: int | None
+    notes: tuple[str, ...] = ()
+
+    def chunks(self, rows: int | None = None, *, check: bool = True) -> Iterator[Chunk]:
+        """Yield the table from the top, at most `rows` rows at a time (default: about 32 MB as float64).
+
+        A chunk is float32 if that holds every value of the table exactly, else float64; row-major or column-major,
+        whichever the data are; possibly a read-only view. With `check`, a chunk with NaN or infinity raises `BadValue`;
+        without, the caller looks for them itself and calls `refuse_not_finite`.
+        """
+        if rows is not None and rows < 1:
+            raise ValueError(f"chunks of {rows} rows: at least 1 is needed")
+        done = 0
+        with reading(self.label):
+            for chunk in self.stream(rows or chunk_rows_for(self.n_columns)):
+                if check and not np.isfinite(chunk.sum(dtype=np.float64)):
+                    self.refuse_not_finite(chunk, done)
+                done += len(chunk)
+                yield chunk
+
+    @abstractmethod
+    def stream(self, rows: int) -> Iterator[Chunk]:
+        """Yield chunks of at most `rows` rows. Text raises `BadValue`; missing values come as NaN."""
+
+    @abstractmethod
+    def select(self, columns: Sequence[str]) -> Source:
+        """The same rows with these columns, in this order."""
+
+    @abstractmethod
+    def renamed(self, names: Sequence[str], note: str) -> Source:
+        """The same table with names given to columns that had none."""
+
+    def column_title(self, index: int) -> str:
+        """How messages call a column."""
+        return f"column {index + 1}" if self.names is None else f"column {self.names[index]!r}"
+
+    def refuse_not_finite(self, chunk: Chunk, rows_before: int) -> None:
+        """Raise `BadValue` for the first row of the chunk with a NaN or infinity; return if all values are finite."""
+        bad = ~np.isfinite(chunk)
+        if not bad.any():
+            return
+        row = int(bad.any(axis=1).argmax())
+        column = int(bad[row].argmax())
+        value = chunk[row, column]
+        count = int(np.count_nonzero(bad[:, column]))
+        first, last = rows_before + 1, rows_before + len(chunk)
+        what = "a missing value (empty or NaN)" if np.isnan(value) else f"an infinite value ({value})"
+        extent = f"{count:,} such value{'s' if count > 1 else ''} among rows {first:,} to {last:,}"
+        raise BadValue(
+            f"{self.label}: {self.column_title(column)} has {what} in row {rows_before + row + 1:,} ({extent}). "
+            "Remove these rows or fill the values in, then run again.",
+            column=str(column + 1) if self.names is None else self.names[column],
+            row=rows_before + row + 1,
+        )
+
+
+@contextmanager
+def reading(label: str) -> Iterator[None]:
+    """Turn what the readers raise about a damaged or forbidden file into `UnreadableData`."""
+    try:
+        yield
+    except OwnerError:
+        raise
+    except PermissionError as error:
+        raise UnreadableData(f"{label}: there is no permission to read the file.") from error
+    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, pa.ArrowException) as error:
+        cause = " ".join(str(error).split())[:300].rstrip(".")
+        raise UnreadableData(
+            f"{label}: the file cannot be read ({cause}). Check that it is complete and that its ending says what it is."
+        ) from error
+
+
+def check_names(label: str, names: Sequence[str], *, chosen: bool) -> None:
+    """Refuse duplicate names, and columns without a name unless the user chose the columns."""
+    if not names:
+        raise BadColumns(f"{label}: there are no columns. Give a table with at least one numeric column.")
+    seen: dict[str, int] = {}
+    for position, name in enumerate(names, start=1):
+        if name in seen:
+            raise BadColumns(
+                f"{label}: columns {seen[name]} and {position} are both named {name!r}. "
+                "Give every column its own name, then run again."
+            )
+        seen[name] = position
+        if not name.strip() and not chosen:
+            raise BadColumns(
+                f"{label}: column {position} has no name (a row index, or a separator at the end of the line?). "
+                "Write the table without it (pandas: index=False), or choose columns by name (--columns)."
+            )
+
+
+def positions_of(label: str, names: Sequence[str], columns: Sequence[str]) -> list[int]:
+    """Positions of `columns` in `names`. An unknown name raises `BadColumns` with the names closest to it."""
+    if not columns:
+        raise BadColumns(f"{label}: no columns were chosen. Name at least one, or leave the choice out to take all.")
+    if len(set(columns)) < len(columns):
+        twice = next(name for index, name in enumerate(columns) if name in columns[:index])
+        raise BadColumns(f"{label}: column {twice!r} was chosen twice. Name each column once.")
+    where = {name: index for index, name in enumerate(names)}
+    for name in columns:
+        if name not in where:
+            lower = {known.lower(): known for known in names}
+            near = [lower[key] for key in difflib.get_close_matches(name.lower(), lower, n=3)]
+            known = " or ".join(map(repr, near)) if near else listed(names)
+            hint = "Did you mean" if near else "Its columns are"
+            raise BadColumns(f"{label}: there is no column {name!r}. {hint} {known}{'?' if near else '.'}")
+    return [where[name] for name in columns]
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """The first few names, in quotes, and how many more there are."""
+    shown = ", ".join(map(repr, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,0 +1,301 @@
+"""A local cluster: four server processes on loopback, for trying things, tests, demos and benchmarks.
+
+    with LocalCluster() as cluster:
+        result = cluster.run("my_module:program", x, y, threshold=3)
+
+Positional arguments are the client's secrets: they are shared here and only shares reach the servers. Keyword
+arguments are public. The program's revealed results are put together here. Whatever happens (an exception in a
+server, a killed server, Ctrl-C), all four processes are gone when the ``with`` block is left; when this process is killed,
+they end by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from numpy.typing import ArrayLike
+
+from ..protocol import InputPacket, share
+from ..transport import create_certificates, seat_dns_name
+from .conversation import GRACE, Heard, ServerProcess, converse
+from .failure import NEW_CLUSTER, ClusterError, explain
+from .outcome import RunReport, combine
+from .programs import Program, ProgramError, Ran, name_of
+
+Progress = Callable[[str, float | None, int], None]
+
+START_TIMEOUT = 60.0
+"""Seconds the servers may take to start and to find each other."""
+
+ENDING = 0.5
+"""Seconds the servers may take to end by themselves; then they are killed."""
+
+SEND_BUFFER = 4 << 20
+"""Bytes on their way to a server: uploads then take few turns."""
+
+SEAT_VARIABLE = "PPCA_SERVER_SEAT"
+"""Set in the environment of servers. A program's file that starts a cluster when it is loaded is refused by it."""
+
+
+@dataclass(eq=False)
+class LocalCluster:
+    """Four servers on this machine.
+
+    tls: mutual TLS between the servers with throw-away certificates (as in production), else plain TCP on loopback.
+    timeout: seconds one communication round may take.
+    threads: threads of each server's kernels.
+    state: folder in which the servers keep shares between runs (one sub-folder per seat), or None: in memory only.
+    report: the account of the last run that succeeded.
+    """
+
+    tls: bool = False
+    timeout: float = 60.0
+    threads: int = field(default_factory=lambda: max(1, min(2, (os.cpu_count() or 1) // 4)))
+    state: Path | None = None
+    report: RunReport | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not (self.timeout > 0 and math.isfinite(self.timeout)):
+            raise ValueError(f"timeout must be a positive number of seconds, got {self.timeout!r}")
+        if self.threads < 1:
+            raise ValueError(f"threads must be at least 1, got {self.threads!r}")
+        self._servers: list[ServerProcess] = []
+        self._busy = threading.Lock()
+        self._finalizer: Any = None
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        if self._servers:
+            return self
+        if SEAT_VARIABLE in os.environ:
+            raise ClusterError(
+                "a server cannot start a cluster: in the program's file, put the lines that start one under "
+                "if __name__ == '__main__':"
+            )
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _start(self) -> None:
+        processes: list[subprocess.Popen[bytes]] = []
+        self._finalizer = weakref.finalize(self, _kill, processes)
+        for seat in range(4):
+            ours, theirs = socket.socketpair()
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            with theirs:
+                processes.append(self._launch(seat, theirs.fileno()))
+            self._servers.append(ServerProcess(seat, processes[-1], ours))
+        listening = self._hear("listening", patience=START_TIMEOUT, waiting=True, what="the servers did not start")
+        addresses = {str(seat): ["127.0.0.1", listening.answers[seat]["port"]] for seat in range(4)}
+        session = secrets.token_bytes(16).hex()
+        with _certificates() if self.tls else contextlib.nullcontext([None] * 4) as credentials:
+            for server in self._servers:
+                server.say(
+                    "connect",
+                    session=session,
+                    addresses=addresses,
+                    tls=credentials[server.seat],
+                    timeout=self.timeout,
+                    start_timeout=START_TIMEOUT,
+                )
+            self._hear("connected", patience=START_TIMEOUT, waiting=True, what="the servers did not connect")
+
+    def _launch(self, seat: int, control: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "ppca.servers.server", "--seat", str(seat)]
+        command += ["--client", str(os.getpid()), "--control", str(control), "--threads", str(self.threads)]
+        if hasattr(os, "sched_getaffinity"):
+            command += ["--cores", ",".join(map(str, sorted(cores_of(seat, os.sched_getaffinity(0)))))]
+        if self.state is not None:
+            command += ["--state", str(Path(self.state).resolve() / f"seat-{seat}")]
+        places = [place or os.getcwd() for place in sys.path if isinstance(place, str)]
+        environment = {
+            SEAT_VARIABLE: str(seat),
+            "PYTHONPATH": os.pathsep.join(places),  # servers find the modules that the client finds
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        try:
+            return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                command,
+                pass_fds=[control],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # the client's standard output carries its results only
+                start_new_session=True,  # Ctrl-C reaches the client only, which then stops the servers in order
+                env=os.environ | environment,
+            )
+        except OSError as error:
+            raise ClusterError(f"cannot start a server process: {error}") from error
+
+    def stop(self) -> None:
+        """Ends all servers. Safe to call at any time, more than once."""
+        for server in self._servers:
+            server.connection.close()  # the server sees it and ends by itself
+        deadline = time.monotonic() + ENDING
+        for server in self._servers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.process.wait(max(0.0, deadline - time.monotonic()))
+        if self._finalizer is not None:
+            self._finalizer()
+        self._servers = []
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Running servers cannot be copied; copies of an estimator share them."""
+        return self
+
+    @property
+    def pids(self) -> list[int]:
+        """Process numbers by seat."""
+        return [server.process.pid for server in self._servers]
+
+    # -- work ------------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        program: Program | str,
+        /,
+        *secret: ArrayLike | list[InputPacket],
+        progress: Progress | None = None,
+        **public: Any,
+    ) -> Any:
+        """Runs a program on the four servers and returns what it opened or revealed to the client.
+
+        `secret` arrays are shared before they leave this process (packets from `ppca.share` are taken as they are).
+        The account of the run (rounds, bytes, seconds, audit) is kept in `self.report`.
+
+        Raises
+        ------
+        InputRefused, ProgramError : nothing was computed; the cluster can be used again.
+        InconsistentShares : the servers' results do not fit together.
+        ClusterError : the run failed and all servers were stopped.
+        """
+        if not self._servers:
+            raise ClusterError("the cluster is not running: use it in a 'with' block, or call start()")
+        if not self._busy.acquire(blocking=False):
+            raise ClusterError("the cluster is busy with another run: one cluster runs one program at a time")
+        try:
+            self.report = None
+            name = name_of(program)
+            packets = [_packets(value, f"input {i}") for i, value in enumerate(secret)]
+            self._say_run(name, packets, public)
+            self._prepare()
+            with self._stopped_on_error():
+                answers = self._hear("done", patience=self.timeout + GRACE, progress=progress).answers
+            result, self.report = self._combine([Ran(**answers[seat]) for seat in range(4)])
+            return result
+        finally:
+            self._busy.release()
+
+    def _say_run(self, name: str, packets: list[list[InputPacket]], public: dict[str, Any]) -> None:
+        """Queues each seat's part, or raises with nothing queued."""
+        try:
+            for server in self._servers:
+                mine = [packet[server.seat] for packet in packets]
+                server.say("run", program=name, packets=mine, public=public)
+        except BaseException:
+            for server in self._servers:
+                server.outgoing.clear()
+            raise
+
+    def _prepare(self) -> None:
+        """Lets the servers load the program. All are ready, or none starts and the cluster can be used again."""
+        with self._stopped_on_error():
+            heard = self._hear("ready", patience=self.timeout + GRACE)
+        for server in self._servers:
+            server.say("drop" if heard.refusals else "go")
+            server.send()
+        if heard.refusals:
+            refusal = heard.refusals[min(heard.refusals)]
+            raise ProgramError(f"{refusal['error']}\n{refusal['trace']}".rstrip())
+
+    def _combine(self, runs: list[Ran]) -> tuple[Any, RunReport]:
+        try:
+            return combine(runs)
+        except ClusterError as error:  # the servers are out of step: no further run would succeed
+            self.stop()
+            raise ClusterError(f"{error} {NEW_CLUSTER}") from None
+
+    def _hear(self, wanted: str, *, what: str = "", **how: Any) -> Heard:
+        """What all four servers answer; a failure of any is raised, after all were stopped."""
+        heard = converse(self._servers, wanted, **how)
+        if heard.failures:
+            self.stop()
+            text = explain(heard.failures, heard.answers if wanted == "done" else ())
+            raise ClusterError(f"{what}: {text}" if what else text)
+        return heard
+
+    @contextlib.contextmanager
+    def _stopped_on_error(self) -> Iterator[None]:
+        """Ctrl-C, or an exception in the caller's progress function, leaves the servers in the middle of something."""
+        try:
+            yield
+        except BaseException:
+            self.stop()
+            raise
+
+
+@contextlib.contextmanager
+def _certificates() -> Iterator[list[dict[str, str]]]:
+    """Certificates for the time of connecting; afterwards the servers do not need the files any more."""
+    with tempfile.TemporaryDirectory(prefix="ppca-certificates-") as name:
+        directory = Path(name)
+        create_certificates(directory, [seat_dns_name(seat) for seat in range(4)])
+        yield [
+            {
+                "authority": str(directory / "authority.pem"),
+                "certificate": str(directory / f"{seat_dns_name(seat)}.pem"),
+                "key": str(directory / f"{seat_dns_name(seat)}.key"),
+            }
+            for seat in range(4)
+        ]
+
+
+def _packets(value: Any, name: str) -> list[InputPacket]:
+    """A client's values as packets by seat, unless they are packets already."""
+    if isinstance(value, list) and len(value) == 4 and all(isinstance(item, InputPacket) for item in value):
+        return value
+    return share(value, name=name)
+
+
+def cores_of(seat: int, cores: set[int]) -> set[int]:
+    """The cores a local server may use: a quarter of them each, or one per row of the grid on two or three.
+
+    Without this the system wakes the receiver of a message on the core of its sender, and four servers that talk all the time
+    take turns on one core.
+    """
+    groups = 4 if len(cores) >= 4 else 2 if len(cores) >= 2 else 1
+    own = seat * groups // 4
+    ordered = sorted(cores)
+    return set(ordered[own * len(ordered) // groups : (own + 1) * len(ordered) // groups])
+
+
+def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+    for process in processes:
+        process.wait()

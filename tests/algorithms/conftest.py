@@ -1,8 +1,0 @@
-"""The four servers in one thread live beside the protocol's tests."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "protocol"))

@@ -1,0 +1,141 @@
+"""What servers and owners see of a vertical job: no id, no value, and exactly the documented openings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from harness.seats import SeatsInStep
+from ppca.estimator import PCA
+from ppca.owner.alignment import arrangement
+from ppca.owner.alignment.agreement import KeyAgreement
+from ppca.owner.alignment.arrangement import Alignment
+from ppca.owner.columns import ColumnTable
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"
+RANDOM = np.random.default_rng(4)
+N, D, K = 60, 6, 3
+X = RANDOM.standard_normal((N, D)) @ RANDOM.standard_normal((D, D)) + 3
+PEOPLE = [f"person-{number:012d}-Zoë" for number in RANDOM.integers(0, 10**12, N)]
+CUTS = [(0, 1), (1, 4), (4, 6)]
+
+
+def tables(way: str = "psi") -> list[ColumnTable]:
+    """Owners who list the people in an order of their own, where they may."""
+    found = []
+    for number, (start, stop) in enumerate(CUTS):
+        order = RANDOM.permutation(N) if way == "psi" else np.arange(N)
+        ids: Any = [PEOPLE[i] for i in order] if way != "namespace" else order
+        found.append(ColumnTable(f"owner {number + 1}", X[order, start:stop], None, ids))
+    return found
+
+
+def job(way: str, **options: Any) -> tuple[SeatsInStep, PCA]:
+    seats = SeatsInStep(record=True)
+    alignment = Alignment(way, N if way == "namespace" else None)
+    pca = PCA(K, partition="columns", alignment=alignment, cluster=seats, **options)
+    return seats, pca.fit_tables(tables(way))
+
+
+def everything(seats: SeatsInStep, seat: int) -> bytes:
+    """All that a server received: packets, messages, and public parameters, arrays and texts."""
+    return b"".join(seats.views[seat]) + b"".join(_bytes(public) for public in seats.public)
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, dict):
+        return b"".join(_bytes(key) + _bytes(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return b"".join(map(_bytes, value))
+    return value.tobytes() if isinstance(value, np.ndarray) else str(value).encode()
+
+
+@pytest.mark.parametrize("way", ["psi", "aligned", "namespace"])
+def test_no_server_sees_an_id_or_a_value(way: str) -> None:
+    seats, pca = job(way)
+    scaled = np.rint((X - X.mean(axis=0)) * 2.0**24 * np.ldexp(1.0, -pca.scale_exponents_)).astype(np.int64)
+    words = np.unique(np.concatenate([X.ravel().view(np.uint64), scaled.ravel().view(np.uint64)]))
+    words = words[(words != 0) & (words > 2**16)]
+    for seat in range(4):
+        view = everything(seats, seat)
+        assert not any(person.encode() in view for person in PEOPLE)
+        assert b"person" not in view
+        shares = b"".join(seats.views[seat])
+        for offset in range(8):
+            usable = (len(shares) - offset) // 8
+            assert not np.isin(np.frombuffer(shares, np.uint64, usable, offset), words).any()
+
+
+def test_what_a_server_receives_looks_random() -> None:
+    """Packets, messages and tags: chi-square of the bytes, both tails, false alarm 1e-6 for four seats."""
+    seats, _ = job("psi")
+    tags = b"".join(_bytes(public["tags"]) for public in seats.public if public.get("tags") is not None)
+    assert len(tags) == 3 * N * 16
+    for seat in range(4):
+        view = np.frombuffer(b"".join(seats.views[seat]) + tags, np.uint8)
+        expected = view.size / 256
+        statistic = float(((np.bincount(view, minlength=256) - expected) ** 2 / expected).sum())
+        assert chi2.ppf(1e-6 / 8, 255) < statistic < chi2.isf(1e-6 / 8, 255)
+
+
+def test_tags_of_two_jobs_cannot_be_joined() -> None:
+    sent = []
+    for _ in range(2):
+        seats, _ = job("psi")
+        sent.append({tag.tobytes() for public in seats.public if "tags" in public for tag in public["tags"]})
+    assert len(sent[0]) == len(sent[1]) == N
+    assert not sent[0] & sent[1]
+
+
+def test_an_owner_receives_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The messages to an owner are signed random keys and one sealed group key, of the same sizes whatever others hold."""
+    views: list[list[bytes]] = []
+
+    class Recorded(KeyAgreement):
+        def accept(self, hellos: Any, offer: bytes) -> bytes:
+            views.append([*hellos.values(), offer])
+            return super().accept(hellos, offer)
+
+    monkeypatch.setattr("ppca.owner.alignment.agreement.KeyAgreement", Recorded)
+    arrangement.arrange(tables(), Alignment())
+    few = [ColumnTable("a", np.ones((2, 1)), None, ["x", "y"]), *tables()[1:]]
+    arrangement.arrange(few, Alignment())
+    assert len(views) == 4  # two owners in each of two jobs; the third made the key
+    for view in views:
+        assert [len(message) for message in view] == [96, 96, 96, 48]
+        assert not any(person.encode()[:10] in b"".join(view) for person in PEOPLE)
+    messages = [message for view in views[:2] for message in view]
+    assert not {*messages} & {message for view in views[2:] for message in view}
+
+
+# -- openings --------------------------------------------------------------------------------------------------------------
+
+
+def documented(title: str) -> list[list[str]]:
+    section = PAGE.read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    return rows[2:]
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+@pytest.mark.parametrize("way", ["psi", "aligned", "namespace"])
+def test_openings_are_the_documented_ones(way: str, standardize: bool) -> None:
+    seats, pca = job(way, standardize=standardize, fixed_iterations=8)
+    cases = {"every fit", "every fit, d > 1", "fit with `reveal`", f"vertical fit, {way}"}
+    cases |= {"fit with `reveal`, standardised", "vertical fit, standardised"} if standardize else {"vertical fit, raw"}
+    letters = {"n": N, "d": D, "k": K, "m": len(CUTS), "1": 1}
+    wanted: Counter[tuple[str, tuple[int, ...], str]] = Counter()
+    for title, to in (("To the servers", "servers"), ("To the receiver", "client"), ("Owners of columns", "")):
+        for what, shape, when, *rest in documented(title):
+            if when in cases:
+                size = tuple(letters[part.strip()] for part in shape.strip("()").split(",") if part.strip())
+                wanted[what, size, to or {"servers": "servers", "receiver": "client"}[rest[0]]] += 1
+    found = Counter((line["what"], tuple(line["shape"]), line["to"]) for line in pca.openings_)
+    assert found == wanted
+    for audits in seats.audits:
+        assert all(audit == audits[0] for audit in audits)

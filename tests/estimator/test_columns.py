@@ -1,0 +1,317 @@
+"""Joint PCA of owners of different columns against scikit-learn on the joined table, on four processes and in lock-step.
+
+Tolerance of explained-variance ratios: 1e-6, as for owners of rows. Values lie on a grid of 2^-24 of a column's spread, which
+moves a variance by 2^-48 / 12 and a covariance by nothing on average: far below.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer
+from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
+from sklearn.preprocessing import StandardScaler
+
+from harness.programs_on_tables import count_tables
+from harness.seats import SeatsInStep
+from ppca.estimator import PCA
+from ppca.jobs.matching import MatchError
+from ppca.owner.alignment.arrangement import Alignment
+from ppca.owner.alignment.ids import IdError
+from ppca.owner.columns import ColumnTable
+from ppca.owner.errors import BadColumns, BadValue, OwnerError
+from ppca.servers import LocalCluster
+from ppca.servers.spool import Spool
+
+TOLERANCE = 1e-6
+
+Floats = NDArray[np.float64]
+
+
+def split(X: Floats, cuts: list[int], rows: list[Any] | None = None, ids: Any = None) -> list[ColumnTable]:
+    """Columns dealt out to owners at `cuts`; `rows`: which rows each owner has, in which order."""
+    ends = [0, *cuts, X.shape[1]]
+    everybody = np.arange(len(X)) if ids is None else np.asarray(ids)
+    tables = []
+    for number, (start, stop) in enumerate(pairwise(ends)):
+        at = np.arange(len(X)) if rows is None else np.asarray(rows[number])
+        names = [f"c{i}" for i in range(start, stop)]
+        tables.append(ColumnTable(f"owner {number + 1}", X[at, start:stop], names, everybody[at]))
+    return tables
+
+
+def check(pca: PCA, joined: Floats) -> None:
+    """Everything that scikit-learn says of the joined table."""
+    scaler = StandardScaler(with_std=pca.standardize).fit(joined)
+    truth = PlainPCA(pca.n_components_).fit(scaler.transform(joined))
+    assert pca.n_samples_ == len(joined)
+    assert np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < TOLERANCE
+    largest = truth.explained_variance_[0]
+    assert np.abs(pca.explained_variance_ - truth.explained_variance_).max() < TOLERANCE * largest
+    spread, means = np.ptp(joined, axis=0), joined.mean(axis=0)
+    assert np.all(np.abs(pca.mean_ - means) <= 2.0**-23 * spread + 1e-12 * np.abs(means))
+    if pca.standardize:
+        assert pca.scale_ is not None
+        assert np.allclose(pca.scale_, scaler.scale_, rtol=1e-6)
+    gaps = -np.diff(truth.explained_variance_)
+    for i in range(pca.n_components_ - 1):
+        if gaps[i] > 0.05 * largest and (i == 0 or gaps[i - 1] > 0.05 * largest):
+            assert abs(pca.components_[i] @ truth.components_[i]) > 1 - 1e-9
+
+
+def sample(n: int, d: int, seed: int = 0) -> Floats:
+    random = np.random.default_rng(seed)
+    return random.standard_normal((n, d)) @ random.standard_normal((d, d)) * np.geomspace(1, 30, d) + 5
+
+
+CANCER = load_breast_cancer().data
+RANDOM = np.random.default_rng(1)
+KNOWN = [RANDOM.permutation(len(CANCER))[:n] for n in (560, 541, 500)]
+COMMON = sorted(set.intersection(*[set(rows.tolist()) for rows in KNOWN]))
+NUMBERS = np.array([f"P{i:04d}" for i in range(len(CANCER))])
+
+
+# -- right on real servers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+def test_psi_on_processes(cluster: LocalCluster, standardize: bool) -> None:
+    tables = split(CANCER, [10, 20], KNOWN, NUMBERS)
+    pca = PCA(6, standardize=standardize, partition="columns", cluster=cluster).fit_tables(tables)
+    check(pca, CANCER[COMMON])
+    assert pca.verified_
+    assert pca.feature_names_in_.tolist() == [f"c{i}" for i in range(30)]
+    # Two splits to two servers each, less the keys, and sixteen bytes of tag to four servers.
+    for table, sent in zip(tables, pca.bytes_uploaded_, strict=True):
+        assert 0 <= sent - (4 * table.values.size * 8 + 4 * 16 * len(table.values)) <= 4 * 16
+
+
+def test_files_of_several_kinds(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Ids with leading zeros are text in every file, whatever a reader would guess."""
+    ids = [f"{i:05d}" for i in range(len(CANCER))]
+    frames = [
+        pd.DataFrame(CANCER[rows, 10 * k : 10 * k + 10], columns=[f"c{i}" for i in range(10 * k, 10 * k + 10)]).assign(
+            student_id=[ids[row] for row in rows]
+        )
+        for k, rows in enumerate(KNOWN)
+    ]
+    frames[0].to_csv(tmp_path / "a.csv", index=False, sep=";")
+    frames[1].to_parquet(tmp_path / "b.parquet", index=False)
+    frames[2].to_feather(tmp_path / "c.feather")
+    paths = [tmp_path / name for name in ("a.csv", "b.parquet", "c.feather")]
+    pca = PCA(4, partition="columns", id="student_id", cluster=cluster).fit(paths)
+    check(pca, CANCER[COMMON])
+    mixed = PCA(2, partition="columns", id="student_id", cluster=cluster, columns=["c3", "c12", "c25", "c26"])
+    check(mixed.fit([paths[0], frames[1], frames[2]]), CANCER[np.ix_(COMMON, [3, 12, 25, 26])])
+    assert mixed.feature_names_in_.tolist() == ["c3", "c12", "c25", "c26"]
+
+
+def test_a_refused_job_leaves_servers_and_models(cluster: LocalCluster) -> None:
+    """Nothing is lost: the servers run on, keep what they kept, and have forgotten the rows of the refused job."""
+    good = split(CANCER[:200], [10, 20])
+    kept = PCA(2, partition="columns", cluster=cluster, keep="safe").fit_tables(good)
+    strangers = split(CANCER[:200], [10, 20], [range(100), range(95, 195), range(200)])
+    pids = cluster.pids
+    with pytest.raises(MatchError, match="fewer than 10 ids are common to all 3 owners"):
+        PCA(2, partition="columns", cluster=cluster).fit_tables(strangers)
+    few = Alignment(minimum=2)
+    with pytest.raises(ValueError, match="n_components=30 must be at most"):
+        PCA(30, partition="columns", cluster=cluster, alignment=few).fit_tables(strangers)
+    assert cluster.pids == pids
+    assert kept.shared_model().transform(CANCER[:3]).shape == (3, 2)
+    assert cluster.run(count_tables) == [0] * 4
+
+
+# -- right in lock-step ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+@pytest.mark.parametrize("way", ["psi", "aligned", "namespace"])
+def test_three_ways(seats: SeatsInStep, way: str, standardize: bool) -> None:
+    X = sample(60, 6)
+    alignment = Alignment(way, 60 if way == "namespace" else None)
+    pca = PCA(6, standardize=standardize, partition="columns", alignment=alignment, cluster=seats)
+    check(pca.fit_tables(split(X, [1, 4])), X)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), owners=st.sampled_from([3, 5, 10]), standardize=st.booleans())
+def test_random_overlaps(seed: int, owners: int, standardize: bool) -> None:
+    """The joint PCA is that of the intersection, however rows and columns are dealt out."""
+    random = np.random.default_rng(seed)
+    X = sample(80, owners + 2, seed)
+    rows = [random.permutation(80)[: random.integers(70, 81)] for _ in range(owners)]
+    common = sorted(set.intersection(*[set(at.tolist()) for at in rows]))
+    cuts = sorted(random.choice(np.arange(1, owners + 2), owners - 1, replace=False).tolist())
+    ids = random.permutation(10**6)[:80]
+    pca = PCA(3, standardize=standardize, partition="columns", alignment=Alignment(minimum=2), cluster=SeatsInStep())
+    if len(common) < 4:
+        return
+    check(pca.fit_tables(split(X, cuts, rows, ids)), X[common])
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+def test_namespace_fills_missing_rows_with_zeros(seats: SeatsInStep, standardize: bool) -> None:
+    X = sample(40, 5)
+    rows = [np.arange(40), np.arange(5, 40), np.arange(0, 40, 2)]
+    filled = np.zeros((50, 5))
+    for (start, stop), at in zip([(0, 2), (2, 4), (4, 5)], rows, strict=True):
+        filled[at, start:stop] = X[at, start:stop]
+    pca = PCA(
+        3, standardize=standardize, partition="columns", alignment=Alignment("namespace", 50), cluster=seats
+    ).fit_tables(split(X, [2, 4], rows))
+    check(pca, filled)
+
+
+@pytest.mark.parametrize("way", ["psi", "aligned"])
+def test_pieces_change_nothing(way: str) -> None:
+    """Sums are exact integers, so the covariance is the same to the last bit; the rest differs by rounding on shares."""
+    X, found = sample(53, 4), []
+    for pieces in (None, 1, 7, 53, 500):
+        pca = PCA(4, partition="columns", alignment=way, pieces=pieces, cluster=SeatsInStep(), fixed_iterations=12)
+        found.append(pca.fit_tables(split(X, [1, 2])))
+        check(found[-1], X)
+    for other in found[1:]:
+        assert np.allclose(other.components_, found[0].components_, atol=1e-8)
+        assert np.allclose(other.mean_, found[0].mean_, atol=1e-12)
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+def test_columns_far_from_zero_and_of_all_sizes(seats: SeatsInStep, standardize: bool) -> None:
+    """Offsets keep the digits of columns whose mean is a million times their spread; standardised, sizes do not matter."""
+    X = sample(80, 5)
+    X = X / X.std(axis=0) * (np.array([1e-6, 1, 1e3, 1e6, 1e-3]) if standardize else np.array([1, 1, 2, 3, 0.5]))
+    X[:, 1] += 1e6
+    X[:, 3] -= 1e9 if standardize else 1e4
+    check(PCA(5, standardize=standardize, partition="columns", cluster=seats).fit_tables(split(X, [2, 3])), X)
+
+
+def test_constant_columns(seats: SeatsInStep) -> None:
+    """Constant everywhere, or only in the rows that all owners have."""
+    X = sample(60, 5)
+    X[:, 1] = 1234.5
+    X[:50, 3] = -7
+    pca = PCA(3, standardize=True, partition="columns", cluster=seats)
+    pca.fit_tables(split(X, [2, 4], [np.arange(60), np.arange(60), np.arange(50)]))
+    truth = PlainPCA(3).fit(StandardScaler().fit_transform(X[:50]))
+    assert np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < TOLERANCE
+    assert pca.scale_ is not None
+    assert pca.scale_[[1, 3]].tolist() == [1, 1]
+    assert np.abs(pca.components_[:, [1, 3]]).max() < 1e-9
+
+
+def test_declared_bounds_open_no_exponents(seats: SeatsInStep) -> None:
+    X = sample(60, 4)
+    bound = float(np.abs(X).max())
+    pca = PCA(4, partition="columns", bounds=bound, cluster=seats).fit_tables(split(X, [2]))
+    check(pca, X)
+    assert not [line for line in pca.openings_ if line["what"] == "scale exponents"]
+    each = PCA(4, partition="columns", standardize=True, bounds=np.abs(X).max(axis=0), cluster=seats)
+    check(each.fit_tables(split(X, [2])), X)
+    with pytest.raises(OwnerError, match=r"owner 2: c3 reaches .* beyond its declared bound"):
+        PCA(4, partition="columns", bounds=[*[bound] * 3, 1e-3], cluster=seats).fit_tables(split(X, [2]))
+    with pytest.raises(ValueError, match="3 numbers for 4 columns"):
+        PCA(4, partition="columns", bounds=[1, 2, 3], cluster=seats).fit_tables(split(X, [2]))
+
+
+def test_servers_forget_the_rows() -> None:
+    seats, before = SeatsInStep(), Spool.in_memory
+    PCA(2, partition="columns", cluster=seats).fit_tables(split(sample(40, 4), [2]))
+    assert seats.tables == [{}] * 4
+    assert Spool.in_memory == before
+
+
+# -- refused -------------------------------------------------------------------------------------------------------------
+
+
+class Untouched(SeatsInStep):
+    """Servers that must not be asked for anything."""
+
+    def run(self, *arguments: Any, **options: Any) -> Any:
+        raise AssertionError("something was computed")
+
+
+def frame(ids: Any, width: int = 2, **columns: Any) -> pd.DataFrame:
+    values = np.random.default_rng(0).standard_normal((len(ids), width))
+    return pd.DataFrame(values, columns=[f"x{i}" for i in range(width)]).assign(id=ids, **columns)
+
+
+GOOD = frame(np.arange(20))
+
+REFUSED: dict[str, tuple[list[Any], dict[str, Any], type[Exception], str]] = {
+    "no id column": ([GOOD, GOOD.drop(columns="id")], {}, BadColumns, "owner 2: there is no id column 'id'"),
+    "array without names": ([GOOD, np.ones((3, 2))], {}, BadColumns, "no column names"),
+    "id not named": ([GOOD, GOOD], {"id": None}, IdError, "needs an id column"),
+    "different row counts": ([GOOD, GOOD[:7]], {"alignment": "aligned"}, IdError, "owner 1: 20, owner 2: 7"),
+    "another order": ([GOOD, GOOD[::-1]], {"alignment": "aligned"}, IdError, "different ids or another order"),
+    "other ids": ([GOOD, frame(np.arange(1, 21))], {"alignment": "aligned"}, IdError, "different ids or another order"),
+    "duplicates": ([GOOD, frame([1, 2, 2, 3, 3, 3])], {}, IdError, "owner 2: 3 ids occur more than once"),
+    "missing ids": ([frame(["a", None, "b"]), GOOD], {}, IdError, "owner 1: 1 ids are missing"),
+    "float ids": ([GOOD, frame([0.5, 1.5])], {}, IdError, "owner 2: ids of type double are not exact"),
+    "text": ([GOOD, frame([1, 2], name=["a", "b"])], {}, BadValue, "owner 2: column 'name' has text 'a' in row 1"),
+    "NaN": ([GOOD, frame([1, 2], y=[1.0, np.nan])], {}, BadValue, "owner 2: column 'y' has a missing value .* row 2"),
+    "infinity": (
+        [GOOD, frame([1, 2], y=[np.inf, 1])],
+        {},
+        BadValue,
+        "owner 2: column 'y' has an infinite value .* row 1",
+    ),
+    "too large": ([GOOD, frame([1, 2], y=[1.7e308, -1.7e308])], {}, OwnerError, "owner 2: values are too large"),
+    "only ids": ([GOOD, GOOD[["id"]]], {}, BadColumns, "owner 2: there are no columns besides the ids 'id'"),
+    "no rows": ([GOOD, GOOD[:0]], {}, OwnerError, "owner 2: the table has no rows"),
+    "one owner": ([GOOD], {}, ValueError, "at least two owners"),
+    "unknown column": ([GOOD, GOOD], {"columns": ["x0", "y"]}, BadColumns, "no owner has a column 'y'"),
+    "nothing chosen": (
+        [GOOD, frame(np.arange(20)).rename(columns={"x0": "z"})],
+        {"columns": ["z"]},
+        BadColumns,
+        "owner 1",
+    ),
+    "id chosen": ([GOOD, GOOD], {"columns": ["id"]}, BadColumns, "owner 1: none of its columns"),
+    "unknown way": ([GOOD, GOOD], {"alignment": "magic"}, ValueError, "choose from psi, aligned, namespace"),
+    "namespace without a number": ([GOOD, GOOD], {"alignment": "namespace"}, ValueError, "needs namespace="),
+    "id outside of the namespace": (
+        [GOOD, GOOD],
+        {"alignment": Alignment("namespace", 10)},
+        IdError,
+        "owner 1: ids run from 0 to 19, outside 0..9",
+    ),
+    "pieces": ([GOOD, GOOD], {"pieces": 0}, ValueError, "pieces=0"),
+    "executor": ([GOOD, GOOD], {"executor": {"kind": "magic"}}, ValueError, "use 'processes' or 'dask'"),
+    "workers": ([GOOD, GOOD], {"executor": {"kind": "processes", "workers": 0}}, ValueError, "at least 1"),
+    "one scheduler for all": (
+        [GOOD, GOOD],
+        {"executor": {"kind": "dask", "schedulers": ["tcp://a:1"] * 4}},
+        ValueError,
+        "four different schedulers",
+    ),
+    "partition": ([GOOD, GOOD], {"partition": "diagonal"}, ValueError, "choose 'rows' or 'columns'"),
+    "bounds": ([GOOD, GOOD], {"bounds": "tight"}, ValueError, "bounds='tight'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_before_anything_is_computed(case: str) -> None:
+    owners, options, kind, message = REFUSED[case]
+    with pytest.raises(kind, match=message):
+        PCA(**{"partition": "columns", "id": "id", "cluster": Untouched(), **options}).fit(owners)
+
+
+def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
+    for name, message in (("none.csv", "no such file"), ("bad.parquet", "cannot be read")):
+        with pytest.raises(OwnerError, match=f"{name}: .*{message}"):
+            PCA(partition="columns", id="id", cluster=Untouched()).fit([GOOD, tmp_path / name])
+
+
+def test_partial_fit_is_for_rows() -> None:
+    with pytest.raises(ValueError, match="owners of rows"):
+        PCA(partition="columns", id="id", cluster=Untouched(), keep="m").partial_fit([GOOD, GOOD])

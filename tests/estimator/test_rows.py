@@ -1,0 +1,414 @@
+"""Joint PCA of rows of several owners: scikit-learn's numbers on real and on awkward data, and scikit-learn's manners.
+
+Limits are the project's: explained-variance ratios, eigenvalues (relative to the largest) and residuals within 1e-6,
+orthogonality within 1e-7. Larger data sets are measured by `ppca bench accuracy`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from sklearn import decomposition
+from sklearn.base import clone
+from sklearn.datasets import load_wine
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import estimator_checks
+
+from benchmarks.accuracy import ACCURACY_LIMITS, DATA_SETS, Accuracy, accuracy_of, split, standardised
+from ppca.estimator import PCA
+from ppca.servers import LocalCluster
+
+Floats = NDArray[np.float64]
+CLOSE = 1e-6
+
+
+def random(*shape: int, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def check(pca: PCA, pooled: Floats) -> Accuracy:
+    accuracy = accuracy_of(pca, pooled)
+    assert accuracy.broken() == [], accuracy
+    assert pca.verified_
+    np.testing.assert_allclose(pca.mean_, pooled.mean(axis=0), rtol=1e-9, atol=1e-12 * np.abs(pooled).max())
+    return accuracy
+
+
+def check_subspaces(pca: PCA, pooled: Floats, gap: float = 0.02) -> None:
+    """Eigenvalues less than `gap` of the largest apart count as one group; groups must span the true subspaces.
+
+    sin(angle) <= residual / distance to the other eigenvalues (Davis and Kahan), both relative to |C|. A group of which
+    some components were left out is not determined.
+    """
+    values, basis = spectrum(pooled, pca.standardize)
+    cuts = np.flatnonzero(-np.diff(values) > gap) + 1
+    for group in np.split(np.arange(len(values)), cuts):
+        if group[-1] < pca.n_components_:
+            ours, theirs = pca.components_[group], basis[group]
+            outside = ours - ours @ theirs.T @ theirs
+            assert np.linalg.norm(outside, 2) <= np.sqrt(len(values)) * ACCURACY_LIMITS["residual"] / gap
+
+
+def check_components(pca: PCA, wanted: Floats, pooled: Floats) -> None:
+    """Each component within twice residual / gap (Davis and Kahan), where its eigenvalue is 1e-5 of the largest from others."""
+    values, _ = spectrum(pooled, pca.standardize)
+    gaps = np.minimum(np.diff(-values, prepend=-np.inf), np.diff(-values, append=np.inf))[: pca.n_components_]
+    for ours, theirs, gap in zip(pca.components_, wanted, gaps, strict=True):
+        if gap > 1e-5:
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=2 * ACCURACY_LIMITS["residual"] / gap)
+
+
+def spectrum(pooled: Floats, standardize: bool) -> tuple[Floats, Floats]:
+    """Eigenvalues relative to the largest, descending, and eigenvectors as rows."""
+    X = standardised(pooled) if standardize else pooled - pooled.mean(axis=0)
+    values, basis = np.linalg.eigh(X.T @ X / (len(X) - 1))
+    return values[::-1] / values[-1], basis[:, ::-1].T
+
+
+# -- real data -----------------------------------------------------------------------------------------------------------
+
+
+REAL = [
+    ("wine", False), ("wine", True), ("breast cancer", False), ("breast cancer", True), ("digits", False), ("digits", True),
+    ("Wine Quality", False), ("Wine Quality", True), ("N-BaIoT", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "standardize"), REAL)
+def test_real_data(cluster: LocalCluster, name: str, standardize: bool) -> None:
+    try:
+        owners = DATA_SETS[name]()
+    except FileNotFoundError as error:
+        pytest.skip(f"{name} is not here: {error}")
+    pca = PCA(standardize=standardize, cluster=cluster).fit(owners)
+    pooled = np.vstack(owners)
+    check(pca, pooled)
+    check_subspaces(pca, pooled)
+
+
+# -- awkward data --------------------------------------------------------------------------------------------------------
+
+
+def constant() -> Floats:
+    X = random(60, 6)
+    X[:, 2], X[:, 4] = 7.3, 0.0
+    return X
+
+
+def duplicated() -> Floats:
+    X = random(60, 4)
+    return np.column_stack([X, X[:, 1], -X[:, 1], 3 * X[:, 0] + 2])
+
+
+def rank_deficient() -> Floats:
+    return random(80, 3) @ random(3, 9, seed=1)
+
+
+def fewer_rows_than_columns() -> Floats:
+    return random(7, 12)
+
+
+def one_column() -> Floats:
+    return random(30, 1) * 5 + 3
+
+
+def two_columns() -> Floats:
+    return random(30, 2) @ np.array([[2.0, 1.0], [0.0, 0.5]])
+
+
+def far_from_zero() -> Floats:
+    """Mean / deviation = 1e4."""
+    return random(400, 6) @ random(6, 6, seed=1) + 1e4 * np.linspace(1, 3, 6)
+
+
+def unlike_magnitudes() -> Floats:
+    """Columns that differ by 1e15."""
+    return (random(200, 6) @ random(6, 6, seed=1)) * np.geomspace(1e-7, 1e8, 6)
+
+
+def repeated_eigenvalues() -> Floats:
+    """Covariance with three equal eigenvalues, and three equal smaller ones, exactly."""
+    Q, _ = np.linalg.qr(random(60, 6) - random(60, 6).mean(axis=0))
+    return (Q - Q.mean(axis=0)) * np.repeat([4.0, 1.0], 3)
+
+
+def independent_columns() -> Floats:
+    """Nearly diagonal: nothing to rotate."""
+    return random(500, 5) * np.array([5.0, 4.0, 3.0, 2.0, 1.0])
+
+
+def all_constant() -> Floats:
+    return np.tile([1.0, -2.0, 3.0], (20, 1))
+
+
+def tiny() -> Floats:
+    return random(50, 4) * 1e-12
+
+
+AWKWARD: list[Callable[[], Floats]] = [
+    constant, duplicated, rank_deficient, fewer_rows_than_columns, one_column, two_columns, far_from_zero,
+    unlike_magnitudes, repeated_eigenvalues, independent_columns, tiny,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+@pytest.mark.parametrize("make", AWKWARD, ids=lambda make: make.__name__)
+def test_awkward_data(cluster: LocalCluster, make: Callable[[], Floats], standardize: bool) -> None:
+    X = make()
+    pca = PCA(standardize=standardize, cluster=cluster).fit(split(X, 2))
+    assert pca.n_components_ == min(X.shape)
+    check(pca, X)
+    check_subspaces(pca, X)
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+def test_data_without_variance(cluster: LocalCluster, standardize: bool) -> None:
+    """There is nothing to explain; scikit-learn divides 0 by 0 here."""
+    X = all_constant()
+    pca = PCA(standardize=standardize, cluster=cluster).fit(split(X, 2))
+    np.testing.assert_allclose(pca.explained_variance_, 0, atol=1e-12)
+    np.testing.assert_allclose(pca.explained_variance_ratio_, 0, atol=1e-12)
+    np.testing.assert_allclose(pca.mean_, X[0], rtol=1e-12)
+    np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(3), atol=1e-7)
+    np.testing.assert_allclose(pca.transform(X), 0, atol=1e-9)
+
+
+def test_small_columns_are_not_lost_when_standardised(cluster: LocalCluster) -> None:
+    """The column of magnitude 1e-7 has the same weight as the one of 1e8."""
+    X = unlike_magnitudes()
+    pca = PCA(standardize=True, cluster=cluster).fit(split(X, 3))
+    np.testing.assert_allclose(pca.scale_, X.std(axis=0), rtol=1e-8)
+    check_components(pca, decomposition.PCA().fit(standardised(X)).components_, X)
+
+
+@pytest.mark.parametrize("owners", [1, 2, 20])
+def test_number_of_owners(cluster: LocalCluster, owners: int) -> None:
+    X = random(400, 8) @ random(8, 8, seed=1)
+    for standardize in (False, True):
+        check(PCA(standardize=standardize, cluster=cluster).fit(split(X, owners)), X)
+
+
+def test_owner_with_one_row(cluster: LocalCluster) -> None:
+    X = random(50, 4) @ random(4, 4, seed=1)
+    check(PCA(cluster=cluster).fit([X[:1], X[1:2], X[2:]]), X)
+
+
+# -- scikit-learn's conventions ------------------------------------------------------------------------------------------
+
+
+WINE = load_wine(as_frame=True).data
+
+
+@pytest.mark.parametrize("components", [1, 5, 13, None, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+def test_number_of_components(cluster: LocalCluster, components: Any, standardize: bool) -> None:
+    X = WINE.to_numpy()
+    pca = PCA(components, standardize=standardize, cluster=cluster).fit(split(X, 3))
+    truth = decomposition.PCA(components).fit(standardised(X) if standardize else X)
+    assert pca.n_components_ == truth.n_components_
+    assert pca.components_.shape == truth.components_.shape
+    check_components(pca, truth.components_, X)
+    np.testing.assert_allclose(pca.explained_variance_ratio_, truth.explained_variance_ratio_, rtol=0, atol=CLOSE)
+    largest = truth.explained_variance_[0]
+    np.testing.assert_allclose(pca.noise_variance_, truth.noise_variance_, rtol=0, atol=CLOSE * largest)
+    np.testing.assert_allclose(pca.singular_values_**2, truth.singular_values_**2, rtol=0, atol=CLOSE * largest * 177)
+    opened = [line["what"] for line in pca.openings_]
+    assert ("number of components" in opened) == isinstance(components, float)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+def test_transform_and_back(cluster: LocalCluster, whiten: bool, standardize: bool) -> None:
+    X = random(120, 6) @ random(6, 6, seed=1) + 5
+    pca = PCA(4, whiten=whiten, standardize=standardize, cluster=cluster).fit(split(X, 3))
+    reference = standardised(X) if standardize else X
+    truth = decomposition.PCA(4, whiten=whiten).fit(reference)
+    wanted = truth.transform(reference)
+    np.testing.assert_allclose(pca.transform(X), wanted, rtol=0, atol=1e-5)
+    rebuilt = truth.inverse_transform(wanted)
+    if standardize:
+        rebuilt = rebuilt * X.std(axis=0) + X.mean(axis=0)
+    np.testing.assert_allclose(pca.inverse_transform(pca.transform(X)), rebuilt, rtol=0, atol=1e-5)
+
+
+def test_get_params_clone_and_pickle(cluster: LocalCluster) -> None:
+    pca = PCA(3, standardize=True, tol=1e-7, cluster=cluster)
+    assert clone(pca).get_params() == pca.get_params()
+    assert pca.set_params(n_components=2).n_components == 2
+    pca.fit(split(WINE.to_numpy(), 2))
+    again = pickle.loads(pickle.dumps(pca))
+    assert again.cluster is None
+    np.testing.assert_array_equal(again.components_, pca.components_)
+    np.testing.assert_array_equal(again.transform(WINE.to_numpy()), pca.transform(WINE.to_numpy()))
+    with pytest.raises(NotFittedError):
+        clone(pca).transform(WINE.to_numpy())
+
+
+def test_names_of_columns(cluster: LocalCluster) -> None:
+    pca = PCA(2, cluster=cluster).fit([WINE[:50], WINE[50:]])
+    np.testing.assert_array_equal(pca.feature_names_in_, WINE.columns)
+    chosen = PCA(2, columns=["ash", "hue"], cluster=cluster).fit([WINE[:50], WINE[50:][list(WINE.columns[::-1])]])
+    np.testing.assert_array_equal(chosen.feature_names_in_, ["ash", "hue"])
+    check(PCA(cluster=cluster, columns=["ash", "hue"]).fit([WINE]), WINE[["ash", "hue"]].to_numpy())
+
+
+def test_results_do_not_depend_on_who_owns_which_rows(cluster: LocalCluster) -> None:
+    X = WINE.to_numpy()
+    one = PCA(4, standardize=True, cluster=cluster).fit([X])
+    many = PCA(4, standardize=True, cluster=cluster).fit(split(X[::-1], 5))
+    check_components(one, many.components_, X)
+    np.testing.assert_allclose(one.explained_variance_, many.explained_variance_, rtol=CLOSE)
+
+
+@pytest.mark.parametrize("solver", ["jacobi", "jacobi-classic", "qr"])
+def test_other_solvers(cluster: LocalCluster, solver: str) -> None:
+    X = random(60, 5) @ random(5, 5, seed=1)
+    pca = PCA(solver=solver, cluster=cluster).fit(split(X, 2))
+    check(pca, X)
+    assert not pca.fell_back_
+
+
+# -- rows that come later ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+def test_partial_fit_equals_fit_of_all(cluster: LocalCluster, standardize: bool) -> None:
+    X = random(300, 6) @ random(6, 6, seed=1) + 50
+    parts = split(X, 4)
+    pca = PCA(standardize=standardize, bounds=1000.0, cluster=cluster, keep="growing").fit(parts[:2])
+    for part in parts[2:]:
+        pca.partial_fit(part)
+    assert pca.n_samples_ == 300
+    check(pca, X)
+    all_at_once = PCA(standardize=standardize, cluster=cluster).fit(parts)
+    check_components(pca, all_at_once.components_, X)
+    np.testing.assert_allclose(pca.mean_, all_at_once.mean_, rtol=1e-9)
+
+
+def test_rows_beyond_the_kept_scale_are_refused(cluster: LocalCluster) -> None:
+    frame = pd.DataFrame(random(50, 3), columns=["a", "b", "c"])
+    pca = PCA(cluster=cluster, keep="scale").fit([frame])
+    large = frame.assign(b=1000.0)
+    with pytest.raises(ValueError, match=r"b reaches 1000, beyond its declared bound"):
+        pca.partial_fit(large)
+    with pytest.raises(ValueError, match="X has 2 features, but PCA is expecting 3 features"):
+        pca.partial_fit(frame[["a", "b"]].to_numpy())
+    pca.partial_fit(frame)  # and the sums are unharmed
+    assert pca.n_samples_ == 100
+
+
+def test_partial_fit_needs_servers_that_keep_sums() -> None:
+    with pytest.raises(ValueError, match=r"pass cluster=\.\.\. and keep='name'"):
+        PCA().partial_fit(random(10, 2))
+
+
+# -- inference on shares -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+def test_shared_model(cluster: LocalCluster, standardize: bool) -> None:
+    """Model and rows both secret; the same numbers as scikit-learn in the clear, up to signs of components."""
+    X = random(150, 6) @ random(6, 6, seed=1) * np.geomspace(0.1, 10, 6) + 3
+    X[7] *= 6
+    pca = PCA(3, standardize=standardize, cluster=cluster, keep="shared", reveal=False).fit(split(X, 3))
+    assert not hasattr(pca, "components_")
+    assert all(line["to"] == "servers" for line in pca.openings_)
+    reference = standardised(X) if standardize else X
+    truth = decomposition.PCA(3).fit(reference)
+    wanted = truth.transform(reference)
+    scores = ((reference - truth.inverse_transform(wanted)) ** 2).sum(axis=1)
+    model = pca.shared_model()
+    found = model.transform(X)
+    signs = np.sign((found * wanted).sum(axis=0))
+    np.testing.assert_allclose(found * signs, wanted, rtol=0, atol=CLOSE * np.abs(wanted).max())
+    np.testing.assert_allclose(model.score_samples(X), scores, rtol=0, atol=CLOSE * scores.max())
+    np.testing.assert_array_equal(model.detect(X, contamination=0.1), scores >= np.sort(scores)[-15])
+    middle = float(np.sort(scores)[100:102].mean())
+    np.testing.assert_array_equal(model.detect(X, threshold=middle), scores > middle)
+    rebuilt = model.inverse_transform(found)
+    np.testing.assert_allclose(rebuilt, truth.inverse_transform(wanted), rtol=0, atol=CLOSE * np.abs(reference).max())
+
+
+def test_score_of_a_row_far_away(cluster: LocalCluster) -> None:
+    """Scores stay right up to 2^46: here a row of 1e6 deviations, whose squares are 1e12."""
+    X = random(2000, 4)
+    X[0, 3] = 30.0  # the scale leaves room for 32 times as much
+    X[:, 3] *= 1e-3
+    X[0, 3] = 1.0
+    pca = PCA(1, standardize=True, cluster=cluster, keep="far").fit([X])
+    rows = X[:5].copy()
+    rows[2, 3] = 31.0
+    wanted = pca.model_.scores(rows)
+    np.testing.assert_allclose(pca.shared_model().score_samples(rows), wanted, rtol=1e-5)
+
+
+def test_rows_that_do_not_fit_a_shared_model(cluster: LocalCluster) -> None:
+    pca = PCA(2, cluster=cluster, keep="narrow").fit([WINE])
+    model = pca.shared_model()
+    with pytest.raises(ValueError, match="column 'hue' has 1e\\+09 in row 2"):
+        model.transform(WINE.assign(hue=[1.0, 1e9] + [1.0] * 176))
+    with pytest.raises(ValueError, match="must have 13 columns"):
+        model.transform(WINE.to_numpy()[:, :4])
+    with pytest.raises(ValueError, match="either threshold or contamination"):
+        model.detect(WINE)
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "cause"),
+    [
+        ({"n_components": 14}, "between 1 and 13"),
+        ({"n_components": 0}, "between 1 and 13"),
+        ({"n_components": 1.0}, "strictly between 0 and 1"),
+        ({"solver": "magic"}, "choose from allpairs"),
+        ({"tol": 1.0}, "must lie between"),
+        ({"bounds": -1.0}, "positive and finite"),
+        ({"bounds": 5.0}, "beyond its declared bound"),
+        ({"bounds": "large"}, "use 'auto'"),
+        ({"partition": "diagonal"}, "choose 'rows' or 'columns'"),
+    ],
+)
+def test_bad_parameters(cluster: LocalCluster, parameters: dict[str, Any], cause: str) -> None:
+    with pytest.raises(ValueError, match=cause):
+        PCA(cluster=cluster, **parameters).fit(split(WINE.to_numpy(), 2))
+
+
+def test_more_components_than_rows(cluster: LocalCluster) -> None:
+    with pytest.raises(ValueError, match=r"at most min\(rows, columns\) = 4"):
+        PCA(5, cluster=cluster).fit([random(2, 8), random(2, 8)])
+
+
+# -- scikit-learn's own checks -------------------------------------------------------------------------------------------
+
+
+CHECKS = [
+    "check_dict_unchanged", "check_estimators_dtypes", "check_estimators_fit_returns_self",
+    "check_estimators_overwrite_params", "check_estimators_pickle", "check_estimators_unfitted",
+    "check_f_contiguous_array_estimator", "check_fit_check_is_fitted", "check_fit_score_takes_y", "check_get_params_invariance",
+    "check_methods_sample_order_invariance", "check_methods_subset_invariance", "check_mixin_order", "check_n_features_in",
+    "check_n_features_in_after_fitting", "check_no_attributes_set_in_init", "check_parameters_default_constructible",
+    "check_readonly_memmap_input", "check_set_params",
+]  # fmt: skip
+"""Of scikit-learn's checks those about what `PCA` promises to share. Left out: checks that pass lists of lists (here a list is
+a list of owners), that demand the bit-identical result of a second fit, or particular words in error messages."""
+
+
+OWN_SERVERS = ("check_estimators_overwrite_params", "check_parameters_default_constructible")
+"""Checks that compare or rebuild parameters, which running servers do not allow."""
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_estimator_check(cluster: LocalCluster, name: str) -> None:
+    check_function = getattr(estimator_checks, name, None)
+    if check_function is None:
+        pytest.skip(f"this scikit-learn has no {name}")
+    own = name in OWN_SERVERS
+    check_function("PCA", PCA() if own else PCA(cluster=cluster, keep="check"))

@@ -1,0 +1,25 @@
+"""Server programs for tests; apart, because servers load the whole file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ppca.algorithms.gram import Blocks, gram
+from ppca.jobs import workers
+from ppca.jobs.columns import Uploads, forget
+from ppca.protocol import Party
+from ppca.servers.codec import PerSeat
+
+
+async def count_tables(party: Party) -> PerSeat:
+    """How many uploads each server still holds."""
+    return PerSeat(len(party.tables))
+
+
+async def moments(party: Party, *, table: str, rows: int, starts: list[int], executor: dict[str, Any] | None) -> Any:
+    """The sums of a job, opened: products and columns, computed in six pieces by the executor."""
+    with workers.submitter(executor, party.seat) as (submit, ahead):
+        source = Uploads.of(party, table).pieces(rows, 6)
+        products, columns = await gram(party, source, 6, Blocks(tuple(starts), True), submit, ahead)
+    await forget(party, table=table)
+    return {"products": products.reveal(why="test"), "columns": columns.reveal(why="test")}

@@ -1,0 +1,208 @@
+"""Every kind of file and frame gives the same sums; columns are chosen, ordered and matched by name."""
+
+from __future__ import annotations
+
+import decimal
+import gzip
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from ppca.owner import BadColumns, Source, check_compatible, moments, open_source
+
+NAMES = ["age", "MI_dir_L0.1_weight", "blood pressure", "größe"]
+X = (np.random.default_rng(0).normal(size=(2500, 4)) * [10, 1e9, 1e-9, 1] + [50, 0, 0, 1e4]).astype(np.float64)
+FRAME = pd.DataFrame(X, columns=NAMES)
+TABLE = pa.Table.from_pandas(FRAME, preserve_index=False)
+
+
+def ipc(path: Path, *, stream: bool = False, **options: Any) -> None:
+    new = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with new(path, TABLE.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(TABLE, max_chunksize=300)
+
+
+def gz(path: Path) -> None:
+    with gzip.open(path, "wt") as file:
+        FRAME.to_csv(file, index=False)
+
+
+WRITERS: dict[str, Callable[[Path], Any]] = {
+    "a.csv": lambda path: FRAME.to_csv(path, index=False),
+    "windows.csv": lambda path: FRAME.to_csv(path, index=False, encoding="utf-8-sig", lineterminator="\r\n"),
+    "semicolon.csv": lambda path: FRAME.to_csv(path, index=False, sep=";"),
+    "quoted.csv": lambda path: FRAME.to_csv(path, index=False, quoting=1),
+    "a.tsv": lambda path: FRAME.to_csv(path, index=False, sep="\t"),
+    "a.csv.gz": gz,
+    "A.CSV": lambda path: FRAME.to_csv(path, index=False),
+    "a.parquet": lambda path: pa.parquet.write_table(TABLE, path, row_group_size=700, compression="zstd"),
+    "pandas.parquet": lambda path: FRAME.set_index(FRAME.index[::-1]).to_parquet(path),
+    "polars.parquet": lambda path: pl.from_pandas(FRAME).write_parquet(path),
+    "a.arrow": ipc,
+    "stream.arrow": lambda path: ipc(path, stream=True),
+    "a.feather": lambda path: pa.feather.write_feather(TABLE, path),
+    "compressed.feather": lambda path: ipc(path, compression="zstd"),
+    "a.npy": lambda path: np.save(path, X),
+    "fortran.npy": lambda path: np.save(path, np.asfortranarray(X)),
+    "big_endian.npy": lambda path: np.save(path, X.astype(">f8")),
+    "a.npz": lambda path: np.savez(path, X),
+    "keyed.npz": lambda path: np.savez_compressed(path, X=X, y=np.ones(3)),
+    "fortran.npz": lambda path: np.savez_compressed(path, np.asfortranarray(X)),
+}
+
+FRAMES: dict[str, Any] = {
+    "numpy": X,
+    "strided numpy": np.repeat(X, 2, axis=0)[::2],
+    "masked numpy": np.ma.MaskedArray(X),
+    "objects": X.astype(object),
+    "pandas": FRAME,
+    "pandas objects": FRAME.astype(object),
+    "pandas arrow": FRAME.convert_dtypes(dtype_backend="pyarrow"),
+    "polars": pl.from_pandas(FRAME),
+    "pyarrow": TABLE,
+    "pyarrow batch": TABLE.combine_chunks().to_batches()[0],
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_file_gives_the_same_sums(name: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path / name)
+    source = open_source(tmp_path / name)
+    assert source.label == name
+    assert_same(source, named=".np" not in name)
+    assert_same(pickle.loads(pickle.dumps(source)), named=".np" not in name)
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_every_frame_gives_the_same_sums(kind: str) -> None:
+    source = open_source(FRAMES[kind])
+    assert source.label == "owner 1"
+    assert source.rows == 2500
+    assert_same(source, named=kind[:2] in ("pa", "po", "py"))
+
+
+def assert_same(source: Source, *, named: bool) -> None:
+    """Bit by bit: formats keep float64 exactly, and the order of operations is the same."""
+    assert source.names == (NAMES if named else None)
+    assert source.n_columns == 4
+    assert source.rows in (2500, None)
+    for rows in (None, 999):
+        expected, sums = moments(open_source(X), chunk_rows=rows), moments(source, chunk_rows=rows)
+        assert sums.count == 2500
+        assert (sums.mean == expected.mean).all()
+        assert (sums.gram == expected.gram).all()
+        assert (sums.largest == expected.largest).all()
+    chunks = list(source.chunks(1000))
+    assert [len(chunk) for chunk in chunks] == [1000, 1000, 500]
+    assert (np.concatenate(chunks) == X).all()
+
+
+INTEGERS = np.arange(-60, 60).reshape(40, 3)
+
+
+@pytest.mark.parametrize("kind", ["bool", "int8", "uint8", "int16", "uint32", "int64", "float16", "float32", "float64"])
+def test_number_types(kind: str, tmp_path: Path) -> None:
+    x = np.abs(INTEGERS).astype(kind)
+    expected = moments(open_source(x.astype(np.float64)))
+    frame = pd.DataFrame(x, columns=list("abc"))
+    np.save(tmp_path / "x.npy", x)
+    pa.feather.write_feather(pa.Table.from_pandas(frame), tmp_path / "x.feather")
+    frame.to_parquet(tmp_path / "x.parquet")
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    small = kind not in ("uint32", "int64", "float64")
+    for data in (x, frame, *tmp_path.iterdir()):
+        source = open_source(data)
+        assert (moments(source).gram == expected.gram).all()
+        is_csv = isinstance(data, Path) and data.suffix == ".csv"
+        assert is_csv or next(source.chunks()).dtype == (np.float32 if small else np.float64)
+
+
+def test_decimals_dictionaries_and_mixed_types() -> None:
+    table = pa.table(
+        {
+            "decimal": pa.array([decimal.Decimal("1.25"), decimal.Decimal("-3.50")]),
+            "dictionary": pa.array([7, 9]).dictionary_encode(),
+            "flag": pa.array([True, False]),
+            "large": pa.array([2**63, 2**64 - 1], pa.uint64()),
+        }
+    )
+    chunk = next(open_source(table).chunks())
+    assert chunk.tolist() == [[1.25, 7, 1, 2.0**63], [-3.5, 9, 0, 2.0**64]]
+    categories = pd.DataFrame({"a": pd.Categorical([3, 5, 3]), "b": pd.array([1, 2, 3], "Int64"), "c": [1.5, 2, 1]})
+    assert next(open_source(categories).chunks()).tolist() == [[3, 1, 1.5], [5, 2, 2], [3, 3, 1]]
+
+
+def test_csv_types_that_show_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole numbers in the first block, fractions after it; true and false; spaces around numbers."""
+    monkeypatch.setattr("ppca.owner.tables.arrow_tables.CSV_BLOCK", 400)
+    lines = [f"{n}, {n} ,{'true' if n % 2 else 'false'}" for n in range(100)]
+    (tmp_path / "late.csv").write_text("\n".join(["a,b,c", *lines, "0.5,1e3,true", ""]))
+    chunk = next(open_source(tmp_path / "late.csv").chunks())
+    assert chunk.shape == (101, 3)
+    assert chunk[[0, 3, 100]].tolist() == [[0, 0, 0], [3, 3, 1], [0.5, 1000, 1]]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.arrow", "stream.arrow", "pandas", "polars", "pyarrow"])
+def test_columns_are_chosen_by_name_in_the_order_asked(name: str, tmp_path: Path) -> None:
+    data = FRAMES.get(name, tmp_path / name)
+    if name in WRITERS:
+        WRITERS[name](data)
+    source = open_source(data, columns=["größe", "MI_dir_L0.1_weight"])
+    assert source.names == ["größe", "MI_dir_L0.1_weight"]
+    assert (np.concatenate(list(source.chunks(700))) == X[:, [3, 1]]).all()
+
+
+def test_a_single_large_batch_of_an_arrow_file_is_not_copied(tmp_path: Path) -> None:
+    """The batch is a view of the mapped file, whatever its size: Arrow allocates nothing for it."""
+    table = pa.table({name: np.arange(500_000.0) for name in "abcde"})
+    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
+        writer.write_table(table)
+    before = pa.total_allocated_bytes()
+    source = open_source(tmp_path / "x.arrow", columns=["b", "e"])
+    assert source.rows == 500_000
+    for chunk in source.chunks(10_000):
+        assert chunk.shape == (10_000, 2)
+        assert pa.total_allocated_bytes() - before < 1e6
+
+
+def test_text_in_a_column_that_was_not_chosen_is_no_error(tmp_path: Path) -> None:
+    frame = FRAME.assign(device="doorbell", when=pd.Timestamp("2020-01-01"))
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    frame.to_parquet(tmp_path / "x.parquet")
+    for data in (frame, pl.from_pandas(frame), *tmp_path.iterdir()):
+        assert moments(open_source(data, columns=NAMES)).count == 2500
+
+
+def test_compatible_owners_are_put_into_the_order_of_the_first() -> None:
+    sources = [open_source(FRAME, label="north"), open_source(FRAME[NAMES[::-1]], label="south"), open_source(X)]
+    north, south, third = check_compatible(sources)
+    assert north.notes == ()
+    assert south.names == third.names == NAMES
+    assert (next(south.chunks()) == X).all()
+    assert south.notes == ("the columns of south were put into the order of north",)
+    assert third.notes == ("owner 1 has no column names; its columns were taken in the order of north",)
+    assert sources[1].names == NAMES[::-1]
+    assert moments(third).names == NAMES
+    assert [source.names for source in check_compatible([sources[2], sources[2]])] == [None, None]
+
+
+def test_incompatible_owners() -> None:
+    north = open_source(FRAME, label="north")
+    south = open_source(FRAME.rename(columns={"age": "Age"}), label="south")
+    with pytest.raises(BadColumns, match=r"north and south .* only north has 'age'; only south has 'Age'.*--columns"):
+        check_compatible([north, south])
+    west = open_source(FRAME[NAMES[:2]], label="west")
+    with pytest.raises(BadColumns, match="north and west have different columns: only north has 'blood pressure', 'gr"):
+        check_compatible([north, west])
+    east = open_source(X[:, :2], label="east")
+    with pytest.raises(BadColumns, match="north and east have different numbers of columns: 4 and 2"):
+        check_compatible([north, east])

@@ -1,0 +1,113 @@
+"""The control channel and its codec: every value comes back, in whatever pieces; nonsense is an error, never a hang."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ppca.protocol import Sealed, share
+from ppca.servers.codec import CodecError, PerSeat, pack, unpack
+from ppca.servers.control import Channel, ChannelClosed, Message, MessageReader, encode
+
+
+def through(stream: bytes, piece: int) -> Message:
+    """Reads a message that arrives in pieces of the given size."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        reader = MessageReader()
+        for start in range(0, len(stream), piece):
+            theirs.sendall(stream[start : start + piece])
+            ours.setblocking(False)
+            while True:
+                try:
+                    message = reader.read(ours)
+                except BlockingIOError:
+                    break
+                if message is not None:
+                    return message
+    raise AssertionError("incomplete")
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_values_come_back_whatever_the_pieces(piece: int) -> None:
+    packet = share(np.ones((3, 2)))[3]
+    fields: dict[str, Any] = {
+        "packet": packet,
+        "key": share([1])[0],
+        "sealed": Sealed("client", (0, 2), packet.dtype, b""),
+        "nested": {"a": [1, 2.5, None, True, "text", ["deep"]]},
+        "own": PerSeat([1, 2]),
+        "empty": np.empty((0, 3), np.int32),
+        "array": np.arange(12.0).reshape(3, 4)[:, ::2],
+    }
+    kind, result = through(b"".join(encode("kind", **fields)), piece)
+    assert kind == "kind"
+    np.testing.assert_array_equal(result["array"], fields["array"])
+    assert result["array"].flags.writeable
+    assert result["empty"].shape == (0, 3)
+    for name in ("packet", "key", "sealed", "nested", "own"):
+        assert result[name] == fields[name]
+
+
+def framed(message: Any) -> bytes:
+    text = message if isinstance(message, bytes) else json.dumps(message).encode()
+    return struct.pack("<I", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        struct.pack("<I", 1 << 31),
+        framed(b"\xff\xfe"),
+        framed(b"[" * 100_000),
+        framed([]),
+        framed({"kind": "run", "body": {}}),
+        framed({"kind": "run", "body": [], "sizes": []}),
+        framed({"kind": 1, "body": {}, "sizes": []}),
+        framed({"kind": "run", "body": {}, "sizes": ["many"]}),
+        framed({"kind": "run", "body": {}, "sizes": [-1]}),
+        framed({"kind": "run", "body": {}, "sizes": [1 << 60]}),
+        framed({"kind": "run", "body": {"a": {"$": "unknown", "shape": []}}, "sizes": []}),
+        framed({"kind": "run", "body": {"a": {"$": "array", "shape": [1], "type": "O", "at": 0}}, "sizes": [0]}),
+        framed({"kind": "run", "body": {"a": {"$": "array", "shape": [1], "type": "<f8", "at": -1}}, "sizes": [0]}),
+        framed({"kind": "run", "body": {"a": {"$": "array", "shape": [9], "type": "<f8", "at": 0}}, "sizes": [0]}),
+        framed({"kind": "run", "body": {"a": {"$": "packet", "shape": [1], "ring": [1]}}, "sizes": []}),
+    ],
+)
+def test_malformed_messages_are_errors(stream: bytes) -> None:
+    with pytest.raises(CodecError):
+        through(stream, len(stream))
+
+
+def test_an_end_in_the_middle_of_a_message() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            theirs.sendall(b"".join(encode("kind", a=1))[:9])
+        channel = Channel(ours)
+        with pytest.raises(ChannelClosed):
+            list(iter(channel.read, "never"))
+        with pytest.raises(ChannelClosed):
+            channel.send("kind")
+
+
+@pytest.mark.parametrize(
+    "value", [{1: 2}, {"$": 1}, object(), {"a": [b"bytes"]}, np.array([None]), 1j, np.zeros(2, "f4,i4")]
+)
+def test_what_cannot_travel_is_refused(value: Any) -> None:
+    with pytest.raises(CodecError):
+        pack(value, [])
+
+
+def test_codec_messages_do_not_show_values() -> None:
+    with pytest.raises(CodecError) as caught:
+        pack({"a": [b"secret bytes"]}, [])
+    assert "secret" not in str(caught.value)
+    with pytest.raises(CodecError) as caught:
+        unpack({"$": "array", "shape": [3], "type": "<f8", "at": 0}, [b"secret bytes"])
+    assert "secret" not in str(caught.value)
