@@ -20,7 +20,7 @@ from rich.table import Table
 
 from ppca.estimator import PCA
 from ppca.report import duration, size
-from ppca.servers import LocalCluster
+from ppca.servers import LocalServers
 
 Floats = NDArray[np.float64]
 
@@ -193,9 +193,9 @@ def limit_at(limits: dict[int, Any], columns: int) -> Any:
     return next((limit for most, limit in sorted(limits.items()) if columns <= most), None)
 
 
-def measure(cluster: LocalCluster, name: str, owners: list[Floats], standardize: bool, tol: float = 1e-6) -> Row:
+def measure(servers: LocalServers, name: str, owners: list[Floats], standardize: bool, tol: float = 1e-6) -> Row:
     """One joint PCA with all components."""
-    pca = PCA(standardize=standardize, tol=tol, cluster=cluster).fit(owners)
+    pca = PCA(standardize=standardize, tol=tol, servers=servers).fit(owners)
     pooled = np.vstack(owners)
     accuracy = accuracy_of(pca, pooled)
     report = pca.report_
@@ -212,7 +212,7 @@ def measure(cluster: LocalCluster, name: str, owners: list[Floats], standardize:
     )  # fmt: skip
 
 
-def measured(cluster: LocalCluster, names: list[str], status: Callable[[str], None]) -> Iterator[Row | str]:
+def measured(servers: LocalServers, names: list[str], status: Callable[[str], None]) -> Iterator[Row | str]:
     """A row per data set and scaling, or the name of a data set that is not there."""
     for name in names:
         try:
@@ -222,7 +222,7 @@ def measured(cluster: LocalCluster, names: list[str], status: Callable[[str], No
             continue
         for standardize in (False, True):
             status(f"{name}, {'standardised' if standardize else 'raw'}")
-            yield measure(cluster, name, owners, standardize)
+            yield measure(servers, name, owners, standardize)
 
 
 def main(names: list[str], directory: Path) -> None:
@@ -231,8 +231,8 @@ def main(names: list[str], directory: Path) -> None:
         console = Console(width=WIDTH)
     rows: list[Row] = []
     absent: list[str] = []
-    with LocalCluster(timeout=600) as cluster, console.status("") as status:
-        for row in measured(cluster, names, status.update):
+    with LocalServers(timeout=600) as servers, console.status("") as status:
+        for row in measured(servers, names, status.update):
             if isinstance(row, str):
                 absent.append(row)
             else:

@@ -23,7 +23,7 @@ from benchmarks import table_console
 from ppca.algorithms.solvers import eigh
 from ppca.protocol import FIXED, Party, PlainArray, SecretArray, share
 from ppca.report import duration, size
-from ppca.servers import LocalCluster
+from ppca.servers import LocalServers
 
 NETWORKS = {"LAN": (0.3e-3, 1e9), "WAN": (40e-3, 100e6)}
 """Latency of a round in seconds, bits per second of a server's link."""
@@ -109,24 +109,24 @@ def _finish(program: Coroutine[Any, Any, int]) -> int:
     raise AssertionError("the plaintext backend never talks")
 
 
-def measure(cluster: LocalCluster, d: int, solver: str, tol: float, budget: float) -> Row:
+def measure(servers: LocalServers, d: int, solver: str, tol: float, budget: float) -> Row:
     A, source = matrix(d)
     packets = share(A, FIXED)
     iterations = plain_iterations(A, solver, tol) if solver != "allpairs" else 0
     probe = None
     if iterations > PROBE:
-        cluster.run(solve, packets, solver=solver, tol=tol, fixed=1)
-        one = _account(cluster)
-        cluster.run(solve, packets, solver=solver, tol=tol, fixed=1 + PROBE)
-        more = _account(cluster)
+        servers.run(solve, packets, solver=solver, tol=tol, fixed=1)
+        one = _account(servers)
+        servers.run(solve, packets, solver=solver, tol=tol, fixed=1 + PROBE)
+        more = _account(servers)
         probe = [(b - a) / PROBE for a, b in zip(one, more, strict=True)]
         if probe[2] * iterations > budget:
             rounds, sent, seconds, network = (a + (iterations - 1) * step for a, step in zip(one, probe, strict=True))
             return Row(
                 solver, d, source, True, iterations, round(rounds), round(sent), seconds, network, None, None, None
             )
-    answer = cluster.run(solve, packets, solver=solver, tol=tol)
-    rounds, sent, seconds, network = _account(cluster)
+    answer = servers.run(solve, packets, solver=solver, tol=tol)
+    rounds, sent, seconds, network = _account(servers)
     values, V = np.asarray(answer["values"]), np.asarray(answer["vectors"])
     exact = np.linalg.eigvalsh(A)
     return Row(
@@ -145,12 +145,12 @@ def measure(cluster: LocalCluster, d: int, solver: str, tol: float, budget: floa
     )
 
 
-def _account(cluster: LocalCluster) -> tuple[float, float, float, float]:
+def _account(servers: LocalServers) -> tuple[float, float, float, float]:
     """Rounds, bytes of the busiest server, seconds, seconds of them spent in the network, of the last run's solve stage."""
-    assert cluster.report is not None
-    stages = [seat["stages"]["solve"] for seat in cluster.report.stages]
+    assert servers.report is not None
+    stages = [seat["stages"]["solve"] for seat in servers.report.stages]
     sent = max(stage["bytes_sent"] for stage in stages)
-    return stages[0]["rounds"], sent, cluster.report.seconds, min(stage["seconds"] for stage in stages)
+    return stages[0]["rounds"], sent, servers.report.seconds, min(stage["seconds"] for stage in stages)
 
 
 def predicted(row: dict[str, Any], network: str) -> float:
@@ -163,11 +163,11 @@ def predicted(row: dict[str, Any], network: str) -> float:
 def main(dimensions: list[int], solvers: list[str], tol: float, budget: float, directory: Path) -> None:
     console = table_console()
     rows: list[dict[str, Any]] = []
-    with LocalCluster(timeout=600) as cluster, console.status("") as status:
+    with LocalServers(timeout=600) as servers, console.status("") as status:
         for d in dimensions:
             for solver in solvers:
                 status.update(f"{solver}, d = {d}")
-                row = asdict(measure(cluster, d, solver, tol, budget))
+                row = asdict(measure(servers, d, solver, tol, budget))
                 rows.append(row | {name: predicted(row, name) for name in NETWORKS})
     table = Table(title=f"Eigensolvers on shares, tolerance {tol:g} (* projected)")
     for name in (

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks import programs, table_console
 from ppca.report import duration, size
-from ppca.servers import LocalCluster
+from ppca.servers import LocalServers
 
 UNIT = 10_000
 """The paper's unit: the time of 10^4 multiplications."""
@@ -81,30 +81,30 @@ def _slowest(result: list[list[float]]) -> float:
     return float(median(max(times) for times in zip(*result, strict=True)))
 
 
-def measure(cluster: LocalCluster, op: str, n: int, repeats: int) -> Row:
+def measure(servers: LocalServers, op: str, n: int, repeats: int) -> Row:
     x, y = inputs(op, n)
-    cluster.run(programs.count_operation, x, y, name=op)
-    assert cluster.report is not None
-    rounds, sent = cluster.report.rounds - 1, max(cluster.report.bytes_sent) - 64  # less the key agreement
+    servers.run(programs.count_operation, x, y, name=op)
+    assert servers.report is not None
+    rounds, sent = servers.report.rounds - 1, max(servers.report.bytes_sent) - 64  # less the key agreement
     inner = 1
-    trial = cluster.run(programs.time_operation, x, y, name=op, repeats=1, inner=1)
+    trial = servers.run(programs.time_operation, x, y, name=op, repeats=1, inner=1)
     once = _slowest(trial["seconds"])
     if once < 0.01:
         inner = max(1, min(200, int(0.02 / once)))
     blocks = repeats if once < 1 else max(1, min(repeats, int(10 / once)))
-    answer = cluster.run(programs.time_operation, x, y, name=op, repeats=blocks, inner=inner)
+    answer = servers.run(programs.time_operation, x, y, name=op, repeats=blocks, inner=inner)
     error = float(np.abs(np.asarray(answer["result"], np.float64) - expected(op, x, y)).max())
     return Row(op, n, _slowest(answer["seconds"]), math.nan, rounds, sent, error, None, None)
 
 
-def beside_rounds(cluster: LocalCluster, row: Row, repeats: int) -> None:
+def beside_rounds(servers: LocalServers, row: Row, repeats: int) -> None:
     """Measures the operation of a small batch again, in turns with empty rounds of as many bytes, and fills in both.
 
     An empty round sends, in one round, all that a server sends for the operation: half to each of two mates.
     """
     half = min(max(row.bytes_per_server // 2, 8), LARGEST_RAW)
     x, y = inputs(row.op, row.n)
-    answer = cluster.run(
+    answer = servers.run(
         programs.time_beside_rounds, x, y, name=row.op, size=half, repeats=max(repeats, BLOCKS), inner=100
     )
     times = {kind: [t[kind] for t in answer["seconds"]] for kind in answer["seconds"][0]}
@@ -115,17 +115,17 @@ def beside_rounds(cluster: LocalCluster, row: Row, repeats: int) -> None:
 def run(sizes: list[int], operations: list[str], repeats: int, tls: bool, console: Console) -> dict[str, Any]:
     """All rows, with the small batch first; `relative` is filled from the multiplications of the same run."""
     rows: list[Row] = []
-    with LocalCluster(tls=tls, timeout=600) as cluster, console.status("") as status:
+    with LocalServers(tls=tls, timeout=600) as servers, console.status("") as status:
         status.update("10^4 multiplications (the unit)")
-        unit = measure(cluster, "mul", UNIT, repeats)
+        unit = measure(servers, "mul", UNIT, repeats)
         for n in [SMALL, *sizes]:
             for op in operations:
                 status.update(f"{op} of {n:,} elements")
-                rows.append(measure(cluster, op, n, repeats))
+                rows.append(measure(servers, op, n, repeats))
         for row in rows:
             if row.n == SMALL and row.rounds:
                 status.update(f"{row.op} of {row.n} elements beside empty rounds")
-                beside_rounds(cluster, row, repeats)
+                beside_rounds(servers, row, repeats)
     for row in rows:
         row.relative = row.seconds / unit.seconds
     return {"unit_seconds": unit.seconds, "tls": tls, "rows": [asdict(row) for row in rows]}

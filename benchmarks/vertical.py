@@ -33,7 +33,7 @@ from ppca.owner.alignment.ids import normalise_ids
 from ppca.owner.alignment.tags import make_tags, order_of
 from ppca.owner.columns import ColumnTable
 from ppca.report import duration, size
-from ppca.servers import LocalCluster
+from ppca.servers import LocalServers
 
 Floats = NDArray[np.float64]
 
@@ -99,12 +99,12 @@ def split(X: Floats, shuffled: bool) -> list[ColumnTable]:
 def measure(name: str, X: Floats, alignment: str, pieces: int | None) -> Row:
     """One job on new servers."""
     tables = split(X, alignment == "psi")
-    with LocalCluster(timeout=600) as cluster:
-        pca = PCA(partition="columns", alignment=alignment, pieces=pieces, cluster=cluster)
+    with LocalServers(timeout=600) as servers:
+        pca = PCA(partition="columns", alignment=alignment, pieces=pieces, servers=servers)
         start = time.perf_counter()
         pca.fit_tables(tables)
         total = time.perf_counter() - start
-        peaks = [_peak_memory(pid) for pid in cluster.pids]
+        peaks = [_peak_memory(pid) for pid in servers.pids]
     seconds = {stage: pca.owner_seconds_.get(stage, 0.0) for stage in STAGES}
     for seat in pca.report_.stages:
         for stage, counters in seat["stages"].items():

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from harness.seats import SeatsInStep
-from ppca.servers import LocalCluster
+from ppca.servers import LocalServers
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(timeout=120) as running:
+def servers() -> Iterator[LocalServers]:
+    with LocalServers(timeout=120) as running:
         yield running
 
 

@@ -1,7 +1,7 @@
 """PPCA: joint principal component analysis over data that may not be shown.
 
 Four computation servers that do not collude hold secret shares and compute on them. `PCA` is the estimator; the engine below
-(`SecretArray`, `LocalCluster`) runs any program on four servers.
+(`SecretArray`, `LocalServers`) runs any program on four servers.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from .protocol import (
     together,
     where,
 )
-from .servers import ClusterError, LocalCluster, ThreadCluster
+from .servers import LocalServers, ServersFailed, ThreadCluster
 
 if TYPE_CHECKING:
     from .estimator import PCA
@@ -32,13 +32,13 @@ __all__ = [
     "FIXED",
     "INTEGER",
     "PCA",
-    "ClusterError",
     "InputRefused",
-    "LocalCluster",
+    "LocalServers",
     "Party",
     "PlainArray",
     "RingType",
     "SecretArray",
+    "ServersFailed",
     "ThreadCluster",
     "__version__",
     "concatenate",

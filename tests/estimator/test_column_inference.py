@@ -16,7 +16,7 @@ from ppca.estimator import PCA, SharedModel
 from ppca.jobs.matching import MatchError
 from ppca.owner.alignment.arrangement import Alignment
 from ppca.owner.errors import BadColumns, BadValue
-from ppca.servers import LocalCluster
+from ppca.servers import LocalServers
 from ppca.servers.spool import Spool
 
 DATA = load_breast_cancer().data.copy()
@@ -39,13 +39,13 @@ def owners(rows: Any, share: float) -> tuple[list[pd.DataFrame], list[int]]:
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["raw", "standardised"])
-def fitted(request: pytest.FixtureRequest, cluster: LocalCluster) -> tuple[SharedModel, Any, Any]:
+def fitted(request: pytest.FixtureRequest, servers: LocalServers) -> tuple[SharedModel, Any, Any]:
     frames, common = owners(FIRST, 0.97)
     # The directions of small components are as exact as the solver is, times the largest variance over the gap: hence tol.
     options: dict[str, Any] = {
         "partition": "columns",
         "id": "patient",
-        "cluster": cluster,
+        "servers": servers,
         "keep": "m",
         "reveal": False,
     }
@@ -64,7 +64,7 @@ def test_transform(fitted: tuple[SharedModel, Any, Any], receiver: int) -> None:
     wanted = truth.transform(scaler.transform(DATA[[where[patient] for patient in found.ids]]))
     signs = np.sign((found.coordinates * wanted).sum(axis=0))  # nobody has seen the components to choose signs
     assert np.abs(found.coordinates * signs - wanted).max() < 1e-6 * np.abs(wanted).max()
-    audit = model.cluster.report.audit
+    audit = model.servers.report.audit
     assert [(line["what"], line["to"]) for line in audit] == [("coordinates", f"owner {receiver + 1}")]
 
 
@@ -93,7 +93,7 @@ def test_other_ways(way: str) -> None:
     frames = [pd.DataFrame(X[:, :1]).assign(n=np.arange(30)), pd.DataFrame(X[:, 1:]).assign(n=np.arange(30))]
     for frame in frames:
         frame.columns = [f"x{name}" if name != "n" else "n" for name in frame.columns]
-    pca = PCA(2, partition="columns", id="n", alignment=alignment, cluster=seats, keep="m", tol=1e-8).fit(frames)
+    pca = PCA(2, partition="columns", id="n", alignment=alignment, servers=seats, keep="m", tol=1e-8).fit(frames)
     model = pca.shared_model()
     found = model.transform_columns(frames, id="n", alignment=alignment, receiver=1)
     assert list(found.ids) == list(range(30))
@@ -110,7 +110,7 @@ def test_the_rows_are_forgotten_and_batches_change_nothing(monkeypatch: pytest.M
     seats, X, before = SeatsInStep(), RANDOM.standard_normal((25, 4)), Spool.in_memory
     frames = [pd.DataFrame(X[:, :2], columns=["a", "b"]), pd.DataFrame(X[:, 2:], columns=["c", "d"])]
     frames = [frame.assign(n=np.arange(25)) for frame in frames]
-    model = PCA(2, partition="columns", id="n", cluster=seats, keep="m").fit(frames).shared_model()
+    model = PCA(2, partition="columns", id="n", servers=seats, keep="m").fit(frames).shared_model()
     whole = model.transform_columns(frames, id="n")
     monkeypatch.setattr("ppca.jobs.column_inference.NUMBERS", 12)
     monkeypatch.setattr("ppca.estimator.joined.UPLOAD_NUMBERS", 10)

@@ -38,7 +38,7 @@ def tables(way: str = "psi") -> list[ColumnTable]:
 def job(way: str, **options: Any) -> tuple[SeatsInStep, PCA]:
     seats = SeatsInStep(record=True)
     alignment = Alignment(way, N if way == "namespace" else None)
-    pca = PCA(K, partition="columns", alignment=alignment, cluster=seats, **options)
+    pca = PCA(K, partition="columns", alignment=alignment, servers=seats, **options)
     return seats, pca.fit_tables(tables(way))
 
 

@@ -28,7 +28,7 @@ from ppca.owner.alignment.arrangement import Alignment
 from ppca.owner.alignment.ids import IdError
 from ppca.owner.columns import ColumnTable
 from ppca.owner.errors import BadColumns, BadValue, OwnerError
-from ppca.servers import LocalCluster
+from ppca.servers import LocalServers
 from ppca.servers.spool import Spool
 
 TOLERANCE = 1e-6
@@ -83,9 +83,9 @@ NUMBERS = np.array([f"P{i:04d}" for i in range(len(CANCER))])
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_psi_on_processes(cluster: LocalCluster, standardize: bool) -> None:
+def test_psi_on_processes(servers: LocalServers, standardize: bool) -> None:
     tables = split(CANCER, [10, 20], KNOWN, NUMBERS)
-    pca = PCA(6, standardize=standardize, partition="columns", cluster=cluster).fit_tables(tables)
+    pca = PCA(6, standardize=standardize, partition="columns", servers=servers).fit_tables(tables)
     check(pca, CANCER[COMMON])
     assert pca.verified_
     assert pca.feature_names_in_.tolist() == [f"c{i}" for i in range(30)]
@@ -94,7 +94,7 @@ def test_psi_on_processes(cluster: LocalCluster, standardize: bool) -> None:
         assert 0 <= sent - (4 * table.values.size * 8 + 4 * 16 * len(table.values)) <= 4 * 16
 
 
-def test_files_of_several_kinds(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_files_of_several_kinds(servers: LocalServers, tmp_path: Path) -> None:
     """Ids with leading zeros are text in every file, whatever a reader would guess."""
     ids = [f"{i:05d}" for i in range(len(CANCER))]
     frames = [
@@ -107,27 +107,27 @@ def test_files_of_several_kinds(cluster: LocalCluster, tmp_path: Path) -> None:
     frames[1].to_parquet(tmp_path / "b.parquet", index=False)
     frames[2].to_feather(tmp_path / "c.feather")
     paths = [tmp_path / name for name in ("a.csv", "b.parquet", "c.feather")]
-    pca = PCA(4, partition="columns", id="student_id", cluster=cluster).fit(paths)
+    pca = PCA(4, partition="columns", id="student_id", servers=servers).fit(paths)
     check(pca, CANCER[COMMON])
-    mixed = PCA(2, partition="columns", id="student_id", cluster=cluster, columns=["c3", "c12", "c25", "c26"])
+    mixed = PCA(2, partition="columns", id="student_id", servers=servers, columns=["c3", "c12", "c25", "c26"])
     check(mixed.fit([paths[0], frames[1], frames[2]]), CANCER[np.ix_(COMMON, [3, 12, 25, 26])])
     assert mixed.feature_names_in_.tolist() == ["c3", "c12", "c25", "c26"]
 
 
-def test_a_refused_job_leaves_servers_and_models(cluster: LocalCluster) -> None:
+def test_a_refused_job_leaves_servers_and_models(servers: LocalServers) -> None:
     """Nothing is lost: the servers run on, keep what they kept, and have forgotten the rows of the refused job."""
     good = split(CANCER[:200], [10, 20])
-    kept = PCA(2, partition="columns", cluster=cluster, keep="safe").fit_tables(good)
+    kept = PCA(2, partition="columns", servers=servers, keep="safe").fit_tables(good)
     strangers = split(CANCER[:200], [10, 20], [range(100), range(95, 195), range(200)])
-    pids = cluster.pids
+    pids = servers.pids
     with pytest.raises(MatchError, match="fewer than 10 ids are common to all 3 owners"):
-        PCA(2, partition="columns", cluster=cluster).fit_tables(strangers)
+        PCA(2, partition="columns", servers=servers).fit_tables(strangers)
     few = Alignment(minimum=2)
     with pytest.raises(ValueError, match="n_components=30 must be at most"):
-        PCA(30, partition="columns", cluster=cluster, alignment=few).fit_tables(strangers)
-    assert cluster.pids == pids
+        PCA(30, partition="columns", servers=servers, alignment=few).fit_tables(strangers)
+    assert servers.pids == pids
     assert kept.shared_model().transform(CANCER[:3]).shape == (3, 2)
-    assert cluster.run(count_tables) == [0] * 4
+    assert servers.run(count_tables) == [0] * 4
 
 
 # -- right in lock-step ------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_a_refused_job_leaves_servers_and_models(cluster: LocalCluster) -> None:
 def test_three_ways(seats: SeatsInStep, way: str, standardize: bool) -> None:
     X = sample(60, 6)
     alignment = Alignment(way, 60 if way == "namespace" else None)
-    pca = PCA(6, standardize=standardize, partition="columns", alignment=alignment, cluster=seats)
+    pca = PCA(6, standardize=standardize, partition="columns", alignment=alignment, servers=seats)
     check(pca.fit_tables(split(X, [1, 4])), X)
 
 
@@ -152,7 +152,7 @@ def test_random_overlaps(seed: int, owners: int, standardize: bool) -> None:
     common = sorted(set.intersection(*[set(at.tolist()) for at in rows]))
     cuts = sorted(random.choice(np.arange(1, owners + 2), owners - 1, replace=False).tolist())
     ids = random.permutation(10**6)[:80]
-    pca = PCA(3, standardize=standardize, partition="columns", alignment=Alignment(minimum=2), cluster=SeatsInStep())
+    pca = PCA(3, standardize=standardize, partition="columns", alignment=Alignment(minimum=2), servers=SeatsInStep())
     if len(common) < 4:
         return
     check(pca.fit_tables(split(X, cuts, rows, ids)), X[common])
@@ -166,7 +166,7 @@ def test_namespace_fills_missing_rows_with_zeros(seats: SeatsInStep, standardize
     for (start, stop), at in zip([(0, 2), (2, 4), (4, 5)], rows, strict=True):
         filled[at, start:stop] = X[at, start:stop]
     pca = PCA(
-        3, standardize=standardize, partition="columns", alignment=Alignment("namespace", 50), cluster=seats
+        3, standardize=standardize, partition="columns", alignment=Alignment("namespace", 50), servers=seats
     ).fit_tables(split(X, [2, 4], rows))
     check(pca, filled)
 
@@ -176,7 +176,7 @@ def test_pieces_change_nothing(way: str) -> None:
     """Sums are exact integers, so the covariance is the same to the last bit; the rest differs by rounding on shares."""
     X, found = sample(53, 4), []
     for pieces in (None, 1, 7, 53, 500):
-        pca = PCA(4, partition="columns", alignment=way, pieces=pieces, cluster=SeatsInStep(), fixed_iterations=12)
+        pca = PCA(4, partition="columns", alignment=way, pieces=pieces, servers=SeatsInStep(), fixed_iterations=12)
         found.append(pca.fit_tables(split(X, [1, 2])))
         check(found[-1], X)
     for other in found[1:]:
@@ -191,7 +191,7 @@ def test_columns_far_from_zero_and_of_all_sizes(seats: SeatsInStep, standardize:
     X = X / X.std(axis=0) * (np.array([1e-6, 1, 1e3, 1e6, 1e-3]) if standardize else np.array([1, 1, 2, 3, 0.5]))
     X[:, 1] += 1e6
     X[:, 3] -= 1e9 if standardize else 1e4
-    check(PCA(5, standardize=standardize, partition="columns", cluster=seats).fit_tables(split(X, [2, 3])), X)
+    check(PCA(5, standardize=standardize, partition="columns", servers=seats).fit_tables(split(X, [2, 3])), X)
 
 
 def test_constant_columns(seats: SeatsInStep) -> None:
@@ -199,7 +199,7 @@ def test_constant_columns(seats: SeatsInStep) -> None:
     X = sample(60, 5)
     X[:, 1] = 1234.5
     X[:50, 3] = -7
-    pca = PCA(3, standardize=True, partition="columns", cluster=seats)
+    pca = PCA(3, standardize=True, partition="columns", servers=seats)
     pca.fit_tables(split(X, [2, 4], [np.arange(60), np.arange(60), np.arange(50)]))
     truth = PlainPCA(3).fit(StandardScaler().fit_transform(X[:50]))
     assert np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < TOLERANCE
@@ -211,20 +211,20 @@ def test_constant_columns(seats: SeatsInStep) -> None:
 def test_declared_bounds_open_no_exponents(seats: SeatsInStep) -> None:
     X = sample(60, 4)
     bound = float(np.abs(X).max())
-    pca = PCA(4, partition="columns", bounds=bound, cluster=seats).fit_tables(split(X, [2]))
+    pca = PCA(4, partition="columns", bounds=bound, servers=seats).fit_tables(split(X, [2]))
     check(pca, X)
     assert not [line for line in pca.openings_ if line["what"] == "scale exponents"]
-    each = PCA(4, partition="columns", standardize=True, bounds=np.abs(X).max(axis=0), cluster=seats)
+    each = PCA(4, partition="columns", standardize=True, bounds=np.abs(X).max(axis=0), servers=seats)
     check(each.fit_tables(split(X, [2])), X)
     with pytest.raises(OwnerError, match=r"owner 2: c3 reaches .* beyond its declared bound"):
-        PCA(4, partition="columns", bounds=[*[bound] * 3, 1e-3], cluster=seats).fit_tables(split(X, [2]))
+        PCA(4, partition="columns", bounds=[*[bound] * 3, 1e-3], servers=seats).fit_tables(split(X, [2]))
     with pytest.raises(ValueError, match="3 numbers for 4 columns"):
-        PCA(4, partition="columns", bounds=[1, 2, 3], cluster=seats).fit_tables(split(X, [2]))
+        PCA(4, partition="columns", bounds=[1, 2, 3], servers=seats).fit_tables(split(X, [2]))
 
 
 def test_servers_forget_the_rows() -> None:
     seats, before = SeatsInStep(), Spool.in_memory
-    PCA(2, partition="columns", cluster=seats).fit_tables(split(sample(40, 4), [2]))
+    PCA(2, partition="columns", servers=seats).fit_tables(split(sample(40, 4), [2]))
     assert seats.tables == [{}] * 4
     assert Spool.in_memory == before
 
@@ -302,16 +302,16 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Any], type[Exception], str]] = {
 def test_refused_before_anything_is_computed(case: str) -> None:
     owners, options, kind, message = REFUSED[case]
     with pytest.raises(kind, match=message):
-        PCA(**{"partition": "columns", "id": "id", "cluster": Untouched(), **options}).fit(owners)
+        PCA(**{"partition": "columns", "id": "id", "servers": Untouched(), **options}).fit(owners)
 
 
 def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     for name, message in (("none.csv", "no such file"), ("bad.parquet", "cannot be read")):
         with pytest.raises(OwnerError, match=f"{name}: .*{message}"):
-            PCA(partition="columns", id="id", cluster=Untouched()).fit([GOOD, tmp_path / name])
+            PCA(partition="columns", id="id", servers=Untouched()).fit([GOOD, tmp_path / name])
 
 
 def test_partial_fit_is_for_rows() -> None:
     with pytest.raises(ValueError, match="owners of rows"):
-        PCA(partition="columns", id="id", cluster=Untouched(), keep="m").partial_fit([GOOD, GOOD])
+        PCA(partition="columns", id="id", servers=Untouched(), keep="m").partial_fit([GOOD, GOOD])

@@ -13,7 +13,7 @@ import pytest
 from harness.seats import SeatsInStep
 from ppca.algorithms.allpairs import FIRST_CHECK
 from ppca.estimator import PCA
-from ppca.servers import LocalCluster
+from ppca.servers import LocalServers
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"
 N, D, K = 40, 5, 2
@@ -71,7 +71,7 @@ JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 @pytest.mark.parametrize("job", JOBS)
 def test_fit(seats: SeatsInStep, job: str) -> None:
     parameters, when = JOBS[job]
-    pca = PCA(**({"n_components": K, "cluster": seats} | parameters)).fit(OWNERS)
+    pca = PCA(**({"n_components": K, "servers": seats} | parameters)).fit(OWNERS)
     opened = found(pca.openings_)
     bits = opened.pop(BIT, 0)
     assert opened == expected(*ALWAYS, *when, components=int(pca.n_components_))
@@ -87,7 +87,7 @@ def test_fit(seats: SeatsInStep, job: str) -> None:
 
 def test_partial_fit(seats: SeatsInStep) -> None:
     """Declared bounds: the scale of the kept sums. The rows of the addition become known, nothing else of it."""
-    pca = PCA(K, cluster=seats, keep="model").fit(OWNERS[:2])
+    pca = PCA(K, servers=seats, keep="model").fit(OWNERS[:2])
     pca.partial_fit(OWNERS[2])
     opened = found(pca.openings_)
     assert opened.pop(BIT) == checks(pca.n_iter_)
@@ -96,7 +96,7 @@ def test_partial_fit(seats: SeatsInStep) -> None:
 
 @pytest.mark.parametrize("standardize", [False, True])
 def test_inference(seats: SeatsInStep, standardize: bool) -> None:
-    model = PCA(K, standardize=standardize, cluster=seats, keep="model", reveal=False).fit(OWNERS).shared_model()
+    model = PCA(K, standardize=standardize, servers=seats, keep="model", reveal=False).fit(OWNERS).shared_model()
     rows = OWNERS[0]
 
     def opened(before: int) -> Counter[tuple[str, tuple[int, ...], str]]:
@@ -131,9 +131,9 @@ def test_every_documented_opening_occurs() -> None:
 
 def test_the_same_on_real_servers(seats: SeatsInStep) -> None:
     """Four processes record what four seats in one thread record."""
-    with LocalCluster() as cluster:
-        real = PCA(K, standardize=True, fixed_iterations=12, cluster=cluster).fit(OWNERS).openings_
-    assert real == PCA(K, standardize=True, fixed_iterations=12, cluster=seats).fit(OWNERS).openings_
+    with LocalServers() as servers:
+        real = PCA(K, standardize=True, fixed_iterations=12, servers=servers).fit(OWNERS).openings_
+    assert real == PCA(K, standardize=True, fixed_iterations=12, servers=seats).fit(OWNERS).openings_
 
 
 # -- fall-back -----------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_fall_back_to_jacobi(seats: SeatsInStep, standardize: bool) -> None:
     """One iteration of all-pairs cannot pass the verification: Jacobi takes over and the answer is right."""
     from benchmarks.accuracy import accuracy_of
 
-    pca = PCA(standardize=standardize, max_iterations=1, cluster=seats).fit(OWNERS)
+    pca = PCA(standardize=standardize, max_iterations=1, servers=seats).fit(OWNERS)
     assert pca.fell_back_
     assert pca.model_.fell_back
     assert pca.verified_

@@ -22,7 +22,7 @@ from sklearn.utils import estimator_checks
 
 from benchmarks.accuracy import ACCURACY_LIMITS, DATA_SETS, Accuracy, accuracy_of, split, standardised
 from ppca.estimator import PCA
-from ppca.servers import LocalCluster
+from ppca.servers import LocalServers
 
 Floats = NDArray[np.float64]
 CLOSE = 1e-6
@@ -81,12 +81,12 @@ REAL = [
 
 
 @pytest.mark.parametrize(("name", "standardize"), REAL)
-def test_real_data(cluster: LocalCluster, name: str, standardize: bool) -> None:
+def test_real_data(servers: LocalServers, name: str, standardize: bool) -> None:
     try:
         owners = DATA_SETS[name]()
     except FileNotFoundError as error:
         pytest.skip(f"{name} is not here: {error}")
-    pca = PCA(standardize=standardize, cluster=cluster).fit(owners)
+    pca = PCA(standardize=standardize, servers=servers).fit(owners)
     pooled = np.vstack(owners)
     check(pca, pooled)
     check_subspaces(pca, pooled)
@@ -159,19 +159,19 @@ AWKWARD: list[Callable[[], Floats]] = [
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
 @pytest.mark.parametrize("make", AWKWARD, ids=lambda make: make.__name__)
-def test_awkward_data(cluster: LocalCluster, make: Callable[[], Floats], standardize: bool) -> None:
+def test_awkward_data(servers: LocalServers, make: Callable[[], Floats], standardize: bool) -> None:
     X = make()
-    pca = PCA(standardize=standardize, cluster=cluster).fit(split(X, 2))
+    pca = PCA(standardize=standardize, servers=servers).fit(split(X, 2))
     assert pca.n_components_ == min(X.shape)
     check(pca, X)
     check_subspaces(pca, X)
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_data_without_variance(cluster: LocalCluster, standardize: bool) -> None:
+def test_data_without_variance(servers: LocalServers, standardize: bool) -> None:
     """There is nothing to explain; scikit-learn divides 0 by 0 here."""
     X = all_constant()
-    pca = PCA(standardize=standardize, cluster=cluster).fit(split(X, 2))
+    pca = PCA(standardize=standardize, servers=servers).fit(split(X, 2))
     np.testing.assert_allclose(pca.explained_variance_, 0, atol=1e-12)
     np.testing.assert_allclose(pca.explained_variance_ratio_, 0, atol=1e-12)
     np.testing.assert_allclose(pca.mean_, X[0], rtol=1e-12)
@@ -179,24 +179,24 @@ def test_data_without_variance(cluster: LocalCluster, standardize: bool) -> None
     np.testing.assert_allclose(pca.transform(X), 0, atol=1e-9)
 
 
-def test_small_columns_are_not_lost_when_standardised(cluster: LocalCluster) -> None:
+def test_small_columns_are_not_lost_when_standardised(servers: LocalServers) -> None:
     """The column of magnitude 1e-7 has the same weight as the one of 1e8."""
     X = unlike_magnitudes()
-    pca = PCA(standardize=True, cluster=cluster).fit(split(X, 3))
+    pca = PCA(standardize=True, servers=servers).fit(split(X, 3))
     np.testing.assert_allclose(pca.scale_, X.std(axis=0), rtol=1e-8)
     check_components(pca, decomposition.PCA().fit(standardised(X)).components_, X)
 
 
 @pytest.mark.parametrize("owners", [1, 2, 20])
-def test_number_of_owners(cluster: LocalCluster, owners: int) -> None:
+def test_number_of_owners(servers: LocalServers, owners: int) -> None:
     X = random(400, 8) @ random(8, 8, seed=1)
     for standardize in (False, True):
-        check(PCA(standardize=standardize, cluster=cluster).fit(split(X, owners)), X)
+        check(PCA(standardize=standardize, servers=servers).fit(split(X, owners)), X)
 
 
-def test_owner_with_one_row(cluster: LocalCluster) -> None:
+def test_owner_with_one_row(servers: LocalServers) -> None:
     X = random(50, 4) @ random(4, 4, seed=1)
-    check(PCA(cluster=cluster).fit([X[:1], X[1:2], X[2:]]), X)
+    check(PCA(servers=servers).fit([X[:1], X[1:2], X[2:]]), X)
 
 
 # -- scikit-learn's conventions ------------------------------------------------------------------------------------------
@@ -207,9 +207,9 @@ WINE = load_wine(as_frame=True).data
 
 @pytest.mark.parametrize("components", [1, 5, 13, None, 0.5, 0.9, 0.999])
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_number_of_components(cluster: LocalCluster, components: Any, standardize: bool) -> None:
+def test_number_of_components(servers: LocalServers, components: Any, standardize: bool) -> None:
     X = WINE.to_numpy()
-    pca = PCA(components, standardize=standardize, cluster=cluster).fit(split(X, 3))
+    pca = PCA(components, standardize=standardize, servers=servers).fit(split(X, 3))
     truth = decomposition.PCA(components).fit(standardised(X) if standardize else X)
     assert pca.n_components_ == truth.n_components_
     assert pca.components_.shape == truth.components_.shape
@@ -224,9 +224,9 @@ def test_number_of_components(cluster: LocalCluster, components: Any, standardiz
 
 @pytest.mark.parametrize("whiten", [False, True])
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_transform_and_back(cluster: LocalCluster, whiten: bool, standardize: bool) -> None:
+def test_transform_and_back(servers: LocalServers, whiten: bool, standardize: bool) -> None:
     X = random(120, 6) @ random(6, 6, seed=1) + 5
-    pca = PCA(4, whiten=whiten, standardize=standardize, cluster=cluster).fit(split(X, 3))
+    pca = PCA(4, whiten=whiten, standardize=standardize, servers=servers).fit(split(X, 3))
     reference = standardised(X) if standardize else X
     truth = decomposition.PCA(4, whiten=whiten).fit(reference)
     wanted = truth.transform(reference)
@@ -237,39 +237,39 @@ def test_transform_and_back(cluster: LocalCluster, whiten: bool, standardize: bo
     np.testing.assert_allclose(pca.inverse_transform(pca.transform(X)), rebuilt, rtol=0, atol=1e-5)
 
 
-def test_get_params_clone_and_pickle(cluster: LocalCluster) -> None:
-    pca = PCA(3, standardize=True, tol=1e-7, cluster=cluster)
+def test_get_params_clone_and_pickle(servers: LocalServers) -> None:
+    pca = PCA(3, standardize=True, tol=1e-7, servers=servers)
     assert clone(pca).get_params() == pca.get_params()
     assert pca.set_params(n_components=2).n_components == 2
     pca.fit(split(WINE.to_numpy(), 2))
     again = pickle.loads(pickle.dumps(pca))
-    assert again.cluster is None
+    assert again.servers is None
     np.testing.assert_array_equal(again.components_, pca.components_)
     np.testing.assert_array_equal(again.transform(WINE.to_numpy()), pca.transform(WINE.to_numpy()))
     with pytest.raises(NotFittedError):
         clone(pca).transform(WINE.to_numpy())
 
 
-def test_names_of_columns(cluster: LocalCluster) -> None:
-    pca = PCA(2, cluster=cluster).fit([WINE[:50], WINE[50:]])
+def test_names_of_columns(servers: LocalServers) -> None:
+    pca = PCA(2, servers=servers).fit([WINE[:50], WINE[50:]])
     np.testing.assert_array_equal(pca.feature_names_in_, WINE.columns)
-    chosen = PCA(2, columns=["ash", "hue"], cluster=cluster).fit([WINE[:50], WINE[50:][list(WINE.columns[::-1])]])
+    chosen = PCA(2, columns=["ash", "hue"], servers=servers).fit([WINE[:50], WINE[50:][list(WINE.columns[::-1])]])
     np.testing.assert_array_equal(chosen.feature_names_in_, ["ash", "hue"])
-    check(PCA(cluster=cluster, columns=["ash", "hue"]).fit([WINE]), WINE[["ash", "hue"]].to_numpy())
+    check(PCA(servers=servers, columns=["ash", "hue"]).fit([WINE]), WINE[["ash", "hue"]].to_numpy())
 
 
-def test_results_do_not_depend_on_who_owns_which_rows(cluster: LocalCluster) -> None:
+def test_results_do_not_depend_on_who_owns_which_rows(servers: LocalServers) -> None:
     X = WINE.to_numpy()
-    one = PCA(4, standardize=True, cluster=cluster).fit([X])
-    many = PCA(4, standardize=True, cluster=cluster).fit(split(X[::-1], 5))
+    one = PCA(4, standardize=True, servers=servers).fit([X])
+    many = PCA(4, standardize=True, servers=servers).fit(split(X[::-1], 5))
     check_components(one, many.components_, X)
     np.testing.assert_allclose(one.explained_variance_, many.explained_variance_, rtol=CLOSE)
 
 
 @pytest.mark.parametrize("solver", ["jacobi", "jacobi-classic", "qr"])
-def test_other_solvers(cluster: LocalCluster, solver: str) -> None:
+def test_other_solvers(servers: LocalServers, solver: str) -> None:
     X = random(60, 5) @ random(5, 5, seed=1)
-    pca = PCA(solver=solver, cluster=cluster).fit(split(X, 2))
+    pca = PCA(solver=solver, servers=servers).fit(split(X, 2))
     check(pca, X)
     assert not pca.fell_back_
 
@@ -278,22 +278,22 @@ def test_other_solvers(cluster: LocalCluster, solver: str) -> None:
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_partial_fit_equals_fit_of_all(cluster: LocalCluster, standardize: bool) -> None:
+def test_partial_fit_equals_fit_of_all(servers: LocalServers, standardize: bool) -> None:
     X = random(300, 6) @ random(6, 6, seed=1) + 50
     parts = split(X, 4)
-    pca = PCA(standardize=standardize, bounds=1000.0, cluster=cluster, keep="growing").fit(parts[:2])
+    pca = PCA(standardize=standardize, bounds=1000.0, servers=servers, keep="growing").fit(parts[:2])
     for part in parts[2:]:
         pca.partial_fit(part)
     assert pca.n_samples_ == 300
     check(pca, X)
-    all_at_once = PCA(standardize=standardize, cluster=cluster).fit(parts)
+    all_at_once = PCA(standardize=standardize, servers=servers).fit(parts)
     check_components(pca, all_at_once.components_, X)
     np.testing.assert_allclose(pca.mean_, all_at_once.mean_, rtol=1e-9)
 
 
-def test_rows_beyond_the_kept_scale_are_refused(cluster: LocalCluster) -> None:
+def test_rows_beyond_the_kept_scale_are_refused(servers: LocalServers) -> None:
     frame = pd.DataFrame(random(50, 3), columns=["a", "b", "c"])
-    pca = PCA(cluster=cluster, keep="scale").fit([frame])
+    pca = PCA(servers=servers, keep="scale").fit([frame])
     large = frame.assign(b=1000.0)
     with pytest.raises(ValueError, match=r"b reaches 1000, beyond its declared bound"):
         pca.partial_fit(large)
@@ -304,7 +304,7 @@ def test_rows_beyond_the_kept_scale_are_refused(cluster: LocalCluster) -> None:
 
 
 def test_partial_fit_needs_servers_that_keep_sums() -> None:
-    with pytest.raises(ValueError, match=r"pass cluster=\.\.\. and keep='name'"):
+    with pytest.raises(ValueError, match=r"pass servers=\.\.\. and keep='name'"):
         PCA().partial_fit(random(10, 2))
 
 
@@ -312,11 +312,11 @@ def test_partial_fit_needs_servers_that_keep_sums() -> None:
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_shared_model(cluster: LocalCluster, standardize: bool) -> None:
+def test_shared_model(servers: LocalServers, standardize: bool) -> None:
     """Model and rows both secret; the same numbers as scikit-learn in the clear, up to signs of components."""
     X = random(150, 6) @ random(6, 6, seed=1) * np.geomspace(0.1, 10, 6) + 3
     X[7] *= 6
-    pca = PCA(3, standardize=standardize, cluster=cluster, keep="shared", reveal=False).fit(split(X, 3))
+    pca = PCA(3, standardize=standardize, servers=servers, keep="shared", reveal=False).fit(split(X, 3))
     assert not hasattr(pca, "components_")
     assert all(line["to"] == "servers" for line in pca.openings_)
     reference = standardised(X) if standardize else X
@@ -335,21 +335,21 @@ def test_shared_model(cluster: LocalCluster, standardize: bool) -> None:
     np.testing.assert_allclose(rebuilt, truth.inverse_transform(wanted), rtol=0, atol=CLOSE * np.abs(reference).max())
 
 
-def test_score_of_a_row_far_away(cluster: LocalCluster) -> None:
+def test_score_of_a_row_far_away(servers: LocalServers) -> None:
     """Scores stay right up to 2^46: here a row of 1e6 deviations, whose squares are 1e12."""
     X = random(2000, 4)
     X[0, 3] = 30.0  # the scale leaves room for 32 times as much
     X[:, 3] *= 1e-3
     X[0, 3] = 1.0
-    pca = PCA(1, standardize=True, cluster=cluster, keep="far").fit([X])
+    pca = PCA(1, standardize=True, servers=servers, keep="far").fit([X])
     rows = X[:5].copy()
     rows[2, 3] = 31.0
     wanted = pca.model_.scores(rows)
     np.testing.assert_allclose(pca.shared_model().score_samples(rows), wanted, rtol=1e-5)
 
 
-def test_rows_that_do_not_fit_a_shared_model(cluster: LocalCluster) -> None:
-    pca = PCA(2, cluster=cluster, keep="narrow").fit([WINE])
+def test_rows_that_do_not_fit_a_shared_model(servers: LocalServers) -> None:
+    pca = PCA(2, servers=servers, keep="narrow").fit([WINE])
     model = pca.shared_model()
     with pytest.raises(ValueError, match="column 'hue' has 1e\\+09 in row 2"):
         model.transform(WINE.assign(hue=[1.0, 1e9] + [1.0] * 176))
@@ -376,14 +376,14 @@ def test_rows_that_do_not_fit_a_shared_model(cluster: LocalCluster) -> None:
         ({"partition": "diagonal"}, "choose 'rows' or 'columns'"),
     ],
 )
-def test_bad_parameters(cluster: LocalCluster, parameters: dict[str, Any], cause: str) -> None:
+def test_bad_parameters(servers: LocalServers, parameters: dict[str, Any], cause: str) -> None:
     with pytest.raises(ValueError, match=cause):
-        PCA(cluster=cluster, **parameters).fit(split(WINE.to_numpy(), 2))
+        PCA(servers=servers, **parameters).fit(split(WINE.to_numpy(), 2))
 
 
-def test_more_components_than_rows(cluster: LocalCluster) -> None:
+def test_more_components_than_rows(servers: LocalServers) -> None:
     with pytest.raises(ValueError, match=r"at most min\(rows, columns\) = 4"):
-        PCA(5, cluster=cluster).fit([random(2, 8), random(2, 8)])
+        PCA(5, servers=servers).fit([random(2, 8), random(2, 8)])
 
 
 # -- scikit-learn's own checks -------------------------------------------------------------------------------------------
@@ -406,9 +406,9 @@ OWN_SERVERS = ("check_estimators_overwrite_params", "check_parameters_default_co
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_estimator_check(cluster: LocalCluster, name: str) -> None:
+def test_estimator_check(servers: LocalServers, name: str) -> None:
     check_function = getattr(estimator_checks, name, None)
     if check_function is None:
         pytest.skip(f"this scikit-learn has no {name}")
     own = name in OWN_SERVERS
-    check_function("PCA", PCA() if own else PCA(cluster=cluster, keep="check"))
+    check_function("PCA", PCA() if own else PCA(servers=servers, keep="check"))

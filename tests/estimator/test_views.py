@@ -79,7 +79,7 @@ def hits(view: Iterable[bytes], wanted: Words) -> int:
 @pytest.fixture(scope="module", params=[False, True], ids=["raw", "standardised"])
 def fitted(request: pytest.FixtureRequest) -> tuple[SeatsInStep, PCA]:
     seats = SeatsInStep(record=True)
-    pca = PCA(3, standardize=request.param, cluster=seats, keep="model").fit(OWNERS)
+    pca = PCA(3, standardize=request.param, servers=seats, keep="model").fit(OWNERS)
     pca.partial_fit(OWNERS[0][:10])
     pca.shared_model().detect(OWNERS[1], threshold=1.0)
     return seats, pca
@@ -136,6 +136,6 @@ def test_views_of_two_fits_of_the_same_data_have_nothing_in_common() -> None:
     """Masks are fresh in every run: no word of one view occurs in the other. False alarm: 2^38 pairs of 56 bits, 2^-18 a seat."""
     first, second = (SeatsInStep(record=True) for _ in range(2))
     for seats in (first, second):
-        PCA(3, cluster=seats, fixed_iterations=6).fit(OWNERS)
+        PCA(3, servers=seats, fixed_iterations=6).fit(OWNERS)
     for seat in range(4):
         assert hits(first.views[seat], np.unique(words_of(second.views[seat]))) == 0

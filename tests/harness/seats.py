@@ -1,4 +1,4 @@
-"""A cluster for tests: four seats in lock-step in one thread, with everything each of them receives on record."""
+"""Servers for tests: four seats in lock-step in one thread, with everything each of them receives on record."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, Self
 import numpy as np
 
 from ppca.protocol import InputPacket, SecretArray, local_parties, run_lockstep, share
-from ppca.servers.outcome import RunReport, merge
+from ppca.servers.outcome import Account, merge
 from ppca.servers.programs import TAKES_PACKETS
 
 
 @dataclass(eq=False)
 class SeatsInStep:
-    """The interface of `LocalCluster`, as far as the estimator uses it.
+    """The interface of `LocalServers`, as far as the estimator uses it.
 
     views: by seat, all that came in: the packets of owners and the messages of the other seats, in order.
     audits: of every run, the openings as each seat recorded them.
     public: the public parameters of every run, which all seats see.
     """
 
-    report: RunReport | None = None
+    report: Account | None = None
     record: bool = False
     views: list[list[bytes]] = field(default_factory=lambda: [[] for _ in range(4)])
     audits: list[list[list[dict[str, Any]]]] = field(default_factory=list)
@@ -60,7 +60,7 @@ class SeatsInStep:
         audits = [[line.as_dict() for line in party.audit] for party in parties]
         self.audits.append(audits)
         counters: dict[str, Any] = {"total": {"rounds": traffic.rounds}, "stages": {}}
-        self.report = RunReport(0.0, traffic.rounds, traffic.sent, [counters for _ in range(4)], audits[0])
+        self.report = Account(0.0, traffic.rounds, traffic.sent, [counters for _ in range(4)], audits[0])
         return merge(results)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

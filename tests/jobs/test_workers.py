@@ -18,30 +18,30 @@ from ppca.estimator.partition import Centred, Uploaded
 from ppca.jobs.workers import submitter
 from ppca.owner.alignment.arrangement import Alignment, arrange
 from ppca.owner.columns import ColumnTable
-from ppca.servers import ClusterError, LocalCluster
+from ppca.servers import LocalServers, ServersFailed
 
 X = np.random.default_rng(2).standard_normal((400, 6)) @ np.diag([5.0, 3, 2, 1, 0.5, 0.2])
 SCALE = np.full(2, 5)
 TABLES = [ColumnTable(f"owner {k}", X[:, 2 * k : 2 * k + 2], None, np.arange(len(X))) for k in range(3)]
 
 
-def moments(cluster: LocalCluster, executor: dict[str, Any] | None) -> list[Any]:
+def moments(servers: LocalServers, executor: dict[str, Any] | None) -> list[Any]:
     """The second moments and sums of the uploaded rows, which are integers in units of the grid."""
-    job = Uploaded(cluster, None)
+    job = Uploaded(servers, None)
     owners = [Centred.of(rows) for rows in arrange(TABLES, Alignment("aligned"))]
     job.send((piece for i, owner in enumerate(owners) for piece in owner.pieces(i, SCALE, False)), 3 * len(X))
     found = job.run(programs.moments, table=job.table, rows=len(X), starts=[0, 2, 4, 6], executor=executor)
     return [(np.asarray(found[key]) * 2.0**48).tolist() for key in ("products", "columns")]
 
 
-def fit(cluster: LocalCluster, executor: dict[str, Any]) -> PCA:
-    return PCA(partition="columns", pieces=6, executor=executor, cluster=cluster).fit_tables(TABLES)
+def fit(servers: LocalServers, executor: dict[str, Any]) -> PCA:
+    return PCA(partition="columns", pieces=6, executor=executor, servers=servers).fit_tables(TABLES)
 
 
-def check(cluster: LocalCluster, executor: dict[str, Any]) -> None:
+def check(servers: LocalServers, executor: dict[str, Any]) -> None:
     """Sums are equal to the last bit, and the whole fit is right."""
-    assert moments(cluster, executor) == moments(cluster, None)
-    found, truth = fit(cluster, executor), PlainPCA().fit(X)
+    assert moments(servers, executor) == moments(servers, None)
+    found, truth = fit(servers, executor), PlainPCA().fit(X)
     assert np.abs(found.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < 1e-6
 
 
@@ -60,9 +60,9 @@ def test_a_task_is_the_same_everywhere(own: bool) -> None:
             assert np.array_equal(task.result(), local_product(piece[0], piece[1], blocks))
 
 
-def test_worker_processes(cluster: LocalCluster) -> None:
-    check(cluster, {"kind": "processes", "workers": 2})
-    assert not [child for pid in cluster.pids for child in _children(pid)]
+def test_worker_processes(servers: LocalServers) -> None:
+    check(servers, {"kind": "processes", "workers": 2})
+    assert not [child for pid in servers.pids for child in _children(pid)]
 
 
 def _children(pid: int) -> list[int]:
@@ -89,16 +89,16 @@ def _alive(pid: int) -> bool:
 def test_workers_end_with_a_killed_server() -> None:
     """A server that dies in the middle of a job leaves no process behind."""
     orphans: list[int] = []
-    with LocalCluster(timeout=20) as cluster:
+    with LocalServers(timeout=20) as servers:
 
         def kill(text: str, fraction: float | None, rounds: int) -> None:
             if text.startswith("second moments") and not orphans:
-                orphans.extend(_children(cluster.pids[2]))
-                os.kill(cluster.pids[2], 9)
+                orphans.extend(_children(servers.pids[2]))
+                os.kill(servers.pids[2], 9)
 
-        with pytest.raises(ClusterError):
+        with pytest.raises(ServersFailed):
             PCA(
-                partition="columns", pieces=200, executor={"kind": "processes", "workers": 1}, cluster=cluster
+                partition="columns", pieces=200, executor={"kind": "processes", "workers": 1}, servers=servers
             ).fit_tables(TABLES, progress=kill)
     assert orphans
     deadline = time.monotonic() + 10
@@ -107,7 +107,7 @@ def test_workers_end_with_a_killed_server() -> None:
     assert not any(map(_alive, orphans))
 
 
-def test_dask_clusters_of_worker_processes(cluster: LocalCluster) -> None:
+def test_dask_clusters_of_worker_processes(servers: LocalServers) -> None:
     """Four schedulers, one per server, with worker processes of their own; the first has two."""
     distributed = pytest.importorskip("distributed", reason="Dask workers need the extra: pip install 'ppca[dask]'")
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "memory_limit": None}
@@ -116,7 +116,7 @@ def test_dask_clusters_of_worker_processes(cluster: LocalCluster) -> None:
         for workers in (2, 1, 1, 1):
             clusters.append(distributed.LocalCluster(n_workers=workers, **options))
         schedulers = [one.scheduler_address for one in clusters]
-        check(cluster, {"kind": "dask", "schedulers": schedulers})
+        check(servers, {"kind": "dask", "schedulers": schedulers})
         for one in clusters:
             with distributed.Client(one.scheduler_address) as client:
                 logs = client.run(lambda dask_worker: dask_worker.state.executed_count)

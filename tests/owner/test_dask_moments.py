@@ -23,8 +23,8 @@ NAMES = list("abcde")
 def scheduler() -> Iterator[str]:
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1", memory_limit=0
-    ) as cluster:
-        yield cluster.scheduler_address
+    ) as servers:
+        yield servers.scheduler_address
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from ppca.receiver import PCAModel
 from ppca.report import combined, duration, opening_lines, share, size, stage_lines, write_report
 from ppca.report.charts import shortened
-from ppca.servers import RunReport
+from ppca.servers import Account
 
 VOID = {"meta", "br"}
 
@@ -35,11 +35,11 @@ def counters(rounds: int, sent: int, seconds: float = 0.5) -> dict[str, Any]:
     }
 
 
-def run_of(stages: dict[str, dict[str, Any]], audit: list[dict[str, Any]] | None = None) -> RunReport:
+def run_of(stages: dict[str, dict[str, Any]], audit: list[dict[str, Any]] | None = None) -> Account:
     rounds = sum(stage["rounds"] for stage in stages.values())
     sent = sum(stage["bytes_sent"] for stage in stages.values())
     seats = [{"stages": stages, "total": counters(rounds, sent)} for _ in range(4)]
-    return RunReport(2.0, rounds, [sent] * 4, seats, audit or [])
+    return Account(2.0, rounds, [sent] * 4, seats, audit or [])
 
 
 def model_of(d: int, k: int, names: list[str] | None = None, **changes: Any) -> PCAModel:

@@ -1,4 +1,4 @@
-"""A cluster shared by the tests that leave it alive."""
+"""Servers shared by the tests that leave them alive."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 import pytest
 
 from harness.processes import running
-from ppca.servers import LocalCluster
+from ppca.servers import LocalServers
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[LocalCluster]:
-    with LocalCluster(timeout=10) as cluster:
-        yield cluster
+def shared() -> Iterator[LocalServers]:
+    with LocalServers(timeout=10) as servers:
+        yield servers
 
 
 @pytest.fixture
-def cluster(shared: LocalCluster) -> LocalCluster:
+def servers(shared: LocalServers) -> LocalServers:
     """Running; a test that needs a broken one starts its own."""
     assert all(running(pid) for pid in shared.start().pids)
     return shared

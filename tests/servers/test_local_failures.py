@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from harness.processes import assert_gone, program, running
-from ppca.servers import ClusterError, LocalCluster, local
+from ppca.servers import LocalServers, ServersFailed, local
 from ppca.servers.conversation import GRACE
 
 X = np.array([0.5, -0.25])
@@ -26,165 +26,165 @@ MARGIN = 2.0  # seconds that a busy machine may add
 
 
 @contextmanager
-def failing(within: float = GRACE + MARGIN, **settings: Any) -> Iterator[tuple[LocalCluster, list[str]]]:
-    """A cluster whose run must fail: collects the message, checks the time and that no process is left."""
+def failing(within: float = GRACE + MARGIN, **settings: Any) -> Iterator[tuple[LocalServers, list[str]]]:
+    """Servers whose run must fail: collects the message, checks the time and that no process is left."""
     messages: list[str] = []
-    with LocalCluster(**{"timeout": 20.0, **settings}) as cluster:
-        pids = cluster.pids
+    with LocalServers(**{"timeout": 20.0, **settings}) as servers:
+        pids = servers.pids
         start = time.monotonic()
-        with pytest.raises(ClusterError) as caught:
-            yield cluster, messages
+        with pytest.raises(ServersFailed) as caught:
+            yield servers, messages
         assert time.monotonic() - start < within
         assert_gone(pids)
-        assert cluster.pids == []
+        assert servers.pids == []
         messages.append(str(caught.value))
-        with pytest.raises(ClusterError, match="not running"):
-            cluster.run(program("reveal"), X)
-    assert messages[0].rstrip().endswith("start a new cluster to run again.")
+        with pytest.raises(ServersFailed, match="not running"):
+            servers.run(program("reveal"), X)
+    assert messages[0].rstrip().endswith("start new ones to run again.")
 
 
 def test_a_server_killed_between_runs() -> None:
-    with failing() as (cluster, messages):
-        cluster.run(program("reveal"), X)
-        os.kill(cluster.pids[2], signal.SIGKILL)
-        cluster.run(program("reveal"), X)
+    with failing() as (servers, messages):
+        servers.run(program("reveal"), X)
+        os.kill(servers.pids[2], signal.SIGKILL)
+        servers.run(program("reveal"), X)
     assert messages[0].startswith("seat (1,0) failed")
     assert "killed by SIGKILL" in messages[0]
 
 
 def test_a_server_killed_while_it_gets_a_large_input() -> None:
-    with failing(within=20) as (cluster, messages):
-        os.kill(cluster.pids[3], signal.SIGSTOP)  # so that it reads nothing before it dies
-        killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -KILL {cluster.pids[3]}"])
-        cluster.run(program("reveal"), np.ones(200_000))
+    with failing(within=20) as (servers, messages):
+        os.kill(servers.pids[3], signal.SIGSTOP)  # so that it reads nothing before it dies
+        killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -KILL {servers.pids[3]}"])
+        servers.run(program("reveal"), np.ones(200_000))
     killer.wait()
     assert "seat (1,1) failed" in messages[0]
     assert "killed by SIGKILL" in messages[0]
 
 
 def test_a_server_killed_during_a_run() -> None:
-    with failing() as (cluster, messages):
-        cluster.run(program("signal_on"), X, seat=1, name="SIGKILL")
+    with failing() as (servers, messages):
+        servers.run(program("signal_on"), X, seat=1, name="SIGKILL")
     assert messages[0].startswith("seat (0,1) failed in step 3: the process was killed by SIGKILL")
     assert "lost seat (0,1) in step 3" in messages[0]  # what its mates say; whoever is second may hear it of the first
 
 
-def test_a_server_killed_after_a_run_and_the_cluster_left() -> None:
-    with LocalCluster() as cluster:
-        pids = cluster.pids
-        cluster.run(program("reveal"), X)
+def test_a_server_killed_after_a_run_and_the_block_left() -> None:
+    with LocalServers() as servers:
+        pids = servers.pids
+        servers.run(program("reveal"), X)
         os.kill(pids[0], signal.SIGKILL)
     assert_gone(pids)
 
 
 def test_a_stopped_server_during_a_run() -> None:
-    with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (cluster, messages):
-        cluster.run(program("signal_on"), X, seat=2, name="SIGSTOP")
+    with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (servers, messages):
+        servers.run(program("signal_on"), X, seat=2, name="SIGSTOP")
     assert "waited 1 s in step 3 for a frame from seat (1,0)" in messages[0]
     assert "seat (1,0): no report" in messages[0]
 
 
 def test_a_stopped_server_before_a_run_with_a_large_input() -> None:
-    with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (cluster, messages):
-        os.kill(cluster.pids[3], signal.SIGSTOP)
-        cluster.run(program("reveal"), np.ones(200_000))  # more than the channel's buffer holds
+    with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (servers, messages):
+        os.kill(servers.pids[3], signal.SIGSTOP)
+        servers.run(program("reveal"), np.ones(200_000))  # more than the channel's buffer holds
     assert messages[0].startswith("seat (1,1): no report within")
 
 
 def test_a_stopped_server_after_its_last_round() -> None:
-    with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (cluster, messages):
-        cluster.run(program("stop_at_the_end"), X)
+    with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (servers, messages):
+        servers.run(program("stop_at_the_end"), X)
     assert messages[0].startswith("seat (1,0): no report within 2 s")
     assert "seat (0,0): had finished its program" in messages[0]
 
 
 def test_an_exception_in_one_server() -> None:
-    with failing() as (cluster, messages):
-        cluster.run(program("fail_on"), X, seats=[2])
+    with failing() as (servers, messages):
+        servers.run(program("fail_on"), X, seats=[2])
     text = messages[0]
     assert text.startswith("seat (1,0) failed in step 2: ZeroDivisionError: a made-up failure\n  seat (0,0): ")
     assert 'raise ZeroDivisionError("a made-up failure")' in text  # the traceback
-    assert "ppca/cluster" not in text
+    assert "ppca/servers" not in text
     assert "seat (1,0) aborted" in text
 
 
 def test_an_exception_in_all_servers() -> None:
-    with failing() as (cluster, messages):
-        cluster.run(program("fail_on"), X, seats=[0, 1, 2, 3])
+    with failing() as (servers, messages):
+        servers.run(program("fail_on"), X, seats=[0, 1, 2, 3])
     assert "failed in step 2: ZeroDivisionError: a made-up failure" in messages[0].splitlines()[0]
     assert messages[0].count("Traceback") == 1
 
 
 def test_a_program_that_exits() -> None:
-    with failing() as (cluster, messages):
-        cluster.run(program("exit_on"), X, seat=3)
+    with failing() as (servers, messages):
+        servers.run(program("exit_on"), X, seat=3)
     assert messages[0].startswith("seat (1,1) failed in step 1: SystemExit: enough")
 
 
 def test_an_exception_without_words() -> None:
-    with failing() as (cluster, messages):
-        cluster.run(program("fail_without_words"))
+    with failing() as (servers, messages):
+        servers.run(program("fail_without_words"))
     assert "BrokenError: (its text cannot be shown)" in messages[0]
 
 
 def test_a_secret_that_is_returned_as_it_is() -> None:
-    with failing() as (cluster, messages):
-        cluster.run(program("return_secret"), X)
+    with failing() as (servers, messages):
+        servers.run(program("return_secret"), X)
     first = messages[0].splitlines()[0]
     assert " failed in step 1: result['wrong'][0] is a SecretArray, which never leaves a server as it is" in first
     assert "Traceback" not in messages[0]
 
 
 def test_a_program_with_one_round_more_on_one_server() -> None:
-    with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (cluster, messages):
-        cluster.run(program("extra_round"), X)
+    with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (servers, messages):
+        servers.run(program("extra_round"), X)
     assert "seat (0,0) waited 1 s in step 1 for a frame from seat (" in messages[0]
     assert messages[0].count("had finished its program") == 3
 
 
 def test_a_program_with_a_message_that_nobody_expects() -> None:
-    with failing() as (cluster, messages):
-        cluster.run(program("extra_message"), X)
+    with failing() as (servers, messages):
+        servers.run(program("extra_message"), X)
     assert messages[0].startswith("seat (0,0) sent 37 bytes to seat (0,1), which expected 32")  # 32 are keys
 
 
 def test_ctrl_c_in_the_client() -> None:
-    with LocalCluster() as cluster:
-        pids = cluster.pids
+    with LocalServers() as servers:
+        pids = servers.pids
 
         def progress(*_: object) -> None:
             signal.raise_signal(signal.SIGINT)
 
         with pytest.raises(KeyboardInterrupt):
-            cluster.run(program("many_rounds"), X, progress=progress)
+            servers.run(program("many_rounds"), X, progress=progress)
         assert_gone(pids)
 
 
 def test_an_exception_in_the_clients_progress_function() -> None:
-    with LocalCluster() as cluster:
-        pids = cluster.pids
+    with LocalServers() as servers:
+        pids = servers.pids
         with pytest.raises(ValueError, match="mine"):
-            cluster.run(program("many_rounds"), X, progress=lambda *_: (_ for _ in ()).throw(ValueError("mine")))
+            servers.run(program("many_rounds"), X, progress=lambda *_: (_ for _ in ()).throw(ValueError("mine")))
         assert_gone(pids)
 
 
 def test_garbage_from_the_client() -> None:
-    with failing() as (cluster, messages):
-        cluster._servers[1].connection.send(b"\xff" * 64)
-        cluster.run(program("reveal"), X)
+    with failing() as (servers, messages):
+        servers._servers[1].connection.send(b"\xff" * 64)
+        servers.run(program("reveal"), X)
     assert messages[0].startswith("seat (0,1) failed")
     assert "control message" in messages[0]
 
 
 CLIENT = """
 import os, sys, time
-from ppca.servers import LocalCluster
-cluster = LocalCluster(tls={tls}).start()
+from ppca.servers import LocalServers
+servers = LocalServers(tls={tls}).start()
 if {fork} and not os.fork():  # a child that holds copies of the control channels
     time.sleep(3)
     os._exit(0)
-print(*cluster.pids, flush=True)
-cluster.run({program!r}, [0.5])
+print(*servers.pids, flush=True)
+servers.run({program!r}, [0.5])
 """
 
 
@@ -205,35 +205,35 @@ def test_a_client_that_is_killed(fork: bool, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_forgotten_cluster_is_cleaned_up() -> None:
-    cluster = LocalCluster().start()
-    pids = cluster.pids
-    del cluster
+def test_forgotten_servers_are_cleaned_up() -> None:
+    servers = LocalServers().start()
+    pids = servers.pids
+    del servers
     assert_gone(pids)
 
 
 def test_certificates_are_gone_once_the_servers_are_connected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with LocalCluster(tls=True) as cluster:
+    with LocalServers(tls=True) as servers:
         assert list(tmp_path.iterdir()) == []
-        np.testing.assert_array_equal(cluster.run(program("reveal"), X), X)
-    with failing(tls=True) as (cluster, messages):
-        cluster.run(program("signal_on"), X, seat=0, name="SIGKILL")
+        np.testing.assert_array_equal(servers.run(program("reveal"), X), X)
+    with failing(tls=True) as (servers, messages):
+        servers.run(program("signal_on"), X, seat=0, name="SIGKILL")
     assert messages[0].startswith("seat (0,0) failed in step 3")
 
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Process numbers of all servers that clusters try to start."""
+    """Process numbers of all servers that tests try to start."""
     pids: list[int] = []
-    launch = LocalCluster._launch
+    launch = LocalServers._launch
 
-    def remember(self: LocalCluster, seat: int, control: int) -> Any:
+    def remember(self: LocalServers, seat: int, control: int) -> Any:
         process = launch(self, seat, control)
         pids.append(process.pid)
         return process
 
-    monkeypatch.setattr(LocalCluster, "_launch", remember)
+    monkeypatch.setattr(LocalServers, "_launch", remember)
     return pids
 
 
@@ -247,8 +247,8 @@ def test_a_server_that_dies_while_starting(
 
     monkeypatch.setattr(local, "create_certificates", killing)  # after listening, before connecting
     start = time.monotonic()
-    with pytest.raises(ClusterError, match=r"did not connect: seat \(0,1\) failed.*SIGKILL"):
-        LocalCluster(tls=True).start()
+    with pytest.raises(ServersFailed, match=r"did not connect: seat \(0,1\) failed.*SIGKILL"):
+        LocalServers(tls=True).start()
     assert time.monotonic() - start < 5 + MARGIN
     assert_gone(launched)
     assert list(tmp_path.iterdir()) == []
@@ -257,11 +257,11 @@ def test_a_server_that_dies_while_starting(
 def test_an_interpreter_that_cannot_start(monkeypatch: pytest.MonkeyPatch, launched: list[int]) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/no/such/python")
-        with pytest.raises(ClusterError, match="cannot start a server process"):
-            LocalCluster().start()
+        with pytest.raises(ServersFailed, match="cannot start a server process"):
+            LocalServers().start()
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(ClusterError, match=r"did not start: all four servers failed: .*exit code 1"):
-        LocalCluster().start()
+    with pytest.raises(ServersFailed, match=r"did not start: all four servers failed: .*exit code 1"):
+        LocalServers().start()
     assert_gone(launched)
 
 
@@ -277,7 +277,7 @@ def test_ctrl_c_while_starting(monkeypatch: pytest.MonkeyPatch, launched: list[i
 
     monkeypatch.setattr(local.socket, "socketpair", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        LocalCluster().start()
+        LocalServers().start()
     assert_gone([*launched, 2**22 + 1])  # three were started
 
 
@@ -290,8 +290,8 @@ def test_a_script_whose_programs_stand_in_the_script(tmp_path: Path) -> None:
         "async def twice(party, x):\n"
         "    return (x * 2).reveal(why='test')\n"
         "if __name__ == '__main__':\n"
-        "    with ppca.LocalCluster() as cluster:\n"
-        "        print(cluster.run(twice, [1, 2]), cluster.run(neighbour.times_three, [1, 2]))\n"
+        "    with ppca.LocalServers() as servers:\n"
+        "        print(servers.run(twice, [1, 2]), servers.run(neighbour.times_three, [1, 2]))\n"
     )
     ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd="/", timeout=60)
     assert (ran.stdout, ran.stderr) == ("[2 4] [3 6]\n", "")
@@ -299,14 +299,14 @@ def test_a_script_whose_programs_stand_in_the_script(tmp_path: Path) -> None:
     assert (module.stdout, module.stderr) == ("[2 4] [3 6]\n", "")
 
 
-def test_a_script_that_starts_a_cluster_wherever_it_is_loaded(tmp_path: Path) -> None:
+def test_a_script_that_starts_servers_wherever_it_is_loaded(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import ppca\n"
         "async def twice(party, x):\n"
         "    return (x * 2).reveal(why='test')\n"
-        "with ppca.LocalCluster() as cluster:\n"
-        "    print(cluster.run(twice, [1, 2]))\n"
+        "with ppca.LocalServers() as servers:\n"
+        "    print(servers.run(twice, [1, 2]))\n"
     )
     ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 1

@@ -1,4 +1,4 @@
-"""What a running cluster does well, and what it refuses without harm: the same four processes for all tests here."""
+"""What running servers do well, and what they refuse without harm: the same four processes for all tests here."""
 
 from __future__ import annotations
 
@@ -11,74 +11,74 @@ import pytest
 
 from harness.processes import program
 from ppca.protocol import InconsistentShares, InputRefused, share
-from ppca.servers import ClusterError, CodecError, LocalCluster, ProgramError, ThreadCluster
+from ppca.servers import CodecError, LocalServers, ProgramError, ServersFailed, ThreadCluster
 
 ULP = 2.0**-40
 X, Y = np.array([1.5, -2.0, 3.25]), np.array([4.0, 0.5, 3.0])
 
 
 @pytest.fixture
-def pids(cluster: LocalCluster) -> Any:
+def pids(servers: LocalServers) -> Any:
     """The test must leave these processes running and usable."""
-    before = cluster.pids
+    before = servers.pids
     yield before
-    assert cluster.pids == before
-    np.testing.assert_array_equal(cluster.run(program("reveal"), X), X)
+    assert servers.pids == before
+    np.testing.assert_array_equal(servers.run(program("reveal"), X), X)
 
 
-def test_all_kinds_of_values_come_back(cluster: LocalCluster) -> None:
+def test_all_kinds_of_values_come_back(servers: LocalServers) -> None:
     seen = []
-    result = cluster.run(program("several"), X, Y, scale=2.0, progress=lambda *told: seen.append(told))
+    result = servers.run(program("several"), X, Y, scale=2.0, progress=lambda *told: seen.append(told))
     np.testing.assert_allclose(result["product"], 2 * X * Y, atol=4 * ULP, rtol=0)
     np.testing.assert_array_equal(result["less"], X < Y)
     assert result["public"][:5] == [1, 2.5, "text", None, True]
     assert np.isnan(result["public"][5])
     np.testing.assert_array_equal(result["array"], [1.0, np.nan])
-    assert result["pid"] == cluster.pids
+    assert result["pid"] == servers.pids
     assert seen == [("compared", 1.0, 4)]
-    report = cluster.report
+    report = servers.report
     assert report is not None
     assert report.rounds == 4  # keys, two for the product and the comparison, the opening
     assert report.stages[0]["stages"]["key agreement"]["rounds"] == 1
     assert [line["what"] for line in report.audit] == ["x < y", "x * y"]
 
 
-def test_public_values_of_every_kind_reach_the_program(cluster: LocalCluster) -> None:
+def test_public_values_of_every_kind_reach_the_program(servers: LocalServers) -> None:
     array = np.arange(6).reshape(2, 3)
-    result = cluster.run(program("public_only"), a=1, b=[1.5, "x", None], c={"d": array}, e=np.float64(2.0), program=3)
+    result = servers.run(program("public_only"), a=1, b=[1.5, "x", None], c={"d": array}, e=np.float64(2.0), program=3)
     np.testing.assert_array_equal(result.pop("c")["d"], array)
     assert result == {"a": 1, "b": [1.5, "x", None], "e": 2.0, "program": 3}
 
 
-def test_many_runs_use_the_same_processes(cluster: LocalCluster, pids: list[int]) -> None:
+def test_many_runs_use_the_same_processes(servers: LocalServers, pids: list[int]) -> None:
     seen: list[int] = []
     for i in range(100):
-        np.testing.assert_array_equal(cluster.run(program("reveal"), X + i), X + i)
-    cluster.run(program("many_rounds"), [0.5], rounds=3, progress=lambda text, fraction, rounds: seen.append(rounds))
+        np.testing.assert_array_equal(servers.run(program("reveal"), X + i), X + i)
+    servers.run(program("many_rounds"), [0.5], rounds=3, progress=lambda text, fraction, rounds: seen.append(rounds))
     assert seen == [2]  # rounds of this run, not of all runs
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), ()])
-def test_empty_and_scalar_inputs(cluster: LocalCluster, shape: tuple[int, ...]) -> None:
+def test_empty_and_scalar_inputs(servers: LocalServers, shape: tuple[int, ...]) -> None:
     x = np.ones(shape)
-    product = cluster.run(program("multiply"), x, x)
+    product = servers.run(program("multiply"), x, x)
     assert product.shape == shape
     np.testing.assert_array_equal(product, x)
 
 
-def test_inputs_of_more_than_100_megabytes_on_a_channel(cluster: LocalCluster) -> None:
+def test_inputs_of_more_than_100_megabytes_on_a_channel(servers: LocalServers) -> None:
     x = np.arange(2**22, dtype=np.float64)  # seat (1,1) gets two arrays of 64 MiB
-    np.testing.assert_array_equal(cluster.run(program("reveal"), x), x)
+    np.testing.assert_array_equal(servers.run(program("reveal"), x), x)
 
 
-def test_shared_packets_are_taken_as_they_are(cluster: LocalCluster) -> None:
-    np.testing.assert_array_equal(cluster.run(program("reveal"), share([7, 8])), [7, 8])
+def test_shared_packets_are_taken_as_they_are(servers: LocalServers) -> None:
+    np.testing.assert_array_equal(servers.run(program("reveal"), share([7, 8])), [7, 8])
 
 
 def test_what_programs_print_does_not_reach_standard_output(
-    cluster: LocalCluster, capfd: pytest.CaptureFixture[str]
+    servers: LocalServers, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with LocalCluster() as own:  # started while the descriptors are captured
+    with LocalServers() as own:  # started while the descriptors are captured
         own.run(program("chatter"))
     out, err = capfd.readouterr()
     assert out == ""
@@ -103,10 +103,10 @@ def test_what_programs_print_does_not_reach_standard_output(
     ],
 )
 def test_wrong_programs_are_refused(
-    cluster: LocalCluster, pids: list[int], name: str, inputs: list[Any], public: dict[str, Any], message: str
+    servers: LocalServers, pids: list[int], name: str, inputs: list[Any], public: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ProgramError) as caught:
-        cluster.run(name, *inputs, **public)
+        servers.run(name, *inputs, **public)
     assert message in str(caught.value)
 
 
@@ -116,37 +116,37 @@ def test_wrong_programs_are_refused(
         ("def broken(:", "SyntaxError"),
         ("value = undefined_name", "value = undefined_name"),  # the traceback shows the line
         ("import sys; sys.exit(3)", "SystemExit"),
-        ("from ppca import LocalCluster\nLocalCluster().start()", "if __name__ == '__main__':"),
+        ("from ppca import LocalServers\nLocalServers().start()", "if __name__ == '__main__':"),
     ],
 )
 def test_files_that_cannot_be_loaded_are_refused(
-    cluster: LocalCluster, pids: list[int], tmp_path: Any, source: str, message: str
+    servers: LocalServers, pids: list[int], tmp_path: Any, source: str, message: str
 ) -> None:
     file = tmp_path / "broken.py"
     file.write_text(source)
     with pytest.raises(ProgramError, match="cannot load program") as caught:
-        cluster.run(f"{file}:main")
+        servers.run(f"{file}:main")
     assert message in str(caught.value)
     assert "runpy" not in str(caught.value)
 
 
-def test_functions_that_servers_cannot_find_are_refused(cluster: LocalCluster, pids: list[int]) -> None:
+def test_functions_that_servers_cannot_find_are_refused(servers: LocalServers, pids: list[int]) -> None:
     async def local(party: Any) -> None:
         return None
 
     with pytest.raises(ProgramError, match="must stand at the top level of a module"):
-        cluster.run(local)
+        servers.run(local)
     with pytest.raises(ProgramError, match="not an 'async def' function"):
-        cluster.run(os.getcwd)  # type: ignore[arg-type]
+        servers.run(os.getcwd)  # type: ignore[arg-type]
 
 
 def test_a_relative_file_is_found_where_the_client_is(
-    cluster: LocalCluster, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    servers: LocalServers, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "neighbour.py").write_text("VALUE = 7")
     (tmp_path / "relative.py").write_text("from neighbour import VALUE\nasync def main(party):\n    return VALUE\n")
     monkeypatch.chdir(tmp_path)
-    assert cluster.run("relative.py:main") == 7
+    assert servers.run("relative.py:main") == 7
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_a_relative_file_is_found_where_the_client_is(
     ],
 )
 def test_bad_values_are_refused_with_their_position(
-    cluster: LocalCluster, pids: list[int], values: Any, message: str
+    servers: LocalServers, pids: list[int], values: Any, message: str
 ) -> None:
     with pytest.raises(InputRefused, match=message):
-        cluster.run(program("multiply"), X, values)
+        servers.run(program("multiply"), X, values)
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,10 @@ def test_bad_values_are_refused_with_their_position(
     ],
 )
 def test_parameters_that_cannot_travel_are_refused(
-    cluster: LocalCluster, pids: list[int], public: dict[str, Any], message: str
+    servers: LocalServers, pids: list[int], public: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CodecError, match=message):
-        cluster.run(program("public_only"), **public)
+        servers.run(program("public_only"), **public)
 
 
 @pytest.mark.parametrize(
@@ -188,20 +188,20 @@ def test_parameters_that_cannot_travel_are_refused(
         ("own_form", "the result has not the same form on all servers"),
     ],
 )
-def test_results_that_differ_are_not_used(cluster: LocalCluster, pids: list[int], name: str, message: str) -> None:
+def test_results_that_differ_are_not_used(servers: LocalServers, pids: list[int], name: str, message: str) -> None:
     with pytest.raises(InconsistentShares, match=message):
-        cluster.run(program(name))
-    assert cluster.report is None
+        servers.run(program(name))
+    assert servers.report is None
 
 
-def test_one_run_at_a_time(cluster: LocalCluster, pids: list[int]) -> None:
+def test_one_run_at_a_time(servers: LocalServers, pids: list[int]) -> None:
     started, messages = threading.Event(), []
 
     def second() -> None:
         started.wait(10)
         try:
-            cluster.run(program("reveal"), X)
-        except ClusterError as error:
+            servers.run(program("reveal"), X)
+        except ServersFailed as error:
             messages.append(str(error))
 
     thread = threading.Thread(target=second)
@@ -211,36 +211,36 @@ def test_one_run_at_a_time(cluster: LocalCluster, pids: list[int]) -> None:
         started.set()
         thread.join()
 
-    cluster.run(program("many_rounds"), [0.5], rounds=200, progress=progress)
-    assert messages == ["the cluster is busy with another run: one cluster runs one program at a time"]
+    servers.run(program("many_rounds"), [0.5], rounds=200, progress=progress)
+    assert messages == ["the servers are busy with another run: they run one program at a time"]
 
 
-def test_two_clusters_at_once(cluster: LocalCluster, pids: list[int]) -> None:
-    with LocalCluster() as other:
+def test_two_sets_of_servers_at_once(servers: LocalServers, pids: list[int]) -> None:
+    with LocalServers() as other:
         inside = []
 
         def progress(*_: object) -> None:
             if not inside:
                 inside.append(other.run(program("several"), X, Y)["pid"])
 
-        cluster.run(program("many_rounds"), [0.5], rounds=50, progress=progress)
+        servers.run(program("many_rounds"), [0.5], rounds=50, progress=progress)
         assert inside == [other.pids]
-        assert not {*other.pids} & {*cluster.pids}
+        assert not {*other.pids} & {*servers.pids}
 
 
 @pytest.mark.parametrize("settings", [{"timeout": 0}, {"timeout": float("nan")}, {"threads": 0}])
 def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be"):
-        LocalCluster(**settings)
+        LocalServers(**settings)
 
 
-def test_threads_and_processes_agree(cluster: LocalCluster) -> None:
+def test_threads_and_processes_agree(servers: LocalServers) -> None:
     in_threads = ThreadCluster(timeout=10)
-    for each in (cluster, in_threads):
+    for each in (servers, in_threads):
         result = each.run(program("several"), X, Y)
         np.testing.assert_array_equal(result["less"], X < Y)
     assert in_threads.report is not None
-    assert cluster.report is not None
-    assert in_threads.report.rounds == cluster.report.rounds
-    assert in_threads.report.bytes_sent == cluster.report.bytes_sent
-    assert in_threads.report.audit == cluster.report.audit
+    assert servers.report is not None
+    assert in_threads.report.rounds == servers.report.rounds
+    assert in_threads.report.bytes_sent == servers.report.bytes_sent
+    assert in_threads.report.audit == servers.report.audit

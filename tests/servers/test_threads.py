@@ -17,7 +17,7 @@ import harness.programs_for_tests as programs
 from harness.lockstep import run as run_in_lockstep
 from harness.processes import program
 from ppca.protocol import Party, SecretArray, share
-from ppca.servers import ClusterError, ProgramError, ThreadCluster
+from ppca.servers import ProgramError, ServersFailed, ThreadCluster
 from ppca.servers.conversation import GRACE
 from ppca.servers.programs import KEY_STAGE
 from ppca.transport import (
@@ -63,12 +63,12 @@ def test_links_carry_exactly_what_lock_step_counts(meshes: list[Mesh]) -> None:
         return await programs.meet_in_two_ways(x.party, x, y)
 
     expected = run_in_lockstep(body, X, Y)
-    cluster = ThreadCluster(timeout=10)
-    result = cluster.run_on(meshes, programs.meet_in_two_ways, [share(X), share(Y)], {})
+    servers = ThreadCluster(timeout=10)
+    result = servers.run_on(meshes, programs.meet_in_two_ways, [share(X), share(Y)], {})
     np.testing.assert_allclose(result[0], X * Y + np.sqrt(X * X + 1), rtol=1e-9)  # promised for sqrt
     np.testing.assert_array_equal(result[1], X < Y)
     np.testing.assert_array_equal(result[2], np.sort(X))
-    report = cluster.report
+    report = servers.report
     assert report is not None
     keys = [seat["stages"][KEY_STAGE] for seat in report.stages]
     assert [stage["bytes_sent"] for stage in keys] == [64, 32, 32, 0]
@@ -79,14 +79,14 @@ def test_links_carry_exactly_what_lock_step_counts(meshes: list[Mesh]) -> None:
 
 
 def test_a_failure_says_who_and_where_and_the_next_run_works() -> None:
-    cluster = ThreadCluster(timeout=10)
-    with pytest.raises(ClusterError) as caught:
-        cluster.run(programs.fail_on, X, seats=[1])
+    servers = ThreadCluster(timeout=10)
+    with pytest.raises(ServersFailed) as caught:
+        servers.run(programs.fail_on, X, seats=[1])
     text = str(caught.value)
     assert text.startswith("seat (0,1) failed in step 2: ZeroDivisionError: a made-up failure\n")
     assert 'raise ZeroDivisionError("a made-up failure")' in text
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    np.testing.assert_array_equal(cluster.run(program("reveal"), X), X)
+    np.testing.assert_array_equal(servers.run(program("reveal"), X), X)
 
 
 MEETING = threading.Barrier(4)
@@ -100,7 +100,7 @@ async def fail_each_in_its_way(party: Party) -> None:
 
 
 def test_all_tracebacks_are_collected() -> None:
-    with pytest.raises(ClusterError) as caught:
+    with pytest.raises(ServersFailed) as caught:
         ThreadCluster().run(fail_each_in_its_way)
     text = str(caught.value)
     assert text.count("Traceback") == 3
@@ -109,7 +109,7 @@ def test_all_tracebacks_are_collected() -> None:
 
 
 def test_a_program_with_one_round_more_on_one_server() -> None:
-    with pytest.raises(ClusterError, match=r"has ended its program and closed, seat \(0,0\) still needs it in step 1"):
+    with pytest.raises(ServersFailed, match=r"has ended its program and closed, seat \(0,0\) still needs it in step 1"):
         ThreadCluster(timeout=10).run(programs.extra_round, X)
 
 
@@ -125,7 +125,7 @@ FREE = threading.Event()
 
 def test_a_server_that_computes_alone_for_too_long_does_not_hold_up_the_error() -> None:
     start = time.monotonic()
-    with pytest.raises(ClusterError, match=r"waited 0.2 s in step 1 for a frame from seat \(1,1\)") as caught:
+    with pytest.raises(ServersFailed, match=r"waited 0.2 s in step 1 for a frame from seat \(1,1\)") as caught:
         ThreadCluster(timeout=0.2).run(compute_alone, X)
     assert time.monotonic() - start < 0.2 + GRACE + 2.0
     assert "seat (1,1): no report: its thread still computes on its own" in str(caught.value)
@@ -137,7 +137,7 @@ def test_a_server_that_computes_alone_for_too_long_does_not_hold_up_the_error() 
 
 @pytest.mark.parametrize("name", ["return_secret", "return_pending", "return_object"])
 def test_secrets_do_not_leave_threads_either(name: str) -> None:
-    with pytest.raises(ClusterError, match=r"failed in step 1: result.* (SecretArray|not awaited|cannot travel)"):
+    with pytest.raises(ServersFailed, match=r"failed in step 1: result.* (SecretArray|not awaited|cannot travel)"):
         ThreadCluster().run(getattr(programs, name), X)
 
 

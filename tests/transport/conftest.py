@@ -45,8 +45,8 @@ def make_meshes(request: pytest.FixtureRequest) -> Iterator[MakeMeshes]:
     yield make
     for mesh in made:
         mesh.close()
-    for cluster in clusters:
-        cluster.close()
+    for servers in clusters:
+        servers.close()
 
 
 @pytest.fixture

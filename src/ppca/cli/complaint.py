@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ..servers import ClusterError, ProgramError
+from ..servers import ProgramError, ServersFailed
 
 SHOWN_LENGTH = 60
 
@@ -24,7 +24,7 @@ def complaints() -> Iterator[None]:
         yield
     except BrokenPipeError:  # the reader of our output has left: nothing to tell
         raise
-    except (ValueError, ClusterError, ProgramError, OSError) as error:
+    except (ValueError, ServersFailed, ProgramError, OSError) as error:
         complain(str(error))
         raise typer.Exit(1) from None
 

@@ -70,21 +70,21 @@ def detect(
         elif joint is not None:
             facts = load_facts(result)
             with (
-                kept_model(result, facts, tls=tls, timeout=timeout) as (shared, cluster),
+                kept_model(result, facts, tls=tls, timeout=timeout) as (shared, servers),
                 progress_bars(messages) as bars,
             ):
-                shown = StageBars(bars, cluster)
+                shown = StageBars(bars, servers)
                 answer = shared.detect_columns(
                     rows, threshold=threshold, contamination=contamination, scores=scores, **joint, progress=shown
                 )
                 shown.finish()
-            found, flags, run = answer.scores, answer.flags, combined(cluster.runs)
+            found, flags, run = answer.scores, answer.flags, combined(servers.runs)
             columns = {} if answer.ids is None else {id_column or "row": answer.ids}
         else:
             facts = load_facts(result)
             source = open_rows(rows[0], facts.feature_names, len(facts.scale_exponents))
             with (
-                kept_model(result, facts, tls=tls, timeout=timeout) as (shared, cluster),
+                kept_model(result, facts, tls=tls, timeout=timeout) as (shared, servers),
                 progress_bars(messages) as bars,
             ):
                 task = bars.add_task("detect on shares", total=None, detail="")
@@ -97,7 +97,7 @@ def detect(
                     chunks_of(source), threshold=threshold, contamination=contamination, scores=scores, progress=show
                 )
                 bars.update(task, completed=1.0, total=1.0, detail="")
-                run = combined(cluster.runs)
+                run = combined(servers.runs)
         columns |= {} if flags is None else {"anomaly": flags.astype(np.int8)}
         if scores:
             columns["score"] = found

@@ -14,7 +14,7 @@ from ..estimator import PCA
 from ..owner import Moments, Source, moments
 from ..owner.columns import read_owners
 from ..report import combined
-from ..servers import LocalCluster, RunReport
+from ..servers import Account, LocalServers
 from ..servers.programs import Program
 from .complaint import printable
 
@@ -22,12 +22,12 @@ STAGES = ("servers", "survey", "upload", "second moments", "covariance", "eigend
 """What is shown, in this order; a stage begins when the servers first speak of it, and ends the ones before."""
 
 
-class LazyCluster(LocalCluster):
+class LazyCluster(LocalServers):
     """Starts its servers at the first run, so that refused parameters cost nothing; keeps the account of every run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.runs: list[RunReport] = []
+        self.runs: list[Account] = []
 
     def __enter__(self) -> Self:
         return self
@@ -53,17 +53,17 @@ def fit_jointly(
     tls: bool = False,
     timeout: float = 60.0,
     state: Path | None = None,
-) -> RunReport:
+) -> Account:
     """Fits `pca` on the owners' tables and returns the account of the whole job.
 
     Parameters are checked first, then every table is read once, then four servers are started.
     state: the folder in which the servers keep shares.
     """
     pca.check_parameters(sources[0].n_columns)
-    with progress_bars(console) as bars, LazyCluster(tls=tls, timeout=timeout, state=state) as cluster:
+    with progress_bars(console) as bars, LazyCluster(tls=tls, timeout=timeout, state=state) as servers:
         sums = [_pass(source, bars) for source in sources]
-        _shown(pca, cluster, bars, lambda show: pca.fit_moments(sums, progress=show))
-        return combined(cluster.runs)
+        _shown(pca, servers, bars, lambda show: pca.fit_moments(sums, progress=show))
+        return combined(servers.runs)
 
 
 def fit_vertically(
@@ -77,25 +77,25 @@ def fit_vertically(
     tls: bool = False,
     timeout: float = 60.0,
     state: Path | None = None,
-) -> RunReport:
+) -> Account:
     """The same for owners of different columns of the same individuals (`pca` has partition="columns")."""
-    with progress_bars(console) as bars, LazyCluster(tls=tls, timeout=timeout, state=state) as cluster:
+    with progress_bars(console) as bars, LazyCluster(tls=tls, timeout=timeout, state=state) as servers:
         task = bars.add_task("owners read their tables", total=None, detail="")
         tables = read_owners(files, pca.id, columns=columns, drop=drop, labels=labels)
         bars.update(task, total=1, completed=1, detail=f"{sum(table.values.shape[1] for table in tables)} columns")
-        _shown(pca, cluster, bars, lambda show: pca.fit_tables(tables, progress=show))
-        report: RunReport = pca.report_
+        _shown(pca, servers, bars, lambda show: pca.fit_tables(tables, progress=show))
+        report: Account = pca.report_
         return report
 
 
-def _shown(pca: PCA, cluster: LazyCluster, bars: Progress, fit: Callable[[StageBars], Any]) -> None:
-    """Runs a fit on the cluster with a line per stage."""
-    shown = StageBars(bars, cluster)
-    pca.set_params(cluster=cluster)
+def _shown(pca: PCA, servers: LazyCluster, bars: Progress, fit: Callable[[StageBars], Any]) -> None:
+    """Runs a fit on the servers with a line per stage."""
+    shown = StageBars(bars, servers)
+    pca.set_params(servers=servers)
     try:
         fit(shown)
     finally:
-        pca.set_params(cluster=None)
+        pca.set_params(servers=None)
     shown.finish()
 
 
@@ -126,9 +126,9 @@ def _pass(source: Source, bars: Progress) -> Moments:
 class StageBars:
     """One line per stage; called with what the servers say of their progress."""
 
-    def __init__(self, bars: Progress, cluster: LazyCluster) -> None:
+    def __init__(self, bars: Progress, servers: LazyCluster) -> None:
         self.bars = bars
-        self.cluster = cluster
+        self.servers = servers
         self.tasks: dict[str, TaskID] = {}
 
     def __call__(self, text: str, fraction: float | None, rounds: int) -> None:
@@ -136,7 +136,7 @@ class StageBars:
         if stage not in self.tasks:
             self.finish()
             self.tasks[stage] = self.bars.add_task(stage, total=None, detail="")
-        before = sum(run.rounds for run in self.cluster.runs)
+        before = sum(run.rounds for run in self.servers.runs)
         detail = ", ".join(part for part in (step, f"{before + rounds:,} rounds" if before + rounds else "") if part)
         known = fraction is not None and fraction > 0
         self.bars.update(self.tasks[stage], total=1.0 if known else None, completed=fraction or 0.0, detail=detail)

@@ -93,9 +93,9 @@ def kept_model(
     result: Path, facts: SharedFacts, *, tls: bool, timeout: float
 ) -> Iterator[tuple[SharedModel, LazyCluster]]:
     """The shared model on four local servers that hold what was kept; they start with the first rows."""
-    with LazyCluster(tls=tls, timeout=timeout, state=result / SERVERS) as cluster:
+    with LazyCluster(tls=tls, timeout=timeout, state=result / SERVERS) as servers:
         scale = np.asarray(facts.scale_exponents, np.int64)
-        yield SharedModel(cluster, facts.name, scale, facts.standardized, facts.feature_names), cluster
+        yield SharedModel(servers, facts.name, scale, facts.standardized, facts.feature_names), servers
 
 
 def write_table(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:

@@ -17,7 +17,7 @@ from ..estimator import SharedFacts
 from ..receiver import PCAModel
 from ..report import duration, opening_lines, share, size, stage_lines, write_report
 from ..report.page import feature_names
-from ..servers import RunReport
+from ..servers import Account
 from .complaint import printable
 
 COMPONENTS, VARIANCE, MODEL, REPORT = "components.csv", "explained_variance.csv", "model.json", "report.html"
@@ -35,7 +35,7 @@ STRONGEST = 5
 
 
 def write_result(
-    folder: Path, model: PCAModel, run: RunReport, *, title: str, settings: dict[str, Any], owners: Sequence[str]
+    folder: Path, model: PCAModel, run: Account, *, title: str, settings: dict[str, Any], owners: Sequence[str]
 ) -> None:
     """Writes the four files of a result. Numbers carry all digits."""
     with (folder / COMPONENTS).open("w", newline="") as file:
@@ -88,13 +88,13 @@ def print_openings(console: Console, job: Audited) -> None:
     console.print(table)
 
 
-def print_account(console: Console, model: PCAModel | SharedFacts, run: RunReport) -> None:
+def print_account(console: Console, model: PCAModel | SharedFacts, run: Account) -> None:
     """How the solver went, and the traffic, in two lines."""
     console.print(Text(solver_text(model)), soft_wrap=True)
     print_traffic(console, run)
 
 
-def print_traffic(console: Console, run: RunReport) -> None:
+def print_traffic(console: Console, run: Account) -> None:
     sent = size(max(run.bytes_sent))
     console.print(
         f"{run.rounds:,} rounds, {sent} sent by the busiest server, {duration(run.seconds)} on the servers",
@@ -112,7 +112,7 @@ def solver_text(model: PCAModel | SharedFacts) -> str:
     return f"{text}, after falling back to jacobi" if model.fell_back else text
 
 
-def print_profile(console: Console, run: RunReport) -> None:
+def print_profile(console: Console, run: Account) -> None:
     """Where the time went, stage by stage; times are means of the four servers."""
     table = Table(title="Profile", title_justify="left")
     table.add_column("stage")

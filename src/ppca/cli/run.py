@@ -23,12 +23,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..protocol import share
-from ..servers import LocalCluster, RunReport
+from ..servers import Account, LocalServers
 from ..servers.programs import name_of
 from .complaint import complaints
 
 RESERVED = ("progress",)
-"""Parameters of `LocalCluster.run` itself."""
+"""Parameters of `LocalServers.run` itself."""
 
 
 class FileRefused(ValueError):
@@ -61,9 +61,9 @@ def run(
         sys.path.append(os.getcwd())  # so that module:function finds modules that stand here
         name = name_of(program)
         packets = [share(_load(path), name=path.name) for path in inputs or []]
-        with _progress() as show, LocalCluster(tls=tls, timeout=timeout) as cluster:
-            result = cluster.run(name, *packets, progress=show, **parameters)
-            report = cluster.report
+        with _progress() as show, LocalServers(tls=tls, timeout=timeout) as servers:
+            result = servers.run(name, *packets, progress=show, **parameters)
+            report = servers.report
         arrays = _flat(result)
         if output is not None:
             _save(output, arrays)
@@ -144,7 +144,7 @@ def _flat(result: Any, name: str = "") -> dict[str, NDArray[Any]]:
     return {name or "result": array if array.dtype.kind != "O" else np.asarray(str(result))}
 
 
-def _print(console: Console, arrays: dict[str, NDArray[Any]], report: RunReport) -> None:
+def _print(console: Console, arrays: dict[str, NDArray[Any]], report: Account) -> None:
     for name, array in arrays.items():
         text = np.array2string(array, threshold=20, precision=6)
         between = "\n" if "\n" in text else " "

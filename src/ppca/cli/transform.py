@@ -60,20 +60,20 @@ def transform(
         elif joint is not None:
             facts = load_facts(result)
             with (
-                kept_model(result, facts, tls=tls, timeout=timeout) as (shared, cluster),
+                kept_model(result, facts, tls=tls, timeout=timeout) as (shared, servers),
                 progress_bars(messages) as bars,
             ):
-                shown = StageBars(bars, cluster)
+                shown = StageBars(bars, servers)
                 answer = shared.transform_columns(rows, **joint, progress=shown)
                 shown.finish()
             assert answer.coordinates is not None
-            found, run = answer.coordinates, combined(cluster.runs)
+            found, run = answer.coordinates, combined(servers.runs)
             ids = {} if answer.ids is None else {id_column or "row": answer.ids}
         else:
             facts = load_facts(result)
             source = open_rows(rows[0], facts.feature_names, len(facts.scale_exponents))
             with (
-                kept_model(result, facts, tls=tls, timeout=timeout) as (shared, cluster),
+                kept_model(result, facts, tls=tls, timeout=timeout) as (shared, servers),
                 progress_bars(messages) as bars,
             ):
                 task = bars.add_task("transform on shares", total=source.rows, detail="")
@@ -83,7 +83,7 @@ def transform(
                     done += len(part)
                     bars.update(task, completed=done, detail=f"{done:,} rows")
                 bars.update(task, completed=done, total=done)
-                found, run = np.vstack(parts), combined(cluster.runs)
+                found, run = np.vstack(parts), combined(servers.runs)
         write_table(output, ids | {f"pc{i + 1}": column for i, column in enumerate(np.ascontiguousarray(found.T))})
         count = found.shape[1]
         where = "in the clear" if revealed else "on shares"

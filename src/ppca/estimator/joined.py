@@ -137,7 +137,7 @@ class JointRows:
     def _upload(self, arranged: Sequence[Arranged]) -> tuple[Uploaded, dict[str, Any]]:
         """Shares all rows and has the servers match them; their answer."""
         way = self.alignment if isinstance(self.alignment, Alignment) else Alignment(self.alignment, minimum=1)
-        job = Uploaded(self.model.cluster, self.progress)
+        job = Uploaded(self.model.servers, self.progress)
         with job.kept():
             job.send(self._pieces(arranged), sum(len(rows.values) for rows in arranged))
             return job, job.align(way.minimum, tell=True)

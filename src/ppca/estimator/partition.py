@@ -23,7 +23,7 @@ from ..owner.alignment.tags import Words
 from ..owner.columns import ColumnTable
 from ..owner.errors import OwnerError
 from ..protocol import InputPacket, share, share_ring
-from ..servers import ClusterError, LocalCluster, RunReport
+from ..servers import Account, LocalServers, ServersFailed
 from ..servers.outcome import combined
 
 LARGEST = 2.0**500
@@ -52,17 +52,17 @@ class Piece:
 class Uploaded:
     """A job's rows on the servers, under a name. `bytes`: what left each owner; `reports`: the account of all runs so far."""
 
-    cluster: LocalCluster
+    servers: LocalServers
     progress: Progress | None
     table: str = field(default_factory=lambda: secrets.token_hex(8))
     bytes: dict[int, int] = field(default_factory=dict)
-    reports: list[RunReport] = field(default_factory=list)
+    reports: list[Account] = field(default_factory=list)
 
     def run(self, program: Any, *packets: list[InputPacket], **public: Any) -> Any:
         """One program of the job; its account is kept."""
-        result = self.cluster.run(program, *packets, progress=self.progress, **public)
-        assert self.cluster.report is not None
-        self.reports.append(self.cluster.report)
+        result = self.servers.run(program, *packets, progress=self.progress, **public)
+        assert self.servers.report is not None
+        self.reports.append(self.servers.report)
         return result
 
     def send(self, pieces: Iterable[Piece], total: int) -> None:
@@ -89,11 +89,11 @@ class Uploaded:
         """Servers forget the rows if the job ends early, and keep everything else."""
         try:
             yield
-        except ClusterError:  # the servers have ended, and the rows with them
+        except ServersFailed:  # the servers have ended, and the rows with them
             raise
         except Exception:
             if self.reports:
-                self.cluster.run(columns.forget, table=self.table)
+                self.servers.run(columns.forget, table=self.table)
             raise
 
 
@@ -188,7 +188,7 @@ class ColumnFit:
     """What came out of a vertical fit, and the account of it: `bytes_sent` by owner, `seconds` by step of the client."""
 
     result: dict[str, Any]
-    report: RunReport
+    report: Account
     scale: NDArray[np.int64]
     bytes_sent: list[int]
     seconds: dict[str, float]
@@ -207,7 +207,7 @@ class _Clock:
 
 
 def fit_columns(
-    cluster: LocalCluster,
+    servers: LocalServers,
     tables: Sequence[ColumnTable],
     alignment: Alignment,
     *,
@@ -233,7 +233,7 @@ def fit_columns(
         check_bounds(owners, bounds)
     elif bounds != "auto":
         raise ValueError(f"bounds={bounds!r}: use 'auto', a number, or one number per column")
-    job = Uploaded(cluster, progress)
+    job = Uploaded(servers, progress)
     with job.kept():
         scale = scales(job, owners, bounds, choices["standardize"])
         clock.done("survey")

@@ -21,7 +21,7 @@ from ..owner.columns import ColumnTable, joint_names, read_owners
 from ..owner.moments import Moments, moments
 from ..owner.tables.sources import Source, check_compatible, open_source
 from ..receiver.model import PCAModel
-from ..servers import LocalCluster, RunReport
+from ..servers import Account, LocalServers
 from ..servers.outcome import combined
 from .partition import Alignment, fit_columns
 from .shared import SharedFacts, SharedModel
@@ -50,7 +50,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Run so many iterations and open no convergence bits.
     columns : list of str or None
         The columns to use of files and frames.
-    cluster : LocalCluster or None
+    servers : LocalServers or None
         Running servers; None starts four of them for this fit.
     keep : str or None
         The name under which model and sums stay shared with the (given) servers: for `partial_fit` and `shared_model`.
@@ -89,7 +89,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         fixed_iterations: int | None = None,
         max_iterations: int | None = None,
         columns: Sequence[str] | None = None,
-        cluster: LocalCluster | None = None,
+        servers: LocalServers | None = None,
         keep: str | None = None,
         reveal: bool = True,
         partition: str = "rows",
@@ -107,7 +107,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.fixed_iterations = fixed_iterations
         self.max_iterations = max_iterations
         self.columns = columns
-        self.cluster = cluster
+        self.servers = servers
         self.keep = keep
         self.reveal = reveal
         self.partition = partition
@@ -136,9 +136,9 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         alignment = self.alignment if isinstance(self.alignment, Alignment) else Alignment(self.alignment)
         self.check_parameters(sum(table.values.shape[1] for table in tables))
         names = joint_names(tables)
-        with _running(self.cluster) as cluster:
+        with _running(self.servers) as servers:
             found = fit_columns(
-                cluster,
+                servers,
                 tables,
                 alignment,
                 bounds=self.bounds,
@@ -168,12 +168,12 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
         """Adds rows (a new owner's, or new ones of an old owner) to the kept sums and fits again; nothing is sent twice.
 
-        Needs `cluster` and `keep`. The row count of the addition becomes known, as the difference of two joint counts.
+        Needs `servers` and `keep`. The row count of the addition becomes known, as the difference of two joint counts.
         """
         if self.partition != "rows":
             raise ValueError("partial_fit is for owners of rows; fit owners of columns again with all their rows")
-        if self.cluster is None or self.keep is None:
-            raise ValueError("partial_fit needs servers that keep the sums: pass cluster=... and keep='name'")
+        if self.servers is None or self.keep is None:
+            raise ValueError("partial_fit needs servers that keep the sums: pass servers=... and keep='name'")
         owners = [moments(source) for source in open_owners(X, self.columns)]
         return self._fit(owners, getattr(self, "scale_exponents_", None), progress)
 
@@ -186,11 +186,11 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"X has {width} features, but {type(self).__name__} is expecting {len(former)} features as input"
             )
         bounds = self.bounds if former is None else np.ldexp(1.0, former - 1)
-        with _running(self.cluster) as cluster:
-            rows, scale, first = survey(cluster, owners, bounds, self.standardize, progress)
+        with _running(self.servers) as servers:
+            rows, scale, first = survey(servers, owners, bounds, self.standardize, progress)
             self._check_rows(rows if former is None else rows + self.n_samples_, width)
             packets = [packet for owner in owners for packet in encoding.share_moments(owner, rows, scale)]
-            result = cluster.run(
+            result = servers.run(
                 programs.fit,
                 *packets,
                 progress=progress,
@@ -198,15 +198,15 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 add_to=None if former is None else self.keep,
                 choices=self._choices(),
             )
-            assert cluster.report is not None
-            report = combined([first, cluster.report])
+            assert servers.report is not None
+            report = combined([first, servers.report])
         self._record(result, report, scale, owners[0].names)
         return self
 
     def _record(
         self,
         result: dict[str, Any],
-        report: RunReport,
+        report: Account,
         scale: NDArray[np.int64],
         names: list[str] | None,
     ) -> None:
@@ -226,11 +226,11 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def shared_model(self) -> SharedModel:
         """The model as the servers keep it, for inference on secret rows."""
         check_is_fitted(self, "scale_exponents_")
-        if self.cluster is None or self.keep is None:
-            raise ValueError("no servers keep this model: fit with cluster=... and keep='name'")
+        if self.servers is None or self.keep is None:
+            raise ValueError("no servers keep this model: fit with servers=... and keep='name'")
         names = getattr(self, "feature_names_in_", None)
         labels = None if names is None else [str(name) for name in names]
-        return SharedModel(self.cluster, self.keep, self.scale_exponents_, self.standardize, labels)
+        return SharedModel(self.servers, self.keep, self.scale_exponents_, self.standardize, labels)
 
     def shared_facts(self) -> SharedFacts:
         """What is public of the model that the servers keep: what a later session needs to use it."""
@@ -327,7 +327,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles hold the revealed model, never a connection to servers."""
-        return {**super().__getstate__(), "cluster": None}
+        return {**super().__getstate__(), "servers": None}
 
 
 def open_owners(X: Any, columns: Sequence[str] | None) -> list[Source]:
@@ -341,15 +341,15 @@ def open_owners(X: Any, columns: Sequence[str] | None) -> list[Source]:
 
 
 def survey(
-    cluster: LocalCluster, owners: Sequence[Moments], bounds: Any, per_column: bool, progress: Progress | None
-) -> tuple[int, NDArray[np.int64], RunReport]:
+    servers: LocalServers, owners: Sequence[Moments], bounds: Any, per_column: bool, progress: Progress | None
+) -> tuple[int, NDArray[np.int64], Account]:
     """The joint number of rows, the public scale exponents, and the account of how they were found."""
     width = len(owners[0].mean)
     shared = [encoding.share_survey(owner.count, owner.largest, per_column) for owner in owners]
     if isinstance(bounds, str):
         if bounds != "auto":
             raise ValueError(f"bounds={bounds!r}: use 'auto', a number, or one number per column")
-        answer = cluster.run(programs.survey, *[packet for pair in shared for packet in pair], progress=progress)
+        answer = servers.run(programs.survey, *[packet for pair in shared for packet in pair], progress=progress)
         rows, scale = answer["rows"], encoding.joint_scale(answer["exponents"], width)
     else:
         scale = encoding.declared_scale(bounds, width, per_column)
@@ -359,15 +359,15 @@ def survey(
                 at = int(beyond[0])
                 name = owner.names[at] if owner.names else f"column {at}"
                 raise ValueError(f"{owner.label}: {name} reaches {owner.largest[at]:g}, beyond its declared bound")
-        rows = cluster.run(programs.count_rows, *[pair[0] for pair in shared], progress=progress)
-    assert cluster.report is not None
-    return rows, scale, cluster.report
+        rows = servers.run(programs.count_rows, *[pair[0] for pair in shared], progress=progress)
+    assert servers.report is not None
+    return rows, scale, servers.report
 
 
 @contextmanager
-def _running(cluster: LocalCluster | None) -> Iterator[LocalCluster]:
-    if cluster is not None:
-        yield cluster
+def _running(servers: LocalServers | None) -> Iterator[LocalServers]:
+    if servers is not None:
+        yield servers
     else:
-        with LocalCluster() as own:
+        with LocalServers() as own:
             yield own

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..jobs import inference
 from ..protocol import share
-from ..servers import LocalCluster
+from ..servers import LocalServers
 from .joined import Joined, JointRows
 
 Floats = NDArray[np.float64]
@@ -74,7 +74,7 @@ class SharedModel:
     the components, which nobody does here. Scores, flags and distances do not depend on them.
     """
 
-    cluster: LocalCluster
+    servers: LocalServers
     name: str
     scale: NDArray[np.int64]
     standardized: bool
@@ -87,13 +87,13 @@ class SharedModel:
     def transform_batches(self, chunks: Iterable[ArrayLike], *, progress: Progress | None = None) -> Iterator[Floats]:
         """The same for a table in pieces of any length; yields the coordinates piece by piece."""
         for packets in self._shared(chunks):
-            answer = self.cluster.run(inference.transform, packets, progress=progress, model=self.name)
+            answer = self.servers.run(inference.transform, packets, progress=progress, model=self.name)
             yield np.asarray(answer["coordinates"]) * self.unit
 
     def inverse_transform(self, coordinates: ArrayLike) -> Floats:
         """Rows rebuilt from coordinates; of a standardised model in standardised units."""
         packets = share(np.asarray(coordinates, np.float64) / self.unit, name="coordinates")
-        rows = np.asarray(self.cluster.run(inference.inverse_transform, packets, model=self.name)["rows"])
+        rows = np.asarray(self.servers.run(inference.inverse_transform, packets, model=self.name)["rows"])
         return rows if self.standardized else rows * np.ldexp(1.0, self.scale)
 
     def score_samples(self, rows: ArrayLike) -> Floats:
@@ -125,7 +125,7 @@ class SharedModel:
         check_limits(threshold, contamination)
         table = secrets.token_hex(8)
         for packets in self._shared(chunks):
-            self.cluster.run(inference.add_scores, packets, progress=progress, model=self.name, table=table)
+            self.servers.run(inference.add_scores, packets, progress=progress, model=self.name, table=table)
         return self.judge(table, threshold=threshold, contamination=contamination, scores=scores, progress=progress)
 
     def judge(
@@ -141,7 +141,7 @@ class SharedModel:
         """Scores and flags, as far as they are asked for, from scores that stayed shared under the name `table`."""
         unit = self.unit**2
         highest = 2.0 ** (inference.SCORE.span - 1)
-        answer = self.cluster.run(
+        answer = self.servers.run(
             inference.detect,
             progress=progress,
             table=table,

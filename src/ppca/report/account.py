@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..native import clock
-from ..servers import RunReport
+from ..servers import Account
 from ..servers.outcome import combined
 from . import amounts
 
@@ -46,7 +46,7 @@ class OpeningLine:
         return amounts.shape(self.shape)
 
 
-def stage_lines(run: RunReport) -> list[StageLine]:
+def stage_lines(run: Account) -> list[StageLine]:
     """Stages in the order in which they began; what happened outside of any is called 'other'."""
     names = dict.fromkeys(name for seat in run.stages for name in seat["stages"])
     lines = []

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import __version__
 from ..receiver import PCAModel
-from ..servers import RunReport
+from ..servers import Account
 from . import charts
 from .account import opening_lines, stage_lines
 from .amounts import duration, share, size
@@ -27,7 +27,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 def write_report(
     path: Path,
     model: PCAModel,
-    run: RunReport,
+    run: Account,
     *,
     title: str,
     settings: Mapping[str, Any],
@@ -77,7 +77,7 @@ def _head(title: str, model: PCAModel, owners: Sequence[str]) -> str:
     return f'<h1>{html.escape(title)}</h1>\n<p class="lead">{text}</p>'
 
 
-def _facts(model: PCAModel, run: RunReport, owners: Sequence[str]) -> str:
+def _facts(model: PCAModel, run: Account, owners: Sequence[str]) -> str:
     kept, width = model.components.shape
     facts = [
         (str(len(owners)), "owner" if len(owners) == 1 else "owners"),
@@ -175,7 +175,7 @@ def _openings(model: PCAModel, owners: int) -> str:
     )
 
 
-def _course(model: PCAModel, run: RunReport) -> str:
+def _course(model: PCAModel, run: Account) -> str:
     checked = {
         True: "yes: residual and orthogonality were compared with their bounds on shares; one bit was opened",
         False: "failed: the result is less accurate than promised",

@@ -23,10 +23,10 @@ _HERE = Path(__file__).parent
 OWN_FILES = (str(_HERE), str(_HERE.parent / "protocol" / "rounds.py"), "<frozen ")
 """Where a traceback starts before it reaches the program: of no interest to its author."""
 
-NEW_CLUSTER = "All servers were stopped; start a new cluster to run again."
+STOPPED = "All servers were stopped; start new ones to run again."
 
 
-class ClusterError(RuntimeError):
+class ServersFailed(RuntimeError):
     """A run failed. The message says which seat, in which step, why, and what to do next."""
 
 
@@ -61,7 +61,7 @@ class Failure:
         return self.error if self.rank != CAUSE else "the program failed there"
 
 
-def explain(failures: Sequence[Failure], finished: Collection[int] = (), ending: str = NEW_CLUSTER) -> str:
+def explain(failures: Sequence[Failure], finished: Collection[int] = (), ending: str = STOPPED) -> str:
     """The text of the error. `failures` in order of arrival, `finished` are the seats whose program ended well."""
     first = min(failures, key=lambda failure: failure.rank)  # the earliest of the most telling
     same = [failure for failure in failures if (failure.error, failure.rank) == (first.error, CAUSE)]

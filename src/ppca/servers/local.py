@@ -1,7 +1,7 @@
-"""A local cluster: four server processes on loopback, for trying things, tests, demos and benchmarks.
+"""Four server processes on loopback, for trying things, tests, demos and benchmarks.
 
-    with LocalCluster() as cluster:
-        result = cluster.run("my_module:program", x, y, threshold=3)
+    with LocalServers() as servers:
+        result = servers.run("my_module:program", x, y, threshold=3)
 
 Positional arguments are the client's secrets: they are shared here and only shares reach the servers. Keyword
 arguments are public. The program's revealed results are put together here. Whatever happens (an exception in a
@@ -33,8 +33,8 @@ from numpy.typing import ArrayLike
 from ..protocol import InputPacket, share
 from ..transport import create_certificates, seat_dns_name
 from .conversation import GRACE, Heard, ServerProcess, converse
-from .failure import NEW_CLUSTER, ClusterError, explain
-from .outcome import RunReport, combine
+from .failure import STOPPED, ServersFailed, explain
+from .outcome import Account, combine
 from .programs import Program, ProgramError, Ran, name_of
 
 Progress = Callable[[str, float | None, int], None]
@@ -49,11 +49,11 @@ SEND_BUFFER = 4 << 20
 """Bytes on their way to a server: uploads then take few turns."""
 
 SEAT_VARIABLE = "PPCA_SERVER_SEAT"
-"""Set in the environment of servers. A program's file that starts a cluster when it is loaded is refused by it."""
+"""Set in the environment of servers. A program's file that starts servers when it is loaded is refused by it."""
 
 
 @dataclass(eq=False)
-class LocalCluster:
+class LocalServers:
     """Four servers on this machine.
 
     tls: mutual TLS between the servers with throw-away certificates (as in production), else plain TCP on loopback.
@@ -67,7 +67,7 @@ class LocalCluster:
     timeout: float = 60.0
     threads: int = field(default_factory=lambda: max(1, min(2, (os.cpu_count() or 1) // 4)))
     state: Path | None = None
-    report: RunReport | None = field(default=None, init=False, repr=False)
+    report: Account | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not (self.timeout > 0 and math.isfinite(self.timeout)):
@@ -84,8 +84,8 @@ class LocalCluster:
         if self._servers:
             return self
         if SEAT_VARIABLE in os.environ:
-            raise ClusterError(
-                "a server cannot start a cluster: in the program's file, put the lines that start one under "
+            raise ServersFailed(
+                "a server cannot start servers: in the program's file, put the lines that start them under "
                 "if __name__ == '__main__':"
             )
         try:
@@ -143,7 +143,7 @@ class LocalCluster:
                 env=os.environ | environment,
             )
         except OSError as error:
-            raise ClusterError(f"cannot start a server process: {error}") from error
+            raise ServersFailed(f"cannot start a server process: {error}") from error
 
     def stop(self) -> None:
         """Ends all servers. Safe to call at any time, more than once."""
@@ -189,14 +189,14 @@ class LocalCluster:
 
         Raises
         ------
-        InputRefused, ProgramError : nothing was computed; the cluster can be used again.
+        InputRefused, ProgramError : nothing was computed; the servers can be used again.
         InconsistentShares : the servers' results do not fit together.
-        ClusterError : the run failed and all servers were stopped.
+        ServersFailed : the run failed and all servers were stopped.
         """
         if not self._servers:
-            raise ClusterError("the cluster is not running: use it in a 'with' block, or call start()")
+            raise ServersFailed("the servers are not running: use them in a 'with' block, or call start()")
         if not self._busy.acquire(blocking=False):
-            raise ClusterError("the cluster is busy with another run: one cluster runs one program at a time")
+            raise ServersFailed("the servers are busy with another run: they run one program at a time")
         try:
             self.report = None
             name = name_of(program)
@@ -222,7 +222,7 @@ class LocalCluster:
             raise
 
     def _prepare(self) -> None:
-        """Lets the servers load the program. All are ready, or none starts and the cluster can be used again."""
+        """Lets the servers load the program. All are ready, or none starts and the servers can be used again."""
         with self._stopped_on_error():
             heard = self._hear("ready", patience=self.timeout + GRACE)
         for server in self._servers:
@@ -232,12 +232,12 @@ class LocalCluster:
             refusal = heard.refusals[min(heard.refusals)]
             raise ProgramError(f"{refusal['error']}\n{refusal['trace']}".rstrip())
 
-    def _combine(self, runs: list[Ran]) -> tuple[Any, RunReport]:
+    def _combine(self, runs: list[Ran]) -> tuple[Any, Account]:
         try:
             return combine(runs)
-        except ClusterError as error:  # the servers are out of step: no further run would succeed
+        except ServersFailed as error:  # the servers are out of step: no further run would succeed
             self.stop()
-            raise ClusterError(f"{error} {NEW_CLUSTER}") from None
+            raise ServersFailed(f"{error} {STOPPED}") from None
 
     def _hear(self, wanted: str, *, what: str = "", **how: Any) -> Heard:
         """What all four servers answer; a failure of any is raised, after all were stopped."""
@@ -245,7 +245,7 @@ class LocalCluster:
         if heard.failures:
             self.stop()
             text = explain(heard.failures, heard.answers if wanted == "done" else ())
-            raise ClusterError(f"{what}: {text}" if what else text)
+            raise ServersFailed(f"{what}: {text}" if what else text)
         return heard
 
     @contextlib.contextmanager

@@ -11,12 +11,12 @@ import numpy as np
 from ..protocol import InconsistentShares, Sealed, unseal
 from ..transport import seat_name
 from .codec import PerSeat
-from .failure import ClusterError
+from .failure import ServersFailed
 from .programs import Ran
 
 
 @dataclass
-class RunReport:
+class Account:
     """The account of a run: time, rounds, payload bytes per seat, traffic by stage, and everything that was opened.
 
     Rounds and bytes include the key agreement at the start of a run: 1 round, of which `stages` tells.
@@ -29,14 +29,14 @@ class RunReport:
     audit: list[dict[str, Any]]
 
 
-def combine(runs: list[Ran]) -> tuple[Any, RunReport]:
+def combine(runs: list[Ran]) -> tuple[Any, Account]:
     """The client's view of a run: its result and its report. `runs` are by seat."""
     totals = [ran.stats["total"] for ran in runs]
     _check_traffic(totals)
     audits = [ran.audit for ran in runs]
     if any(audit != audits[0] for audit in audits[1:]):
         raise InconsistentShares("the servers' audit logs differ; the result was not used")
-    report = RunReport(
+    report = Account(
         seconds=max(ran.seconds for ran in runs),
         rounds=totals[0]["rounds"],
         bytes_sent=[total["bytes_sent"] for total in totals],
@@ -50,7 +50,7 @@ def _check_traffic(totals: list[dict[str, Any]]) -> None:
     """All that was sent was received, in equally many rounds: a program that forgets a message is noticed here."""
     rounds = [total["rounds"] for total in totals]
     if len(set(rounds)) > 1:
-        raise ClusterError(
+        raise ServersFailed(
             f"the servers took {rounds} rounds (by seat): all must run the same program on the same job. "
             "The result was not used."
         )
@@ -58,7 +58,7 @@ def _check_traffic(totals: list[dict[str, Any]]) -> None:
         for receiver, sent in enumerate(total["sent_to"]):
             received = totals[receiver]["received_from"][sender]
             if sent != received:
-                raise ClusterError(
+                raise ServersFailed(
                     f"{seat_name(sender)} sent {sent} bytes to {seat_name(receiver)}, which expected {received}: a round "
                     "of the program is not the same on all servers. The result was not used."
                 )
@@ -96,10 +96,10 @@ def _same(first: Any, other: Any) -> bool:
     return a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
 
 
-def combined(runs: Sequence[RunReport]) -> RunReport:
+def combined(runs: Sequence[Account]) -> Account:
     """The account of a job that took several runs on the same servers."""
     audit = [line for run in runs for line in run.audit]
-    return RunReport(
+    return Account(
         seconds=sum(run.seconds for run in runs),
         rounds=sum(run.rounds for run in runs),
         bytes_sent=[sum(sent) for sent in zip(*(run.bytes_sent for run in runs), strict=True)],

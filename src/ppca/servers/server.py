@@ -1,6 +1,6 @@
-"""One computation server of a local cluster: a process that waits for programs and runs them with its three peers.
+"""One computation server: a process that waits for programs and runs them with its three peers.
 
-Started by `LocalCluster` with one end of a control channel (see `control` for the conversation). It listens on loopback,
+Started by `LocalServers` with one end of a control channel (see `control` for the conversation). It listens on loopback,
 tells the client its port, connects to its peers, and then runs programs. When the client goes away, even when it is
 killed in the middle of a run, the server ends at once.
 """
@@ -175,7 +175,7 @@ def _report(channel: Channel, failure: Failure) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="a computation server of a local PPCA cluster")
+    parser = argparse.ArgumentParser(description="a computation server of PPCA on this machine")
     parser.add_argument("--seat", type=int, required=True)
     parser.add_argument("--client", type=int, required=True, help="process number of the client")
     parser.add_argument("--control", type=int, required=True, help="file descriptor of the control channel")

@@ -15,17 +15,17 @@ from ..protocol import InputPacket, share
 from ..transport import Mesh, memory_meshes
 from .codec import pack, unpack
 from .conversation import GRACE
-from .failure import SILENT, ClusterError, Failure, explain
-from .outcome import RunReport, combine
+from .failure import SILENT, Failure, ServersFailed, explain
+from .outcome import Account, combine
 from .programs import Program, Ran, check_arguments, check_async, execute, load, name_of
 
 
 @dataclass
 class ThreadCluster:
-    """The interface of `LocalCluster` in one process. Every run has fresh links: an error does not end the cluster."""
+    """The interface of `LocalServers` in one process. Every run has fresh links: an error does not end the cluster."""
 
     timeout: float = 60.0
-    report: RunReport | None = field(default=None, init=False)
+    report: Account | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +67,7 @@ class ThreadCluster:
             failures = [Failure.of(seat, meshes[seat].step, error) for seat, error in failed.items()]
             lost = [seat for seat in range(4) if seat not in done and seat not in failed]
             failures += [Failure(seat, "no report: its thread still computes on its own", rank=SILENT) for seat in lost]
-            raise ClusterError(explain(failures, done, ending="")) from next(iter(failed.values()), None)
+            raise ServersFailed(explain(failures, done, ending="")) from next(iter(failed.values()), None)
         result, self.report = combine([done[seat] for seat in range(4)])
         return result
 
