@@ -18,7 +18,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from ppca.estimator import PCA
+from ppca import PCA
 from ppca.report import duration, size
 from ppca.servers import LocalServers
 
@@ -198,16 +198,16 @@ def measure(servers: LocalServers, name: str, owners: list[Floats], standardize:
     pca = PCA(standardize=standardize, tol=tol, servers=servers).fit(owners)
     pooled = np.vstack(owners)
     accuracy = accuracy_of(pca, pooled)
-    report = pca.report_
+    account = pca.account_
     d = pooled.shape[1]
     most_rounds, most_bytes = limit_at(ROUND_LIMITS, d), limit_at(BYTE_LIMITS, d)
     broken = accuracy.broken()
-    if most_rounds is not None and report.rounds > most_rounds:
+    if most_rounds is not None and account.rounds > most_rounds:
         broken.append("rounds")
-    if most_bytes is not None and max(report.bytes_sent) > most_bytes:
+    if most_bytes is not None and max(account.bytes_sent) > most_bytes:
         broken.append("bytes")
     return Row(
-        name, len(pooled), d, len(owners), standardize, report.rounds, max(report.bytes_sent), report.seconds, pca.n_iter_,
+        name, len(pooled), d, len(owners), standardize, account.rounds, max(account.bytes_sent), account.seconds, pca.n_iter_,
         pca.verified_, pca.fell_back_, **asdict(accuracy), broken=broken,
     )  # fmt: skip
 

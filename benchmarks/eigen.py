@@ -21,7 +21,8 @@ from rich.table import Table
 
 from benchmarks import table_console
 from ppca.algorithms.solvers import eigh
-from ppca.protocol import FIXED, Party, PlainArray, SecretArray, share
+from ppca.estimator.job import Job
+from ppca.protocol import FIXED, InputPacket, Party, PlainArray, SecretArray, share
 from ppca.report import duration, size
 from ppca.servers import LocalServers
 
@@ -115,18 +116,14 @@ def measure(servers: LocalServers, d: int, solver: str, tol: float, budget: floa
     iterations = plain_iterations(A, solver, tol) if solver != "allpairs" else 0
     probe = None
     if iterations > PROBE:
-        servers.run(solve, packets, solver=solver, tol=tol, fixed=1)
-        one = _account(servers)
-        servers.run(solve, packets, solver=solver, tol=tol, fixed=1 + PROBE)
-        more = _account(servers)
+        one, more = (_solved(servers, packets, solver, tol, fixed)[1] for fixed in (1, 1 + PROBE))
         probe = [(b - a) / PROBE for a, b in zip(one, more, strict=True)]
         if probe[2] * iterations > budget:
             rounds, sent, seconds, network = (a + (iterations - 1) * step for a, step in zip(one, probe, strict=True))
             return Row(
                 solver, d, source, True, iterations, round(rounds), round(sent), seconds, network, None, None, None
             )
-    answer = servers.run(solve, packets, solver=solver, tol=tol)
-    rounds, sent, seconds, network = _account(servers)
+    answer, (rounds, sent, seconds, network) = _solved(servers, packets, solver, tol)
     values, V = np.asarray(answer["values"]), np.asarray(answer["vectors"])
     exact = np.linalg.eigvalsh(A)
     return Row(
@@ -145,12 +142,15 @@ def measure(servers: LocalServers, d: int, solver: str, tol: float, budget: floa
     )
 
 
-def _account(servers: LocalServers) -> tuple[float, float, float, float]:
-    """Rounds, bytes of the busiest server, seconds, seconds of them spent in the network, of the last run's solve stage."""
-    assert servers.report is not None
-    stages = [seat["stages"]["solve"] for seat in servers.report.stages]
+def _solved(
+    servers: LocalServers, packets: list[InputPacket], solver: str, tol: float, fixed: int | None = None
+) -> tuple[dict[str, Any], tuple[float, float, float, float]]:
+    """The answer; rounds, bytes of the busiest server, seconds, and seconds of them spent in the network, of the solve stage."""
+    job = Job(servers)
+    answer = job.run(solve, packets, solver=solver, tol=tol, fixed=fixed)
+    stages = [seat["stages"]["solve"] for seat in job.account.stages]
     sent = max(stage["bytes_sent"] for stage in stages)
-    return stages[0]["rounds"], sent, servers.report.seconds, min(stage["seconds"] for stage in stages)
+    return answer, (stages[0]["rounds"], sent, job.account.seconds, min(stage["seconds"] for stage in stages))
 
 
 def predicted(row: dict[str, Any], network: str) -> float:

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import programs, table_console
+from ppca.estimator.job import Job
 from ppca.report import duration, size
 from ppca.servers import LocalServers
 
@@ -83,16 +84,16 @@ def _slowest(result: list[list[float]]) -> float:
 
 def measure(servers: LocalServers, op: str, n: int, repeats: int) -> Row:
     x, y = inputs(op, n)
-    servers.run(programs.count_operation, x, y, name=op)
-    assert servers.report is not None
-    rounds, sent = servers.report.rounds - 1, max(servers.report.bytes_sent) - 64  # less the key agreement
+    job = Job(servers)
+    job.run(programs.count_operation, x, y, name=op)
+    rounds, sent = job.account.rounds - 1, max(job.account.bytes_sent) - 64  # less the key agreement
     inner = 1
-    trial = servers.run(programs.time_operation, x, y, name=op, repeats=1, inner=1)
+    trial = job.run(programs.time_operation, x, y, name=op, repeats=1, inner=1)
     once = _slowest(trial["seconds"])
     if once < 0.01:
         inner = max(1, min(200, int(0.02 / once)))
     blocks = repeats if once < 1 else max(1, min(repeats, int(10 / once)))
-    answer = servers.run(programs.time_operation, x, y, name=op, repeats=blocks, inner=inner)
+    answer = job.run(programs.time_operation, x, y, name=op, repeats=blocks, inner=inner)
     error = float(np.abs(np.asarray(answer["result"], np.float64) - expected(op, x, y)).max())
     return Row(op, n, _slowest(answer["seconds"]), math.nan, rounds, sent, error, None, None)
 
@@ -104,7 +105,7 @@ def beside_rounds(servers: LocalServers, row: Row, repeats: int) -> None:
     """
     half = min(max(row.bytes_per_server // 2, 8), LARGEST_RAW)
     x, y = inputs(row.op, row.n)
-    answer = servers.run(
+    answer = Job(servers).run(
         programs.time_beside_rounds, x, y, name=row.op, size=half, repeats=max(repeats, BLOCKS), inner=100
     )
     times = {kind: [t[kind] for t in answer["seconds"]] for kind in answer["seconds"][0]}

@@ -99,10 +99,11 @@ def write(path: Path, rows: int, mean: NDArray[np.float32], factor: NDArray[np.f
 
 def measure_pass(path: Path) -> dict[str, float]:
     """The owner's pass over a file."""
-    from ppca.owner import moments, open_source
+    from ppca.owner.moments import moments
+    from ppca.owner.tables.opening import open_table
 
     start = time.perf_counter()
-    moments(open_source(path))
+    moments(open_table(path))
     seconds = time.perf_counter() - start
     return {"seconds": seconds, "memory": peak_memory()}
 
@@ -163,7 +164,7 @@ def passes(files: list[Path], rows: list[int]) -> Iterator[Pass]:
 
 def joint(files: list[Path], standardize: bool) -> dict[str, Any]:
     """The whole joint PCA, from files to the model, servers started and stopped."""
-    from ppca.estimator import PCA
+    from ppca import PCA
 
     start = time.perf_counter()
     pca = PCA(standardize=standardize).fit(files)
@@ -171,9 +172,9 @@ def joint(files: list[Path], standardize: bool) -> dict[str, Any]:
     return {
         "standardised": standardize,
         "seconds": seconds,
-        "servers_seconds": pca.report_.seconds,
-        "rounds": pca.report_.rounds,
-        "bytes_per_server": max(pca.report_.bytes_sent),
+        "servers_seconds": pca.account_.seconds,
+        "rounds": pca.account_.rounds,
+        "bytes_per_server": max(pca.account_.bytes_sent),
         "iterations": pca.n_iter_,
         "verified": pca.verified_,
     }

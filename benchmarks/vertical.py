@@ -26,12 +26,11 @@ from rich.table import Table
 
 from benchmarks import table_console
 from benchmarks.accuracy import Accuracy, accuracy_of
+from ppca import PCA, Columns
 from ppca.algorithms.gram import LONGEST_PIECE
-from ppca.estimator import PCA
 from ppca.jobs.matching import match
 from ppca.owner.alignment.ids import normalise_ids
 from ppca.owner.alignment.tags import make_tags, order_of
-from ppca.owner.columns import ColumnTable
 from ppca.report import duration, size
 from ppca.servers import LocalServers
 
@@ -84,7 +83,7 @@ def synthetic(rows: int = PAPER_ROWS) -> Floats:
     return random.poisson(interest @ topics).astype(np.float64)
 
 
-def split(X: Floats, shuffled: bool) -> list[ColumnTable]:
+def split(X: Floats, shuffled: bool) -> list[pa.Table]:
     """Ten owners of twenty columns each; every one lists the rows in an order of its own, if they are `shuffled`."""
     random = np.random.default_rng(7)
     ids = random.permutation(10 * len(X))[: len(X)]
@@ -92,7 +91,9 @@ def split(X: Floats, shuffled: bool) -> list[ColumnTable]:
     for number in range(OWNERS):
         order = random.permutation(len(X)) if shuffled else np.arange(len(X))
         part = X[:, WIDTH * number : WIDTH * (number + 1)]
-        tables.append(ColumnTable(f"owner {number + 1}", part[order], None, ids[order]))
+        columns = np.ascontiguousarray(part[order].T)
+        names = [f"x{WIDTH * number + i}" for i in range(WIDTH)]
+        tables.append(pa.table(dict(zip(names, columns, strict=True)) | {"id": ids[order]}))
     return tables
 
 
@@ -100,13 +101,13 @@ def measure(name: str, X: Floats, alignment: str, pieces: int | None) -> Row:
     """One job on new servers."""
     tables = split(X, alignment == "psi")
     with LocalServers(timeout=600) as servers:
-        pca = PCA(partition="columns", alignment=alignment, pieces=pieces, servers=servers)
+        pca = PCA(partition=Columns("id", alignment, pieces=pieces), servers=servers)
         start = time.perf_counter()
-        pca.fit_tables(tables)
+        pca.fit(tables)
         total = time.perf_counter() - start
         peaks = [_peak_memory(pid) for pid in servers.pids]
     seconds = {stage: pca.owner_seconds_.get(stage, 0.0) for stage in STAGES}
-    for seat in pca.report_.stages:
+    for seat in pca.account_.stages:
         for stage, counters in seat["stages"].items():
             if stage in seconds and "work" in counters:
                 seconds[stage] = max(seconds[stage], counters["work"]["elapsed"])
@@ -125,8 +126,8 @@ def measure(name: str, X: Floats, alignment: str, pieces: int | None) -> Row:
         peak_memory=peaks,
         bytes_per_owner=max(pca.bytes_uploaded_),
         bytes_received_per_server=[splits * X.size * 8 for splits in (0, 1, 1, 2)],
-        bytes_between_servers=pca.report_.bytes_sent,
-        rounds=pca.report_.rounds,
+        bytes_between_servers=pca.account_.bytes_sent,
+        rounds=pca.account_.rounds,
         accuracy=asdict(accuracy_of(pca, X)),
     )
 

@@ -12,7 +12,7 @@ async def program(party, x, y):  # runs on each of the four servers
 
 
 if __name__ == "__main__":
-    with ppca.LocalServers() as servers:  # four server processes
-        product, bits = servers.run(program, np.array([1.5, -2.0, 3.25]), np.array([4.0, 0.5, 3.0]))
+    with ppca.Job() as job:  # four server processes on this machine
+        product, bits = job.run(program, np.array([1.5, -2.0, 3.25]), np.array([4.0, 0.5, 3.0]))
     print(f"x * y = {product}\nx < y = {bits}")
-    print(*(f"opened: {line['what']} to {line['to']}" for line in servers.report.audit), sep="\n")
+    print(*(f"opened: {line['what']} to {line['to']}" for line in job.account.audit), sep="\n")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.seats import SeatsInStep
+from harness.lockstep import LockstepServers
 from ppca.servers import LocalServers
 
 
@@ -17,5 +17,5 @@ def servers() -> Iterator[LocalServers]:
 
 
 @pytest.fixture
-def seats() -> SeatsInStep:
-    return SeatsInStep()
+def seats() -> LockstepServers:
+    return LockstepServers()

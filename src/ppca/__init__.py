@@ -1,9 +1,10 @@
 """PPCA: joint principal component analysis over data that may not be shown.
 
-Four computation servers that do not collude hold secret shares and compute on them. `PCA` is the estimator; the engine below
-(`SecretArray`, `LocalServers`) runs any program on four servers.
+Four computation servers that do not collude hold secret shares and compute on them. `PCA` is the estimator; below it, `Job`
+runs any program on `SecretArray`s on four servers.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .protocol import (
@@ -21,10 +22,12 @@ from .protocol import (
     together,
     where,
 )
-from .servers import LocalServers, ServersFailed, ThreadCluster
+from .servers import LocalServers, ServersFailed
 
 if TYPE_CHECKING:
-    from .estimator import PCA
+    from .estimator.columns import Columns
+    from .estimator.job import Job
+    from .estimator.pca import PCA
 
 __version__ = "0.1.0"
 
@@ -32,14 +35,15 @@ __all__ = [
     "FIXED",
     "INTEGER",
     "PCA",
+    "Columns",
     "InputRefused",
+    "Job",
     "LocalServers",
     "Party",
     "PlainArray",
     "RingType",
     "SecretArray",
     "ServersFailed",
-    "ThreadCluster",
     "__version__",
     "concatenate",
     "make_type",
@@ -50,10 +54,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """`ppca.PCA` is loaded on first use: servers need neither it nor scikit-learn."""
-    if name == "PCA":
-        from .estimator import PCA
+_HOMES = {"Columns": "estimator.columns", "Job": "estimator.job", "PCA": "estimator.pca"}
 
-        return PCA
+
+def __getattr__(name: str) -> Any:
+    """What conducts a job is loaded on first use: servers need neither it nor scikit-learn."""
+    if name in _HOMES:
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from ppca.cli.demo import COMPARISON, PROJECTION, angle, hospitals, plain_pca
 from ppca.cli.main import app
 from ppca.cli.result import FILES
+from ppca.cli.scenes import Hospitals, angle
 
 
 def test_demo(tmp_path: Path) -> None:
@@ -17,16 +17,13 @@ def test_demo(tmp_path: Path) -> None:
     assert "Nobody saw a patient's row" in done.stdout
     assert "Everything that was opened" in done.stdout
     written = sorted(path.name for path in (tmp_path / "demo").iterdir())
-    assert written == sorted([*FILES, COMPARISON, PROJECTION, "hospitals"])
-    assert (tmp_path / "demo" / COMPARISON).read_bytes().startswith(b"\x89PNG")
+    assert written == sorted([*FILES, *Hospitals.figures, Hospitals.folder])
+    assert (tmp_path / "demo" / Hospitals.figures[0]).read_bytes().startswith(b"\x89PNG")
 
 
 def test_hospitals_alone_find_something_else() -> None:
-    import numpy as np
-
-    tables, names = hospitals()
-    assert [len(table) for table in tables.values()] == [100, 169, 300]
-    assert len(names) == 30
-    pooled = plain_pca("pooled", np.concatenate(list(tables.values())))
-    assert all(angle(plain_pca(name, table), pooled, 2) > 5 for name, table in tables.items())
-    assert angle(pooled, pooled, 2) < 1e-6
+    scene = Hospitals()
+    assert [len(table) for table in scene.tables.values()] == [100, 169, 300]
+    assert len(scene.names) == 30
+    assert all(angle(alone, scene.truth, 2) > 5 for alone in scene.alone)
+    assert angle(scene.truth, scene.truth, 2) < 1e-6

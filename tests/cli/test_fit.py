@@ -18,10 +18,10 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
-from ppca.cli.job import LazyCluster
 from ppca.cli.main import app
 from ppca.cli.result import FILES
 from ppca.receiver import PCAModel
+from ppca.servers import LocalServers
 
 WINE = load_wine(as_frame=True).data
 TOLERANCE = 1e-6  # what the issue asks for; relative to the largest value where it is not a ratio
@@ -85,7 +85,7 @@ def test_terminal_shows_result_and_course(fitted: tuple[Path, Result]) -> None:
     _, done = fitted
     for wanted in ("cumulative", "Everything that was opened", "verified on shares", "rounds", "Profile", "written:"):
         assert wanted in done.stdout, wanted
-    for stage in ("owner a.csv", "servers", "survey", "covariance", "eigendecomposition", "result"):
+    for stage in ("owners", "servers", "survey", "covariance", "eigendecomposition", "result"):
         assert stage in done.stderr, stage
     assert "the columns of b.csv were put into the order of a.csv" in done.stderr
 
@@ -110,7 +110,7 @@ def test_inspect(fitted: tuple[Path, Result]) -> None:
 
 def test_inspect_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text("{}")
-    for place, cause in ((tmp_path, "not a PPCA model"), (tmp_path / "absent", "there is no")):
+    for place, cause in ((tmp_path, "not in the format ppca-model-1"), (tmp_path / "absent", "there is no")):
         done = ppca("inspect", place)
         assert done.exit_code == 1
         assert cause in done.stderr
@@ -180,10 +180,10 @@ BAD: list[tuple[str, list[str], str]] = [
     ("good", ["-k", "5"], "n_components=5 must be between 1 and 4"),
     ("good", ["-k", "0"], "n_components=0 must be between 1 and 4"),
     ("good", ["-k", "1.5"], "must lie strictly between 0 and 1"),
-    ("good", ["-k", "many"], "give a whole number, a share of variance between 0 and 1, or 'all'"),
+    ("good", ["-k", "many"], "give a whole number, a part of the variance between 0 and 1, or 'all'"),
     ("good", ["--solver", "magic"], "choose from allpairs"),
     ("good", ["--tol", "1"], "tol=1.0 must lie between"),
-    ("good", ["--bounds", "1,2"], "--bounds has 2 numbers for 4 columns"),
+    ("good", ["--bounds", "1,2"], "bounds has 2 numbers for 4 columns"),
     ("good", ["--bounds", "big"], "give 'auto', a number"),
     ("good", ["--columns", "alcohol,asch"], "Did you mean 'ash'"),
     ("good", ["--drop", "asch"], "Did you mean 'ash'"),
@@ -196,7 +196,7 @@ BAD: list[tuple[str, list[str], str]] = [
     ("table", "options", "cause"), BAD, ids=[" ".join([table, *options]) for table, options, _ in BAD]
 )
 def test_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, options: list[str], cause: str) -> None:
-    monkeypatch.setattr(LazyCluster, "start", lambda self: pytest.fail("servers were started for bad input"))
+    monkeypatch.setattr(LocalServers, "start", lambda self: pytest.fail("servers were started for bad input"))
     files = bad_tables(tmp_path)
     before = sorted(tmp_path.iterdir())
     done = ppca("fit", files["good"], files[table], *options, "-o", tmp_path / "result")
@@ -225,10 +225,10 @@ def test_text_column_can_be_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     class Reached(Exception):
         pass
 
-    def start(self: LazyCluster) -> None:
+    def start(self: LocalServers) -> None:
         raise Reached
 
-    monkeypatch.setattr(LazyCluster, "start", start)
+    monkeypatch.setattr(LocalServers, "start", start)
     with pytest.raises(Reached):
         ppca("fit", tmp_path / "a.parquet", tmp_path / "b.csv", "--drop", "cellar", "-o", tmp_path / "result")
 
@@ -244,18 +244,18 @@ def test_one_row(tmp_path: Path) -> None:
 def test_killed_server(owners: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server killed in the middle: a clear error and nothing written; the same command then works."""
     command = ["fit", *owners, "-k", 2, "-o", tmp_path / "result"]
-    real = LazyCluster.run
+    real = LocalServers.run
 
-    def run(self: LazyCluster, program: Any, *secret: Any, progress: Callable[..., None], **public: Any) -> Any:
+    def run(self: LocalServers, program: Any, inputs: Any, public: Any, progress: Callable[..., None]) -> Any:
         def kill(text: str, fraction: float | None, rounds: int) -> None:
             progress(text, fraction, rounds)
             if text.startswith("covariance"):
                 os.kill(self.pids[2], signal.SIGKILL)
 
-        return real(self, program, *secret, progress=kill, **public)
+        return real(self, program, inputs, public, kill)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LazyCluster, "run", run)
+        patch.setattr(LocalServers, "run", run)
         done = ppca(*command)
     assert done.exit_code == 1
     assert "(1,0)" in done.stderr  # the seat that was killed

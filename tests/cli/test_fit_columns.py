@@ -1,4 +1,4 @@
-"""`ppca fit --vertical`, `ppca transform` and `ppca detect` of its model, `ppca demo vertical`: files in, files out."""
+"""`ppca fit --vertical`, `ppca transform` and `ppca detect` of its model, `ppca demo --vertical`: files in, files out."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
-from ppca.cli.demo_vertical import LOADINGS, TABLES
 from ppca.cli.main import app
 from ppca.cli.result import FILES
+from ppca.cli.scenes import Institutions
 from ppca.receiver import PCAModel
 
 WINE = load_wine(as_frame=True).data
@@ -108,7 +108,7 @@ def test_aligned_and_namespace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--vertical"], "--vertical needs --id"),
+        (["--vertical"], "name its column with --id"),
         (["--id", "student_id"], "add --vertical"),
         (["--vertical", "--id", "nobody"], "there is no id column 'nobody'"),
         (["--vertical", "--id", "student_id", "--alignment", "magic"], "choose from psi, aligned, namespace"),
@@ -143,12 +143,11 @@ def test_inference_refused(fitted: tuple[Path, list[int], str], tmp_path: Path) 
 
 
 def test_demo(tmp_path: Path) -> None:
-    done = ppca("demo", "vertical", "-o", tmp_path / "demo")
+    done = ppca("demo", "--vertical", "-o", tmp_path / "demo")
     assert done.exit_code == 0, done.output
     printed = " ".join(done.stdout.split())
     assert "patients are known to all three, as in the plain join of the tables" in printed
     assert "No institution learned whom another one knows" in printed
     written = sorted(path.name for path in (tmp_path / "demo").iterdir())
-    assert written == sorted([*FILES, LOADINGS, TABLES])
+    assert written == sorted([*FILES, Institutions.folder, *Institutions.figures])
     assert json.loads((tmp_path / "demo" / "model.json").read_text())["rows"] == 501
-    assert ppca("demo", "sideways").exit_code == 1

@@ -17,9 +17,9 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
-from ppca.cli.job import LazyCluster
 from ppca.cli.main import app
 from ppca.cli.result import FILES, KEPT
+from ppca.servers import LocalServers
 
 WINE = load_wine(as_frame=True).data
 TRUTH = PCA(3).fit(StandardScaler().fit_transform(WINE))
@@ -79,7 +79,7 @@ def test_transform_on_shares_does_not_use_the_revealed_model(folder: Path, tmp_p
 
 
 def test_transform_in_the_clear(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LazyCluster, "start", lambda self: pytest.fail("servers were started"))
+    monkeypatch.setattr(LocalServers, "start", lambda self: pytest.fail("servers were started"))
     done = ppca("transform", folder / "result", folder / "new.csv", "-o", tmp_path / "out.parquet", "--revealed")
     assert done.exit_code == 0, done.output
     np.testing.assert_allclose(pd.read_parquet(tmp_path / "out.parquet"), COORDINATES, rtol=0, atol=CLOSE)
@@ -157,7 +157,9 @@ def test_results_without_shares(folder: Path, tmp_path: Path) -> None:
     (result / "servers" / "seat-2" / "model.npz").unlink()
     refused("the shares of seat (1,0) are missing", "transform", result, folder / "new.csv", *out, place=tmp_path)
     (result / "shared.json").write_text("{}")
-    refused("does not describe a shared model", "detect", result, folder / "new.csv", *out, "--scores", place=tmp_path)
+    refused(
+        "it is not in the format ppca-shared-1", "detect", result, folder / "new.csv", *out, "--scores", place=tmp_path
+    )
     (result / "shared.json").unlink()
     for command in (["transform"], ["detect", "--scores"]):
         refused("Fit again with --keep", *command, result, folder / "new.csv", *out, place=tmp_path)
@@ -179,7 +181,7 @@ BAD_OPTIONS: list[tuple[list[object], str]] = [
     (["--contamination", 0.9], "must lie in (0, 0.5]"),
     (["--threshold", -1], "at least 0"),
     (["--threshold", "nan"], "at least 0"),
-    ([], "give --threshold, --contamination or --scores"),
+    ([], "nothing to find: give a threshold, a contamination"),
     (["--scores", "-o", "flags.txt"], "the ending must be .csv or .parquet"),
 ]
 
@@ -188,21 +190,19 @@ BAD_OPTIONS: list[tuple[list[object], str]] = [
 def test_bad_options(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[object], cause: str
 ) -> None:
-    monkeypatch.setattr(LazyCluster, "start", lambda self: pytest.fail("servers were started for bad input"))
+    monkeypatch.setattr(LocalServers, "start", lambda self: pytest.fail("servers were started for bad input"))
     monkeypatch.chdir(tmp_path)
     refused(cause, "detect", folder / "result", folder / "new.csv", *options, place=tmp_path)
 
 
 def test_bad_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LazyCluster, "start", lambda self: pytest.fail("servers were started for bad input"))
+    monkeypatch.setattr(LocalServers, "start", lambda self: pytest.fail("servers were started for bad input"))
     out = ["-o", tmp_path / "out.csv"]
     tables = {
         "there is no column 'ash'": WINE.drop(columns="ash"),
         "missing value": WINE.assign(hue=[*WINE["hue"][:-1], np.nan]),
         "no rows": WINE[:0],
-        "column 'hue' has 1e+06 in row 3; this model takes magnitudes below 64": WINE.assign(
-            hue=[1, 1, 1e6] + [1] * 175
-        ),
+        "column 'hue' has 1e+06 in row 3, its limit is 64": WINE.assign(hue=[1, 1, 1e6] + [1] * 175),
     }
     for number, table in enumerate(tables.values()):
         table.to_csv(tmp_path / f"{number}.csv", index=False)
@@ -217,16 +217,16 @@ def test_bad_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_killed_server(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written, the kept shares are unharmed, and the same command then works."""
-    real = LazyCluster.start
+    real = LocalServers.start
 
-    def start(self: LazyCluster) -> Any:
+    def start(self: LocalServers) -> Any:
         started = real(self)
         self._servers[3].process.kill()
         return started
 
     command = ["transform", folder / "result", folder / "new.csv", "-o", tmp_path / "out.csv"]
     with monkeypatch.context() as patch:
-        patch.setattr(LazyCluster, "start", start)
+        patch.setattr(LocalServers, "start", start)
         done = ppca(*command)
     assert done.exit_code == 1
     assert "(1,1)" in done.stderr

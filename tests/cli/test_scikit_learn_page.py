@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sklearn.decomposition
 
-from ppca.estimator import PCA
+from ppca import PCA
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "scikit-learn.md").read_text()
 

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy.stats import chi2
 
-from harness.seats import SeatsInStep
-from ppca.estimator import PCA
+from harness.lockstep import LockstepServers
+from harness.tables import with_ids
+from ppca import PCA, Columns
 from ppca.owner.alignment import arrangement
 from ppca.owner.alignment.agreement import KeyAgreement
 from ppca.owner.alignment.arrangement import Alignment
-from ppca.owner.columns import ColumnTable
+from ppca.owner.tables.opening import open_columns
+from ppca.owner.tables.records import Records
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"
 RANDOM = np.random.default_rng(4)
@@ -25,24 +28,23 @@ PEOPLE = [f"person-{number:012d}-Zoë" for number in RANDOM.integers(0, 10**12, 
 CUTS = [(0, 1), (1, 4), (4, 6)]
 
 
-def tables(way: str = "psi") -> list[ColumnTable]:
+def tables(way: str = "psi") -> list[pa.Table]:
     """Owners who list the people in an order of their own, where they may."""
     found = []
-    for number, (start, stop) in enumerate(CUTS):
+    for start, stop in CUTS:
         order = RANDOM.permutation(N) if way == "psi" else np.arange(N)
         ids: Any = [PEOPLE[i] for i in order] if way != "namespace" else order
-        found.append(ColumnTable(f"owner {number + 1}", X[order, start:stop], None, ids))
+        found.append(with_ids(X[order, start:stop], [f"c{i}" for i in range(start, stop)], ids))
     return found
 
 
-def job(way: str, **options: Any) -> tuple[SeatsInStep, PCA]:
-    seats = SeatsInStep(record=True)
-    alignment = Alignment(way, N if way == "namespace" else None)
-    pca = PCA(K, partition="columns", alignment=alignment, servers=seats, **options)
-    return seats, pca.fit_tables(tables(way))
+def job(way: str, **options: Any) -> tuple[LockstepServers, PCA]:
+    seats = LockstepServers(record=True)
+    partition = Columns("id", way, N if way == "namespace" else None)
+    return seats, PCA(K, partition=partition, servers=seats, **options).fit(tables(way))
 
 
-def everything(seats: SeatsInStep, seat: int) -> bytes:
+def everything(seats: LockstepServers, seat: int) -> bytes:
     """All that a server received: packets, messages, and public parameters, arrays and texts."""
     return b"".join(seats.views[seat]) + b"".join(_bytes(public) for public in seats.public)
 
@@ -102,9 +104,9 @@ def test_an_owner_receives_nothing_of_others(monkeypatch: pytest.MonkeyPatch) ->
             return super().accept(hellos, offer)
 
     monkeypatch.setattr("ppca.owner.alignment.agreement.KeyAgreement", Recorded)
-    arrangement.arrange(tables(), Alignment())
-    few = [ColumnTable("a", np.ones((2, 1)), None, ["x", "y"]), *tables()[1:]]
-    arrangement.arrange(few, Alignment())
+    few = [with_ids(np.ones((2, 1)), ["a"], ["x", "y"]), *tables()[1:]]
+    for owners in (tables(), few):
+        arrangement.arrange([Records.of(table) for table in open_columns(owners, "id")], Alignment())
     assert len(views) == 4  # two owners in each of two jobs; the third made the key
     for view in views:
         assert [len(message) for message in view] == [96, 96, 96, 48]

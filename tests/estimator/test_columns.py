@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,23 +21,24 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
 from sklearn.preprocessing import StandardScaler
 
+from harness.lockstep import LockstepServers
+from harness.processes import run
 from harness.programs_on_tables import count_tables
-from harness.seats import SeatsInStep
-from ppca.estimator import PCA
+from harness.tables import with_ids
+from ppca import PCA, Columns
 from ppca.jobs.matching import MatchError
-from ppca.owner.alignment.arrangement import Alignment
 from ppca.owner.alignment.ids import IdError
-from ppca.owner.columns import ColumnTable
 from ppca.owner.errors import BadColumns, BadValue, OwnerError
 from ppca.servers import LocalServers
 from ppca.servers.spool import Spool
 
 TOLERANCE = 1e-6
+PSI = Columns("id")
 
 Floats = NDArray[np.float64]
 
 
-def split(X: Floats, cuts: list[int], rows: list[Any] | None = None, ids: Any = None) -> list[ColumnTable]:
+def split(X: Floats, cuts: list[int], rows: list[Any] | None = None, ids: Any = None) -> list[pa.Table]:
     """Columns dealt out to owners at `cuts`; `rows`: which rows each owner has, in which order."""
     ends = [0, *cuts, X.shape[1]]
     everybody = np.arange(len(X)) if ids is None else np.asarray(ids)
@@ -44,7 +46,7 @@ def split(X: Floats, cuts: list[int], rows: list[Any] | None = None, ids: Any = 
     for number, (start, stop) in enumerate(pairwise(ends)):
         at = np.arange(len(X)) if rows is None else np.asarray(rows[number])
         names = [f"c{i}" for i in range(start, stop)]
-        tables.append(ColumnTable(f"owner {number + 1}", X[at, start:stop], names, everybody[at]))
+        tables.append(with_ids(X[at, start:stop], names, everybody[at]))
     return tables
 
 
@@ -85,13 +87,13 @@ NUMBERS = np.array([f"P{i:04d}" for i in range(len(CANCER))])
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
 def test_psi_on_processes(servers: LocalServers, standardize: bool) -> None:
     tables = split(CANCER, [10, 20], KNOWN, NUMBERS)
-    pca = PCA(6, standardize=standardize, partition="columns", servers=servers).fit_tables(tables)
+    pca = PCA(6, standardize=standardize, partition=PSI, servers=servers).fit(tables)
     check(pca, CANCER[COMMON])
     assert pca.verified_
     assert pca.feature_names_in_.tolist() == [f"c{i}" for i in range(30)]
     # Two splits to two servers each, less the keys, and sixteen bytes of tag to four servers.
     for table, sent in zip(tables, pca.bytes_uploaded_, strict=True):
-        assert 0 <= sent - (4 * table.values.size * 8 + 4 * 16 * len(table.values)) <= 4 * 16
+        assert 0 <= sent - (4 * table.num_rows * 10 * 8 + 4 * 16 * table.num_rows) <= 4 * 16
 
 
 def test_files_of_several_kinds(servers: LocalServers, tmp_path: Path) -> None:
@@ -107,9 +109,9 @@ def test_files_of_several_kinds(servers: LocalServers, tmp_path: Path) -> None:
     frames[1].to_parquet(tmp_path / "b.parquet", index=False)
     frames[2].to_feather(tmp_path / "c.feather")
     paths = [tmp_path / name for name in ("a.csv", "b.parquet", "c.feather")]
-    pca = PCA(4, partition="columns", id="student_id", servers=servers).fit(paths)
+    pca = PCA(4, partition=Columns("student_id"), servers=servers).fit(paths)
     check(pca, CANCER[COMMON])
-    mixed = PCA(2, partition="columns", id="student_id", servers=servers, columns=["c3", "c12", "c25", "c26"])
+    mixed = PCA(2, partition=Columns("student_id"), servers=servers, columns=["c3", "c12", "c25", "c26"])
     check(mixed.fit([paths[0], frames[1], frames[2]]), CANCER[np.ix_(COMMON, [3, 12, 25, 26])])
     assert mixed.feature_names_in_.tolist() == ["c3", "c12", "c25", "c26"]
 
@@ -117,17 +119,16 @@ def test_files_of_several_kinds(servers: LocalServers, tmp_path: Path) -> None:
 def test_a_refused_job_leaves_servers_and_models(servers: LocalServers) -> None:
     """Nothing is lost: the servers run on, keep what they kept, and have forgotten the rows of the refused job."""
     good = split(CANCER[:200], [10, 20])
-    kept = PCA(2, partition="columns", servers=servers, keep="safe").fit_tables(good)
+    kept = PCA(2, partition=PSI, servers=servers, keep="safe").fit(good)
     strangers = split(CANCER[:200], [10, 20], [range(100), range(95, 195), range(200)])
     pids = servers.pids
     with pytest.raises(MatchError, match="fewer than 10 ids are common to all 3 owners"):
-        PCA(2, partition="columns", servers=servers).fit_tables(strangers)
-    few = Alignment(minimum=2)
+        PCA(2, partition=PSI, servers=servers).fit(strangers)
     with pytest.raises(ValueError, match="n_components=30 must be at most"):
-        PCA(30, partition="columns", servers=servers, alignment=few).fit_tables(strangers)
+        PCA(30, partition=Columns("id", minimum=2), servers=servers).fit(strangers)
     assert servers.pids == pids
     assert kept.shared_model().transform(CANCER[:3]).shape == (3, 2)
-    assert servers.run(count_tables) == [0] * 4
+    assert run(servers, count_tables) == [0] * 4
 
 
 # -- right in lock-step ------------------------------------------------------------------------------------------------
@@ -135,11 +136,11 @@ def test_a_refused_job_leaves_servers_and_models(servers: LocalServers) -> None:
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
 @pytest.mark.parametrize("way", ["psi", "aligned", "namespace"])
-def test_three_ways(seats: SeatsInStep, way: str, standardize: bool) -> None:
+def test_three_ways(seats: LockstepServers, way: str, standardize: bool) -> None:
     X = sample(60, 6)
-    alignment = Alignment(way, 60 if way == "namespace" else None)
-    pca = PCA(6, standardize=standardize, partition="columns", alignment=alignment, servers=seats)
-    check(pca.fit_tables(split(X, [1, 4])), X)
+    partition = Columns("id", way, 60 if way == "namespace" else None)
+    pca = PCA(6, standardize=standardize, partition=partition, servers=seats)
+    check(pca.fit(split(X, [1, 4])), X)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -152,22 +153,22 @@ def test_random_overlaps(seed: int, owners: int, standardize: bool) -> None:
     common = sorted(set.intersection(*[set(at.tolist()) for at in rows]))
     cuts = sorted(random.choice(np.arange(1, owners + 2), owners - 1, replace=False).tolist())
     ids = random.permutation(10**6)[:80]
-    pca = PCA(3, standardize=standardize, partition="columns", alignment=Alignment(minimum=2), servers=SeatsInStep())
+    pca = PCA(3, standardize=standardize, partition=Columns("id", minimum=2), servers=LockstepServers())
     if len(common) < 4:
         return
-    check(pca.fit_tables(split(X, cuts, rows, ids)), X[common])
+    check(pca.fit(split(X, cuts, rows, ids)), X[common])
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_namespace_fills_missing_rows_with_zeros(seats: SeatsInStep, standardize: bool) -> None:
+def test_namespace_fills_missing_rows_with_zeros(seats: LockstepServers, standardize: bool) -> None:
     X = sample(40, 5)
     rows = [np.arange(40), np.arange(5, 40), np.arange(0, 40, 2)]
     filled = np.zeros((50, 5))
     for (start, stop), at in zip([(0, 2), (2, 4), (4, 5)], rows, strict=True):
         filled[at, start:stop] = X[at, start:stop]
-    pca = PCA(
-        3, standardize=standardize, partition="columns", alignment=Alignment("namespace", 50), servers=seats
-    ).fit_tables(split(X, [2, 4], rows))
+    pca = PCA(3, standardize=standardize, partition=Columns("id", "namespace", 50), servers=seats).fit(
+        split(X, [2, 4], rows)
+    )
     check(pca, filled)
 
 
@@ -176,8 +177,8 @@ def test_pieces_change_nothing(way: str) -> None:
     """Sums are exact integers, so the covariance is the same to the last bit; the rest differs by rounding on shares."""
     X, found = sample(53, 4), []
     for pieces in (None, 1, 7, 53, 500):
-        pca = PCA(4, partition="columns", alignment=way, pieces=pieces, servers=SeatsInStep(), fixed_iterations=12)
-        found.append(pca.fit_tables(split(X, [1, 2])))
+        pca = PCA(4, partition=Columns("id", way, pieces=pieces), servers=LockstepServers(), fixed_iterations=12)
+        found.append(pca.fit(split(X, [1, 2])))
         check(found[-1], X)
     for other in found[1:]:
         assert np.allclose(other.components_, found[0].components_, atol=1e-8)
@@ -185,22 +186,22 @@ def test_pieces_change_nothing(way: str) -> None:
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_columns_far_from_zero_and_of_all_sizes(seats: SeatsInStep, standardize: bool) -> None:
+def test_columns_far_from_zero_and_of_all_sizes(seats: LockstepServers, standardize: bool) -> None:
     """Offsets keep the digits of columns whose mean is a million times their spread; standardised, sizes do not matter."""
     X = sample(80, 5)
     X = X / X.std(axis=0) * (np.array([1e-6, 1, 1e3, 1e6, 1e-3]) if standardize else np.array([1, 1, 2, 3, 0.5]))
     X[:, 1] += 1e6
     X[:, 3] -= 1e9 if standardize else 1e4
-    check(PCA(5, standardize=standardize, partition="columns", servers=seats).fit_tables(split(X, [2, 3])), X)
+    check(PCA(5, standardize=standardize, partition=PSI, servers=seats).fit(split(X, [2, 3])), X)
 
 
-def test_constant_columns(seats: SeatsInStep) -> None:
+def test_constant_columns(seats: LockstepServers) -> None:
     """Constant everywhere, or only in the rows that all owners have."""
     X = sample(60, 5)
     X[:, 1] = 1234.5
     X[:50, 3] = -7
-    pca = PCA(3, standardize=True, partition="columns", servers=seats)
-    pca.fit_tables(split(X, [2, 4], [np.arange(60), np.arange(60), np.arange(50)]))
+    pca = PCA(3, standardize=True, partition=PSI, servers=seats)
+    pca.fit(split(X, [2, 4], [np.arange(60), np.arange(60), np.arange(50)]))
     truth = PlainPCA(3).fit(StandardScaler().fit_transform(X[:50]))
     assert np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < TOLERANCE
     assert pca.scale_ is not None
@@ -208,23 +209,23 @@ def test_constant_columns(seats: SeatsInStep) -> None:
     assert np.abs(pca.components_[:, [1, 3]]).max() < 1e-9
 
 
-def test_declared_bounds_open_no_exponents(seats: SeatsInStep) -> None:
+def test_declared_bounds_open_no_exponents(seats: LockstepServers) -> None:
     X = sample(60, 4)
     bound = float(np.abs(X).max())
-    pca = PCA(4, partition="columns", bounds=bound, servers=seats).fit_tables(split(X, [2]))
+    pca = PCA(4, partition=PSI, bounds=bound, servers=seats).fit(split(X, [2]))
     check(pca, X)
     assert not [line for line in pca.openings_ if line["what"] == "scale exponents"]
-    each = PCA(4, partition="columns", standardize=True, bounds=np.abs(X).max(axis=0), servers=seats)
-    check(each.fit_tables(split(X, [2])), X)
+    each = PCA(4, partition=PSI, standardize=True, bounds=np.abs(X).max(axis=0), servers=seats)
+    check(each.fit(split(X, [2])), X)
     with pytest.raises(OwnerError, match=r"owner 2: c3 reaches .* beyond its declared bound"):
-        PCA(4, partition="columns", bounds=[*[bound] * 3, 1e-3], servers=seats).fit_tables(split(X, [2]))
+        PCA(4, partition=PSI, bounds=[*[bound] * 3, 1e-3], servers=seats).fit(split(X, [2]))
     with pytest.raises(ValueError, match="3 numbers for 4 columns"):
-        PCA(4, partition="columns", bounds=[1, 2, 3], servers=seats).fit_tables(split(X, [2]))
+        PCA(4, partition=PSI, bounds=[1, 2, 3], servers=seats).fit(split(X, [2]))
 
 
 def test_servers_forget_the_rows() -> None:
-    seats, before = SeatsInStep(), Spool.in_memory
-    PCA(2, partition="columns", servers=seats).fit_tables(split(sample(40, 4), [2]))
+    seats, before = LockstepServers(), Spool.in_memory
+    PCA(2, partition=PSI, servers=seats).fit(split(sample(40, 4), [2]))
     assert seats.tables == [{}] * 4
     assert Spool.in_memory == before
 
@@ -232,7 +233,7 @@ def test_servers_forget_the_rows() -> None:
 # -- refused -------------------------------------------------------------------------------------------------------------
 
 
-class Untouched(SeatsInStep):
+class Untouched(LockstepServers):
     """Servers that must not be asked for anything."""
 
     def run(self, *arguments: Any, **options: Any) -> Any:
@@ -249,7 +250,7 @@ GOOD = frame(np.arange(20))
 REFUSED: dict[str, tuple[list[Any], dict[str, Any], type[Exception], str]] = {
     "no id column": ([GOOD, GOOD.drop(columns="id")], {}, BadColumns, "owner 2: there is no id column 'id'"),
     "array without names": ([GOOD, np.ones((3, 2))], {}, BadColumns, "no column names"),
-    "id not named": ([GOOD, GOOD], {"id": None}, IdError, "needs an id column"),
+    "id not named": ([GOOD, GOOD], {"id": None, "columns": ["x0", "x1"]}, IdError, "needs an id column"),
     "different row counts": ([GOOD, GOOD[:7]], {"alignment": "aligned"}, IdError, "owner 1: 20, owner 2: 7"),
     "another order": ([GOOD, GOOD[::-1]], {"alignment": "aligned"}, IdError, "different ids or another order"),
     "other ids": ([GOOD, frame(np.arange(1, 21))], {"alignment": "aligned"}, IdError, "different ids or another order"),
@@ -280,7 +281,7 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Any], type[Exception], str]] = {
     "namespace without a number": ([GOOD, GOOD], {"alignment": "namespace"}, ValueError, "needs namespace="),
     "id outside of the namespace": (
         [GOOD, GOOD],
-        {"alignment": Alignment("namespace", 10)},
+        {"alignment": "namespace", "namespace": 10},
         IdError,
         "owner 1: ids run from 0 to 19, outside 0..9",
     ),
@@ -293,7 +294,7 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Any], type[Exception], str]] = {
         ValueError,
         "four different schedulers",
     ),
-    "partition": ([GOOD, GOOD], {"partition": "diagonal"}, ValueError, "choose 'rows' or 'columns'"),
+    "partition": ([GOOD, GOOD], {"partition": "diagonal"}, ValueError, "choose 'rows' or ppca.Columns"),
     "bounds": ([GOOD, GOOD], {"bounds": "tight"}, ValueError, "bounds='tight'"),
 }
 
@@ -301,17 +302,19 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Any], type[Exception], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_before_anything_is_computed(case: str) -> None:
     owners, options, kind, message = REFUSED[case]
+    here = {name: value for name, value in options.items() if name in ("columns", "bounds", "partition")}
+    there = {name: value for name, value in options.items() if name not in here}
     with pytest.raises(kind, match=message):
-        PCA(**{"partition": "columns", "id": "id", "servers": Untouched(), **options}).fit(owners)
+        PCA(**{"partition": Columns(**{"id": "id", **there}), "servers": Untouched(), **here}).fit(owners)
 
 
 def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     for name, message in (("none.csv", "no such file"), ("bad.parquet", "cannot be read")):
         with pytest.raises(OwnerError, match=f"{name}: .*{message}"):
-            PCA(partition="columns", id="id", servers=Untouched()).fit([GOOD, tmp_path / name])
+            PCA(partition=PSI, servers=Untouched()).fit([GOOD, tmp_path / name])
 
 
 def test_partial_fit_is_for_rows() -> None:
     with pytest.raises(ValueError, match="owners of rows"):
-        PCA(partition="columns", id="id", servers=Untouched(), keep="m").partial_fit([GOOD, GOOD])
+        PCA(partition=PSI, servers=Untouched(), keep="m").partial_fit([GOOD, GOOD])

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.seats import SeatsInStep
+from harness.lockstep import LockstepServers
+from ppca import PCA
 from ppca.algorithms.allpairs import FIRST_CHECK
-from ppca.estimator import PCA
 from ppca.servers import LocalServers
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"
@@ -69,7 +69,7 @@ JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_fit(seats: SeatsInStep, job: str) -> None:
+def test_fit(seats: LockstepServers, job: str) -> None:
     parameters, when = JOBS[job]
     pca = PCA(**({"n_components": K, "servers": seats} | parameters)).fit(OWNERS)
     opened = found(pca.openings_)
@@ -85,7 +85,7 @@ def test_fit(seats: SeatsInStep, job: str) -> None:
         assert all(audit == audits[0] for audit in audits)
 
 
-def test_partial_fit(seats: SeatsInStep) -> None:
+def test_partial_fit(seats: LockstepServers) -> None:
     """Declared bounds: the scale of the kept sums. The rows of the addition become known, nothing else of it."""
     pca = PCA(K, servers=seats, keep="model").fit(OWNERS[:2])
     pca.partial_fit(OWNERS[2])
@@ -95,7 +95,7 @@ def test_partial_fit(seats: SeatsInStep) -> None:
 
 
 @pytest.mark.parametrize("standardize", [False, True])
-def test_inference(seats: SeatsInStep, standardize: bool) -> None:
+def test_inference(seats: LockstepServers, standardize: bool) -> None:
     model = PCA(K, standardize=standardize, servers=seats, keep="model", reveal=False).fit(OWNERS).shared_model()
     rows = OWNERS[0]
 
@@ -129,7 +129,7 @@ def test_every_documented_opening_occurs() -> None:
     assert {case for _, _, case in SERVERS + RECEIVER} == used
 
 
-def test_the_same_on_real_servers(seats: SeatsInStep) -> None:
+def test_the_same_on_real_servers(seats: LockstepServers) -> None:
     """Four processes record what four seats in one thread record."""
     with LocalServers() as servers:
         real = PCA(K, standardize=True, fixed_iterations=12, servers=servers).fit(OWNERS).openings_
@@ -140,7 +140,7 @@ def test_the_same_on_real_servers(seats: SeatsInStep) -> None:
 
 
 @pytest.mark.parametrize("standardize", [False, True])
-def test_fall_back_to_jacobi(seats: SeatsInStep, standardize: bool) -> None:
+def test_fall_back_to_jacobi(seats: LockstepServers, standardize: bool) -> None:
     """One iteration of all-pairs cannot pass the verification: Jacobi takes over and the answer is right."""
     from benchmarks.accuracy import accuracy_of
 

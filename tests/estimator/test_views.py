@@ -17,8 +17,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from harness.seats import SeatsInStep
-from ppca.estimator import PCA
+from harness.lockstep import LockstepServers
+from ppca import PCA
 
 FALSE_ALARM = 1e-6
 FRACTIONS = (0, 12, 20, 30, 40, 48, 50, 52, 56, 60, 80, 96, 100, 112, 124)
@@ -77,8 +77,8 @@ def hits(view: Iterable[bytes], wanted: Words) -> int:
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["raw", "standardised"])
-def fitted(request: pytest.FixtureRequest) -> tuple[SeatsInStep, PCA]:
-    seats = SeatsInStep(record=True)
+def fitted(request: pytest.FixtureRequest) -> tuple[LockstepServers, PCA]:
+    seats = LockstepServers(record=True)
     pca = PCA(3, standardize=request.param, servers=seats, keep="model").fit(OWNERS)
     pca.partial_fit(OWNERS[0][:10])
     pca.shared_model().detect(OWNERS[1], threshold=1.0)
@@ -86,13 +86,13 @@ def fitted(request: pytest.FixtureRequest) -> tuple[SeatsInStep, PCA]:
 
 
 @pytest.mark.parametrize("seat", range(4))
-def test_no_plaintext_in_a_view(fitted: tuple[SeatsInStep, PCA], seat: int) -> None:
+def test_no_plaintext_in_a_view(fitted: tuple[LockstepServers, PCA], seat: int) -> None:
     seats, pca = fitted
     assert hits(seats.views[seat], patterns(secrets_of(pca.scale_exponents_))) == 0
 
 
 @pytest.mark.parametrize("seat", range(4))
-def test_no_plaintext_in_what_a_server_keeps(fitted: tuple[SeatsInStep, PCA], seat: int) -> None:
+def test_no_plaintext_in_what_a_server_keeps(fitted: tuple[LockstepServers, PCA], seat: int) -> None:
     """Shares of the model and of the sums, as they would be on disk."""
     seats, pca = fitted
     kept = [value[0] for record in seats.stores[seat].values() for key, value in record.items() if key != "public"]
@@ -104,7 +104,7 @@ def test_no_plaintext_in_what_a_server_keeps(fitted: tuple[SeatsInStep, PCA], se
 
 
 @pytest.mark.parametrize("seat", range(4))
-def test_a_view_is_uniform(fitted: tuple[SeatsInStep, PCA], seat: int) -> None:
+def test_a_view_is_uniform(fitted: tuple[LockstepServers, PCA], seat: int) -> None:
     """Chi-square of the byte histogram of the whole view, both tails; false alarm 1e-6 for all seats and fits together."""
     seats, _ = fitted
     view = np.frombuffer(b"".join(seats.views[seat]), np.uint8)
@@ -115,7 +115,7 @@ def test_a_view_is_uniform(fitted: tuple[SeatsInStep, PCA], seat: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["data", "covariance", "mean", "row count"])
-def test_the_scan_finds_what_it_looks_for(fitted: tuple[SeatsInStep, PCA], value: str) -> None:
+def test_the_scan_finds_what_it_looks_for(fitted: tuple[LockstepServers, PCA], value: str) -> None:
     """A plaintext in the middle of random bytes, at an odd place, is found."""
     _, pca = fitted
     scale = float(np.ldexp(1.0, -int(pca.scale_exponents_[0])))
@@ -134,7 +134,7 @@ def test_the_scan_finds_what_it_looks_for(fitted: tuple[SeatsInStep, PCA], value
 
 def test_views_of_two_fits_of_the_same_data_have_nothing_in_common() -> None:
     """Masks are fresh in every run: no word of one view occurs in the other. False alarm: 2^38 pairs of 56 bits, 2^-18 a seat."""
-    first, second = (SeatsInStep(record=True) for _ in range(2))
+    first, second = (LockstepServers(record=True) for _ in range(2))
     for seats in (first, second):
         PCA(3, servers=seats, fixed_iterations=6).fit(OWNERS)
     for seat in range(4):

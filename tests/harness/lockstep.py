@@ -1,64 +1,122 @@
-"""The test harness: a program's four servers in one thread, deterministic, with exact rounds and bytes."""
+"""Four servers in lock-step in one thread: deterministic, with exact rounds and bytes, and every message on record.
+
+`run` is for programs on arrays alone; `LockstepServers` has the interface of all servers, for whole jobs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
 
-import numpy as np
+from ppca.protocol import InputPacket, Opening, RingType, SecretArray, Traffic, local_parties, run_lockstep, share
+from ppca.receiver.unsealing import unsealed
+from ppca.servers import Account, Outcome
+from ppca.servers.programs import TAKES_PACKETS
 
-from ppca.protocol import RingType, Sealed, SecretArray, Traffic, local_parties, run_lockstep, share, unseal
+Tap = Callable[[int, int, Any], None]
+"""Called with sender, receiver and message."""
+
+
+@dataclass(eq=False)
+class LockstepServers:
+    """Every run has fresh parties; stores and tables stay, as those of processes do.
+
+    record: whether to keep views. views: by seat, all that came in: the packets of owners and the messages of the other
+    seats, in order. audits: of every run, the openings as each seat recorded them, as dictionaries; openings: of the last run,
+    as they are. public: the public parameters of every run, which all seats see. traffic: of the last run.
+    """
+
+    record: bool = False
+    tap: Tap | None = None
+    views: list[list[bytes]] = field(default_factory=lambda: [[] for _ in range(4)])
+    audits: list[list[list[dict[str, Any]]]] = field(default_factory=list)
+    openings: list[list[Opening]] = field(default_factory=list)
+    public: list[Mapping[str, Any]] = field(default_factory=list)
+    stores: list[dict[str, Any]] = field(default_factory=lambda: [{} for _ in range(4)])
+    tables: list[dict[str, Any]] = field(default_factory=lambda: [{} for _ in range(4)])
+    traffic: Traffic | None = None
+    running: bool = True
+
+    def start(self) -> None:
+        """They always run."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+    def run(
+        self,
+        program: Callable[..., Any],
+        inputs: Sequence[list[InputPacket]],
+        public: Mapping[str, Any],
+        progress: Any = None,
+    ) -> Outcome:
+        self.public.append(public)
+        parties = local_parties()
+        for party, store, tables in zip(parties, self.stores, self.tables, strict=True):
+            party.store, party.tables = store, tables
+        if self.record:
+            for seat, view in enumerate(self.views):
+                view += [part for packets in inputs for part in (packets[seat].row, packets[seat].column)]
+
+        def tap(sender: int, receiver: int, message: Any) -> None:
+            if self.record:
+                self.views[receiver].append(message.tobytes())
+            if self.tap is not None:
+                self.tap(sender, receiver, message)
+
+        async def whole(seat: int) -> Any:
+            raw = getattr(program, TAKES_PACKETS, False)
+            mine = [
+                packets[seat] if raw else SecretArray.from_packet(parties[seat], packets[seat]) for packets in inputs
+            ]
+            return await program(parties[seat], *mine, **public)
+
+        programs = [whole(seat) for seat in range(4)]
+        try:
+            parts, self.traffic = run_lockstep(programs, tap)
+        finally:
+            for one in programs:
+                one.close()
+        self.openings = [party.audit for party in parties]
+        self.audits.append([[line.as_dict() for line in audit] for audit in self.openings])
+        counters: dict[str, Any] = {"total": {"rounds": self.traffic.rounds}, "stages": {}}
+        return Outcome(
+            parts,
+            Account(0.0, self.traffic.rounds, self.traffic.sent, [counters for _ in range(4)], self.audits[-1][0]),
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
 
 
 @dataclass
-class Outcome:
+class Ended:
+    """What a program on arrays opened, what it cost, and what each server recorded."""
+
     value: Any
     traffic: Traffic
-    audits: list[list[Any]]
+    audits: list[list[Opening]]
 
 
 def run(
-    program: Callable[..., Any],
-    *inputs: Any,
-    dtypes: tuple[RingType | None, ...] = (),
-    tap: Callable[[int, int, Any], None] | None = None,
-) -> Outcome:
-    """Shares `inputs`, runs ``async def program(*secret arrays)`` on four servers, and returns what it opened.
+    program: Callable[..., Any], *inputs: Any, dtypes: tuple[RingType | None, ...] = (), tap: Tap | None = None
+) -> Ended:
+    """Shares `inputs` and runs ``async def program(*secret arrays)``. Results that are still secret are revealed to the test."""
+    kinds = [*dtypes, *[None] * (len(inputs) - len(dtypes))]
+    servers = LockstepServers(tap=tap)
 
-    Results that are still secret are revealed to the test.
-    """
-    parties = local_parties()
-    kinds = list(dtypes) + [None] * (len(inputs) - len(dtypes))
-    packets = [share(values, kind) for values, kind in zip(inputs, kinds, strict=True)]
+    async def whole(party: Any, *arrays: SecretArray) -> Any:
+        return sealed(await program(*arrays))
 
-    async def whole(seat: int) -> Any:
-        party = parties[seat]
-        arrays = [SecretArray.from_packet(party, packet[seat]) for packet in packets]
-        return seal_all(await program(*arrays))
-
-    programs = [whole(seat) for seat in range(4)]
-    try:
-        results, traffic = run_lockstep(programs, tap)
-    finally:
-        for one in programs:
-            one.close()
-    return Outcome(unseal_all(results), traffic, [party.audit for party in parties])
+    parts = servers.run(whole, [share(values, kind) for values, kind in zip(inputs, kinds, strict=True)], {}).parts
+    assert servers.traffic is not None
+    return Ended(unsealed(parts), servers.traffic, servers.openings)
 
 
-def seal_all(value: Any) -> Any:
+def sealed(value: Any) -> Any:
     if isinstance(value, SecretArray):
         return value.reveal("test", why="test")
     if isinstance(value, list | tuple):
-        return [seal_all(item) for item in value]
+        return [sealed(item) for item in value]
     return value
-
-
-def unseal_all(values: list[Any]) -> Any:
-    if isinstance(values[0], Sealed):
-        return unseal(values)
-    if isinstance(values[0], list):
-        return [unseal_all(list(items)) for items in zip(*values, strict=True)]
-    first = values[0]
-    assert all(np.array_equal(first, other) for other in values[1:]), "servers disagree about a public value"
-    return first

@@ -1,13 +1,22 @@
-"""Names of the test programs, and checks that processes are gone."""
+"""Running the test programs on server processes, and checks that processes are gone."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
+
+from ppca.estimator.job import Job
+from ppca.servers import Servers
 
 
 def program(function: str) -> str:
     return f"{Path(__file__).parent / 'programs_for_tests.py'}:{function}"
+
+
+def run(servers: Servers, name: Any, /, *inputs: Any, progress: Any = None, **public: Any) -> Any:
+    """What the program returned."""
+    return Job(servers, progress).run(name, *inputs, **public)
 
 
 def running(pid: int) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ppca.algorithms.gram import Blocks, gram
 from ppca.jobs import workers
-from ppca.jobs.columns import Uploads, forget
+from ppca.jobs.uploads import Uploads, forget
 from ppca.protocol import Party
 from ppca.servers.codec import PerSeat
 

@@ -12,30 +12,36 @@ import pytest
 from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
 
 import harness.programs_on_tables as programs
+from harness.tables import with_ids
+from ppca import PCA, Columns, Job
 from ppca.algorithms.gram import Blocks, local_product
-from ppca.estimator import PCA
-from ppca.estimator.partition import Centred, Uploaded
+from ppca.estimator.columns import upload
 from ppca.jobs.workers import submitter
 from ppca.owner.alignment.arrangement import Alignment, arrange
-from ppca.owner.columns import ColumnTable
+from ppca.owner.columns import Centred
+from ppca.owner.tables.opening import open_columns
+from ppca.owner.tables.records import Records
 from ppca.servers import LocalServers, ServersFailed
 
 X = np.random.default_rng(2).standard_normal((400, 6)) @ np.diag([5.0, 3, 2, 1, 0.5, 0.2])
 SCALE = np.full(2, 5)
-TABLES = [ColumnTable(f"owner {k}", X[:, 2 * k : 2 * k + 2], None, np.arange(len(X))) for k in range(3)]
+TABLES = [with_ids(X[:, 2 * k : 2 * k + 2], [f"a{k}", f"b{k}"], np.arange(len(X))) for k in range(3)]
 
 
 def moments(servers: LocalServers, executor: dict[str, Any] | None) -> list[Any]:
     """The second moments and sums of the uploaded rows, which are integers in units of the grid."""
-    job = Uploaded(servers, None)
-    owners = [Centred.of(rows) for rows in arrange(TABLES, Alignment("aligned"))]
-    job.send((piece for i, owner in enumerate(owners) for piece in owner.pieces(i, SCALE, False)), 3 * len(X))
-    found = job.run(programs.moments, table=job.table, rows=len(X), starts=[0, 2, 4, 6], executor=executor)
+    records = [Records.of(table) for table in open_columns(TABLES, "id")]
+    owners = [Centred.of(rows) for rows in arrange(records, Alignment("aligned"))]
+    job = Job(servers)
+    with job.table() as table:
+        pieces = (piece for i, owner in enumerate(owners) for piece in owner.pieces(i, SCALE, False))
+        upload(job, table, pieces, 3 * len(X))
+        found = job.run(programs.moments, table=table, rows=len(X), starts=[0, 2, 4, 6], executor=executor)
     return [(np.asarray(found[key]) * 2.0**48).tolist() for key in ("products", "columns")]
 
 
 def fit(servers: LocalServers, executor: dict[str, Any]) -> PCA:
-    return PCA(partition="columns", pieces=6, executor=executor, servers=servers).fit_tables(TABLES)
+    return PCA(partition=Columns("id", pieces=6, executor=executor), servers=servers).fit(TABLES)
 
 
 def check(servers: LocalServers, executor: dict[str, Any]) -> None:
@@ -96,10 +102,9 @@ def test_workers_end_with_a_killed_server() -> None:
                 orphans.extend(_children(servers.pids[2]))
                 os.kill(servers.pids[2], 9)
 
+        partition = Columns("id", pieces=200, executor={"kind": "processes", "workers": 1})
         with pytest.raises(ServersFailed):
-            PCA(
-                partition="columns", pieces=200, executor={"kind": "processes", "workers": 1}, servers=servers
-            ).fit_tables(TABLES, progress=kill)
+            PCA(partition=partition, servers=servers).fit(TABLES, progress=kill)
     assert orphans
     deadline = time.monotonic() + 10
     while any(map(_alive, orphans)) and time.monotonic() < deadline:

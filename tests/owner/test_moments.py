@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +17,15 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
-from ppca.owner import BadColumns, BadValue, Moments, OwnerError, moments, open_source
+from ppca.owner.errors import BadColumns, BadValue, OwnerError
+from ppca.owner.moments import Moments, moments
+from ppca.owner.tables.opening import open_table
 
 U = 2.0**-53
+
+
+def sums_of(rows: NDArray[np.float64]) -> Moments:
+    return moments(open_table(rows))
 
 
 def bound(rows: int, gram: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -45,7 +52,7 @@ tables = hnp.arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 3))
 @given(x=tables, chunk_rows=st.integers(1, 13), offset=st.sampled_from([0.0, 1.0, 1e6, 1e15]))
 def test_agrees_with_exact_fractions(x: NDArray[np.float64], chunk_rows: int, offset: float) -> None:
     x = x + offset
-    sums = moments(open_source(x), chunk_rows=chunk_rows)
+    sums = moments(open_table(x), chunk_rows=chunk_rows)
     means, gram = exact(x)
     assert sums.count == len(x)
     assert (np.abs(sums.gram - gram) <= bound(len(x), gram)).all()
@@ -64,7 +71,7 @@ def test_error_does_not_grow_with_chunks_nor_with_the_mean(ratio: float, drift: 
     wide = x.astype(np.longdouble)
     mean = wide.mean(axis=0)
     true = ((wide - mean).T @ (wide - mean)).astype(np.float64)
-    sums = moments(open_source(x), chunk_rows=64)
+    sums = moments(open_table(x), chunk_rows=64)
     assert (np.abs(sums.gram - true) <= bound(64, true)).all()
     assert np.abs(sums.gram - true).max() <= 16 * U * true.max()  # in practice: a few ulps after a thousand chunks
     assert (np.abs(sums.mean - mean) <= 4 * U * np.maximum(1, np.abs(mean))).all()
@@ -74,8 +81,8 @@ def test_columns_of_very_different_size_side_by_side() -> None:
     rng = np.random.default_rng(2)
     scale = np.array([1e18, 1.0, 1e-18, 1e140, 1e-120])
     z = rng.normal(size=(5000, 5))
-    sums = moments(open_source(z * scale), chunk_rows=512)
-    plain = moments(open_source(z), chunk_rows=512)
+    sums = moments(open_table(z * scale), chunk_rows=512)
+    plain = moments(open_table(z), chunk_rows=512)
     assert np.allclose(sums.gram / scale / scale[:, None], plain.gram, rtol=0, atol=1e-14 * plain.gram.max())
 
 
@@ -83,11 +90,11 @@ def test_columns_of_very_different_size_side_by_side() -> None:
 def test_constant_column_is_exactly_zero(constant: float) -> None:
     x = np.random.default_rng(3).normal(size=(3001, 3))
     x[:, 1] = constant
-    sums = moments(open_source(x), chunk_rows=1500)
+    sums = moments(open_table(x), chunk_rows=1500)
     assert (sums.gram[1] == 0).all()
     assert (sums.gram[:, 1] == 0).all()
     assert sums.mean[1] == constant
-    again = sums.merge(Moments.of_rows(x[:17]))
+    again = sums.merge(sums_of(x[:17]))
     assert (again.gram[1] == 0).all()
     assert again.mean[1] == constant
 
@@ -95,13 +102,13 @@ def test_constant_column_is_exactly_zero(constant: float) -> None:
 def test_almost_constant_column_is_not_zero() -> None:
     x = np.full((3000, 2), 0.1)
     x[1233, 1] += 1.0  # not among the rows from which the centre is taken
-    gram = moments(open_source(x)).gram
+    gram = moments(open_table(x)).gram
     assert gram[0, 0] == 0
     assert gram[1, 1] == pytest.approx(1 - 1 / 3000, rel=8 * U)
 
 
 def test_one_row() -> None:
-    sums = Moments.of_rows(np.array([[1.5, -2.0]]))
+    sums = sums_of(np.array([[1.5, -2.0]]))
     assert sums.count == 1
     assert sums.mean.tolist() == [1.5, -2.0]
     assert not sums.gram.any()
@@ -110,10 +117,10 @@ def test_one_row() -> None:
 
 def test_result_does_not_depend_on_threads_or_precision_of_exact_input() -> None:
     x = np.random.default_rng(4).normal(size=(20_000, 5)).astype(np.float32)
-    first = moments(open_source(x), chunk_rows=1000, threads=1)
+    first = moments(open_table(x), chunk_rows=1000, threads=1)
     for table in (x.astype(np.float64), np.asfortranarray(x)):
         for threads in (1, 3):
-            other = moments(open_source(table), chunk_rows=1000, threads=threads)
+            other = moments(open_table(table), chunk_rows=1000, threads=threads)
             assert (other.gram == first.gram).all()
             assert (other.mean == first.mean).all()
 
@@ -121,8 +128,8 @@ def test_result_does_not_depend_on_threads_or_precision_of_exact_input() -> None
 def test_merge_is_that_of_all_rows_in_any_order() -> None:
     rng = np.random.default_rng(5)
     x = rng.normal(size=(900, 4)) + np.array([0, 1, 1e3, 1e6])
-    a, b, c = (Moments.of_rows(part) for part in np.split(x, [1, 300]))
-    whole = Moments.of_rows(x)
+    a, b, c = (sums_of(part) for part in np.split(x, [1, 300]))
+    whole = sums_of(x)
     # A merged mean is rounded to U |mean|; that moves the term n D D' by at most 2 n |D| U |mean| on each side.
     rounding = U * np.abs(whole.mean)
     deviation = np.sqrt(np.diagonal(whole.gram) / len(x))
@@ -135,11 +142,11 @@ def test_merge_is_that_of_all_rows_in_any_order() -> None:
 
 
 def test_merge_refuses_other_columns() -> None:
-    one = Moments.of_rows(np.ones((2, 2)), names=["a", "b"], label="north")
+    one = moments(open_table(pd.DataFrame(np.ones((2, 2)), columns=["a", "b"]), label="north"))
     with pytest.raises(BadColumns, match="north and south have different columns"):
-        one.merge(Moments.of_rows(np.ones((2, 2)), names=["a", "c"], label="south"))
+        one.merge(moments(open_table(pd.DataFrame(np.ones((2, 2)), columns=["a", "c"]), label="south")))
     with pytest.raises(BadColumns, match="different columns"):
-        one.merge(Moments.of_rows(np.ones((2, 3))))
+        one.merge(sums_of(np.ones((2, 3))))
 
 
 @pytest.mark.parametrize(("value", "what"), [(np.nan, "missing value"), (np.inf, "infinite value"), (-np.inf, "-inf")])
@@ -147,7 +154,7 @@ def test_not_finite_is_located(value: float, what: str) -> None:
     x = np.ones((5000, 3))
     x[[4321, 4400], 2] = value
     with pytest.raises(BadValue, match=what) as caught:
-        moments(open_source(x, label="north"), chunk_rows=1000)
+        moments(open_table(x, label="north"), chunk_rows=1000)
     assert "north: column 3" in str(caught.value)
     assert "row 4,322 (2 such values among rows 4,001 to 5,000)" in str(caught.value)
     assert (caught.value.row, caught.value.column) == (4322, "3")
@@ -157,16 +164,16 @@ def test_too_large_and_too_small_are_refused() -> None:
     x = np.ones((10, 2))
     x[6, 1] = -2e150
     with pytest.raises(BadValue, match=r"column 2 has -2e\+150 in row 7.*larger unit"):
-        Moments.of_rows(x)
+        sums_of(x)
     x[6, 1] = -1e150
-    assert np.isfinite(Moments.of_rows(x).gram).all()
+    assert np.isfinite(sums_of(x).gram).all()
     with pytest.raises(OwnerError, match="column 1 varies by less than 1e-145"):
-        Moments.of_rows(np.array([[1e-160], [2e-160]]))
+        sums_of(np.array([[1e-160], [2e-160]]))
 
 
 def test_progress_reports_every_chunk() -> None:
     seen: list[tuple[int, int | None]] = []
-    moments(open_source(np.ones((2500, 2))), chunk_rows=1000, progress=lambda *step: seen.append(step))
+    moments(open_table(np.ones((2500, 2))), chunk_rows=1000, progress=lambda *step: seen.append(step))
     assert seen == [(1000, 2500), (2000, 2500), (2500, 2500)]
 
 
@@ -174,7 +181,7 @@ def test_blas_threads_are_given_back_after_passes_at_the_same_time() -> None:
     before = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
     x = np.random.default_rng(6).normal(size=(30_000, 8))
     passes = [
-        threading.Thread(target=moments, args=(open_source(x),), kwargs={"chunk_rows": 100 * n}) for n in (3, 5, 9)
+        threading.Thread(target=moments, args=(open_table(x),), kwargs={"chunk_rows": 100 * n}) for n in (3, 5, 9)
     ]
     for one in passes:
         one.start()
@@ -185,11 +192,12 @@ def test_blas_threads_are_given_back_after_passes_at_the_same_time() -> None:
 
 PASS_IN_A_PROCESS = """
 import re, sys
-from ppca.owner import moments, open_source
+from ppca.owner.moments import moments
+from ppca.owner.tables.opening import open_table
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
 before = peak()
-sums = moments(open_source(sys.argv[1]), threads=2)
+sums = moments(open_table(sys.argv[1]), threads=2)
 print(sums.count, before, peak())
 """
 

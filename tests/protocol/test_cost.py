@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.lockstep import Outcome, run
+from harness.lockstep import Ended, run
 from ppca.protocol import Pending, SecretArray, make_type, together
 from ppca.protocol.cost import PROTOCOLS
 from ppca.protocol.gates import PASS
@@ -31,35 +31,35 @@ async def reshare_from_row_0(x: SecretArray) -> SecretArray:
     return x.like(data)
 
 
-def binary(operation: Callable[[Any, Any], Any]) -> Callable[[int], Outcome]:
+def binary(operation: Callable[[Any, Any], Any]) -> Callable[[int], Ended]:
     async def program(x: Any, y: Any) -> Any:
         return await operation(x, y)
 
     return lambda n: run(program, numbers(n), numbers(n))
 
 
-def unary(operation: Callable[[Any], Any]) -> Callable[[int], Outcome]:
+def unary(operation: Callable[[Any], Any]) -> Callable[[int], Ended]:
     async def program(x: Any) -> Any:
         return await operation(x)
 
     return lambda n: run(program, numbers(n))
 
 
-def matmul(n: int) -> Outcome:
+def matmul(n: int) -> Ended:
     async def program(x: Any, y: Any) -> Any:
         return await (x @ y)
 
     return run(program, numbers(n, n), numbers(n, n))
 
 
-def extend(n: int) -> Outcome:
+def extend(n: int) -> Ended:
     async def program(x: Any) -> Any:
         return await x.extend()
 
     return run(program, numbers(n), dtypes=(make_type(64, 20),))
 
 
-RUNNERS: dict[str, Callable[[int], Outcome]] = {
+RUNNERS: dict[str, Callable[[int], Ended]] = {
     "mul": binary(lambda x, y: x * y),
     "matmul": matmul,
     "open": unary(lambda x: x.open(why="test")),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ppca.receiver import PCAModel
-from ppca.report import combined, duration, opening_lines, share, size, stage_lines, write_report
+from ppca.report import duration, opening_lines, percent, size, stage_lines, write_report
 from ppca.report.charts import shortened
 from ppca.servers import Account
 
@@ -126,7 +126,7 @@ def test_page_shows_the_numbers(tmp_path: Path) -> None:
     text = Balanced(page_of(tmp_path, model)).text
     for value in model.explained_variance:
         assert f"{value:.6g}" in text
-    assert share(float(model.explained_variance_ratio.sum())) in text
+    assert percent(float(model.explained_variance_ratio.sum())) in text
     for wanted in (
         "1,234",
         "glucose",
@@ -183,10 +183,10 @@ def test_equal_openings_are_counted_in_one_line() -> None:
     assert [line.shape_text for line in lines] == ["one number", "one number", "2 × 5"]
 
 
-def test_combined_account_adds_runs_stage_by_stage() -> None:
+def test_a_total_adds_runs_stage_by_stage() -> None:
     first = run_of({"key agreement": counters(1, 64), "survey": counters(7, 1000)}, [opening("number of rows", [])])
     second = run_of({"key agreement": counters(1, 64), "result": counters(0, 10)}, [opening("components", [2, 5])])
-    both = combined([first, second])
+    both = Account.total([first, second])
     assert (both.rounds, both.seconds, both.bytes_sent) == (9, 4.0, [1138] * 4)
     assert [(line.name, line.rounds, line.sent) for line in stage_lines(both)] == [
         ("key agreement", 2, 128),
@@ -200,5 +200,5 @@ def test_combined_account_adds_runs_stage_by_stage() -> None:
 def test_amounts() -> None:
     assert [duration(s) for s in (2e-5, 0.0125, 0.9999, 1.26, 300)] == ["20 µs", "12.5 ms", "1.0 s", "1.3 s", "5.0 min"]
     assert [size(n) for n in (12, 1234, 1.5e6, 2.5e9)] == ["12 B", "1.23 kB", "1.5 MB", "2.5 GB"]
-    assert [share(f) for f in (0, 0.4427, 0.000031)] == ["0 %", "44.27 %", "0.0031 %"]
+    assert [percent(f) for f in (0, 0.4427, 0.000031)] == ["0 %", "44.27 %", "0.0031 %"]
     assert shortened("a" * 40 + "end", 12) == "aaaaaaa…aend"

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.processes import assert_gone, program, running
+from harness.processes import assert_gone, program, run, running
 from ppca.servers import LocalServers, ServersFailed, local
 from ppca.servers.conversation import GRACE
+from ppca.servers.failure import Failure, explain
 
 X = np.array([0.5, -0.25])
 MARGIN = 2.0  # seconds that a busy machine may add
@@ -39,15 +40,15 @@ def failing(within: float = GRACE + MARGIN, **settings: Any) -> Iterator[tuple[L
         assert servers.pids == []
         messages.append(str(caught.value))
         with pytest.raises(ServersFailed, match="not running"):
-            servers.run(program("reveal"), X)
+            run(servers, program("reveal"), X)
     assert messages[0].rstrip().endswith("start new ones to run again.")
 
 
 def test_a_server_killed_between_runs() -> None:
     with failing() as (servers, messages):
-        servers.run(program("reveal"), X)
+        run(servers, program("reveal"), X)
         os.kill(servers.pids[2], signal.SIGKILL)
-        servers.run(program("reveal"), X)
+        run(servers, program("reveal"), X)
     assert messages[0].startswith("seat (1,0) failed")
     assert "killed by SIGKILL" in messages[0]
 
@@ -56,7 +57,7 @@ def test_a_server_killed_while_it_gets_a_large_input() -> None:
     with failing(within=20) as (servers, messages):
         os.kill(servers.pids[3], signal.SIGSTOP)  # so that it reads nothing before it dies
         killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -KILL {servers.pids[3]}"])
-        servers.run(program("reveal"), np.ones(200_000))
+        run(servers, program("reveal"), np.ones(200_000))
     killer.wait()
     assert "seat (1,1) failed" in messages[0]
     assert "killed by SIGKILL" in messages[0]
@@ -64,7 +65,7 @@ def test_a_server_killed_while_it_gets_a_large_input() -> None:
 
 def test_a_server_killed_during_a_run() -> None:
     with failing() as (servers, messages):
-        servers.run(program("signal_on"), X, seat=1, name="SIGKILL")
+        run(servers, program("signal_on"), X, seat=1, name="SIGKILL")
     assert messages[0].startswith("seat (0,1) failed in step 3: the process was killed by SIGKILL")
     assert "lost seat (0,1) in step 3" in messages[0]  # what its mates say; whoever is second may hear it of the first
 
@@ -72,14 +73,14 @@ def test_a_server_killed_during_a_run() -> None:
 def test_a_server_killed_after_a_run_and_the_block_left() -> None:
     with LocalServers() as servers:
         pids = servers.pids
-        servers.run(program("reveal"), X)
+        run(servers, program("reveal"), X)
         os.kill(pids[0], signal.SIGKILL)
     assert_gone(pids)
 
 
 def test_a_stopped_server_during_a_run() -> None:
     with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (servers, messages):
-        servers.run(program("signal_on"), X, seat=2, name="SIGSTOP")
+        run(servers, program("signal_on"), X, seat=2, name="SIGSTOP")
     assert "waited 1 s in step 3 for a frame from seat (1,0)" in messages[0]
     assert "seat (1,0): no report" in messages[0]
 
@@ -87,20 +88,20 @@ def test_a_stopped_server_during_a_run() -> None:
 def test_a_stopped_server_before_a_run_with_a_large_input() -> None:
     with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (servers, messages):
         os.kill(servers.pids[3], signal.SIGSTOP)
-        servers.run(program("reveal"), np.ones(200_000))  # more than the channel's buffer holds
+        run(servers, program("reveal"), np.ones(200_000))  # more than the channel's buffer holds
     assert messages[0].startswith("seat (1,1): no report within")
 
 
 def test_a_stopped_server_after_its_last_round() -> None:
     with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (servers, messages):
-        servers.run(program("stop_at_the_end"), X)
+        run(servers, program("stop_at_the_end"), X)
     assert messages[0].startswith("seat (1,0): no report within 2 s")
     assert "seat (0,0): had finished its program" in messages[0]
 
 
 def test_an_exception_in_one_server() -> None:
     with failing() as (servers, messages):
-        servers.run(program("fail_on"), X, seats=[2])
+        run(servers, program("fail_on"), X, seats=[2])
     text = messages[0]
     assert text.startswith("seat (1,0) failed in step 2: ZeroDivisionError: a made-up failure\n  seat (0,0): ")
     assert 'raise ZeroDivisionError("a made-up failure")' in text  # the traceback
@@ -110,26 +111,35 @@ def test_an_exception_in_one_server() -> None:
 
 def test_an_exception_in_all_servers() -> None:
     with failing() as (servers, messages):
-        servers.run(program("fail_on"), X, seats=[0, 1, 2, 3])
+        run(servers, program("fail_on"), X, seats=[0, 1, 2, 3])
     assert "failed in step 2: ZeroDivisionError: a made-up failure" in messages[0].splitlines()[0]
     assert messages[0].count("Traceback") == 1
 
 
+def test_every_different_traceback_is_told_once() -> None:
+    ways = [("KeyError: 0", "trace of a"), ("KeyError: 1", "trace of b"), *[("IndexError: row 1", "trace of c")] * 2]
+    text = explain([Failure(seat, error, trace, step=1) for seat, (error, trace) in enumerate(ways)])
+    assert text.startswith("seat (0,0) failed in step 1: KeyError: 0\n")
+    assert text.count("trace of") == 3
+    assert "--- seat (1,0) and seat (1,1)\ntrace of c" in text
+    assert "  seat (0,1): KeyError: 1" in text
+
+
 def test_a_program_that_exits() -> None:
     with failing() as (servers, messages):
-        servers.run(program("exit_on"), X, seat=3)
+        run(servers, program("exit_on"), X, seat=3)
     assert messages[0].startswith("seat (1,1) failed in step 1: SystemExit: enough")
 
 
 def test_an_exception_without_words() -> None:
     with failing() as (servers, messages):
-        servers.run(program("fail_without_words"))
+        run(servers, program("fail_without_words"))
     assert "BrokenError: (its text cannot be shown)" in messages[0]
 
 
 def test_a_secret_that_is_returned_as_it_is() -> None:
     with failing() as (servers, messages):
-        servers.run(program("return_secret"), X)
+        run(servers, program("return_secret"), X)
     first = messages[0].splitlines()[0]
     assert " failed in step 1: result['wrong'][0] is a SecretArray, which never leaves a server as it is" in first
     assert "Traceback" not in messages[0]
@@ -137,14 +147,14 @@ def test_a_secret_that_is_returned_as_it_is() -> None:
 
 def test_a_program_with_one_round_more_on_one_server() -> None:
     with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (servers, messages):
-        servers.run(program("extra_round"), X)
+        run(servers, program("extra_round"), X)
     assert "seat (0,0) waited 1 s in step 1 for a frame from seat (" in messages[0]
     assert messages[0].count("had finished its program") == 3
 
 
 def test_a_program_with_a_message_that_nobody_expects() -> None:
     with failing() as (servers, messages):
-        servers.run(program("extra_message"), X)
+        run(servers, program("extra_message"), X)
     assert messages[0].startswith("seat (0,0) sent 37 bytes to seat (0,1), which expected 32")  # 32 are keys
 
 
@@ -156,7 +166,7 @@ def test_ctrl_c_in_the_client() -> None:
             signal.raise_signal(signal.SIGINT)
 
         with pytest.raises(KeyboardInterrupt):
-            servers.run(program("many_rounds"), X, progress=progress)
+            run(servers, program("many_rounds"), X, progress=progress)
         assert_gone(pids)
 
 
@@ -164,27 +174,28 @@ def test_an_exception_in_the_clients_progress_function() -> None:
     with LocalServers() as servers:
         pids = servers.pids
         with pytest.raises(ValueError, match="mine"):
-            servers.run(program("many_rounds"), X, progress=lambda *_: (_ for _ in ()).throw(ValueError("mine")))
+            run(servers, program("many_rounds"), X, progress=lambda *_: (_ for _ in ()).throw(ValueError("mine")))
         assert_gone(pids)
 
 
 def test_garbage_from_the_client() -> None:
     with failing() as (servers, messages):
         servers._servers[1].connection.send(b"\xff" * 64)
-        servers.run(program("reveal"), X)
+        run(servers, program("reveal"), X)
     assert messages[0].startswith("seat (0,1) failed")
     assert "control message" in messages[0]
 
 
 CLIENT = """
 import os, sys, time
+from ppca.estimator.job import Job
 from ppca.servers import LocalServers
 servers = LocalServers(tls={tls}).start()
 if {fork} and not os.fork():  # a child that holds copies of the control channels
     time.sleep(3)
     os._exit(0)
 print(*servers.pids, flush=True)
-servers.run({program!r}, [0.5])
+Job(servers).run({program!r}, [0.5])
 """
 
 
@@ -216,9 +227,9 @@ def test_certificates_are_gone_once_the_servers_are_connected(monkeypatch: pytes
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with LocalServers(tls=True) as servers:
         assert list(tmp_path.iterdir()) == []
-        np.testing.assert_array_equal(servers.run(program("reveal"), X), X)
+        np.testing.assert_array_equal(run(servers, program("reveal"), X), X)
     with failing(tls=True) as (servers, messages):
-        servers.run(program("signal_on"), X, seat=0, name="SIGKILL")
+        run(servers, program("signal_on"), X, seat=0, name="SIGKILL")
     assert messages[0].startswith("seat (0,0) failed in step 3")
 
 
@@ -290,8 +301,8 @@ def test_a_script_whose_programs_stand_in_the_script(tmp_path: Path) -> None:
         "async def twice(party, x):\n"
         "    return (x * 2).reveal(why='test')\n"
         "if __name__ == '__main__':\n"
-        "    with ppca.LocalServers() as servers:\n"
-        "        print(servers.run(twice, [1, 2]), servers.run(neighbour.times_three, [1, 2]))\n"
+        "    with ppca.Job() as job:\n"
+        "        print(job.run(twice, [1, 2]), job.run(neighbour.times_three, [1, 2]))\n"
     )
     ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd="/", timeout=60)
     assert (ran.stdout, ran.stderr) == ("[2 4] [3 6]\n", "")
@@ -305,9 +316,9 @@ def test_a_script_that_starts_servers_wherever_it_is_loaded(tmp_path: Path) -> N
         "import ppca\n"
         "async def twice(party, x):\n"
         "    return (x * 2).reveal(why='test')\n"
-        "with ppca.LocalServers() as servers:\n"
-        "    print(servers.run(twice, [1, 2]))\n"
+        "with ppca.Job() as job:\n"
+        "    print(job.run(twice, [1, 2]))\n"
     )
     ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 1
-    assert "put the lines that start one under if __name__ == '__main__':" in ran.stderr
+    assert "put the lines that start them under if __name__ == '__main__':" in ran.stderr

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.processes import program
-from ppca.protocol import InconsistentShares, InputRefused, share
-from ppca.servers import CodecError, LocalServers, ProgramError, ServersFailed, ThreadCluster
+import harness.programs_for_tests as programs_for_tests
+from harness.lockstep import run as run_in_lockstep
+from harness.processes import program, run
+from ppca.estimator.job import Job
+from ppca.protocol import InconsistentShares, InputRefused, SecretArray, share
+from ppca.servers import CodecError, LocalServers, ProgramError, ServersFailed
+from ppca.servers.programs import KEY_STAGE
 
 ULP = 2.0**-40
 X, Y = np.array([1.5, -2.0, 3.25]), np.array([4.0, 0.5, 3.0])
@@ -23,12 +27,13 @@ def pids(servers: LocalServers) -> Any:
     before = servers.pids
     yield before
     assert servers.pids == before
-    np.testing.assert_array_equal(servers.run(program("reveal"), X), X)
+    np.testing.assert_array_equal(run(servers, program("reveal"), X), X)
 
 
 def test_all_kinds_of_values_come_back(servers: LocalServers) -> None:
     seen = []
-    result = servers.run(program("several"), X, Y, scale=2.0, progress=lambda *told: seen.append(told))
+    job = Job(servers, lambda *told: seen.append(told))
+    result = job.run(program("several"), X, Y, scale=2.0)
     np.testing.assert_allclose(result["product"], 2 * X * Y, atol=4 * ULP, rtol=0)
     np.testing.assert_array_equal(result["less"], X < Y)
     assert result["public"][:5] == [1, 2.5, "text", None, True]
@@ -36,16 +41,14 @@ def test_all_kinds_of_values_come_back(servers: LocalServers) -> None:
     np.testing.assert_array_equal(result["array"], [1.0, np.nan])
     assert result["pid"] == servers.pids
     assert seen == [("compared", 1.0, 4)]
-    report = servers.report
-    assert report is not None
-    assert report.rounds == 4  # keys, two for the product and the comparison, the opening
-    assert report.stages[0]["stages"]["key agreement"]["rounds"] == 1
-    assert [line["what"] for line in report.audit] == ["x < y", "x * y"]
+    assert job.account.rounds == 4  # keys, two for the product and the comparison, the opening
+    assert job.account.stages[0]["stages"]["key agreement"]["rounds"] == 1
+    assert [line["what"] for line in job.account.audit] == ["x < y", "x * y"]
 
 
 def test_public_values_of_every_kind_reach_the_program(servers: LocalServers) -> None:
     array = np.arange(6).reshape(2, 3)
-    result = servers.run(program("public_only"), a=1, b=[1.5, "x", None], c={"d": array}, e=np.float64(2.0), program=3)
+    result = run(servers, program("public_only"), a=1, b=[1.5, "x", None], c={"d": array}, e=np.float64(2.0), program=3)
     np.testing.assert_array_equal(result.pop("c")["d"], array)
     assert result == {"a": 1, "b": [1.5, "x", None], "e": 2.0, "program": 3}
 
@@ -53,33 +56,33 @@ def test_public_values_of_every_kind_reach_the_program(servers: LocalServers) ->
 def test_many_runs_use_the_same_processes(servers: LocalServers, pids: list[int]) -> None:
     seen: list[int] = []
     for i in range(100):
-        np.testing.assert_array_equal(servers.run(program("reveal"), X + i), X + i)
-    servers.run(program("many_rounds"), [0.5], rounds=3, progress=lambda text, fraction, rounds: seen.append(rounds))
+        np.testing.assert_array_equal(run(servers, program("reveal"), X + i), X + i)
+    run(servers, program("many_rounds"), [0.5], rounds=3, progress=lambda text, fraction, rounds: seen.append(rounds))
     assert seen == [2]  # rounds of this run, not of all runs
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), ()])
 def test_empty_and_scalar_inputs(servers: LocalServers, shape: tuple[int, ...]) -> None:
     x = np.ones(shape)
-    product = servers.run(program("multiply"), x, x)
+    product = run(servers, program("multiply"), x, x)
     assert product.shape == shape
     np.testing.assert_array_equal(product, x)
 
 
 def test_inputs_of_more_than_100_megabytes_on_a_channel(servers: LocalServers) -> None:
     x = np.arange(2**22, dtype=np.float64)  # seat (1,1) gets two arrays of 64 MiB
-    np.testing.assert_array_equal(servers.run(program("reveal"), x), x)
+    np.testing.assert_array_equal(run(servers, program("reveal"), x), x)
 
 
 def test_shared_packets_are_taken_as_they_are(servers: LocalServers) -> None:
-    np.testing.assert_array_equal(servers.run(program("reveal"), share([7, 8])), [7, 8])
+    np.testing.assert_array_equal(run(servers, program("reveal"), share([7, 8])), [7, 8])
 
 
 def test_what_programs_print_does_not_reach_standard_output(
     servers: LocalServers, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with LocalServers() as own:  # started while the descriptors are captured
-        own.run(program("chatter"))
+        run(own, program("chatter"))
     out, err = capfd.readouterr()
     assert out == ""
     assert sorted(err.splitlines()) == sorted(
@@ -106,7 +109,7 @@ def test_wrong_programs_are_refused(
     servers: LocalServers, pids: list[int], name: str, inputs: list[Any], public: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ProgramError) as caught:
-        servers.run(name, *inputs, **public)
+        run(servers, name, *inputs, **public)
     assert message in str(caught.value)
 
 
@@ -125,7 +128,7 @@ def test_files_that_cannot_be_loaded_are_refused(
     file = tmp_path / "broken.py"
     file.write_text(source)
     with pytest.raises(ProgramError, match="cannot load program") as caught:
-        servers.run(f"{file}:main")
+        run(servers, f"{file}:main")
     assert message in str(caught.value)
     assert "runpy" not in str(caught.value)
 
@@ -135,9 +138,9 @@ def test_functions_that_servers_cannot_find_are_refused(servers: LocalServers, p
         return None
 
     with pytest.raises(ProgramError, match="must stand at the top level of a module"):
-        servers.run(local)
+        run(servers, local)
     with pytest.raises(ProgramError, match="not an 'async def' function"):
-        servers.run(os.getcwd)  # type: ignore[arg-type]
+        run(servers, os.getcwd)  # type: ignore[arg-type]
 
 
 def test_a_relative_file_is_found_where_the_client_is(
@@ -146,7 +149,7 @@ def test_a_relative_file_is_found_where_the_client_is(
     (tmp_path / "neighbour.py").write_text("VALUE = 7")
     (tmp_path / "relative.py").write_text("from neighbour import VALUE\nasync def main(party):\n    return VALUE\n")
     monkeypatch.chdir(tmp_path)
-    assert servers.run("relative.py:main") == 7
+    assert run(servers, "relative.py:main") == 7
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_bad_values_are_refused_with_their_position(
     servers: LocalServers, pids: list[int], values: Any, message: str
 ) -> None:
     with pytest.raises(InputRefused, match=message):
-        servers.run(program("multiply"), X, values)
+        run(servers, program("multiply"), X, values)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +181,7 @@ def test_parameters_that_cannot_travel_are_refused(
     servers: LocalServers, pids: list[int], public: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CodecError, match=message):
-        servers.run(program("public_only"), **public)
+        run(servers, program("public_only"), **public)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +193,7 @@ def test_parameters_that_cannot_travel_are_refused(
 )
 def test_results_that_differ_are_not_used(servers: LocalServers, pids: list[int], name: str, message: str) -> None:
     with pytest.raises(InconsistentShares, match=message):
-        servers.run(program(name))
-    assert servers.report is None
+        run(servers, program(name))
 
 
 def test_one_run_at_a_time(servers: LocalServers, pids: list[int]) -> None:
@@ -200,7 +202,7 @@ def test_one_run_at_a_time(servers: LocalServers, pids: list[int]) -> None:
     def second() -> None:
         started.wait(10)
         try:
-            servers.run(program("reveal"), X)
+            run(servers, program("reveal"), X)
         except ServersFailed as error:
             messages.append(str(error))
 
@@ -211,7 +213,7 @@ def test_one_run_at_a_time(servers: LocalServers, pids: list[int]) -> None:
         started.set()
         thread.join()
 
-    servers.run(program("many_rounds"), [0.5], rounds=200, progress=progress)
+    run(servers, program("many_rounds"), [0.5], rounds=200, progress=progress)
     assert messages == ["the servers are busy with another run: they run one program at a time"]
 
 
@@ -221,9 +223,9 @@ def test_two_sets_of_servers_at_once(servers: LocalServers, pids: list[int]) -> 
 
         def progress(*_: object) -> None:
             if not inside:
-                inside.append(other.run(program("several"), X, Y)["pid"])
+                inside.append(run(other, program("several"), X, Y)["pid"])
 
-        servers.run(program("many_rounds"), [0.5], rounds=50, progress=progress)
+        run(servers, program("many_rounds"), [0.5], rounds=50, progress=progress)
         assert inside == [other.pids]
         assert not {*other.pids} & {*servers.pids}
 
@@ -234,13 +236,47 @@ def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
         LocalServers(**settings)
 
 
-def test_threads_and_processes_agree(servers: LocalServers) -> None:
-    in_threads = ThreadCluster(timeout=10)
-    for each in (servers, in_threads):
-        result = each.run(program("several"), X, Y)
-        np.testing.assert_array_equal(result["less"], X < Y)
-    assert in_threads.report is not None
-    assert servers.report is not None
-    assert in_threads.report.rounds == servers.report.rounds
-    assert in_threads.report.bytes_sent == servers.report.bytes_sent
-    assert in_threads.report.audit == servers.report.audit
+@pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
+def test_links_carry_exactly_what_lock_step_counts(tls: bool) -> None:
+    async def body(x: SecretArray, y: SecretArray) -> Any:
+        return await programs_for_tests.meet_in_two_ways(x.party, x, y)
+
+    x, y = np.array([2.0, 1.5, -2.0, 3.25]), np.array([0.1, 4.0, 0.5, 3.0])
+    expected = run_in_lockstep(body, x, y)
+    with Job(LocalServers(tls=tls, timeout=20)) as job:
+        result = job.run(program("meet_in_two_ways"), x, y)
+    np.testing.assert_allclose(result[0], x * y + np.sqrt(x * x + 1), rtol=1e-9)  # promised for sqrt
+    np.testing.assert_array_equal(result[1], x < y)
+    np.testing.assert_array_equal(result[2], np.sort(x))
+    account = job.account
+    keys = [seat["stages"][KEY_STAGE] for seat in account.stages]
+    assert [stage["bytes_sent"] for stage in keys] == [64, 32, 32, 0]
+    assert account.rounds - 1 == expected.traffic.rounds
+    sent = [total - stage["bytes_sent"] for total, stage in zip(account.bytes_sent, keys, strict=True)]
+    assert sent == expected.traffic.sent
+    assert [line["to"] for line in account.audit] == ["servers", "client", "servers", "client"]
+
+
+def test_a_job_starts_servers_with_its_first_program_and_stops_them() -> None:
+    servers = LocalServers()
+    with Job(servers) as job:
+        assert not servers.running
+        with pytest.raises(InputRefused):
+            job.run(program("reveal"), [np.nan])
+        assert not servers.running
+        job.run(program("reveal"), X)
+        pids = servers.pids
+        job.run(program("reveal"), X)
+        assert servers.pids == pids
+        assert job.account.rounds == 2  # two runs, a key agreement each
+        with pytest.raises(ValueError, match="no program of this job"):
+            _ = Job(servers).account
+    assert not servers.running
+    with pytest.raises(ServersFailed, match="not running"):
+        job.run(program("reveal"), X)
+
+
+def test_a_job_leaves_running_servers_running(servers: LocalServers, pids: list[int]) -> None:
+    with Job(servers) as job:
+        np.testing.assert_array_equal(job.run(program("reveal"), X), X)
+    assert servers.running

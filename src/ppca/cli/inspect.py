@@ -12,7 +12,7 @@ from rich.text import Text
 from .complaint import complaints
 
 if TYPE_CHECKING:
-    from ..estimator import SharedFacts
+    from ..receiver import SharedFacts
 
 
 def inspect(
@@ -21,8 +21,7 @@ def inspect(
 ) -> None:
     """Show a fitted model: facts, explained variance, strongest loadings, and everything that was opened."""
     with complaints():
-        from ..estimator import SharedFacts
-        from ..receiver import PCAModel
+        from ..receiver import PCAModel, SharedFacts
         from .result import MODEL, SHARED, print_facts, print_loadings, print_openings, print_scree, solver_text
 
         path = result / MODEL if result.is_dir() else result

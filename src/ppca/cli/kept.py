@@ -15,12 +15,16 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from ..estimator import SharedFacts, SharedModel
-from ..owner import BadColumns, OwnerError, Source, open_source
-from ..receiver import PCAModel
+from ..estimator.job import Job
+from ..estimator.shared import SharedModel
+from ..owner.errors import BadColumns, OwnerError
+from ..owner.tables.opening import open_table
+from ..owner.tables.table import Table
+from ..receiver import PCAModel, SharedFacts
+from ..servers import LocalServers
+from ..servers.interface import Progress
 from ..transport import seat_name
 from .folder import whole_file
-from .job import LazyCluster
 from .result import MODEL, SERVERS, SHARED
 
 KEPT_AS = "model"
@@ -70,32 +74,32 @@ def load_revealed(result: Path) -> PCAModel:
     return PCAModel.load(result / MODEL)
 
 
-def open_rows(path: Path, names: Sequence[str] | None, width: int) -> Source:
+def open_like(path: Path, names: Sequence[str] | None, width: int) -> Table:
     """New rows with the columns of a model: by name where both have names (others are left out), else by position."""
-    source = open_source(path, columns=names if names is not None and path.suffix not in (".npy", ".npz") else None)
-    if source.n_columns != width:
-        raise BadColumns(f"{source.label} has {source.n_columns} columns, the model {width}. Give the same columns.")
-    return source
+    table = open_table(path, columns=names if path.suffix not in (".npy", ".npz") else None)
+    if table.n_columns != width:
+        raise BadColumns(f"{table.label} has {table.n_columns} columns, the model {width}. Give the same columns.")
+    return table
 
 
-def chunks_of(source: Source) -> Iterator[NDArray[np.float64]]:
+def chunks_of(table: Table) -> Iterator[NDArray[np.float64]]:
     """The rows, checked, piece by piece; a table without any is refused."""
     done = 0
-    for chunk in source.chunks():
+    for chunk in table.chunks():
         done += len(chunk)
         yield chunk.astype(np.float64)
     if not done:
-        raise OwnerError(f"{source.label}: the table has no rows.")
+        raise OwnerError(f"{table.label}: the table has no rows.")
 
 
 @contextmanager
 def kept_model(
-    result: Path, facts: SharedFacts, *, tls: bool, timeout: float
-) -> Iterator[tuple[SharedModel, LazyCluster]]:
+    result: Path, facts: SharedFacts, progress: Progress, *, tls: bool, timeout: float
+) -> Iterator[SharedModel]:
     """The shared model on four local servers that hold what was kept; they start with the first rows."""
-    with LazyCluster(tls=tls, timeout=timeout, state=result / SERVERS) as servers:
+    with Job(LocalServers(tls=tls, timeout=timeout, state=result / SERVERS), progress) as job:
         scale = np.asarray(facts.scale_exponents, np.int64)
-        yield SharedModel(servers, facts.name, scale, facts.standardized, facts.feature_names), servers
+        yield SharedModel(job, facts.name, scale, facts.standardized, facts.feature_names)
 
 
 def write_table(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:

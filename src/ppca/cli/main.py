@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import __version__
-from . import bench, demo, detect, fit, inspect, run, transform
+from . import bench, demo, fit, infer, inspect, run
 
 app = typer.Typer(
     help="Joint principal component analysis over data that may not be shown.",
@@ -21,8 +21,8 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 )
 app.command()(fit.fit)
 app.command()(inspect.inspect)
-app.command()(transform.transform)
-app.command()(detect.detect)
+app.command()(infer.transform)
+app.command()(infer.detect)
 app.command()(demo.demo)
 app.command()(run.run)
 console = Console()

@@ -13,9 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..estimator import SharedFacts
-from ..receiver import PCAModel
-from ..report import duration, opening_lines, share, size, stage_lines, write_report
+from ..receiver import PCAModel, SharedFacts
+from ..report import duration, opening_lines, percent, size, stage_lines, write_report
 from ..report.page import feature_names
 from ..servers import Account
 from .complaint import printable
@@ -70,9 +69,9 @@ def print_scree(console: Console, model: PCAModel) -> None:
     for i, (variance, ratio, total) in enumerate(values):
         if i == MOST_LINES:
             left = len(sums) - MOST_LINES
-            table.add_row("…", f"{left} more", "", share(float(sums[-1])), _bar(float(sums[-1])))
+            table.add_row("…", f"{left} more", "", percent(float(sums[-1])), _bar(float(sums[-1])))
             break
-        table.add_row(str(i + 1), f"{variance:.6g}", share(ratio), share(total), _bar(total))
+        table.add_row(str(i + 1), f"{variance:.6g}", percent(ratio), percent(total), _bar(total))
     console.print(table)
 
 
@@ -103,12 +102,8 @@ def print_traffic(console: Console, run: Account) -> None:
 
 
 def solver_text(model: PCAModel | SharedFacts) -> str:
-    verified = {
-        True: "verified on shares",
-        False: "VERIFICATION FAILED: less accurate than promised",
-        None: "not verified",
-    }
-    text = f"eigensolver {model.solver}: {model.iterations} iterations, {verified[model.verified]}"
+    verified = "verified on shares" if model.verified else "VERIFICATION FAILED: less accurate than promised"
+    text = f"eigensolver {model.solver}: {model.iterations} iterations, {verified}"
     return f"{text}, after falling back to jacobi" if model.fell_back else text
 
 
@@ -136,7 +131,7 @@ def print_profile(console: Console, run: Account) -> None:
     other = max(0.0, sums[0] - sum(sums[1:]))
     total = [duration(seconds) for seconds in (*sums, other)]
     table.add_row("total", f"{run.rounds:,}", size(max(run.bytes_sent)), *total)
-    table.add_row("", "", "", "", *(share(seconds / sums[0]) if sums[0] else "" for seconds in (*sums[1:], other)))
+    table.add_row("", "", "", "", *(percent(seconds / sums[0]) if sums[0] else "" for seconds in (*sums[1:], other)))
     note = "means of the four servers; with fewer cores than servers, waiting includes the others' turns to compute"
     console.print(Group(table, Text(note, style="dim")), soft_wrap=True)
 
@@ -157,7 +152,7 @@ def print_facts(console: Console, model: PCAModel) -> None:
     what = "correlation (standardised columns)" if model.scale is not None else "covariance"
     console.print(
         f"PCA of the {what} of {model.rows:,} rows and {width} columns: {kept} component{'' if kept == 1 else 's'}, "
-        f"{share(float(model.explained_variance_ratio.sum()))} of the variance",
+        f"{percent(float(model.explained_variance_ratio.sum()))} of the variance",
         highlight=False,
         soft_wrap=True,
     )

@@ -22,13 +22,11 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
+from ..estimator.job import Job
 from ..protocol import share
 from ..servers import Account, LocalServers
 from ..servers.programs import name_of
 from .complaint import complaints
-
-RESERVED = ("progress",)
-"""Parameters of `LocalServers.run` itself."""
 
 
 class FileRefused(ValueError):
@@ -61,14 +59,12 @@ def run(
         sys.path.append(os.getcwd())  # so that module:function finds modules that stand here
         name = name_of(program)
         packets = [share(_load(path), name=path.name) for path in inputs or []]
-        with _progress() as show, LocalServers(tls=tls, timeout=timeout) as servers:
-            result = servers.run(name, *packets, progress=show, **parameters)
-            report = servers.report
+        with _progress() as show, Job(LocalServers(tls=tls, timeout=timeout), show) as job:
+            result = job.run(name, *packets, **parameters)
         arrays = _flat(result)
         if output is not None:
             _save(output, arrays)
-    assert report is not None
-    _print(Console(), arrays, report)
+    _print(Console(), arrays, job.account)
     if output is not None:
         Console(stderr=True).print(f"written: {output}", markup=False, highlight=False, soft_wrap=True)
 
@@ -113,9 +109,8 @@ def _parameters(texts: list[str]) -> dict[str, Any]:
         name, separator, value = text.partition("=")
         if not separator or not name.isidentifier():
             raise typer.BadParameter(f"{text!r} is not of the form name=value", param_hint="--public")
-        if name in RESERVED or name in parameters:
-            cause = "given twice" if name in parameters else "not free for programs; rename it"
-            raise typer.BadParameter(f"{name!r} is {cause}", param_hint="--public")
+        if name in parameters:
+            raise typer.BadParameter(f"{name!r} is given twice", param_hint="--public")
         parameters[name] = _value(value)
     return parameters
 
@@ -144,18 +139,18 @@ def _flat(result: Any, name: str = "") -> dict[str, NDArray[Any]]:
     return {name or "result": array if array.dtype.kind != "O" else np.asarray(str(result))}
 
 
-def _print(console: Console, arrays: dict[str, NDArray[Any]], report: Account) -> None:
+def _print(console: Console, arrays: dict[str, NDArray[Any]], account: Account) -> None:
     for name, array in arrays.items():
         text = np.array2string(array, threshold=20, precision=6)
         between = "\n" if "\n" in text else " "
         console.print(Text.assemble((name, "bold"), " =", between, text), soft_wrap=True)
-    sent = max(report.bytes_sent)
-    account = f"{report.rounds} rounds (one to agree keys), {sent:,} bytes sent by the busiest server, "
-    console.print(f"{account}{report.seconds:.3f} s", style="dim", highlight=False, soft_wrap=True)
+    sent = max(account.bytes_sent)
+    text = f"{account.rounds} rounds (one to agree keys), {sent:,} bytes sent by the busiest server, "
+    console.print(f"{text}{account.seconds:.3f} s", style="dim", highlight=False, soft_wrap=True)
     openings = Table("opened", "shape", "to", "why", title="What left the sharing", title_justify="left")
-    for line in report.audit:
+    for line in account.audit:
         openings.add_row(Text(line["what"]), str(tuple(line["shape"])), Text(line["to"]), Text(line["why"]))
-    console.print(openings if report.audit else "Nothing left the sharing.")
+    console.print(openings if account.audit else "Nothing left the sharing.")
 
 
 def _check_writable(path: Path) -> None:

@@ -6,8 +6,7 @@ pca.explained_variance_ratio_, pca.components_, pca.transform(new_patients)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -15,18 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from ..jobs import rows as programs
-from ..owner import encoding
-from ..owner.columns import ColumnTable, joint_names, read_owners
-from ..owner.moments import Moments, moments
-from ..owner.tables.sources import Source, check_compatible, open_source
-from ..receiver.model import PCAModel
-from ..servers import Account, LocalServers
-from ..servers.outcome import combined
-from .partition import Alignment, fit_columns
-from .shared import SharedFacts, SharedModel
-
-Progress = Callable[[str, float | None, int], None]
+from ..algorithms.solvers import SOLVERS
+from ..owner.tables.opening import open_columns, open_rows
+from ..owner.tables.records import Records, joint_names
+from ..receiver import PCAModel, SharedFacts
+from ..servers import Account, Servers
+from ..servers.interface import Progress
+from .columns import Columns, fit_columns
+from .job import Job
+from .rows import fit_rows, sums_of
+from .shared import SharedModel
 
 
 class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,22 +47,14 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Run so many iterations and open no convergence bits.
     columns : list of str or None
         The columns to use of files and frames.
-    servers : LocalServers or None
-        Running servers; None starts four of them for this fit.
+    servers : Servers or None
+        Where to compute; None starts four local processes for this fit.
     keep : str or None
         The name under which model and sums stay shared with the (given) servers: for `partial_fit` and `shared_model`.
     reveal : bool
         False: nobody receives the model, it only stays with the servers.
-    partition : "rows" or "columns"
-        Owners hold different rows of the same columns (horizontal), or different columns of the same individuals (vertical).
-    id : str or None
-        partition="columns": the name of the id column in every owner's table.
-    alignment : "psi", "aligned", "namespace" or Alignment
-        partition="columns": how rows are brought together, see `ppca.estimator.partition`.
-    pieces : int or None
-        partition="columns": row pieces of the second moments; None: as few as the ring allows.
-    executor : dict or None
-        partition="columns": who computes the pieces, see `ppca.jobs.workers`.
+    partition : "rows" or Columns
+        Owners hold different rows of the same columns, or (`ppca.Columns(id=...)`) different columns of the same individuals.
 
     Attributes
     ----------
@@ -73,8 +62,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn (scale_: the deviations, or None)
     n_iter_, verified_, fell_back_ : how the eigensolver went; whether Jacobi had to take over
     openings_ : everything that left the sharing
-    bytes_uploaded_, owner_seconds_ : partition="columns": what each owner sent; seconds by step, seen from the owners
-    report_ : rounds, bytes and seconds by stage
+    bytes_uploaded_, owner_seconds_ : of owners of columns: what each sent; seconds by step, seen from the owners
+    account_ : rounds, bytes and seconds by stage
     """
 
     def __init__(
@@ -89,14 +78,10 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         fixed_iterations: int | None = None,
         max_iterations: int | None = None,
         columns: Sequence[str] | None = None,
-        servers: LocalServers | None = None,
+        servers: Servers | None = None,
         keep: str | None = None,
         reveal: bool = True,
-        partition: str = "rows",
-        id: str | None = None,
-        alignment: Any = "psi",
-        pieces: int | None = None,
-        executor: dict[str, Any] | None = None,
+        partition: str | Columns = "rows",
     ) -> None:
         self.n_components = n_components
         self.standardize = standardize
@@ -111,46 +96,68 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.keep = keep
         self.reveal = reveal
         self.partition = partition
-        self.id = id
-        self.alignment = alignment
-        self.pieces = pieces
-        self.executor = executor
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
-        """Fits the joint model. X: a list with one entry per owner (array, frame or path); y is ignored."""
-        if self.partition == "columns":
-            return self.fit_tables(read_owners(X, self.id, columns=self.columns), progress=progress)
+        """Fits the joint model; y is ignored.
+
+        X: one array, frame or path per owner, in a list, or in a dictionary with the owners' names. See `open_table` for what
+        a table may be.
+        """
+        with Job(self.servers, progress) as job:
+            if isinstance(self.partition, Columns):
+                return self._fit_columns(X, self.partition, job)
+            if self.partition != "rows":
+                raise ValueError(f"partition={self.partition!r} is unknown; choose 'rows' or ppca.Columns(id=...)")
+            return self._fit_rows(X, None, job)
+
+    def partial_fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
+        """Adds rows (a new owner's, or new ones of an old owner) to the kept sums and fits again; nothing is sent twice.
+
+        Needs `servers` and `keep`. The row count of the addition becomes known, as the difference of two joint counts.
+        """
         if self.partition != "rows":
-            raise ValueError(f"partition={self.partition!r} is unknown; choose 'rows' or 'columns'")
-        sources = open_owners(X, self.columns)
-        return self.fit_moments([moments(source) for source in sources], progress=progress)
+            raise ValueError("partial_fit is for owners of rows; fit owners of columns again with all their rows")
+        if self.servers is None or self.keep is None:
+            raise ValueError("partial_fit needs servers that keep the sums: pass servers=... and keep='name'")
+        return self._fit_rows(X, getattr(self, "scale_exponents_", None), Job(self.servers, progress))
 
-    def fit_moments(self, owners: Sequence[Moments], *, progress: Progress | None = None) -> Self:
-        """Fits from the owners' sums, which is all that leaves an owner (as shares)."""
-        return self._fit(owners, None, progress)
-
-    def fit_tables(self, tables: Sequence[ColumnTable], *, progress: Progress | None = None) -> Self:
-        """Fits owners of different columns of the same individuals."""
-        alignment = self.alignment if isinstance(self.alignment, Alignment) else Alignment(self.alignment)
-        self.check_parameters(sum(table.values.shape[1] for table in tables))
-        names = joint_names(tables)
-        with _running(self.servers) as servers:
-            found = fit_columns(
-                servers,
-                tables,
-                alignment,
-                bounds=self.bounds,
-                choices=self._choices(),
-                check_rows=self._check_rows,
-                pieces=self.pieces,
-                executor=self.executor,
-                progress=progress,
+    def _fit_rows(self, X: Any, former: NDArray[np.int64] | None, job: Job) -> Self:
+        """One joint fit; `former`: the scale of kept sums to which these owners are added."""
+        tables = open_rows(X, columns=self.columns)
+        width = tables[0].n_columns
+        self._check_parameters(width)
+        if former is not None and len(former) != width:
+            raise ValueError(
+                f"X has {width} features, but {type(self).__name__} is expecting {len(former)} features as input"
             )
+        bounds, before = self.bounds, 0
+        if former is not None:
+            bounds, before = np.ldexp(1.0, former - 1), self.n_samples_
+        result, scale = fit_rows(
+            job,
+            sums_of(tables, job),
+            bounds,
+            self._choices(),
+            lambda rows: self._check_rows(rows + before, width),
+            None if former is None else self.keep,
+        )
+        return self._record(result, job.account, scale, tables[0].names)
+
+    def _fit_columns(self, X: Any, partition: Columns, job: Job) -> Self:
+        tables = open_columns(X, partition.id, columns=self.columns)
+        width = sum(table.n_columns for table in tables)
+        self._check_parameters(width)
+        job.progress("owners, reading", None)
+        owners = [Records.of(table) for table in tables]
+        found = fit_columns(
+            job, owners, partition, self.bounds, self._choices(), lambda rows: self._check_rows(rows, width)
+        )
         self.bytes_uploaded_, self.owner_seconds_ = found.bytes_sent, found.seconds
-        self._record(found.result, found.report, found.scale, names)
-        return self
+        account = job.account
+        account.audit += [{"number": len(account.audit) + i, **line} for i, line in enumerate(found.told, start=1)]
+        return self._record(found.result, account, found.scale, joint_names(owners))
 
     def _choices(self) -> dict[str, Any]:
         """The public parameters of the analysis on the servers."""
@@ -165,63 +172,21 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "reveal_model": self.reveal,
         }
 
-    def partial_fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
-        """Adds rows (a new owner's, or new ones of an old owner) to the kept sums and fits again; nothing is sent twice.
-
-        Needs `servers` and `keep`. The row count of the addition becomes known, as the difference of two joint counts.
-        """
-        if self.partition != "rows":
-            raise ValueError("partial_fit is for owners of rows; fit owners of columns again with all their rows")
-        if self.servers is None or self.keep is None:
-            raise ValueError("partial_fit needs servers that keep the sums: pass servers=... and keep='name'")
-        owners = [moments(source) for source in open_owners(X, self.columns)]
-        return self._fit(owners, getattr(self, "scale_exponents_", None), progress)
-
-    def _fit(self, owners: Sequence[Moments], former: NDArray[np.int64] | None, progress: Progress | None) -> Self:
-        """One joint fit; `former`: the scale of kept sums to which these owners are added."""
-        width = len(owners[0].mean)
-        self.check_parameters(width)
-        if former is not None and len(former) != width:
-            raise ValueError(
-                f"X has {width} features, but {type(self).__name__} is expecting {len(former)} features as input"
-            )
-        bounds = self.bounds if former is None else np.ldexp(1.0, former - 1)
-        with _running(self.servers) as servers:
-            rows, scale, first = survey(servers, owners, bounds, self.standardize, progress)
-            self._check_rows(rows if former is None else rows + self.n_samples_, width)
-            packets = [packet for owner in owners for packet in encoding.share_moments(owner, rows, scale)]
-            result = servers.run(
-                programs.fit,
-                *packets,
-                progress=progress,
-                rows=rows,
-                add_to=None if former is None else self.keep,
-                choices=self._choices(),
-            )
-            assert servers.report is not None
-            report = combined([first, servers.report])
-        self._record(result, report, scale, owners[0].names)
-        return self
-
     def _record(
-        self,
-        result: dict[str, Any],
-        report: Account,
-        scale: NDArray[np.int64],
-        names: list[str] | None,
-    ) -> None:
+        self, result: dict[str, Any], account: Account, scale: NDArray[np.int64], names: list[str] | None
+    ) -> Self:
         """Takes over what the servers returned, and the account of it."""
-        openings = report.audit
         self.scale_exponents_ = scale
         self.n_samples_: int = result["rows"]
         self.n_features_in_ = len(scale)
         self.n_iter_, self.verified_, self.fell_back_ = result["iterations"], result["verified"], result["fell_back"]
-        self.openings_, self.report_ = openings, report
+        self.openings_, self.account_ = account.audit, account
         self.n_components_ = result["count"]
         if names is not None:
             self.feature_names_in_ = np.asarray(names, dtype=object)
         if self.reveal:
-            self._take(PCAModel.from_result(result, rows=result["rows"], scale=scale, names=names, audit=openings))
+            self._take(PCAModel.from_result(result, rows=result["rows"], scale=scale, names=names, audit=account.audit))
+        return self
 
     def shared_model(self) -> SharedModel:
         """The model as the servers keep it, for inference on secret rows."""
@@ -230,7 +195,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("no servers keep this model: fit with servers=... and keep='name'")
         names = getattr(self, "feature_names_in_", None)
         labels = None if names is None else [str(name) for name in names]
-        return SharedModel(self.servers, self.keep, self.scale_exponents_, self.standardize, labels)
+        return SharedModel(Job(self.servers), self.keep, self.scale_exponents_, self.standardize, labels)
 
     def shared_facts(self) -> SharedFacts:
         """What is public of the model that the servers keep: what a later session needs to use it."""
@@ -252,10 +217,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             audit=self.openings_,
         )
 
-    def check_parameters(self, width: int) -> None:
+    def _check_parameters(self, width: int) -> None:
         """Refuses parameters that cannot work for so many columns, before anything is read or sent."""
-        from ..algorithms.solvers import SOLVERS
-
         k = self.n_components
         if self.solver not in SOLVERS:
             raise ValueError(f"solver={self.solver!r} is unknown; choose from {', '.join(SOLVERS)}")
@@ -328,46 +291,3 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         """Pickles hold the revealed model, never a connection to servers."""
         return {**super().__getstate__(), "servers": None}
-
-
-def open_owners(X: Any, columns: Sequence[str] | None) -> list[Source]:
-    """One source per owner, with equal columns; a single table counts as one owner."""
-    several = isinstance(X, list | tuple) and not (X and np.isscalar(X[0]))
-    owners = list(X) if several else [X]
-    if not owners:
-        raise ValueError("no owners: pass a list with one array, frame or path per owner")
-    named = [open_source(owner, columns=columns) for owner in owners]
-    return check_compatible(named)
-
-
-def survey(
-    servers: LocalServers, owners: Sequence[Moments], bounds: Any, per_column: bool, progress: Progress | None
-) -> tuple[int, NDArray[np.int64], Account]:
-    """The joint number of rows, the public scale exponents, and the account of how they were found."""
-    width = len(owners[0].mean)
-    shared = [encoding.share_survey(owner.count, owner.largest, per_column) for owner in owners]
-    if isinstance(bounds, str):
-        if bounds != "auto":
-            raise ValueError(f"bounds={bounds!r}: use 'auto', a number, or one number per column")
-        answer = servers.run(programs.survey, *[packet for pair in shared for packet in pair], progress=progress)
-        rows, scale = answer["rows"], encoding.joint_scale(answer["exponents"], width)
-    else:
-        scale = encoding.declared_scale(bounds, width, per_column)
-        for owner in owners:
-            beyond = np.flatnonzero(owner.largest > np.ldexp(1.0, scale))
-            if beyond.size:
-                at = int(beyond[0])
-                name = owner.names[at] if owner.names else f"column {at}"
-                raise ValueError(f"{owner.label}: {name} reaches {owner.largest[at]:g}, beyond its declared bound")
-        rows = servers.run(programs.count_rows, *[pair[0] for pair in shared], progress=progress)
-    assert servers.report is not None
-    return rows, scale, servers.report
-
-
-@contextmanager
-def _running(servers: LocalServers | None) -> Iterator[LocalServers]:
-    if servers is not None:
-        yield servers
-    else:
-        with LocalServers() as own:
-            yield own

@@ -2,71 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import math
-import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..jobs import inference
+from ..owner import columns as owner_columns
+from ..owner import rows as owner_rows
+from ..owner.alignment.arrangement import Arranged, arrange
+from ..owner.errors import BadColumns
+from ..owner.tables.opening import open_columns
+from ..owner.tables.records import Records
 from ..protocol import share
-from ..servers import LocalServers
-from .joined import Joined, JointRows
+from ..receiver.joined import Joined, ids_of
+from ..receiver.verdicts import check_limits
+from .columns import Columns, align, upload
+from .job import Job
 
 Floats = NDArray[np.float64]
-Progress = Callable[[str, float | None, int], None]
-
-BATCH = 1 << 19
-"""Numbers that travel to the servers in one run: about 8 MB for each."""
-
-REACH = 2.0**inference.RAW.span
-"""Rows may be so many times larger than the scale of the fitted data."""
-
-
-@dataclass
-class SharedFacts:
-    """What is public of a model whose shares stay with the servers: enough to use it, nothing of its content."""
-
-    name: str
-    scale_exponents: list[int]
-    standardized: bool
-    components: int
-    rows: int
-    feature_names: list[str] | None
-    solver: str
-    iterations: int
-    verified: bool | None
-    fell_back: bool
-    audit: list[dict[str, Any]] = field(default_factory=list)
-
-    FORMAT = "ppca-shared-1"
-
-    def save(self, path: Path) -> None:
-        """JSON, written whole or not at all."""
-        part = path.with_suffix(path.suffix + ".part")
-        part.write_text(json.dumps({"format": self.FORMAT, **asdict(self)}, indent=1) + "\n")
-        part.replace(path)
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        try:
-            data = json.loads(path.read_text())
-            if data.pop("format", None) != cls.FORMAT:
-                raise ValueError("it does not describe a shared model")
-            return cls(**data)
-        except (OSError, ValueError, TypeError) as error:
-            raise ValueError(f"cannot read {path}: {error}") from None
+Verdicts = tuple[Floats | None, NDArray[np.bool_] | None]
+"""Scores and flags, as far as they were asked for."""
 
 
 @dataclass
 class SharedModel:
     """Inference with a model and rows that are both secret. Results go to the caller, the receiver.
 
+    job: runs the programs, and keeps their account. name: under which the servers keep the model.
     scale: the public exponents of the columns; standardized: whether columns are divided by their joint deviation.
     names: what messages call the columns.
 
@@ -74,26 +39,36 @@ class SharedModel:
     the components, which nobody does here. Scores, flags and distances do not depend on them.
     """
 
-    servers: LocalServers
+    job: Job
     name: str
     scale: NDArray[np.int64]
     standardized: bool
     names: list[str] | None = None
 
-    def transform(self, rows: ArrayLike, *, progress: Progress | None = None) -> Floats:
-        """Coordinates of the rows: as `PCA.transform`, up to the signs of components, which nobody knows."""
-        return np.vstack(list(self.transform_batches([np.asarray(rows)], progress=progress)))
+    @property
+    def unit(self) -> float:
+        """One scaled unit in the units of the data."""
+        return 1.0 if self.standardized else float(np.ldexp(1.0, int(self.scale[0])))
 
-    def transform_batches(self, chunks: Iterable[ArrayLike], *, progress: Progress | None = None) -> Iterator[Floats]:
+    # -- rows with all columns -----------------------------------------------------------------------------------------
+
+    def transform(self, rows: ArrayLike) -> Floats:
+        """Coordinates of the rows: as `PCA.transform`, up to the signs of components, which nobody knows."""
+        return np.vstack(list(self.transform_batches([np.asarray(rows)])))
+
+    def transform_batches(self, chunks: Iterable[ArrayLike]) -> Iterator[Floats]:
         """The same for a table in pieces of any length; yields the coordinates piece by piece."""
+        done = 0
         for packets in self._shared(chunks):
-            answer = self.servers.run(inference.transform, packets, progress=progress, model=self.name)
-            yield np.asarray(answer["coordinates"]) * self.unit
+            found = np.asarray(self.job.run(inference.transform, packets, model=self.name)["coordinates"])
+            done += len(found)
+            self.job.progress(f"transform, {done:,} rows", None)
+            yield found * self.unit
 
     def inverse_transform(self, coordinates: ArrayLike) -> Floats:
         """Rows rebuilt from coordinates; of a standardised model in standardised units."""
         packets = share(np.asarray(coordinates, np.float64) / self.unit, name="coordinates")
-        rows = np.asarray(self.servers.run(inference.inverse_transform, packets, model=self.name)["rows"])
+        rows = np.asarray(self.job.run(inference.inverse_transform, packets, model=self.name)["rows"])
         return rows if self.standardized else rows * np.ldexp(1.0, self.scale)
 
     def score_samples(self, rows: ArrayLike) -> Floats:
@@ -105,9 +80,7 @@ class SharedModel:
     def detect(
         self, rows: ArrayLike, *, threshold: float | None = None, contamination: float | None = None
     ) -> NDArray[np.bool_]:
-        """Flags of anomalous rows: score above the threshold, or the given share of rows with the largest scores."""
-        if threshold is None and contamination is None:
-            raise ValueError("give either threshold or contamination")
+        """Flags of anomalous rows: score above the threshold, or the given fraction of rows with the largest scores."""
         _, flags = self.detect_batches([np.asarray(rows)], threshold=threshold, contamination=contamination)
         assert flags is not None
         return flags
@@ -119,31 +92,28 @@ class SharedModel:
         threshold: float | None = None,
         contamination: float | None = None,
         scores: bool = False,
-        progress: Progress | None = None,
-    ) -> tuple[Floats | None, NDArray[np.bool_] | None]:
+    ) -> Verdicts:
         """Scores and flags, as far as they are asked for, of a table in pieces. Scores stay shared until all are there."""
-        check_limits(threshold, contamination)
-        table = secrets.token_hex(8)
-        for packets in self._shared(chunks):
-            self.servers.run(inference.add_scores, packets, progress=progress, model=self.name, table=table)
-        return self.judge(table, threshold=threshold, contamination=contamination, scores=scores, progress=progress)
+        check_limits(threshold, contamination, scores)
+        with self.job.table() as table:
+            done = 0
+            for packets in self._shared(chunks):
+                self.job.run(inference.add_scores, packets, model=self.name, table=table)
+                done += packets[0].shape[0]
+                self.job.progress(f"detect, {done:,} rows", None)
+            return self._judged(table, "client", threshold, contamination, scores)
 
-    def judge(
-        self,
-        table: str,
-        *,
-        threshold: float | None,
-        contamination: float | None,
-        scores: bool,
-        receiver: str = "client",
-        progress: Progress | None = None,
-    ) -> tuple[Floats | None, NDArray[np.bool_] | None]:
-        """Scores and flags, as far as they are asked for, from scores that stayed shared under the name `table`."""
+    def _shared(self, chunks: Iterable[ArrayLike]) -> Iterator[list[Any]]:
+        return owner_rows.new_rows(chunks, self.scale, self.standardized, self.names)
+
+    def _judged(
+        self, table: str, receiver: str, threshold: float | None, contamination: float | None, scores: bool
+    ) -> Verdicts:
+        """What is asked for of scores that stayed shared in a table."""
         unit = self.unit**2
         highest = 2.0 ** (inference.SCORE.span - 1)
-        answer = self.servers.run(
+        answer = self.job.run(
             inference.detect,
-            progress=progress,
             table=table,
             threshold=None if threshold is None else min(float(threshold) / unit, highest),
             contamination=contamination,
@@ -153,88 +123,75 @@ class SharedModel:
         found = np.maximum(answer["scores"], 0.0) * unit if scores else None
         return found, np.asarray(answer["flags"]).astype(bool) if "flags" in answer else None
 
-    # -- rows whose columns belong to several owners -----------------------------------------------------------------
+    # -- rows whose columns belong to several owners -------------------------------------------------------------------
 
-    def transform_columns(
-        self,
-        owners: Sequence[Any],
-        *,
-        id: str | None = None,
-        alignment: Any = "psi",
-        receiver: int = 0,
-        progress: Progress | None = None,
-    ) -> Joined:
-        """Coordinates of new rows, each owner giving its columns; with the ids of the owner that receives them."""
-        return JointRows(self, owners, id, alignment, receiver, progress).transform()
+    def transform_columns(self, owners: Any, partition: Columns, receiver: int = 0) -> Joined:
+        """Coordinates of new rows, each owner giving its columns, in the order of the fit; the rows that all owners have.
+
+        receiver: the position of the owner that gets the results, with its own ids: only an owner knows whose tags they are.
+        """
+        arranged = self._arranged(owners, partition, receiver)
+        with self.job.table() as table:
+            answer = self._uploaded(table, arranged, partition)
+            found = self.job.run(
+                inference.transform_table, **self._common(table, answer), receiver=arranged[receiver].table.label
+            )
+        ids = ids_of(arranged[receiver], answer["rows"], answer.get("tags"))
+        return Joined(ids, coordinates=np.asarray(found["coordinates"]) * self.unit)
 
     def detect_columns(
         self,
-        owners: Sequence[Any],
+        owners: Any,
+        partition: Columns,
+        receiver: int = 0,
         *,
         threshold: float | None = None,
         contamination: float | None = None,
         scores: bool = False,
-        id: str | None = None,
-        alignment: Any = "psi",
-        receiver: int = 0,
-        progress: Progress | None = None,
     ) -> Joined:
         """Scores and flags of new rows, as far as they are asked for, each owner giving its columns; see `transform_columns`."""
-        check_limits(threshold, contamination)
-        if threshold is None and contamination is None and not scores:
-            raise ValueError("nothing to find: give threshold, contamination or scores=True")
-        rows = JointRows(self, owners, id, alignment, receiver, progress)
-        return rows.detect(threshold=threshold, contamination=contamination, scores=scores)
+        check_limits(threshold, contamination, scores)
+        arranged = self._arranged(owners, partition, receiver)
+        with self.job.table() as table:
+            answer = self._uploaded(table, arranged, partition)
+            self.job.run(inference.add_scores_of_table, **self._common(table, answer))
+            label = arranged[receiver].table.label
+            found, flags = self._judged(table, label, threshold, contamination, scores)
+        return Joined(ids_of(arranged[receiver], answer["rows"], answer.get("tags")), scores=found, flags=flags)
 
-    def _shared(self, chunks: Iterable[ArrayLike]) -> Iterator[list[Any]]:
-        """Shares of the rows, a batch at a time."""
-        kind = inference.STANDARD if self.standardized else inference.RAW
-        rows = max(1, BATCH // len(self.scale))
-        before = 0
-        for chunk in chunks:
-            array = np.asarray(chunk, np.float64)
-            if array.ndim != 2 or array.shape[1] != len(self.scale):
-                raise ValueError(f"rows must have {len(self.scale)} columns, got shape {array.shape}")
-            for start in range(0, len(array), rows):
-                part = array[start : start + rows]
-                self._check(part, before + start)
-                yield share(part * np.ldexp(1.0, -self.scale), kind, "row")
-            before += len(array)
+    def _common(self, table: str, answer: dict[str, Any]) -> dict[str, Any]:
+        return {"table": table, "rows": answer["rows"], "model": self.name, "standardized": self.standardized}
 
-    def _check(self, rows: Floats, before: int) -> None:
-        """Refuses values that do not fit the fixed-point numbers of the model."""
-        limits = REACH * np.ldexp(1.0, self.scale)
-        bad = ~(np.abs(rows) < limits)
-        if bad.any():
-            row, column = (int(i) for i in np.argwhere(bad)[0])
-            name = f"column {self.names[column]!r}" if self.names else f"column {column + 1}"
-            raise ValueError(
-                f"{name} has {rows[row, column]:g} in row {before + row + 1:,}; this model takes magnitudes below "
-                f"{limits[column]:g}, {REACH:g} times the scale of the data it was fitted on. Remove the row, or fit again with "
-                "larger bounds."
-            )
+    def _arranged(self, owners: Any, partition: Columns, receiver: int) -> list[Arranged]:
+        """Every owner's rows in the order of the alignment, checked against the model."""
+        tables = open_columns(owners, partition.id)
+        if not 0 <= receiver < len(tables):
+            raise ValueError(f"receiver={receiver}: there are {len(tables)} owners, counted from 0")
+        self._check_columns([(table.names, table.n_columns) for table in tables])
+        return arrange([Records.of(table) for table in tables], partition.way)
 
-    @property
-    def unit(self) -> float:
-        """One scaled unit in the units of the data."""
-        return 1.0 if self.standardized else float(np.ldexp(1.0, int(self.scale[0])))
+    def _check_columns(self, owners: Sequence[tuple[list[str] | None, int]]) -> None:
+        width = sum(count for _, count in owners)
+        if width != len(self.scale):
+            raise BadColumns(f"the owners have {width} columns, the model {len(self.scale)}. Give the same columns.")
+        names: list[str | None] = []
+        for own, count in owners:
+            names += own or [None] * count
+        for at, (name, known) in enumerate(zip(names, self.names or names, strict=True), start=1):
+            # A name that two owners use stands in the model with the owner before it.
+            if name is not None and known is not None and name != known and not known.endswith(f":{name}"):
+                raise BadColumns(
+                    f"column {at} is {name!r} here and {known!r} in the model. Give owners and columns in the order of the fit."
+                )
 
-
-def check_limits(threshold: float | None, contamination: float | None) -> None:
-    """Refuses what cannot be a limit between normal and anomalous rows."""
-    if threshold is not None and contamination is not None:
-        raise ValueError("give either a threshold or a contamination, not both")
-    if contamination is not None and not 0 < contamination <= 0.5:
-        raise ValueError(f"contamination={contamination} must lie in (0, 0.5]")
-    if threshold is not None and not 0 <= threshold < np.inf:
-        raise ValueError(f"threshold={threshold} must be a number, at least 0")
-
-
-def flags_of(scores: Floats, threshold: float | None, contamination: float | None) -> NDArray[np.bool_] | None:
-    """What `SharedModel.detect` flags, from plain scores."""
-    if threshold is not None:
-        return np.asarray(scores > threshold)
-    if contamination is None:
-        return None
-    count = max(1, math.ceil(contamination * len(scores)))
-    return np.asarray(scores >= np.sort(scores)[-count])
+    def _uploaded(self, table: str, arranged: Sequence[Arranged], partition: Columns) -> dict[str, Any]:
+        """Shares all rows and has the servers match them; their answer."""
+        widths = [rows.values.shape[1] for rows in arranged]
+        scales = np.split(self.scale, np.cumsum(widths)[:-1])
+        pieces = (
+            piece
+            for number, (rows, scale) in enumerate(zip(arranged, scales, strict=True))
+            for piece in owner_columns.new_rows(number, rows, scale, self.standardized)
+        )
+        upload(self.job, table, pieces, sum(len(rows.values) for rows in arranged))
+        return align(self.job, table, partition.minimum, tell=True)

@@ -1,1 +1,1 @@
-"""Programs that run on the servers and see shares only: nothing here touches an owner's rows or a receiver's result."""
+"""Programs that RUN ON SERVERS and see shares only: nothing here touches an owner's rows or a receiver's result."""

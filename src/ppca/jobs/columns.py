@@ -1,37 +1,27 @@
-"""Server programs for vertically partitioned data: owners hold different columns of the same rows.
+"""Programs for owners of columns: second moments over the rows that all owners have, in pieces, then the same analysis.
 
-upload    rows of one owner, as shares, appended to its table (a spool on this server), with their tags (psi)
-align     which rows all owners have, from their tags (or: all rows, when owners agreed on the order)
-fit       second moments over the common rows, in pieces, then the same analysis as for horizontal data
-forget    drops what was uploaded for a job that will not be finished
+largest_exponent    the scale of all columns, opened (raw data)
+fit                 uploaded and aligned rows -> components for the receiver; the model may stay shared under a name
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..algorithms.covariance import MEAN_FRAC, sums_over_owners
 from ..algorithms.gram import GRID, LONGEST_PIECE, SMALL, Blocks, central, gram, rescaled, shrink
-from ..protocol import InputPacket, Party, RingType, SecretArray, concatenate, make_type, stack
-from ..protocol.inputs import summands
-from ..protocol.opening import SERVERS, record
-from ..servers.programs import packets_as_they_came
-from ..servers.spool import Spool
+from ..protocol import Party, RingType, SecretArray, concatenate, make_type, stack
 from . import workers
-from .matching import MatchError, match
-from .rows import Choices, analyse
+from .analysis import Choices, analyse
+from .uploads import Uploads, forget
 
 OFFSETS = RingType(128, MEAN_FRAC, 40)
 """What an owner subtracted from its columns, in their scale: secret, added to the means again."""
 
 OWN = RingType(128, 2 * GRID, 40)
 """An owner's sums of products of its own columns."""
-
 
 POWERS = RingType(128, 0, SMALL + 1)
 """The scale of a column beside the common one, see `algorithms.gram.rescaled`."""
@@ -44,97 +34,6 @@ async def largest_exponent(party: Party, *exponents: SecretArray) -> int:
         assert largest is not None
         opened = await largest.open(what="scale exponents", why="common power-of-two scale of the data")
     return int(opened[0])
-
-
-class Uploads:
-    """What the owners of one job have uploaded to this server: their rows, their tags, and the rows they have in common."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, Spool] = {}
-        self.tags: dict[int, Spool] = {}
-        self.common: list[NDArray[np.integer[Any]]] | None = None
-
-    @classmethod
-    def of(cls, party: Party, table: str) -> Uploads:
-        found: Uploads = party.tables.setdefault(table, cls())
-        return found
-
-    def pieces(self, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
-        """The common rows of all owners side by side, in `count` pieces of nearly equal length: (2, rows, words)."""
-        width = sum(spool.width for spool in self.rows.values())
-        for start, stop in pairwise(rows * k // count for k in range(count + 1)):
-            joint, column = np.empty((2, stop - start, width), np.uint64), 0
-            for owner, spool in sorted(self.rows.items()):
-                at = slice(start, stop) if self.common is None else self.common[owner][start:stop]
-                spool.take(at, joint[:, :, column : column + spool.width])
-                column += spool.width
-            yield joint
-
-    def close(self) -> None:
-        for spool in (*self.rows.values(), *self.tags.values()):
-            spool.close()
-        self.common = None
-
-
-@packets_as_they_came
-async def upload(
-    party: Party, piece: InputPacket, *, table: str, owner: int, tags: NDArray[np.uint64] | None = None
-) -> int:
-    """Appends rows to the table of an owner; returns how many it has. The tags are pseudonyms, seen by all servers."""
-    uploads = Uploads.of(party, table)
-    rows, width = piece.shape
-    spool = uploads.rows.setdefault(owner, Spool(width * piece.dtype.limbs))
-    spool.append(rows, summands(piece, party.row, party.column))
-    if tags is not None:
-        uploads.tags.setdefault(owner, Spool(2)).append(len(tags), [(False, tags)])
-    return spool.rows
-
-
-async def align(party: Party, *, table: str, minimum: int, tell: bool = False) -> dict[str, Any]:
-    """Fixes the common rows; returns their number, which is public, or why the job cannot go on.
-
-    tell: also return their tags, from which an owner, and nobody else, knows whose rows they are.
-    A refusal is an answer, not an error: the servers stay up, and keep what they keep for others.
-    """
-    uploads = Uploads.of(party, table)
-    counts = [uploads.rows[owner].rows for owner in sorted(uploads.rows)]
-    if not uploads.tags:
-        if len(set(counts)) > 1:
-            return {"refused": f"aligned owners must have the same number of rows, got {counts}"}
-        return {"rows": counts[0]}
-    if [uploads.tags[owner].rows for owner in sorted(uploads.tags)] != counts:
-        return {"refused": "an owner did not send one tag for every row"}
-    tags = _Tags([spool for _, spool in sorted(uploads.tags.items())])
-    try:
-        uploads.common = match(tags, minimum)
-    except MatchError as error:
-        return {"refused": str(error)}
-    common = len(uploads.common[0])
-    told = {"tags": tags[0][uploads.common[0]]} if tell else {}
-    for spool in uploads.tags.values():
-        spool.close()
-    record(party, "match pattern of pseudonyms", (common, len(tags)), SERVERS, "alignment by psi")
-    return {"rows": common, **told}
-
-
-class _Tags(Sequence[Any]):
-    """The owners' tags, read when they are asked for."""
-
-    def __init__(self, spools: list[Spool]) -> None:
-        self._spools = spools
-
-    def __len__(self) -> int:
-        return len(self._spools)
-
-    def __getitem__(self, owner: Any) -> Any:
-        return self._spools[owner].take(slice(None))[0]
-
-
-async def forget(party: Party, *, table: str) -> None:
-    """Drops the uploads of a job."""
-    uploads = party.tables.pop(table, None)
-    if uploads is not None:
-        uploads.close()
 
 
 async def fit(

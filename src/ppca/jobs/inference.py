@@ -9,11 +9,14 @@ flags       score above a public threshold, or the `contamination` share of rows
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ..protocol import Party, RingType, SecretArray
+from ..protocol import Party, RingType, SecretArray, concatenate
+from .kept import recall
+from .uploads import Uploads, forget
 
 ROW_FRAC = 80
 """Fractional bits of standardised rows before scaling: small columns must keep their digits."""
@@ -24,20 +27,16 @@ SCORE_FRAC = 50
 SCORE = RingType(128, SCORE_FRAC, 46)
 """Scores reach 2^46: a row may lie eight million deviations away and still be told from the others."""
 
+NUMBERS = 1 << 19
+"""Numbers of joint rows worked on at a time, however many rows there are."""
+
 RAW = RingType(128, 40, 5)
 STANDARD = RingType(128, ROW_FRAC, 5)
 
 
-def keep(party: Party, name: str, arrays: dict[str, SecretArray], public: dict[str, Any]) -> None:
-    """Leaves shared arrays with the servers under a name."""
-    party.store[name] = {"public": public, **{key: (array.data, array.dtype) for key, array in arrays.items()}}
-
-
-def recall(party: Party, name: str) -> tuple[dict[str, SecretArray], dict[str, Any]]:
-    """Shared arrays and public facts kept under a name."""
-    record = party.store[name]
-    arrays = {key: SecretArray(party, *value) for key, value in record.items() if key != "public"}
-    return arrays, record["public"]
+def row_type(standardized: bool) -> RingType:
+    """How rows come: in units of the model's scale, with more digits where columns are still to be scaled."""
+    return STANDARD if standardized else RAW
 
 
 async def centred(rows: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
@@ -89,15 +88,41 @@ async def inverse_transform(
         return {"rows": rows.reveal(receiver, what="rebuilt rows", why="agreed result")}
 
 
-async def add_scores(party: Party, rows: SecretArray, *, model: str, table: str) -> int:
-    """Appends the anomaly scores of secret rows, still shared, to a table; returns how many it has."""
+async def transform_table(
+    party: Party, *, table: str, rows: int, model: str, standardized: bool, receiver: str
+) -> dict[str, Any]:
+    """The same of the rows that several owners of columns have in common; the rows are forgotten."""
+    arrays, _ = recall(party, model)
+    with party.stage("transform"):
+        parts = [(await project(batch, arrays))[1] for batch in _common_rows(party, table, rows, standardized)]
+        await forget(party, table=table)
+        return {"coordinates": concatenate(parts).reveal(receiver, what="coordinates", why="agreed result")}
+
+
+def _common_rows(party: Party, table: str, rows: int, standardized: bool) -> Iterator[SecretArray]:
+    """The common rows with all columns side by side, a batch at a time."""
+    kind = row_type(standardized)
+    uploads = Uploads.of(party, table)
+    width = sum(spool.width for spool in uploads.rows.values()) // kind.limbs
+    count = max(1, -(-rows * width // NUMBERS))
+    for done, words in enumerate(uploads.pieces(rows, count)):
+        party.progress(f"joint rows, batch {done + 1} of {count}", done / count)
+        yield SecretArray(party, words.reshape(2, -1, width, kind.limbs), kind)
+
+
+async def add_scores(party: Party, rows: SecretArray, *, model: str, table: str) -> None:
+    """Anomaly scores of secret rows, still shared, are added to a table."""
     arrays, _ = recall(party, model)
     with party.stage("detect"):
         x, z = await project(rows, arrays)
         score = await residuals(x, z, arrays)
-    parts = party.tables.setdefault(table, [])
-    parts.append(score.data)
-    return sum(part.shape[1] for part in parts)
+    Uploads.of(party, table).scores.append(score.data)
+
+
+async def add_scores_of_table(party: Party, *, table: str, rows: int, model: str, standardized: bool) -> None:
+    """The same of the rows that several owners of columns have in common."""
+    for batch in _common_rows(party, table, rows, standardized):
+        await add_scores(party, batch, model=model, table=table)
 
 
 async def detect(
@@ -110,16 +135,18 @@ async def detect(
     receiver: str = "client",
 ) -> dict[str, Any]:
     """Anomaly scores and flags from a table of shared scores, which ends here. Only what is asked for is revealed."""
-    score = SecretArray(party, np.concatenate(party.tables.pop(table), axis=1), SCORE)
+    score = SecretArray(party, np.concatenate(Uploads.of(party, table).scores, axis=1), SCORE)
+    await forget(party, table=table)
     with party.stage("detect"):
         result: dict[str, Any] = {}
         if scores:
             result["scores"] = score.reveal(receiver, what="anomaly scores", why="agreed result")
+        flags: SecretArray | None = None
         if threshold is not None:
             flags = await (score > threshold)
-            result["flags"] = flags.reveal(receiver, what="anomaly flags", why="agreed result")
         elif contamination is not None:
             flags = await largest(score, max(1, math.ceil(contamination * len(score))), party)
+        if flags is not None:
             result["flags"] = flags.reveal(receiver, what="anomaly flags", why="agreed result")
         return result
 

@@ -1,155 +1,140 @@
-"""An owner of columns: its table of numbers and the ids of its rows."""
+"""What an owner of columns sends: its rows as shares, on a grid, its offsets and scales, its own sums. Rows go by their tags."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.ipc as pa_ipc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from .errors import BadColumns, OwnerError, UnreadableData
-from .tables.arrow_tables import pandas_index, sniff_delimiter
-from .tables.sources import open_source
-from .tables.table import listed, reading
+from ..algorithms.gram import GRID, LONGEST_PIECE, ROWS, SMALL, Blocks, local_product
+from ..jobs import columns, inference
+from ..native import kernels, ring
+from ..protocol import InputPacket, share, share_ring
+from . import rows
+from .alignment.arrangement import Arranged
+from .alignment.tags import Words
+from .errors import OwnerError
+
+LARGEST = 2.0**500
+"""Magnitudes whose squares, and their sums over any number of rows, are doubles."""
+
+PIECE_NUMBERS = 1 << 19
+"""Numbers that travel in one run of an upload: 4 MB a split in the 64-bit ring."""
+
+REACH = 20
+"""New rows may be 2^20 times larger than the scale of a column: that is the scale of its spread, not of its mean."""
+
+Floats = NDArray[np.float64]
 
 
 @dataclass
-class ColumnTable:
-    """One owner's columns: values of shape (rows, columns), names if known, and the id column as it was given (or None)."""
+class Piece:
+    """Some rows of an owner on their way: shares, and their tags (psi)."""
 
+    owner: int
     label: str
-    values: NDArray[np.float64]
-    names: list[str] | None
-    ids: Any
+    rows: int
+    packets: list[InputPacket]
+    tags: Words | None
 
 
-def read_owners(
-    owners: Sequence[Any],
-    id_column: str | None,
-    *,
-    columns: Sequence[str] | None = None,
-    drop: Sequence[str] | None = None,
-    labels: Sequence[str] | None = None,
-) -> list[ColumnTable]:
-    """The tables of owners of different columns. `columns`: those to take, `drop`: those to leave out, whoever has them."""
-    titles = labels or [
-        Path(data).name if isinstance(data, str | Path) else f"owner {number}"
-        for number, data in enumerate(owners, start=1)
-    ]
-    held = [column_names(data, label) for data, label in zip(owners, titles, strict=True)]
-    everything = {name for names in held for name in names or []}
-    for name in (*(columns or ()), *(drop or ())):
-        if name not in everything:
-            raise BadColumns(f"no owner has a column {name!r}. The owners' columns are {listed(sorted(everything))}.")
-    tables = []
-    for data, names, label in zip(owners, held, titles, strict=True):
-        chosen = None
-        if names is not None and (columns is not None or drop is not None):
-            wanted = names if columns is None else [name for name in columns if name in names]
-            chosen = [name for name in wanted if name not in (drop or ()) and name != id_column]
-            if not chosen:
-                raise BadColumns(
-                    f"{label}: none of its columns were chosen. Leave this owner out, or choose one of them."
-                )
-        tables.append(read_columns(data, id_column, columns=chosen, label=label))
-    return tables
+@dataclass
+class Centred:
+    """An owner's rows and what it subtracts from its columns before it shares them: the mean of its own rows.
+
+    That keeps all digits of columns whose mean is far from zero; the offset itself is shared too, and added to the joint means.
+    """
+
+    arranged: Arranged
+    offset: Floats
+    largest: Floats
+    """Largest magnitude of each column as it is."""
+    spread: Floats
+    """Largest magnitude after the offset was subtracted."""
+    own: Words
+    """Sums of products of the owner's own columns: packed, 128 bits, in units of the grid squared; filled as rows are shared."""
+
+    @classmethod
+    def of(cls, arranged: Arranged) -> Centred:
+        values = arranged.values
+        low, high = values.min(axis=0), values.max(axis=0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            offset = np.where(low == high, low, values.mean(axis=0))
+            spread = np.maximum(high - offset, offset - low)
+        largest = np.maximum(np.abs(low), np.abs(high))
+        if not np.all(largest < LARGEST):
+            raise OwnerError(f"{arranged.table.label}: values are too large to be squared; scale the columns first.")
+        width = values.shape[1]
+        return cls(arranged, offset, largest, spread, ring.zeros((width * (width + 1) // 2,), 2))
+
+    @property
+    def label(self) -> str:
+        return self.arranged.table.label
+
+    @property
+    def width(self) -> int:
+        return len(self.offset)
+
+    def pieces(self, owner: int, scale: NDArray[np.int64], own: bool) -> Iterator[Piece]:
+        """Shares of the rows on the grid of 2^-24, in pieces."""
+        shrink = np.ldexp(1.0, -scale)
+        step = max(1, PIECE_NUMBERS // self.width)
+        for start in range(0, len(self.arranged.values), step):
+            part = (self.arranged.values[start : start + step] - self.offset) * shrink
+            encoded, bad = ring.encode(part, GRID, 1)
+            if bad >= 0:
+                raise OwnerError(f"{self.label}: a value is beyond the scale of its column.")
+            if own:
+                self._add_own(encoded[..., 0])
+            tags = None if self.arranged.tags is None else self.arranged.tags[start : start + step]
+            yield Piece(owner, self.label, len(part), share_ring(encoded, ROWS), tags)
+
+    def share_offset(self, scale: NDArray[np.int64]) -> list[InputPacket]:
+        """What was subtracted, in the scale of the columns."""
+        return share(self.offset * np.ldexp(1.0, -scale), columns.OFFSETS, f"offset of {self.label}")
+
+    def grid_scale(self, scale: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Exponents of the columns as they are shared: their own, as far as a common scale leaves room for them."""
+        return np.clip(rows.exponents(self.spread, True), scale - SMALL, scale)
+
+    def share_powers(self, scale: NDArray[np.int64]) -> list[InputPacket]:
+        """By how much the scale of each column is below the common one: secret."""
+        return share(1 << (self.grid_scale(scale) - scale + SMALL), columns.POWERS, f"powers of {self.label}")
+
+    def share_own(self) -> list[InputPacket]:
+        """The sums of products of the owner's own columns, of the rows as they were sent."""
+        return share_ring(self.own, columns.OWN)
+
+    def _add_own(self, grid: Words) -> None:
+        """Adds the products of some rows, exactly: 64 bits hold those of a piece, 128 their sum."""
+        for start in range(0, len(grid), LONGEST_PIECE):
+            piece = grid[start : start + LONGEST_PIECE]
+            narrow = local_product(piece, piece, Blocks((0, self.width), own=True))
+            wide = ring.empty((len(narrow),), 2)
+            kernels.extend(wide, narrow, True)
+            self.own = ring.add(self.own, wide)
 
 
-def read_columns(
-    data: Any, id_column: str | None, *, columns: Sequence[str] | None = None, label: str | None = None
-) -> ColumnTable:
-    """Reads an owner's table: all columns (or the chosen ones), which must be numbers, and the id column apart."""
-    title = label or (Path(data).name if isinstance(data, str | Path) else "owner 1")
-    names = column_names(data, title)
-    if id_column is not None and (names is None or id_column not in names):
-        known = "it has no column names" if names is None else f"its columns are {listed(names)}"
-        raise BadColumns(f"{title}: there is no id column {id_column!r}; {known}.")
-    chosen = columns if columns is not None else None if names is None else [n for n in names if n != id_column]
-    if chosen is not None and id_column in chosen:
-        raise BadColumns(f"{title}: the id column {id_column!r} cannot be analysed, leave it out of the columns.")
-    if chosen is not None and not chosen:
-        raise BadColumns(f"{title}: there are no columns besides the ids {id_column!r}.")
-    source = open_source(data, columns=chosen, label=title)
-    values = np.concatenate([np.asarray(chunk, np.float64) for chunk in source.chunks()])
-    ids = None
-    if id_column is not None:
-        with reading(title):
-            ids = _id_values(data, id_column, title)
-        if len(ids) != len(values):
-            raise OwnerError(f"{title}: {len(ids):,} ids for {len(values):,} rows.")
-    return ColumnTable(title, np.ascontiguousarray(values), source.names, ids)
+def check_bounds(owners: Sequence[Centred], bounds: Any) -> None:
+    """Refuses values beyond their declared bounds, before anything is sent."""
+    limits = np.ldexp(1.0, rows.declared_scale(bounds, sum(owner.width for owner in owners), True))
+    for owner, part in zip(owners, np.split(limits, np.cumsum([owner.width for owner in owners])[:-1]), strict=True):
+        rows.check_within(owner.label, owner.arranged.table.names, owner.largest, part)
 
 
-def joint_names(tables: Sequence[ColumnTable]) -> list[str] | None:
-    """All owners' column names; a name that two owners use is told apart by the owner."""
-    if any(table.names is None for table in tables):
-        return None
-    every = [name for table in tables for name in table.names or []]
-    twice = {name for name in every if every.count(name) > 1}
-    return [f"{table.label}:{name}" if name in twice else name for table in tables for name in table.names or []]
-
-
-def column_names(data: Any, label: str) -> list[str] | None:
-    """The column names of a file or frame, without a stored pandas index; None for plain arrays."""
-    if isinstance(data, np.ndarray):
-        return None
-    if not isinstance(data, str | Path):
-        found = getattr(data, "column_names", None)
-        found = getattr(data, "columns", None) if found is None else found
-        return None if found is None else [str(name) for name in found]
-    path = Path(data)
-    if not path.is_file():
-        raise UnreadableData(f"{label}: there is no such file ({path}). Check the path.")
-    with reading(label):
-        kind = _kind(path)
-        if kind == "csv":
-            with _csv(path, label) as reader:
-                return list(reader.schema.names)
-        schema = {"parquet": pq.read_schema, "arrow": _arrow_schema}.get(kind, lambda _: None)(path)
-        return None if schema is None else [name for name in schema.names if name not in pandas_index(schema)]
-
-
-def _kind(path: Path) -> str:
-    suffix = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
-    kinds = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
-    return kinds.get(suffix.lower(), "other")
-
-
-def _csv(path: Path, label: str, **convert: Any) -> Any:
-    return pa_csv.open_csv(
-        path,
-        parse_options=pa_csv.ParseOptions(delimiter=sniff_delimiter(label, path)),
-        convert_options=pa_csv.ConvertOptions(**convert) if convert else None,
-    )
-
-
-def _arrow_table(path: Path) -> Any:
-    with pa.memory_map(str(path)) as file:
-        try:
-            return pa_ipc.open_file(file).read_all()
-        except pa.ArrowInvalid:
-            return pa_ipc.open_stream(file).read_all()
-
-
-def _arrow_schema(path: Path) -> Any:
-    return _arrow_table(path).schema
-
-
-def _id_values(data: Any, name: str, label: str) -> Any:
-    """The id column as it stands. Of text files as text: whether 007 is a number must not depend on the other ids."""
-    if not isinstance(data, str | Path):
-        return data[name]
-    path = Path(data)
-    if _kind(path) == "parquet":
-        return pq.read_table(path, columns=[name])[name]
-    if _kind(path) == "arrow":
-        return _arrow_table(path)[name]
-    with _csv(path, label, include_columns=[name], column_types={name: pa.large_string()}) as reader:
-        return reader.read_all()[name]
+def new_rows(owner: int, arranged: Arranged, scale: NDArray[np.int64], standardized: bool) -> Iterator[Piece]:
+    """Shares of an owner's columns of new rows for a shared model, in pieces; `scale`: the model's, of these columns."""
+    table = arranged.table
+    limits = np.ldexp(1.0, scale + REACH)
+    rows.refuse_beyond(table.values, limits, table.names, f"{table.label}: ", "Remove the row.")
+    wide = inference.row_type(standardized).with_span(
+        REACH
+    )  # what an owner may send; less the mean it is what the type promises
+    step = max(1, PIECE_NUMBERS // len(scale))
+    for first in range(0, len(arranged.values), step):
+        part = arranged.values[first : first + step]
+        tags = None if arranged.tags is None else arranged.tags[first : first + step]
+        yield Piece(owner, table.label, len(part), share(part * np.ldexp(1.0, -scale), wide, table.label), tags)

@@ -28,7 +28,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -38,8 +38,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from .errors import BadColumns, BadValue, OwnerError
-from .tables.arrays import MemorySource
-from .tables.table import Chunk, Source, chunk_rows_for
+from .tables.table import Chunk, Table, chunk_rows_for
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int | None], None]
@@ -76,16 +75,6 @@ class Moments:
     names: list[str] | None = None
     label: str = "owner 1"
 
-    @classmethod
-    def of_rows(cls, rows: NDArray[Any], *, names: Sequence[str] | None = None, label: str = "owner 1") -> Moments:
-        """The sums of an array of rows in memory."""
-        source: Source = MemorySource(label, np.asanyarray(rows))
-        if names is not None:
-            if len(names) != source.n_columns:
-                raise BadColumns(f"{label}: {len(names)} names were given for {source.n_columns} columns.")
-            source = source.renamed(names, "")
-        return moments(source)
-
     def merge(self, other: Moments) -> Moments:
         """The sums of both tables together. Columns must be the same; label and names are taken from self."""
         if self.mean.shape != other.mean.shape or (self.names and other.names and self.names != other.names):
@@ -104,7 +93,7 @@ class Moments:
 
 
 def moments(
-    source: Source,
+    table: Table,
     *,
     chunk_rows: int | None = None,
     progress: Progress | None = None,
@@ -114,22 +103,22 @@ def moments(
 
     While it runs, BLAS is limited to one thread in the whole process: the chunks are what runs in parallel.
     """
-    rows = chunk_rows or chunk_rows_for(source.n_columns)
-    total = _Total(source)
+    rows = chunk_rows or chunk_rows_for(table.n_columns)
+    total = _Total(table)
     buffers: list[Array] = []
-    if source.rows is not None and source.rows <= rows:
-        for chunk in source.chunks(rows, check=False):
-            total.add(_sum_chunk(source, chunk, 0, buffers), progress)
+    if table.rows is not None and table.rows <= rows:
+        for chunk in table.chunks(rows, check=False):
+            total.add(_sum_chunk(table, chunk, 0, buffers), progress)
         return total.result()
 
     workers = threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
     pending: deque[Future[_ChunkSums]] = deque()
     started = 0
     with _SINGLE_THREADED_BLAS, ThreadPoolExecutor(workers, "ppca-owner") as pool:
-        for chunk in source.chunks(rows, check=False):
+        for chunk in table.chunks(rows, check=False):
             if len(pending) > workers:
                 total.add(pending.popleft().result(), progress)
-            pending.append(pool.submit(_sum_chunk, source, chunk, started, buffers))
+            pending.append(pool.submit(_sum_chunk, table, chunk, started, buffers))
             started += len(chunk)
         while pending:
             total.add(pending.popleft().result(), progress)
@@ -172,7 +161,7 @@ class _ChunkSums:
     high: Array
 
 
-def _sum_chunk(source: Source, chunk: Chunk, rows_before: int, buffers: list[Array]) -> _ChunkSums:
+def _sum_chunk(table: Table, chunk: Chunk, rows_before: int, buffers: list[Array]) -> _ChunkSums:
     """The sums of one chunk; runs in a worker thread. `buffers` are work arrays to take and to give back."""
     m, d = chunk.shape
     try:
@@ -194,8 +183,8 @@ def _sum_chunk(source: Source, chunk: Chunk, rows_before: int, buffers: list[Arr
     y[:, d] = 1.0
     largest = np.maximum(-low, high)
     if not (largest <= LARGEST).all():
-        source.refuse_not_finite(chunk, rows_before)
-        _refuse_too_large(source, chunk, rows_before)
+        table.refuse_not_finite(chunk, rows_before)
+        _refuse_too_large(table, chunk, rows_before)
     product = y.T @ y
     buffers.append(buffer)
     offset = product[:d, d] / m
@@ -203,14 +192,14 @@ def _sum_chunk(source: Source, chunk: Chunk, rows_before: int, buffers: list[Arr
     return _ChunkSums(m, centre, offset, gram, low, high)
 
 
-def _refuse_too_large(source: Source, chunk: Chunk, rows_before: int) -> None:
+def _refuse_too_large(table: Table, chunk: Chunk, rows_before: int) -> None:
     bad = np.abs(chunk) > LARGEST
     row = int(bad.any(axis=1).argmax())
     column = int(bad[row].argmax())
     raise BadValue(
-        f"{source.label}: {source.column_title(column)} has {chunk[row, column]:g} in row {rows_before + row + 1:,}; "
+        f"{table.label}: {table.column_title(column)} has {chunk[row, column]:g} in row {rows_before + row + 1:,}; "
         f"values beyond {LARGEST:g} cannot be squared. Express the column in a larger unit.",
-        column=str(column + 1) if source.names is None else source.names[column],
+        column=str(column + 1) if table.names is None else table.names[column],
         row=rows_before + row + 1,
     )
 
@@ -218,9 +207,9 @@ def _refuse_too_large(source: Source, chunk: Chunk, rows_before: int) -> None:
 class _Total:
     """Merges the chunks' sums. `gram` and `sums` are two-part numbers (value, compensation); means relative to `base`."""
 
-    def __init__(self, source: Source) -> None:
-        d = source.n_columns
-        self.source = source
+    def __init__(self, table: Table) -> None:
+        d = table.n_columns
+        self.table = table
         self.count = 0
         self.base = np.zeros(d)
         self.sums = np.zeros((2, d))
@@ -243,21 +232,21 @@ class _Total:
         np.minimum(self.low, part.low, out=self.low)
         np.maximum(self.high, part.high, out=self.high)
         if progress is not None:
-            progress(self.count, self.source.rows)
+            progress(self.count, self.table.rows)
 
     def result(self) -> Moments:
-        label = self.source.label
+        label = self.table.label
         if self.count == 0:
             raise OwnerError(f"{label}: the table has no rows. An owner needs at least one.")
         gram = self.gram[0] + self.gram[1]
         gram = np.triu(gram) + np.triu(gram, 1).T
         spread = np.diagonal(gram)
         if not np.isfinite(spread).all():
-            column = self.source.column_title(int((~np.isfinite(spread)).argmax()))
+            column = self.table.column_title(int((~np.isfinite(spread)).argmax()))
             raise OwnerError(f"{label}: the squares of {column} overflow. Express the column in a larger unit.")
         lost = (self.low != self.high) & (spread < SMALLEST_GRAM)
         if lost.any():
-            column = self.source.column_title(int(lost.argmax()))
+            column = self.table.column_title(int(lost.argmax()))
             raise OwnerError(f"{label}: {column} varies by less than 1e-145. Express the column in a smaller unit.")
         mean = self.base + (self.sums[0] + self.sums[1]) / self.count
         return Moments(
@@ -265,7 +254,7 @@ class _Total:
             mean=mean,
             gram=gram,
             largest=np.maximum(-self.low, self.high),
-            names=self.source.names,
+            names=self.table.names,
             label=label,
         )
 

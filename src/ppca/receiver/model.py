@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .facts import read_whole, write_whole
+
+FORMAT = "ppca-model-1"
 
 Floats = NDArray[np.float64]
 
@@ -27,7 +30,7 @@ class PCAModel:
     feature_names: list[str] | None
     solver: str
     iterations: int
-    verified: bool | None
+    verified: bool
     fell_back: bool
     audit: list[dict[str, Any]] = field(default_factory=list)
 
@@ -101,21 +104,17 @@ class PCAModel:
     def save(self, path: Path) -> None:
         """JSON with every digit, written whole or not at all."""
         data = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in asdict(self).items()}
-        part = path.with_suffix(path.suffix + ".part")
-        part.write_text(json.dumps({"format": "ppca-model-1", **data}, indent=1) + "\n")
-        part.replace(path)
+        write_whole(path, {"format": FORMAT, **data})
 
     @classmethod
     def load(cls, path: Path) -> Self:
+        data = read_whole(path, FORMAT)
         try:
-            data = json.loads(path.read_text())
-            if data.pop("format", None) != "ppca-model-1":
-                raise ValueError("it is not a PPCA model file")
             for key in ("components", "explained_variance", "explained_variance_ratio", "mean", "scale"):
                 data[key] = None if data[key] is None else np.asarray(data[key], np.float64)
             return cls(**data)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"cannot read the model {path}: {error}") from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"cannot read {path}: {error}") from None
 
 
 def _signed(components: Floats) -> Floats:

@@ -1,16 +1,15 @@
 """What a person gets of a joint PCA: one self-contained page, and the tables that the command line prints as well."""
 
-from .account import OpeningLine, StageLine, combined, opening_lines, stage_lines
-from .amounts import duration, share, size
+from .account import OpeningLine, StageLine, opening_lines, stage_lines
+from .amounts import duration, percent, size
 from .page import write_report
 
 __all__ = [
     "OpeningLine",
     "StageLine",
-    "combined",
     "duration",
     "opening_lines",
-    "share",
+    "percent",
     "size",
     "stage_lines",
     "write_report",

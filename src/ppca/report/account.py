@@ -8,10 +8,7 @@ from typing import Any
 
 from ..native import clock
 from ..servers import Account
-from ..servers.outcome import combined
 from . import amounts
-
-__all__ = ["OpeningLine", "StageLine", "combined", "opening_lines", "stage_lines"]
 
 RECEIVERS = {"servers": "all servers", "client": "receiver"}
 """Who got to see an opened value; other names are receivers as the job named them."""

@@ -22,7 +22,7 @@ def size(count: float) -> str:
     return f"{count:.4g} GB"
 
 
-def share(fraction: float) -> str:
+def percent(fraction: float) -> str:
     """A fraction in per cent, with digits where they matter: 44.27 %, 0.0031 %."""
     percent = 100 * fraction
     if percent == 0 or not math.isfinite(percent):

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from .amounts import share
+from .amounts import percent
 
 Floats = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ def scree(ratios: Floats) -> str:
         x = LEFT + i * step + (step - width) / 2
         height = (HEIGHT - TOP - BOTTOM) * min(1.0, ratio / top)
         y = HEIGHT - BOTTOM - height
-        text = f"component {i + 1}: {share(ratio)}"
+        text = f"component {i + 1}: {percent(ratio)}"
         box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
         parts.append(f'<rect class="bar" {box}><title>{text}</title></rect>')
         if step >= 38:
@@ -56,7 +56,7 @@ def cumulative(ratios: Floats) -> str:
     parts.append(f'<polyline class="line" points="{path}"/>')
     radius = 4 if step >= 12 else 2
     for i, ((x, y), value) in enumerate(zip(points, sums, strict=True)):
-        text = f"first {i + 1}: {share(value)}"
+        text = f"first {i + 1}: {percent(value)}"
         parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"><title>{text}</title></circle>')
         if step >= 38:
             parts.append(

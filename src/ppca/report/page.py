@@ -15,7 +15,7 @@ from ..receiver import PCAModel
 from ..servers import Account
 from . import charts
 from .account import opening_lines, stage_lines
-from .amounts import duration, share, size
+from .amounts import duration, percent, size
 
 STRONGEST = 6
 """Components, and features of each, that are listed by name."""
@@ -36,7 +36,7 @@ def write_report(
     """Writes the page of a fitted model.
 
     model : what the receiver holds; its audit is the list of openings
-    run : the account of the whole job (see `combined` if it took several runs)
+    run : the account of the whole job (see `Account.total` if it took several runs)
     settings : what the user chose, by name
     owners : what the owners' tables are called; nothing else about single owners is known here
     """
@@ -84,7 +84,7 @@ def _facts(model: PCAModel, run: Account, owners: Sequence[str]) -> str:
         (f"{model.rows:,}", "rows, all owners together"),
         (str(width), "columns"),
         (str(kept), "component" if kept == 1 else "components"),
-        (share(float(model.explained_variance_ratio.sum())), "of the variance explained"),
+        (percent(float(model.explained_variance_ratio.sum())), "of the variance explained"),
         (f"{run.rounds:,}", "communication rounds"),
         (size(max(run.bytes_sent)), "sent by the busiest server"),
         (duration(run.seconds), "on the servers"),
@@ -94,7 +94,7 @@ def _facts(model: PCAModel, run: Account, owners: Sequence[str]) -> str:
 
 
 def _warning(model: PCAModel) -> str:
-    if model.verified is not False:
+    if model.verified:
         return ""
     return (
         '<p class="warning"><b>The check on shares failed.</b> The decomposition is not as accurate as the tolerance '
@@ -109,13 +109,15 @@ def _variance(model: PCAModel) -> str:
     for i, (variance, ratio, total) in enumerate(zip(model.explained_variance, ratios, sums, strict=True)):
         width = 100 * min(1.0, max(0.0, float(total)))
         meter = f'<td class="meter"><i style="width:{width:.2f}%"></i></td>'
-        lines.append(_row([i + 1, f"{variance:.6g}", share(float(ratio)), share(float(total))], numbers=4, tail=meter))
+        lines.append(
+            _row([i + 1, f"{variance:.6g}", percent(float(ratio)), percent(float(total))], numbers=4, tail=meter)
+        )
     unit = "of the standardised columns" if model.scale is not None else "in squared units of the data"
     heads = '<th class="number">component</th><th class="number">variance</th><th class="number">ratio</th>'
     heads += '<th class="number">cumulative</th><th></th>'
     return _section(
         "Explained variance",
-        f'<p class="note">Variances {unit}; the ratio is the share of the total variance, {model.total_variance:.6g}.</p>'
+        f'<p class="note">Variances {unit}; the ratio is the part of the total variance, {model.total_variance:.6g}.</p>'
         f'<div class="pair"><div><h3>Scree plot</h3>{charts.scree(ratios)}</div>'
         f"<div><h3>Cumulative</h3>{charts.cumulative(ratios)}</div></div>"
         f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>',

@@ -61,7 +61,7 @@ class Failure:
         return self.error if self.rank != CAUSE else "the program failed there"
 
 
-def explain(failures: Sequence[Failure], finished: Collection[int] = (), ending: str = STOPPED) -> str:
+def explain(failures: Sequence[Failure], finished: Collection[int] = ()) -> str:
     """The text of the error. `failures` in order of arrival, `finished` are the seats whose program ended well."""
     first = min(failures, key=lambda failure: failure.rank)  # the earliest of the most telling
     same = [failure for failure in failures if (failure.error, failure.rank) == (first.error, CAUSE)]
@@ -79,7 +79,7 @@ def explain(failures: Sequence[Failure], finished: Collection[int] = (), ending:
     for seat, error in sorted(others.items()):
         lines.append(f"  {error}" if error.startswith(seat_name(seat)) else f"  {seat_name(seat)}: {error}")
     lines += _traces(failures)
-    return "\n".join([*lines, ending] if ending else lines)
+    return "\n".join([*lines, STOPPED])
 
 
 def _traces(failures: Sequence[Failure]) -> list[str]:

@@ -1,12 +1,7 @@
-"""Four server processes on loopback, for trying things, tests, demos and benchmarks.
+"""Four server processes on this machine, for trying things, tests, demos and benchmarks.
 
-    with LocalServers() as servers:
-        result = servers.run("my_module:program", x, y, threshold=3)
-
-Positional arguments are the client's secrets: they are shared here and only shares reach the servers. Keyword
-arguments are public. The program's revealed results are put together here. Whatever happens (an exception in a
-server, a killed server, Ctrl-C), all four processes are gone when the ``with`` block is left; when this process is killed,
-they end by themselves.
+Whatever happens (an exception in a server, a killed server, Ctrl-C), all four processes are gone when the ``with`` block is
+left; when this process is killed, they end by themselves.
 """
 
 from __future__ import annotations
@@ -22,22 +17,19 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from numpy.typing import ArrayLike
-
-from ..protocol import InputPacket, share
+from ..protocol import InputPacket
 from ..transport import create_certificates, seat_dns_name
 from .conversation import GRACE, Heard, ServerProcess, converse
 from .failure import STOPPED, ServersFailed, explain
-from .outcome import Account, combine
+from .interface import Progress
+from .outcome import Outcome
 from .programs import Program, ProgramError, Ran, name_of
-
-Progress = Callable[[str, float | None, int], None]
 
 START_TIMEOUT = 60.0
 """Seconds the servers may take to start and to find each other."""
@@ -60,14 +52,12 @@ class LocalServers:
     timeout: seconds one communication round may take.
     threads: threads of each server's kernels.
     state: folder in which the servers keep shares between runs (one sub-folder per seat), or None: in memory only.
-    report: the account of the last run that succeeded.
     """
 
     tls: bool = False
     timeout: float = 60.0
     threads: int = field(default_factory=lambda: max(1, min(2, (os.cpu_count() or 1) // 4)))
     state: Path | None = None
-    report: Account | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not (self.timeout > 0 and math.isfinite(self.timeout)):
@@ -168,6 +158,10 @@ class LocalServers:
         return self
 
     @property
+    def running(self) -> bool:
+        return bool(self._servers)
+
+    @property
     def pids(self) -> list[int]:
         """Process numbers by seat."""
         return [server.process.pid for server in self._servers]
@@ -177,45 +171,30 @@ class LocalServers:
     def run(
         self,
         program: Program | str,
-        /,
-        *secret: ArrayLike | list[InputPacket],
+        inputs: Sequence[list[InputPacket]],
+        public: Mapping[str, Any],
         progress: Progress | None = None,
-        **public: Any,
-    ) -> Any:
-        """Runs a program on the four servers and returns what it opened or revealed to the client.
-
-        `secret` arrays are shared before they leave this process (packets from `ppca.share` are taken as they are).
-        The account of the run (rounds, bytes, seconds, audit) is kept in `self.report`.
-
-        Raises
-        ------
-        InputRefused, ProgramError : nothing was computed; the servers can be used again.
-        InconsistentShares : the servers' results do not fit together.
-        ServersFailed : the run failed and all servers were stopped.
-        """
+    ) -> Outcome:
+        """See `Servers.run`. A run that fails stops all four."""
         if not self._servers:
             raise ServersFailed("the servers are not running: use them in a 'with' block, or call start()")
         if not self._busy.acquire(blocking=False):
             raise ServersFailed("the servers are busy with another run: they run one program at a time")
         try:
-            self.report = None
-            name = name_of(program)
-            packets = [_packets(value, f"input {i}") for i, value in enumerate(secret)]
-            self._say_run(name, packets, public)
+            self._say_run(name_of(program), inputs, public)
             self._prepare()
             with self._stopped_on_error():
                 answers = self._hear("done", patience=self.timeout + GRACE, progress=progress).answers
-            result, self.report = self._combine([Ran(**answers[seat]) for seat in range(4)])
-            return result
+            return self._outcome([Ran(**answers[seat]) for seat in range(4)])
         finally:
             self._busy.release()
 
-    def _say_run(self, name: str, packets: list[list[InputPacket]], public: dict[str, Any]) -> None:
+    def _say_run(self, name: str, inputs: Sequence[list[InputPacket]], public: Mapping[str, Any]) -> None:
         """Queues each seat's part, or raises with nothing queued."""
         try:
             for server in self._servers:
-                mine = [packet[server.seat] for packet in packets]
-                server.say("run", program=name, packets=mine, public=public)
+                mine = [packets[server.seat] for packets in inputs]
+                server.say("run", program=name, packets=mine, public=dict(public))
         except BaseException:
             for server in self._servers:
                 server.outgoing.clear()
@@ -232,9 +211,9 @@ class LocalServers:
             refusal = heard.refusals[min(heard.refusals)]
             raise ProgramError(f"{refusal['error']}\n{refusal['trace']}".rstrip())
 
-    def _combine(self, runs: list[Ran]) -> tuple[Any, Account]:
+    def _outcome(self, runs: list[Ran]) -> Outcome:
         try:
-            return combine(runs)
+            return Outcome.of(runs)
         except ServersFailed as error:  # the servers are out of step: no further run would succeed
             self.stop()
             raise ServersFailed(f"{error} {STOPPED}") from None
@@ -272,13 +251,6 @@ def _certificates() -> Iterator[list[dict[str, str]]]:
             }
             for seat in range(4)
         ]
-
-
-def _packets(value: Any, name: str) -> list[InputPacket]:
-    """A client's values as packets by seat, unless they are packets already."""
-    if isinstance(value, list) and len(value) == 4 and all(isinstance(item, InputPacket) for item in value):
-        return value
-    return share(value, name=name)
 
 
 def cores_of(seat: int, cores: set[int]) -> set[int]:

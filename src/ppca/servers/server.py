@@ -117,7 +117,7 @@ class Server:
         return program
 
     def _run(self, mesh: Mesh, session: bytes, program: Program, fields: dict[str, Any]) -> None:
-        self._first_step = mesh.step
+        self._first_step, self._last_progress = mesh.step, 0.0
         mesh.stats.reset()
         with _labelled(self.seat):
             ran = execute(

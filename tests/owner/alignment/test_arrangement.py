@@ -9,12 +9,12 @@ import pytest
 
 from ppca.owner.alignment.arrangement import LARGEST_NAMESPACE, Alignment, arrange, arrange_rows, order_digest
 from ppca.owner.alignment.ids import IdError
-from ppca.owner.columns import ColumnTable
+from ppca.owner.tables.records import Records
 
 
-def table(ids: Any, label: str = "school", width: int = 2) -> ColumnTable:
+def table(ids: Any, label: str = "school", width: int = 2) -> Records:
     count = 4 if ids is None else len(ids)
-    return ColumnTable(label, np.arange(count * width, dtype=float).reshape(count, width), None, ids)
+    return Records(label, np.arange(count * width, dtype=float).reshape(count, width), None, ids)
 
 
 def test_psi_sends_rows_in_the_order_of_their_tags() -> None:

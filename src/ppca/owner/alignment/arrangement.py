@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...jobs.matching import MINIMUM
-from ..columns import ColumnTable
+from ..tables.records import Records
 from .agreement import agree
 from .ids import IdError, arrow_ids, integer_ids, normalise_ids
 from .tags import Words, make_tags, order_of
@@ -66,7 +66,7 @@ class Arranged:
     order: where each of them stands in the owner's table (None: row i is id i). tags: their pseudonyms (psi).
     """
 
-    table: ColumnTable
+    table: Records
     values: NDArray[np.float64]
     order: NDArray[np.intp] | None
     tags: Words | None
@@ -80,7 +80,7 @@ class Arranged:
         return arrow_ids(self.table.ids, self.table.label).take(self.order[rows]).to_numpy(zero_copy_only=False)
 
 
-def arrange(tables: Sequence[ColumnTable], alignment: Alignment) -> list[Arranged]:
+def arrange(tables: Sequence[Records], alignment: Alignment) -> list[Arranged]:
     """All owners of one process (a local run): they agree on a new key, then each arranges its own rows."""
     names = [f"owner {number}" for number in range(len(tables))]
     keys = agree(secrets.token_hex(8), names)
@@ -90,7 +90,7 @@ def arrange(tables: Sequence[ColumnTable], alignment: Alignment) -> list[Arrange
     return ready
 
 
-def arrange_rows(table: ColumnTable, alignment: Alignment, key: bytes) -> Arranged:
+def arrange_rows(table: Records, alignment: Alignment, key: bytes) -> Arranged:
     """One owner's part: from its own table and the owners' key alone."""
     if alignment.way == "aligned":
         return Arranged(table, table.values, np.arange(len(table.values)), None)
@@ -103,7 +103,7 @@ def arrange_rows(table: ColumnTable, alignment: Alignment, key: bytes) -> Arrang
     return Arranged(table, table.values[order], order, tags[order])
 
 
-def order_digest(table: ColumnTable, alignment: Alignment, key: bytes) -> bytes | None:
+def order_digest(table: Records, alignment: Alignment, key: bytes) -> bytes | None:
     """A keyed digest of an owner's ids in their order: equal digests mean equal lists. None if it has no ids."""
     if table.ids is None:
         return None
@@ -112,7 +112,7 @@ def order_digest(table: ColumnTable, alignment: Alignment, key: bytes) -> bytes 
     return hashlib.blake2b(tags.tobytes(), key=key, digest_size=32).digest()
 
 
-def check_order(tables: Sequence[ColumnTable], digests: Sequence[bytes | None]) -> None:
+def check_order(tables: Sequence[Records], digests: Sequence[bytes | None]) -> None:
     """Refuses aligned tables with different row counts or, where there are ids, different digests."""
     counts = {table.label: len(table.values) for table in tables}
     if len(set(counts.values())) > 1:
@@ -126,14 +126,14 @@ def check_order(tables: Sequence[ColumnTable], digests: Sequence[bytes | None]) 
             raise IdError(f"{known[0][0]} and {label} list different ids or another order; join by id with 'psi'")
 
 
-def _tags(table: ColumnTable, alignment: Alignment, key: bytes) -> Words:
+def _tags(table: Records, alignment: Alignment, key: bytes) -> Words:
     ids = normalise_ids(table.ids, label=table.label, fold_case=alignment.fold_case)
     if len(ids) != len(table.values):
         raise IdError(f"{table.label}: {len(ids):,} ids for {len(table.values):,} rows")
     return make_tags(ids, key)
 
 
-def _placed(table: ColumnTable, namespace: int) -> NDArray[np.float64]:
+def _placed(table: Records, namespace: int) -> NDArray[np.float64]:
     """Row i is id i; ids that this owner does not have are rows of zeros."""
     ids = integer_ids(table.ids, label=table.label)
     if len(ids) != len(table.values):

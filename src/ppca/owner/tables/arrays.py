@@ -7,14 +7,14 @@ import mmap
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from ..errors import BadColumns, BadValue, UnreadableData
-from .table import Chunk, Source
+from .table import Chunk, Table
 
 MAPPED_BYTES = 128 << 20
 """Pages of a mapped file are given back after so many bytes."""
@@ -23,9 +23,10 @@ WHOLE_BYTES = 256 << 20
 """Largest column-major array of an archive, which can only be read whole."""
 
 
-class ArraySource(Source):
+class ArrayTable(Table):
     """A two-dimensional array of numbers whose rows can be cut out."""
 
+    held: list[str] | None = None
     names: list[str] | None = None
 
     def __init__(self, label: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -40,24 +41,26 @@ class ArraySource(Source):
         self.rows, self.n_columns = shape
         self.dtype = exact_dtype(dtype)
 
-    def select(self, columns: Sequence[str]) -> Source:
-        if self.names is None:
-            raise BadColumns(
-                f"{self.label}: the data have no column names, so columns cannot be chosen by name. "
-                "Cut the columns out before saving, or use CSV, Parquet or Arrow."
-            )
-        if list(columns) == self.names:
+    def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Table:
+        if id is not None:
+            raise BadColumns(f"{self.label}: there is no id column {id!r}; it has no column names.")
+        if columns is None or list(columns) == self.names:
             return self
-        raise BadColumns(f"{self.label}: the columns of an array cannot be put into another order.")
+        if self.names is not None:
+            raise BadColumns(f"{self.label}: the columns of an array cannot be put into another order.")
+        raise BadColumns(
+            f"{self.label}: the data have no column names, so columns cannot be chosen by name. "
+            "Cut the columns out before saving, or use CSV, Parquet or Arrow."
+        )
 
-    def renamed(self, names: Sequence[str], note: str) -> Source:
+    def renamed(self, names: Sequence[str], note: str) -> Table:
         other = copy.copy(self)
         other.names = list(names)
         other.notes = (*self.notes, note)
         return other
 
 
-class MemorySource(ArraySource):
+class MemoryTable(ArrayTable):
     """An array in memory. A masked value counts as missing."""
 
     def __init__(self, label: str, array: NDArray[Any]) -> None:
@@ -66,7 +69,7 @@ class MemorySource(ArraySource):
         super().__init__(label, array.shape, array.dtype)
         self.array = array
 
-    def stream(self, rows: int) -> Iterator[Chunk]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
         for start in range(0, len(self.array), rows):
             chunk = self.array[start : start + rows]
             if isinstance(chunk, np.ma.MaskedArray):
@@ -75,31 +78,34 @@ class MemorySource(ArraySource):
                 yield np.asarray(chunk, dtype=self.dtype)
 
 
-class NpySource(ArraySource):
+class NpyTable(ArrayTable):
     """A .npy file, mapped into memory; pages are given back after each chunk, so memory stays bounded."""
 
     def __init__(self, label: str, path: Path) -> None:
         self.path = path
-        array = self._map()
-        super().__init__(label, array.shape, array.dtype)
+        with path.open("rb") as file:
+            self.shape, self.column_major, self.stored = read_header(label, file)
+            self.offset = file.tell()
+        super().__init__(label, self.shape, self.stored)
+        if path.stat().st_size < self.offset + self.shape[0] * self.shape[1] * self.stored.itemsize:
+            raise UnreadableData(f"{label}: the file ends in the middle of the array. Save it again.")
 
-    def _map(self) -> NDArray[Any]:
-        array: NDArray[Any] = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        return array
-
-    def stream(self, rows: int) -> Iterator[Chunk]:
-        array = self._map()
-        pages, passed = array.base, 0
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
+        with self.path.open("rb") as file:
+            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        order: Literal["F", "C"] = "F" if self.column_major else "C"
+        array: NDArray[Any] = np.ndarray(self.shape, self.stored, pages, self.offset, order=order)
+        passed = 0
         for start in range(0, len(array), rows):
             chunk = array[start : start + rows]
             yield np.asarray(chunk, dtype=self.dtype)
             passed += chunk.nbytes
-            if passed > MAPPED_BYTES and isinstance(pages, mmap.mmap):
+            if passed > MAPPED_BYTES:
                 pages.madvise(mmap.MADV_DONTNEED)  # a chunk still in use is simply mapped again
                 passed = 0
 
 
-class NpzSource(ArraySource):
+class NpzTable(ArrayTable):
     """The only array of a .npz archive, or the one named X, decompressed as it is read."""
 
     def __init__(self, label: str, path: Path) -> None:
@@ -119,7 +125,7 @@ class NpzSource(ArraySource):
                 "Save it with numpy.save (.npy), or numpy.ascontiguousarray(X) in the archive."
             )
 
-    def stream(self, rows: int) -> Iterator[Chunk]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
         assert self.rows is not None
         with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
             read_header(self.label, file)

@@ -1,4 +1,4 @@
-"""An owner's table, seen as a stream of chunks of rows: what every kind of file or frame looks like to the rest."""
+"""What every kind of file or frame looks like to the rest: columns chosen by name, rows streamed, ids apart."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,52 +30,71 @@ def chunk_rows_for(n_columns: int) -> int:
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * max(1, n_columns))))
 
 
-class Source(ABC):
-    """A table of finite numbers that can be streamed more than once, in bounded memory.
+class Table(ABC):
+    """Rows of finite numbers that can be streamed more than once, in bounded memory; and, apart, a column of ids.
+
+    Opening one reads its schema only; `choose` says which columns are wanted, and checks that they are numbers.
 
     Attributes
     ----------
     label : what messages call it: the file's name, or "owner 1"
-    names : column names in the order of the chunks' columns; None when the data have none (NumPy arrays)
+    held : names of all columns that the data have, numbers or not; None when they have none (NumPy arrays)
+    names : names of the chosen columns in the order of the chunks' columns, or None
     n_columns : number of columns of a chunk
+    id : the name of the id column, which is no column of a chunk, or None
+    chosen : whether columns were chosen
     rows : number of rows where it is known without reading the data, else None
     notes : what a user should be told: columns put into another order, names taken over from another owner
     """
 
     label: str
+    held: list[str] | None
     names: list[str] | None
     n_columns: int
     rows: int | None
+    id: str | None = None
+    chosen: bool = False
     notes: tuple[str, ...] = ()
 
-    def chunks(self, rows: int | None = None, *, check: bool = True) -> Iterator[Chunk]:
+    @abstractmethod
+    def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Table:
+        """The same rows with these columns, in this order (None: all but the ids), and the ids apart. Nothing is read."""
+
+    def chunks(self, rows: int | None = None, *, check: bool = True, ids: list[Any] | None = None) -> Iterator[Chunk]:
         """Yield the table from the top, at most `rows` rows at a time (default: about 32 MB as float64).
 
         A chunk is float32 if that holds every value of the table exactly, else float64; row-major or column-major,
         whichever the data are; possibly a read-only view. With `check`, a chunk with NaN or infinity raises `BadValue`;
-        without, the caller looks for them itself and calls `refuse_not_finite`.
+        without, the caller looks for them itself and calls `refuse_not_finite`. `ids` collects the pieces of the id column.
         """
         if rows is not None and rows < 1:
             raise ValueError(f"chunks of {rows} rows: at least 1 is needed")
         done = 0
         with reading(self.label):
-            for chunk in self.stream(rows or chunk_rows_for(self.n_columns)):
+            for chunk in self.stream(rows or chunk_rows_for(self.n_columns), [] if ids is None else ids):
                 if check and not np.isfinite(chunk.sum(dtype=np.float64)):
                     self.refuse_not_finite(chunk, done)
                 done += len(chunk)
                 yield chunk
 
     @abstractmethod
-    def stream(self, rows: int) -> Iterator[Chunk]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
         """Yield chunks of at most `rows` rows. Text raises `BadValue`; missing values come as NaN."""
 
-    @abstractmethod
-    def select(self, columns: Sequence[str]) -> Source:
-        """The same rows with these columns, in this order."""
-
-    @abstractmethod
-    def renamed(self, names: Sequence[str], note: str) -> Source:
+    def renamed(self, names: Sequence[str], note: str) -> Table:
         """The same table with names given to columns that had none."""
+        raise BadColumns(f"{self.label}: the columns already have names.")
+
+    def read(self) -> tuple[NDArray[np.float64], Any]:
+        """All rows, and the id column as it stands in the data (None without one): one pass over the data."""
+        pieces: list[Any] = []
+        chunks = [np.asarray(chunk, np.float64) for chunk in self.chunks(ids=pieces)]
+        values = np.concatenate(chunks) if chunks else np.empty((0, self.n_columns))
+        return np.ascontiguousarray(values), self.joined_ids(pieces)
+
+    def joined_ids(self, pieces: list[Any]) -> Any:
+        """One id column from the pieces that `chunks` collected."""
+        return pa.chunked_array(pieces) if pieces else None
 
     def column_title(self, index: int) -> str:
         """How messages call a column."""
@@ -116,8 +136,8 @@ def reading(label: str) -> Iterator[None]:
         ) from error
 
 
-def check_names(label: str, names: Sequence[str], *, chosen: bool) -> None:
-    """Refuse duplicate names, and columns without a name unless the user chose the columns."""
+def check_names(label: str, names: Sequence[str], *, unnamed: bool) -> None:
+    """Refuse duplicate names, and columns without a name unless those are not wanted (`unnamed`)."""
     if not names:
         raise BadColumns(f"{label}: there are no columns. Give a table with at least one numeric column.")
     seen: dict[str, int] = {}
@@ -128,29 +148,42 @@ def check_names(label: str, names: Sequence[str], *, chosen: bool) -> None:
                 "Give every column its own name, then run again."
             )
         seen[name] = position
-        if not name.strip() and not chosen:
+        if not name.strip() and not unnamed:
             raise BadColumns(
                 f"{label}: column {position} has no name (a row index, or a separator at the end of the line?). "
                 "Write the table without it (pandas: index=False), or choose columns by name (--columns)."
             )
 
 
-def positions_of(label: str, names: Sequence[str], columns: Sequence[str]) -> list[int]:
-    """Positions of `columns` in `names`. An unknown name raises `BadColumns` with the names closest to it."""
+def check_choice(label: str, held: Sequence[str], columns: Sequence[str] | None, id: str | None) -> list[str]:
+    """The names of the wanted columns. Unknown, repeated or no names, and an id among the columns, raise `BadColumns`."""
+    if id is not None and id not in held:
+        raise BadColumns(f"{label}: there is no id column {id!r}; its columns are {listed(held)}.")
+    if columns is None:
+        chosen = [name for name in held if name != id]
+        if id is not None and not chosen:
+            raise BadColumns(f"{label}: there are no columns besides the ids {id!r}.")
+        check_names(label, held, unnamed=False)
+        return chosen
     if not columns:
         raise BadColumns(f"{label}: no columns were chosen. Name at least one, or leave the choice out to take all.")
     if len(set(columns)) < len(columns):
         twice = next(name for index, name in enumerate(columns) if name in columns[:index])
         raise BadColumns(f"{label}: column {twice!r} was chosen twice. Name each column once.")
-    where = {name: index for index, name in enumerate(names)}
+    if id is not None and id in columns:
+        raise BadColumns(f"{label}: the id column {id!r} cannot be analysed, leave it out of the columns.")
     for name in columns:
-        if name not in where:
-            lower = {known.lower(): known for known in names}
-            near = [lower[key] for key in difflib.get_close_matches(name.lower(), lower, n=3)]
-            known = " or ".join(map(repr, near)) if near else listed(names)
-            hint = "Did you mean" if near else "Its columns are"
-            raise BadColumns(f"{label}: there is no column {name!r}. {hint} {known}{'?' if near else '.'}")
-    return [where[name] for name in columns]
+        if name not in held:
+            raise BadColumns(f"{label}: there is no column {name!r}. {near(name, held)}")
+    check_names(label, held, unnamed=True)
+    return list(columns)
+
+
+def near(name: str, held: Sequence[str]) -> str:
+    """The names closest to one that is not there, as a question; or all of them."""
+    lower = {known.lower(): known for known in held}
+    found = [lower[key] for key in difflib.get_close_matches(name.lower(), lower, n=3)]
+    return f"Did you mean {' or '.join(map(repr, found))}?" if found else f"The columns are {listed(held)}."
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:

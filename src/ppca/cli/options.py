@@ -1,0 +1,69 @@
+"""Options that several commands share, in the groups in which --help shows them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ..estimator.columns import Columns
+
+TABLES, RESULT, SOLVER = "Tables", "Result", "Eigensolver"
+COLUMNS, SERVERS = "Owners of columns (--vertical, or several tables of new rows)", "Servers"
+
+KINDS = ".csv, .parquet, .arrow, .npy, .npz, a folder of them, or a pattern in quotes"
+
+Tls = Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers", rich_help_panel=SERVERS)]
+Timeout = Annotated[float, typer.Option(help="seconds a communication round may take", rich_help_panel=SERVERS)]
+Force = Annotated[bool, typer.Option("--force", help="replace an earlier result", rich_help_panel=RESULT)]
+IdColumn = Annotated[
+    str | None, typer.Option("--id", help="the column that names the individuals", rich_help_panel=COLUMNS)
+]
+Way = Annotated[
+    str,
+    typer.Option(
+        "--alignment",
+        help="psi (private join by id), aligned (same order), namespace (ids 0..N-1)",
+        rich_help_panel=COLUMNS,
+    ),
+]
+Namespace = Annotated[
+    int | None, typer.Option("--namespace", help="number of ids of alignment namespace", rich_help_panel=COLUMNS)
+]
+FoldCase = Annotated[bool, typer.Option("--fold-case", help="ids may differ in case", rich_help_panel=COLUMNS)]
+
+
+def names_in(options: Sequence[str] | None) -> list[str] | None:
+    """Column names out of `a,b,c`; the option may be repeated, and a name with a comma be put in double quotes."""
+    if not options:
+        return None
+    return [name.strip() for line in csv.reader(options, skipinitialspace=True) for name in line]
+
+
+def partition_of(
+    id: str | None,
+    alignment: str,
+    namespace: int | None,
+    fold_case: bool,
+    minimum: int,
+    pieces: int | None = None,
+    workers: int = 0,
+) -> Columns:
+    """How owners of columns come together, from the options of a command."""
+    from ..estimator.columns import Columns
+
+    if id is None and alignment != "aligned":
+        raise ValueError("owners of columns are joined by id: name its column with --id, or give --alignment aligned.")
+    executor = {"kind": "processes", "workers": workers} if workers else None
+    return Columns(id, alignment, namespace, minimum, fold_case, pieces, executor)
+
+
+def position_of(receiver: Path | None, rows: Sequence[Path]) -> int:
+    """The owner (file) that gets a result."""
+    if receiver is not None and receiver not in rows:
+        raise ValueError(f"--receiver {receiver} is none of the owners' files.")
+    return 0 if receiver is None else list(rows).index(receiver)

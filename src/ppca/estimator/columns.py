@@ -1,0 +1,183 @@
+"""Owners of columns of the same individuals: how their rows come together, and what a fit and an upload take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..jobs import columns as programs
+from ..jobs import uploads, workers
+from ..jobs.matching import MINIMUM, MatchError
+from ..owner import rows as owner_rows
+from ..owner.alignment.arrangement import Alignment, arrange
+from ..owner.columns import Centred, Piece, check_bounds
+from ..owner.tables.records import Records
+from ..protocol import share
+from .job import Job
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A partition by columns: owners hold different columns of the same individuals.
+
+    id : the name of the id column in every owner's table
+    alignment : "psi" (private join by id), "aligned" (same rows in the same order), "namespace" (ids 0 .. namespace - 1)
+    namespace : the number of ids, for that alignment only
+    minimum : the fewest common ids that are worked on (psi)
+    fold_case : whether ids that differ in case only are equal
+    pieces : row pieces of the second moments; None: as few as the ring allows
+    executor : who computes the pieces, see `ppca.jobs.workers`
+    """
+
+    id: str | None = None
+    alignment: str = "psi"
+    namespace: int | None = None
+    minimum: int = MINIMUM
+    fold_case: bool = False
+    pieces: int | None = None
+    executor: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.way  # noqa: B018 - refuses what cannot be
+        workers.check_executor(self.executor)
+        if self.pieces is not None and self.pieces < 1:
+            raise ValueError(f"pieces={self.pieces} must be at least 1")
+
+    @property
+    def way(self) -> Alignment:
+        return Alignment(self.alignment, self.namespace, self.minimum, self.fold_case)
+
+
+@dataclass
+class ColumnFit:
+    """What came out of a fit: the result, the exponents of the columns, bytes by owner, seconds by step.
+
+    told: what the receiver was told beside the servers' openings.
+    """
+
+    result: dict[str, Any]
+    scale: NDArray[np.int64]
+    bytes_sent: list[int]
+    seconds: dict[str, float]
+    told: list[dict[str, Any]]
+
+
+def upload(job: Job, table: str, pieces: Iterable[Piece], total: int) -> dict[int, int]:
+    """Uploads pieces as they are made, the next one while one travels; bytes by owner."""
+    sent: dict[int, int] = {}
+    done = 0
+    for piece in _one_ahead(iter(pieces)):
+        size = sum(len(packet.row) + len(packet.column) for packet in piece.packets)
+        size += 0 if piece.tags is None else 4 * piece.tags.nbytes
+        job.run(uploads.upload, piece.packets, table=table, owner=piece.owner, tags=piece.tags)
+        sent[piece.owner] = sent.get(piece.owner, 0) + size
+        done += piece.rows
+        job.progress(f"upload, {piece.label}", done / total)
+    return sent
+
+
+def align(job: Job, table: str, minimum: int, tell: bool = False) -> dict[str, Any]:
+    """The number of common rows (and, if asked for, their tags); raises `MatchError` if the job cannot go on."""
+    answer: dict[str, Any] = job.run(uploads.align, table=table, minimum=minimum, tell=tell)
+    if "refused" in answer:
+        raise MatchError(answer["refused"])
+    return answer
+
+
+def _one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items; each is made in a thread while the caller works with the one before."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
+            yield item
+
+
+class _Clock:
+    """Seconds by step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def done(self, step: str) -> None:
+        now = time.perf_counter()
+        self.seconds[step], self._last = now - self._last, now
+
+
+def fit_columns(
+    job: Job,
+    owners: Sequence[Records],
+    partition: Columns,
+    bounds: Any,
+    choices: dict[str, Any],
+    check_rows: Callable[[int], None],
+) -> ColumnFit:
+    """The whole job: owners arrange and share their rows, servers align and analyse them."""
+    if len(owners) < 2:
+        raise ValueError("a partition by columns needs at least two owners; one owner of all columns needs no servers")
+    if isinstance(bounds, str) and bounds != "auto":
+        raise ValueError(f"bounds={bounds!r}: use 'auto', a number, or one number per column")
+    way, common, clock = partition.way, not choices["standardize"], _Clock()
+    own = way.owners_know_rows
+    parts = [Centred.of(arranged) for arranged in arrange(owners, way)]
+    clock.done("arrange")
+    if not isinstance(bounds, str):
+        check_bounds(parts, bounds)
+    with job.table() as table:
+        scale = scales(job, parts, bounds, choices["standardize"])
+        clock.done("survey")
+        pairs = list(zip(parts, np.split(scale, np.cumsum([part.width for part in parts])[:-1]), strict=True))
+        pieces = (
+            piece
+            for number, (part, own_scale) in enumerate(pairs)
+            for piece in part.pieces(number, part.grid_scale(own_scale) if common else own_scale, own)
+        )
+        sent = upload(job, table, pieces, sum(len(part.arranged.values) for part in parts))
+        clock.done("upload")
+        rows = align(job, table, way.minimum)["rows"]
+        clock.done("align")
+        check_rows(rows)
+        packets = [part.share_offset(own_scale) for part, own_scale in pairs]
+        packets += [part.share_powers(own_scale) for part, own_scale in pairs] if common else []
+        packets += [part.share_own() for part in parts] if own else []
+        result = job.run(
+            programs.fit,
+            *packets,
+            table=table,
+            widths=[part.width for part in parts],
+            rows=rows,
+            pieces=partition.pieces,
+            own=own,
+            executor=partition.executor,
+            choices=choices,
+        )
+    clock.done("analysis")
+    told = {"what": "scale exponents", "shape": [len(scale)], "to": "client", "why": "units of the owners' columns"}
+    was_told = isinstance(bounds, str) and choices["standardize"]
+    return ColumnFit(result, scale, [sent[number] for number in range(len(parts))], clock.seconds, [told] * was_told)
+
+
+def scales(job: Job, owners: Sequence[Centred], bounds: Any, per_column: bool) -> NDArray[np.int64]:
+    """Scale exponents of all columns after their offsets are subtracted.
+
+    From declared bounds; or of each column its own, told to the receiver only (standardised: servers need no common scale);
+    or the largest of all, opened by the servers.
+    """
+    width = sum(owner.width for owner in owners)
+    if not isinstance(bounds, str):
+        return owner_rows.declared_scale(bounds, width, per_column) + 1  # |x - mean| may be twice the bound on |x|
+    own = [owner_rows.exponents(owner.spread, True) for owner in owners]
+    if per_column:
+        found = np.concatenate(own)
+        return np.where(found <= owner_rows.NO_EXPONENT, 0, found)
+    packets = [share(part.max(keepdims=True), owner_rows.EXPONENT, "exponent") for part in own]
+    return owner_rows.joint_scale([job.run(programs.largest_exponent, *packets)], width)

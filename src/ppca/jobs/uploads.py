@@ -1,0 +1,113 @@
+"""What owners upload for a job and what becomes of it: rows as shares, tags, the rows that all owners have, shared scores.
+
+upload    rows of one owner, as shares, appended to its part of the table, with their tags (psi)
+align     which rows all owners have, from their tags (or: all rows, when owners agreed on the order)
+forget    drops a table: at the end of a job, or when it will not be finished
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..protocol import InputPacket, Party
+from ..protocol.inputs import summands
+from ..protocol.opening import SERVERS, record
+from ..servers.programs import packets_as_they_came
+from ..servers.spool import Spool
+from .matching import MatchError, match
+
+
+class Uploads:
+    """One job's table on this server: the owners' rows, their tags, the rows they have in common, and scores of rows."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Spool] = {}
+        self.tags: dict[int, Spool] = {}
+        self.common: list[NDArray[np.integer[Any]]] | None = None
+        self.scores: list[NDArray[np.uint64]] = []
+
+    @classmethod
+    def of(cls, party: Party, table: str) -> Uploads:
+        found: Uploads = party.tables.setdefault(table, cls())
+        return found
+
+    def pieces(self, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
+        """The common rows of all owners side by side, in `count` pieces of nearly equal length: (2, rows, words)."""
+        width = sum(spool.width for spool in self.rows.values())
+        for start, stop in pairwise(rows * k // count for k in range(count + 1)):
+            joint, column = np.empty((2, stop - start, width), np.uint64), 0
+            for owner, spool in sorted(self.rows.items()):
+                at = slice(start, stop) if self.common is None else self.common[owner][start:stop]
+                spool.take(at, joint[:, :, column : column + spool.width])
+                column += spool.width
+            yield joint
+
+    def close(self) -> None:
+        for spool in (*self.rows.values(), *self.tags.values()):
+            spool.close()
+
+
+@packets_as_they_came
+async def upload(
+    party: Party, piece: InputPacket, *, table: str, owner: int, tags: NDArray[np.uint64] | None = None
+) -> int:
+    """Appends rows to the table of an owner; returns how many it has. The tags are pseudonyms, seen by all servers."""
+    uploads = Uploads.of(party, table)
+    rows, width = piece.shape
+    spool = uploads.rows.setdefault(owner, Spool(width * piece.dtype.limbs))
+    spool.append(rows, summands(piece, party.row, party.column))
+    if tags is not None:
+        uploads.tags.setdefault(owner, Spool(2)).append(len(tags), [(False, tags)])
+    return spool.rows
+
+
+async def align(party: Party, *, table: str, minimum: int, tell: bool = False) -> dict[str, Any]:
+    """Fixes the common rows; returns their number, which is public, or why the job cannot go on.
+
+    tell: also return their tags, from which an owner, and nobody else, knows whose rows they are.
+    A refusal is an answer, not an error: the servers stay up, and keep what they keep for others.
+    """
+    uploads = Uploads.of(party, table)
+    counts = [uploads.rows[owner].rows for owner in sorted(uploads.rows)]
+    if not uploads.tags:
+        if len(set(counts)) > 1:
+            return {"refused": f"aligned owners must have the same number of rows, got {counts}"}
+        return {"rows": counts[0]}
+    if [uploads.tags[owner].rows for owner in sorted(uploads.tags)] != counts:
+        return {"refused": "an owner did not send one tag for every row"}
+    tags = _Tags([spool for _, spool in sorted(uploads.tags.items())])
+    try:
+        uploads.common = match(tags, minimum)
+    except MatchError as error:
+        return {"refused": str(error)}
+    common = len(uploads.common[0])
+    told = {"tags": tags[0][uploads.common[0]]} if tell else {}
+    for spool in uploads.tags.values():
+        spool.close()
+    record(party, "match pattern of pseudonyms", (common, len(tags)), SERVERS, "alignment by psi")
+    return {"rows": common, **told}
+
+
+class _Tags(Sequence[Any]):
+    """The owners' tags, read when they are asked for."""
+
+    def __init__(self, spools: list[Spool]) -> None:
+        self._spools = spools
+
+    def __len__(self) -> int:
+        return len(self._spools)
+
+    def __getitem__(self, owner: Any) -> Any:
+        return self._spools[owner].take(slice(None))[0]
+
+
+async def forget(party: Party, *, table: str) -> None:
+    """Drops the table of a job."""
+    uploads = party.tables.pop(table, None)
+    if uploads is not None:
+        uploads.close()

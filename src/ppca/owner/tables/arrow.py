@@ -1,0 +1,288 @@
+"""Tables that come as Arrow columns: Parquet, Arrow IPC (Feather), and pandas, polars or PyArrow frames in memory.
+
+pandas and polars are not imported: a frame is known by the module of its class and used through its own methods.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import mmap
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from ..errors import BadValue
+from .arrays import MAPPED_BYTES, exact_dtype
+from .table import Chunk, Table, check_choice
+
+PAGE_BUFFER = 128 << 10
+"""Read-ahead per Parquet column, so that a row group of any size is streamed."""
+
+
+class ArrowTable(Table):
+    """Named columns that arrive as batches of Arrow arrays. Subclasses say how to open, and how to get batches."""
+
+    def __init__(self, label: str, schema: Any, *, index: Sequence[str] = ()) -> None:
+        """`index` names columns that are taken only if chosen (a pandas index that was stored with the table)."""
+        self.label = label
+        self.schema = schema
+        self.stored = [str(name) for name in schema.names]
+        self.held: list[str] = [name for name in self.stored if name not in index]
+
+    def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Self:
+        known = self.held if columns is None and id in (None, *self.held) else self.stored
+        names = check_choice(self.label, known, columns, id)
+        other = copy.copy(self)
+        other.names, other.n_columns, other.id, other.chosen = names, len(names), id, True
+        other.wanted = names if id is None else [*names, id]
+        other.dtype = np.result_type(*[chunk_dtype(other.kind_of(name)) for name in names])
+        other.check_types()
+        return other
+
+    names: list[str]
+    dtype: np.dtype[Any]
+    wanted: list[str]
+    """The chosen columns, and the ids behind them."""
+
+    def kind_of(self, name: str) -> Any:
+        return self.schema.field(self.stored.index(name)).type
+
+    def check_types(self) -> None:
+        """Refuse chosen columns whose declared type is not numeric, with the first value as evidence."""
+        for name in self.names:
+            kind = self.kind_of(name)
+            if not is_numeric(kind):
+                self._refuse_type(name, kind)
+
+    def _refuse_type(self, name: str, kind: Any) -> None:
+        only, row = copy.copy(self), 0
+        only.names = only.wanted = [name]
+        for (column,) in only.batches(1 << 16):
+            if column.null_count < len(column):
+                offset = next(i for i in range(len(column)) if column[i].is_valid)
+                raise not_a_number(self.label, name, row + offset + 1, column[offset].as_py(), kind)
+            row += len(column)
+        raise not_a_number(self.label, name, 1, None, kind)
+
+    @abstractmethod
+    def batches(self, rows: int) -> Iterator[list[Any]]:
+        """Yield lists of equally long Arrow arrays, one per wanted column, of any length (preferably `rows`)."""
+
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
+        """Fill column-major chunks of `rows` rows from batches of any length."""
+        chunk, filled = np.empty((self.n_columns, 0), self.dtype), 0
+        for batch in self.batches(rows):
+            length, used = len(batch[0]), 0
+            columns = [numbers(column) for column in batch[: self.n_columns]]
+            ids += batch[self.n_columns :]
+            while used < length:
+                if filled == chunk.shape[1]:
+                    chunk, filled = np.empty((self.n_columns, rows), self.dtype), 0
+                count = min(length - used, rows - filled)
+                for values, column in zip(chunk, columns, strict=True):
+                    values[filled : filled + count] = column[used : used + count]
+                used, filled = used + count, filled + count
+                if filled == rows:
+                    yield chunk.T
+        if 0 < filled < chunk.shape[1]:
+            yield np.ascontiguousarray(chunk[:, :filled]).T
+
+
+class ParquetTable(ArrowTable):
+    """A Parquet file, streamed page by page."""
+
+    def __init__(self, label: str, path: Path) -> None:
+        self.path = path
+        with pa.parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            self.rows = file.metadata.num_rows
+        super().__init__(label, schema, index=pandas_index(schema))
+
+    def batches(self, rows: int) -> Iterator[list[Any]]:
+        with pa.parquet.ParquetFile(self.path, buffer_size=PAGE_BUFFER, pre_buffer=False) as file:
+            for batch in file.iter_batches(batch_size=rows, columns=self.wanted):
+                yield [batch.column(name) for name in self.wanted]
+
+
+class IpcTable(ArrowTable):
+    """An Arrow IPC file (.arrow, .feather) or stream, mapped; pages are given back as it is read."""
+
+    def __init__(self, label: str, path: Path) -> None:
+        self.path = path
+        pages = self._map()
+        self.is_file = pages[:6] == b"ARROW1"
+        buffer = pa.py_buffer(pages)
+        reader = pa.ipc.open_file(buffer) if self.is_file else pa.ipc.open_stream(buffer)
+        schema = reader.schema
+        self.rows = count_rows(reader, buffer) if self.is_file else None
+        super().__init__(label, schema, index=pandas_index(schema))
+
+    def _map(self) -> mmap.mmap:
+        with self.path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def batches(self, rows: int) -> Iterator[list[Any]]:
+        pages, passed = self._map(), 0
+        for batch in self._record_batches(pages):
+            for start in range(0, batch.num_rows, rows):
+                piece = batch.slice(start, rows)
+                yield [piece.column(name) for name in self.wanted]
+                passed += piece.nbytes
+                if passed > MAPPED_BYTES:
+                    pages.madvise(mmap.MADV_DONTNEED)
+                    passed = 0
+
+    def _record_batches(self, pages: mmap.mmap) -> Iterator[Any]:
+        """Whole batches: views of the mapped file, so columns that are not used are not read (unless compressed)."""
+        if self.is_file:
+            reader = pa.ipc.open_file(pa.py_buffer(pages))
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index)
+        else:
+            yield from pa.ipc.open_stream(pa.py_buffer(pages))
+
+
+class FrameTable(ArrowTable):
+    """A PyArrow table or a polars frame in memory."""
+
+    def __init__(self, label: str, frame: Any) -> None:
+        self.frame = frame
+        head = frame if isinstance(frame, pa.Table) else frame.slice(0, 0).to_arrow()
+        self.rows = len(frame)
+        super().__init__(label, head.schema)
+
+    def batches(self, rows: int) -> Iterator[list[Any]]:
+        for start in range(0, len(self.frame), rows):
+            piece = self.frame.slice(start, rows)
+            table = piece if isinstance(piece, pa.Table) else piece.select(self.wanted).to_arrow()
+            yield [flat(table.column(name)) for name in self.wanted]
+
+
+class PandasTable(ArrowTable):
+    """A pandas frame in memory; its index is not a column."""
+
+    def __init__(self, label: str, frame: Any) -> None:
+        self.frame = frame
+        self.rows = len(frame)
+        fields = [
+            pa.field(str(name), pa.float64() if self._objects(position) else self._array(position, 0, 0).type)
+            for position, name in enumerate(frame.columns)
+        ]
+        super().__init__(label, pa.schema(fields))
+
+    def _objects(self, position: int) -> bool:
+        return bool(self.frame.dtypes.iloc[position] == np.dtype(object))
+
+    def _array(self, position: int, start: int, stop: int) -> Any:
+        return flat(pa.array(self.frame.iloc[start:stop, position], from_pandas=True))
+
+    def batches(self, rows: int) -> Iterator[list[Any]]:
+        for start in range(0, len(self.frame), rows):
+            yield [
+                self._object_array(name, position, start, start + rows)
+                if self._objects(position)
+                else self._array(position, start, start + rows)
+                for name, position in zip(self.names, map(self.stored.index, self.names), strict=True)
+            ]
+
+    def joined_ids(self, pieces: list[Any]) -> Any:
+        return None if self.id is None else self.frame.iloc[:, self.stored.index(self.id)]
+
+    def _object_array(self, name: str, position: int, start: int, stop: int) -> Any:
+        """A column of Python objects: numbers and None pass, the first other value is refused."""
+        values = self.frame.iloc[start:stop, position]
+        try:
+            array = pa.array(values, from_pandas=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            array = None
+        if array is not None and is_numeric(array.type):
+            return flat(array)
+        for offset, (value, absent) in enumerate(zip(values, values.isna(), strict=True)):
+            try:
+                numeric = absent or is_numeric(pa.scalar(value).type)
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                numeric = False
+            if not numeric:
+                raise not_a_number(self.label, name, start + offset + 1, value, pa.string())
+        return pa.array([None if absent else float(value) for value, absent in zip(values, values.isna(), strict=True)])
+
+
+def numbers(column: Any) -> NDArray[Any]:
+    """An Arrow array as floats; nulls become NaN."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.dictionary_decode(), kind.value_type
+    if not (pa.types.is_floating(kind) or (pa.types.is_integer(kind) and column.null_count == 0)):
+        column = pc.cast(column, pa.float64(), safe=False)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def is_numeric(kind: Any) -> bool:
+    """Integers, floats, decimals, booleans; dictionaries of these; and columns that are all null (refused as missing)."""
+    if pa.types.is_dictionary(kind):
+        return is_numeric(kind.value_type)
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_null(kind)
+    )
+
+
+def chunk_dtype(kind: Any) -> np.dtype[Any]:
+    """float32 for types that it holds exactly, else float64."""
+    if pa.types.is_dictionary(kind):
+        return chunk_dtype(kind.value_type)
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return exact_dtype(np.dtype(kind.to_pandas_dtype()))
+    return np.dtype(np.float64)
+
+
+def flat(column: Any) -> Any:
+    """One array in place of a chunked one."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def not_a_number(label: str, name: str, row: int, value: object, kind: Any) -> BadValue:
+    if isinstance(value, str):
+        what = f"text {value[:40]!r}"
+    elif value is None:
+        what = f"type {kind}"
+    else:
+        what = f"{str(value)[:40]} ({kind})"
+    return BadValue(
+        f"{label}: column {name!r} has {what} in row {row:,}, which is not a number. "
+        "Leave the column out (--columns, --drop), or correct the value.",
+        column=name,
+        row=row,
+    )
+
+
+def count_rows(reader: Any, buffer: Any) -> int | None:
+    """Rows of an IPC file, if its batches are views of `buffer`; None if they would have to be decompressed."""
+    rows = 0
+    for index in range(reader.num_record_batches):
+        batch = reader.get_batch(index)
+        parts = [part for column in batch.columns for part in column.buffers() if part is not None and part.size]
+        if not all(0 <= part.address - buffer.address < buffer.size for part in parts):
+            return None
+        rows += batch.num_rows
+    return rows
+
+
+def pandas_index(schema: Any) -> list[str]:
+    """Columns that pandas stored as the index of its frame."""
+    stored = (schema.metadata or {}).get(b"pandas")
+    if not stored:
+        return []
+    return [name for name in json.loads(stored).get("index_columns", []) if isinstance(name, str)]

@@ -1,0 +1,133 @@
+"""Tables that are text: comma-, semicolon- or tab-separated, also compressed. Opened once for the schema, once for the rows."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from ..errors import BadColumns, UnreadableData
+from .arrow import ArrowTable, is_numeric, not_a_number
+
+CSV_BLOCK = 8 << 20
+"""Bytes of text parsed at a time; a line must fit."""
+
+
+class CsvTable(ArrowTable):
+    """Comma-, semicolon- or tab-separated text with a header line, also gzip-compressed.
+
+    Every chosen column is parsed as float64, save those that hold true / false in the first block.
+    """
+
+    rows = None
+
+    def __init__(self, label: str, path: Path) -> None:
+        self.path = path
+        head = first_block(path)
+        self.delimiter = delimiter_of(label, path, head)
+        parse = pa.csv.ParseOptions(delimiter=self.delimiter)
+        read = pa.csv.ReadOptions(block_size=len(head))
+        with pa.csv.open_csv(pa.BufferReader(head), read, parse) as reader:
+            self.inferred = reader.schema
+        refuse_headerless(label, list(self.inferred.names))
+        super().__init__(label, pa.schema([pa.field(field.name, parsed_as(field.type)) for field in self.inferred]))
+
+    def check_types(self) -> None:
+        if not all(is_numeric(self.inferred.field(self.stored.index(name)).type) for name in self.names):
+            self._refuse_text()
+
+    def _open(self, types: dict[str, Any], *, threads: bool = True, text: bool = False) -> Any:
+        return pa.csv.open_csv(
+            self.path,
+            pa.csv.ReadOptions(block_size=CSV_BLOCK, use_threads=threads),
+            pa.csv.ParseOptions(delimiter=self.delimiter),
+            pa.csv.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=text),
+        )
+
+    def batches(self, rows: int) -> Iterator[list[Any]]:
+        """Ids are text: whether 007 is a number must not depend on the other ids."""
+        types = {name: self.kind_of(name) for name in self.names} | ({self.id: pa.large_string()} if self.id else {})
+        try:
+            with self._open(types) as reader:
+                for batch in reader:
+                    yield batch.columns
+        except pa.ArrowInvalid:
+            self._refuse_text()
+            raise
+
+    def _refuse_text(self) -> None:
+        """Read the file again as text and raise `BadValue` for the first cell that is no number; return if none is."""
+        done = 0
+        with self._open(dict.fromkeys(self.names, pa.string()), threads=False, text=True) as reader:
+            for batch in reader:
+                worst: tuple[int, str, str] | None = None
+                for name, column in zip(self.names, batch.columns, strict=True):
+                    row = first_text(pc.utf8_trim_whitespace(column), self.kind_of(name))
+                    if row is not None and (worst is None or row < worst[0]):
+                        worst = row, name, column[row].as_py()
+                if worst is not None:
+                    row, name, text = worst
+                    raise not_a_number(self.label, name, done + row + 1, text, pa.string())
+                done += batch.num_rows
+
+
+def parsed_as(inferred: Any) -> Any:
+    """Numbers are parsed as float64, true / false as what they are."""
+    return inferred if pa.types.is_boolean(inferred) else pa.float64()
+
+
+def first_block(path: Path) -> bytes:
+    """The first lines of the file, whole ones as far as they fit a block: what the schema is taken from."""
+    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        head: bytes = file.read(CSV_BLOCK)
+    return head if len(head) < CSV_BLOCK or b"\n" not in head else head[: head.rindex(b"\n") + 1]
+
+
+def delimiter_of(label: str, path: Path, head: bytes) -> str:
+    """Tab for .tsv; else whichever of comma, semicolon, tab and bar is most frequent in the header line."""
+    header = head.partition(b"\n")[0].decode(errors="replace")
+    if not header.strip():
+        raise UnreadableData(f"{label}: the file is empty or starts with an empty line; a header line is needed.")
+    if ".tsv" in (suffix.lower() for suffix in path.suffixes[-2:]):
+        return "\t"
+    return max(",;\t|", key=header.count)
+
+
+def first_text(column: Any, kind: Any) -> int | None:
+    """Position of the first string that does not parse as `kind`, by halving; None if all do."""
+    if parses(column, kind):
+        return None
+    start, stop = 0, len(column)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if parses(column.slice(start, middle - start), kind):
+            start = middle
+        else:
+            stop = middle
+    return start
+
+
+def parses(column: Any, kind: Any) -> bool:
+    try:
+        pc.cast(column, kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def refuse_headerless(label: str, names: list[str]) -> None:
+    """Refuse a first line of data where the names should be. Names 0, 1, 2, ... or 1, 2, 3, ... are taken as names."""
+    try:
+        numbers = [float(name) for name in names]
+    except ValueError:
+        return
+    if names and numbers not in (list(range(len(names))), list(range(1, len(names) + 1))):
+        raise BadColumns(
+            f"{label}: the first line holds numbers ({', '.join(names[:3])}, ...) where column names should be. "
+            "Put a line with the names of the columns at the top."
+        )

@@ -1,0 +1,32 @@
+"""What is asked of scores: limits between normal and anomalous rows, and flags from scores in the clear."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def check_limits(threshold: float | None, contamination: float | None, scores: bool) -> None:
+    """Refuses what cannot be a limit between normal and anomalous rows, and to look for nothing."""
+    if threshold is None and contamination is None and not scores:
+        raise ValueError("nothing to find: give a threshold, a contamination, or ask for the scores")
+    if threshold is not None and contamination is not None:
+        raise ValueError("give either a threshold or a contamination, not both")
+    if contamination is not None and not 0 < contamination <= 0.5:
+        raise ValueError(f"contamination={contamination} must lie in (0, 0.5]")
+    if threshold is not None and not 0 <= threshold < np.inf:
+        raise ValueError(f"threshold={threshold} must be a number, at least 0")
+
+
+def flags_of(scores: Floats, threshold: float | None, contamination: float | None) -> NDArray[np.bool_] | None:
+    """What `SharedModel.detect` flags, from plain scores."""
+    if threshold is not None:
+        return np.asarray(scores > threshold)
+    if contamination is None:
+        return None
+    count = max(1, math.ceil(contamination * len(scores)))
+    return np.asarray(scores >= np.sort(scores)[-count])
