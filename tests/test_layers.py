@@ -1,0 +1,75 @@
+"""The house: no room imports from one above it, no module is in a cycle, and what servers run knows no plaintext room."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "ppca"
+ROOMS = [
+    "native",
+    "transport",
+    "protocol",
+    "algorithms",
+    "servers",
+    "jobs",
+    "owner",
+    "receiver",
+    "estimator",
+    "report",
+    "cli",
+]  # from the ground up
+PLAINTEXT = {"owner", "receiver", "estimator", "report", "cli"}
+"""Rooms that see an owner's rows or a receiver's results."""
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Modules of the package that a module imports anywhere in its text, by their path below src/ppca with dots."""
+    here = path.relative_to(SOURCE).parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = (*here[: len(here) + 1 - node.level], *(node.module or "").split("."))
+            for name in node.names:
+                target = SOURCE.joinpath(*base, name.name)
+                module = target.is_dir() or target.with_suffix(".py").exists()
+                yield ".".join(part for part in (*base, name.name if module else "") if part)
+
+
+GRAPH = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): set(imports(path)) - {""}
+    for path in sorted(SOURCE.glob("*/**/*.py"))
+}
+
+
+def room(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_no_room_imports_upward() -> None:
+    edges = {(room(module), room(target)) for module, targets in GRAPH.items() for target in targets}
+    for name in ROOMS:
+        print(
+            f"{name:10} -> {' '.join(sorted((b for a, b in edges if a == name and b != name), key=ROOMS.index)) or '-'}"
+        )
+    assert [(a, b) for a, b in sorted(edges) if ROOMS.index(b) > ROOMS.index(a)] == []
+    assert {room(module) for module in GRAPH} == set(ROOMS)
+
+
+def test_no_module_is_in_a_cycle() -> None:
+    names = {
+        module: {target for target in targets if target in GRAPH and target != module}
+        for module, targets in GRAPH.items()
+    }
+    assert list(TopologicalSorter(names).static_order())  # raises CycleError with the cycle
+
+
+def test_what_servers_run_knows_no_plaintext_room() -> None:
+    """Not even through others: everything that the rooms of the servers import, and what that imports."""
+    reached, left = set(), [module for module in GRAPH if room(module) in ("servers", "jobs")]
+    while left:
+        module = left.pop()
+        reached.add(module)
+        left += [target for target in GRAPH.get(module, ()) if target not in reached]
+    assert {room(module) for module in reached} & PLAINTEXT == set()
