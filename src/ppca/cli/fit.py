@@ -37,9 +37,6 @@ TITLE = "Joint PCA"
 
 def fit(
     files: Annotated[list[Path], typer.Argument(help=f"one table per owner: {KINDS}")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="folder for the result", rich_help_panel=RESULT)
-    ] = Path("result"),
     components: Annotated[
         str,
         typer.Option("--components", "-k", help="how many; or the part of the variance to explain, as 0.95; or 'all'"),
@@ -91,6 +88,9 @@ def fit(
     max_iterations: Annotated[
         int | None, typer.Option(min=1, help="give up after so many; then jacobi takes over", rich_help_panel=SOLVER)
     ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="folder for the result", rich_help_panel=RESULT)
+    ] = Path("result"),
     keep: Annotated[
         bool,
         typer.Option(

@@ -15,6 +15,7 @@ app = typer.Typer(
     help="Joint principal component analysis over data that may not be shown.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # locals may hold data
+    rich_markup_mode="markdown",  # paragraphs of help texts flow
 )
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)(
     bench.bench
