@@ -39,7 +39,7 @@ def demo(
         from .scenes import COMPONENTS, Finding, Hospitals, Institutions, ratio_error
 
         console, scene = Console(), Institutions() if vertical else Hospitals()
-        known = (*FILES, scene.folder, *scene.figures)
+        known = (*FILES, *(name for each in (Hospitals, Institutions) for name in (each.folder, *each.figures)))
         check_free(output, known, replace=True)
         console.print(scene.story, highlight=False)
         with whole_folder(output, known, replace=True) as folder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,17 @@ class FilesTable(Table):
             yield from part.chunks(rows, check=False, ids=ids)
 
 
+def is_pattern(data: str | PathLike[str]) -> bool:
+    return any(letter in str(data) for letter in "*?[")
+
+
 def files_of(data: str | Path, endings: Sequence[str]) -> list[Path] | None:
     """The data files of a folder or a pattern, in the order of their names; None if `data` names a single file."""
     path = Path(data)
     if path.is_dir():
         found = [file for file in path.iterdir() if file.is_file() and file.name[0] not in "._"]
         return sorted(file for file in found if file.suffix.lower() in endings)
-    if path.exists() or not any(letter in str(data) for letter in "*?["):
+    if path.exists() or not is_pattern(path):
         return None
     root = Path(path.anchor) if path.is_absolute() else Path()
     return sorted(file for file in root.glob(str(path.relative_to(root))) if file.is_file())

@@ -18,7 +18,7 @@ from ..errors import BadColumns, OwnerError, UnreadableData
 from .arrays import MemoryTable, NpyTable, NpzTable
 from .arrow import FrameTable, IpcTable, PandasTable, ParquetTable
 from .dask import DaskTable
-from .files import FilesTable, files_of
+from .files import FilesTable, files_of, is_pattern
 from .table import Table, listed, near, reading
 from .text import CsvTable
 
@@ -104,16 +104,18 @@ def _all_opened(owners: Any) -> list[Table]:
 
 
 def labels_of(owners: Sequence[Any]) -> list[str]:
-    """What messages call the owners: names of files (paths where names are not unique), or their numbers."""
+    """What messages call the owners: names of files (paths where names are not unique, and patterns), or their numbers."""
     names = Counter(Path(data).name for data in owners if isinstance(data, str | PathLike))
-    return [
-        (Path(data).name if names[Path(data).name] == 1 else str(data))
-        if isinstance(data, str | PathLike)
-        else data.label
-        if isinstance(data, Table)
-        else f"owner {number}"
-        for number, data in enumerate(owners, start=1)
-    ]
+    return [_label(data, number, names) for number, data in enumerate(owners, start=1)]
+
+
+def _label(data: Any, number: int, names: Mapping[str, int]) -> str:
+    if isinstance(data, Table):
+        return data.label
+    if not isinstance(data, str | PathLike):
+        return f"owner {number}"
+    name = Path(data).name
+    return name if names[name] == 1 and not is_pattern(data) else str(data)
 
 
 def _opened(data: Any, label: str | None) -> Table:
@@ -123,13 +125,13 @@ def _opened(data: Any, label: str | None) -> Table:
     if not isinstance(data, str | PathLike):
         return _open_memory(label or "owner 1", data)
     path = Path(data)
-    title = label or path.name
+    title = label or _label(path, 1, {path.name: 1})
     files = files_of(path, ENDINGS)
     if files is None:
         return _open_file(title, path)
     if not files:
         what = f"the folder {path} holds" if path.is_dir() else f"the pattern {path} finds"
-        raise UnreadableData(f"{title}: {what} no data files ({FILE_KINDS}).")
+        raise UnreadableData(f"{what} no data files ({FILE_KINDS}).")
     return FilesTable(title, [_open_file(f"{title}: {file.name}", file) for file in files])
 
 
