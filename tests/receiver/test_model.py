@@ -1,0 +1,125 @@
+"""The revealed model: units and signs put back as scikit-learn has them, and files that are whole or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
+from sklearn.preprocessing import StandardScaler
+
+from ppca.receiver import PCAModel, SharedFacts
+from ppca.receiver.unsealing import unsealed
+from ppca.receiver.verdicts import check_limits, flags_of
+
+RANDOM = np.random.default_rng(5)
+X = RANDOM.standard_normal((50, 4)) @ np.diag([40.0, 9.0, 3.0, 1.0]) @ RANDOM.standard_normal((4, 4)) + 7
+SCALE = np.full(4, 7)
+"""Exponents of the columns, as a fit has them: |x| < 2^7."""
+
+CLOSE = 1e-12  # a few roundings of doubles
+
+
+def answer(k: int, standardize: bool, shrink: float = 1.0) -> dict[str, Any]:
+    """What servers would reveal of X: scaled by 2^7, then by a secret factor; signs as they fall."""
+    scaled = X / 2.0**SCALE
+    C = np.cov(scaled.T, bias=True)
+    deviation = np.sqrt(np.diagonal(C))
+    matrix = C / np.outer(deviation, deviation) if standardize else C
+    factor, shift = 2.0**-3, 12
+    values, vectors = np.linalg.eigh(matrix * factor / 2.0**shift * (1 if standardize else shrink**2))
+    found = {
+        "components": -vectors.T[::-1][:k],
+        "values": values[::-1][:k],
+        "total": values.sum(),
+        "factor": factor * 2.0**-100,
+        "shift": shift,
+        "shrink": shrink,
+        "mean": scaled.mean(axis=0),
+        "solver": "allpairs",
+        "iterations": 9,
+        "verified": True,
+        "fell_back": False,
+    }
+    power = 2.0 ** np.array([3, 4, 5, 6])
+    return found | ({"inverse": 1 / deviation / power, "power": power * 2.0**-60} if standardize else {})
+
+
+def model(k: int, standardize: bool, shrink: float = 1.0) -> PCAModel:
+    return PCAModel.from_result(answer(k, standardize, shrink), rows=len(X), scale=SCALE, names=list("abcd"), audit=[])
+
+
+@pytest.mark.parametrize("shrink", [1.0, 50 / 64])
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+def test_units_and_signs_are_those_of_scikit_learn(standardize: bool, shrink: float) -> None:
+    found = model(3, standardize, shrink)
+    scaler = StandardScaler(with_std=standardize).fit(X)
+    truth = PlainPCA(3, svd_solver="full").fit(scaler.transform(X))
+    np.testing.assert_allclose(found.explained_variance, truth.explained_variance_, rtol=1e-10)
+    np.testing.assert_allclose(found.explained_variance_ratio, truth.explained_variance_ratio_, rtol=1e-10)
+    np.testing.assert_allclose(found.singular_values, truth.singular_values_, rtol=1e-10)
+    np.testing.assert_allclose(found.noise_variance, truth.noise_variance_, rtol=1e-8)
+    np.testing.assert_allclose(found.mean, X.mean(axis=0), rtol=CLOSE)
+    largest = found.components[np.arange(3), np.abs(found.components).argmax(axis=1)]
+    assert np.all(largest > 0)
+    signs = np.sign((found.components * truth.components_).sum(axis=1))[:, None]
+    np.testing.assert_allclose(found.components * signs, truth.components_, atol=1e-8)
+    assert (found.scale is None) == (not standardize)
+    if found.scale is not None:
+        np.testing.assert_allclose(found.scale, scaler.scale_, rtol=CLOSE)
+    rows = scaler.transform(X[:7])
+    np.testing.assert_allclose(found.project(X[:7]) * signs.T, truth.transform(rows), atol=1e-7)
+    rest = rows - truth.inverse_transform(truth.transform(rows))
+    np.testing.assert_allclose(found.scores(X[:7]), (rest**2).sum(axis=1), rtol=1e-6, atol=1e-9)
+
+
+def test_a_matrix_of_zeros_has_no_variance() -> None:
+    zero = answer(2, False) | {"factor": 0.0, "values": np.zeros(2), "total": 0.0}
+    found = PCAModel.from_result(zero, rows=50, scale=SCALE, names=None, audit=[])
+    assert found.total_variance == 0
+    assert found.explained_variance_ratio.tolist() == [0, 0]
+
+
+def test_a_saved_model_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
+    first = model(2, True)
+    first.save(tmp_path / "model.json")
+    again = PCAModel.load(tmp_path / "model.json")
+    for name, value in vars(first).items():
+        np.testing.assert_array_equal(getattr(again, name), value)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.json"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "ppca-model-1"}', '{"format": "ppca-shared-1"}', "\xff"])
+def test_something_else_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text, encoding="latin-1")
+    for kind in (PCAModel, SharedFacts):
+        with pytest.raises(ValueError, match=f"cannot read {path}"):
+            kind.load(path)
+    with pytest.raises(ValueError, match="cannot read"):
+        PCAModel.load(tmp_path / "absent.json")
+
+
+def test_four_equal_answers_become_one() -> None:
+    assert unsealed([{"a": [1, (2.5, None)], "b": "x"}] * 4) == {"a": [1, [2.5, None]], "b": "x"}
+
+
+def test_flags_from_scores_in_the_clear() -> None:
+    scores = np.array([3.0, 1.0, 2.0, 5.0, 4.0])
+    assert flags_of(scores, None, None) is None
+    threshold, largest = flags_of(scores, 3.0, None), flags_of(scores, None, 0.3)
+    assert threshold is not None
+    assert largest is not None
+    assert threshold.tolist() == [False, False, False, True, True]
+    assert largest.tolist() == [False, False, False, True, True]  # 0.3 of five rows: two
+    for threshold_, contamination, scores_, cause in (
+        (None, None, False, "nothing to find"),
+        (1.0, 0.1, False, "not both"),
+        (None, 0.6, False, "must lie in"),
+        (-1.0, None, False, "at least 0"),
+        (float("inf"), None, True, "at least 0"),
+    ):
+        with pytest.raises(ValueError, match=cause):
+            check_limits(threshold_, contamination, scores_)
