@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
+NATIVE := $(wildcard native/*/*) CMakeLists.txt pyproject.toml
 
 .PHONY: help setup demo test lint bench docs clean
 

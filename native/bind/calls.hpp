@@ -1,0 +1,46 @@
+// What the bindings of the AES-based kernels share: views, keys, and when to leave the GIL or use threads.
+#pragma once
+
+#include "bind/arrays.hpp"
+#include "fss/levels.hpp"
+#include "process/threads.hpp"
+
+namespace ppca {
+
+using Words = Array<uint64_t>;
+using Bytes = Array<uint8_t>;
+
+// Rough costs in nanoseconds at the AES-NI level, only used to decide whether a call is worth the GIL switch or a
+// thread.
+constexpr double kBlockNs = 2, kGilNs = 2000, kPieceNs = 100000;
+constexpr size_t kGroup = 320;  // pieces are multiples of it: whole groups of lanes (10, 16, 64) and of keys (80)
+
+// Runs kernel(begin, end) over [0, count), without the GIL and on several threads if that pays. `blocks` is the number
+// of AES calls per item.
+template <class F>
+void run(size_t count, double blocks, F&& kernel) {
+    if (count == 0) return;
+    const double item_ns = blocks * kBlockNs;
+    if (double(count) * item_ns < kGilNs) {
+        kernel(size_t(0), count);
+        return;
+    }
+    nb::gil_scoped_release release;
+    const size_t grain = size_t(kPieceNs / item_ns / double(kGroup) + 1) * kGroup;
+    parallel_for(count, grain, kernel);
+}
+
+// The expanded schedule of a secret AES-128 key.
+struct Key {
+    Schedule schedule;
+    explicit Key(nb::bytes key) {
+        if (key.size() != 16) fail("key has " + std::to_string(key.size()) + " bytes, expected 16");
+        schedule = expand_key(reinterpret_cast<const uint8_t*>(key.c_str()));
+    }
+};
+
+inline void require_bits(int bits) {
+    if (bits < 1 || bits > 128) fail("bits is " + std::to_string(bits) + ", expected 1 to 128");
+}
+
+}  // namespace ppca

@@ -1,0 +1,292 @@
+// Python bindings of the AES and FSS kernels: argument checks, threads and the GIL. The schemes are described in
+// tree.hpp.
+//
+// Outputs come first and are allocated by the caller; arguments are positional. Integers of up to 128 bits (alpha,
+// points, m, thresholds) are pairs of uint64, low word first, taken mod 2^bits. Key arrays are uint8 with key_size
+// bytes per key.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <utility>
+
+#include "bind/calls.hpp"
+#include "bind/registers.hpp"
+
+namespace {
+
+using namespace ppca;
+
+TreeShape dcf_shape(int bits, int limbs) {
+    require_bits(bits);
+    if (limbs != 1 && limbs != 2) fail("limbs is " + std::to_string(limbs) + ", expected 1 or 2");
+    return TreeShape::dcf(bits, limbs);
+}
+
+TreeShape dpf_shape(int bits, int limbs, bool incremental) {
+    dcf_shape(bits, limbs);
+    return incremental ? TreeShape::incremental(bits, limbs) : TreeShape::dpf(bits, limbs);
+}
+
+void require_party(int party) {
+    if (party != 0 && party != 1) fail("party is " + std::to_string(party) + ", expected 0 or 1");
+}
+
+bool is_minus(int sign, const char* name) {
+    if (sign != 1 && sign != -1) fail(std::string(name) + " is " + std::to_string(sign) + ", expected 1 or -1");
+    return sign < 0;
+}
+
+// The number of keys in an array of whole keys.
+size_t count_keys(const Bytes& keys, const TreeShape& shape) {
+    const size_t size = shape.key_size();
+    if (keys.size() % size != 0)
+        fail(std::string(keys.name()) + " has " + std::to_string(keys.size()) +
+             " bytes, expected a multiple of the key size " + std::to_string(size));
+    return keys.size() / size;
+}
+
+// ------------------------------------------------------------------------------------------------------- streams
+
+void aes_blocks_py(nb::handle out_, const Key& key, nb::handle in_) {
+    const Bytes out(out_, "out", Access::write), in(in_, "in");
+    if (in.size() % 16 != 0) fail("in has " + std::to_string(in.size()) + " bytes, expected a multiple of 16");
+    out.require_size(in.size());
+    fss().aes_blocks(key.schedule, out.data(), in.data(), in.size() / 16);
+}
+
+void prg_py(nb::handle out_, const Key& key, uint64_t op, uint64_t purpose) {
+    const Words out(out_, "out", Access::write);
+    if (purpose >> 16) fail("purpose is " + std::to_string(purpose) + ", expected less than 65536");
+    uint64_t* data = out.data();
+    run(out.size(), 0.5,
+        [&, prg = fss().prg](size_t begin, size_t end) { prg(key.schedule, op, purpose, data, begin, end); });
+}
+
+void mask_elements(const Words& out_a, const Words& out_b, const Words& x, const Words* y, const Key& key_a,
+                   uint64_t op, int sign_a, const Key& key_b, int sign_b) {
+    const int limbs = limbs_of(out_a);
+    for (const Words* array : {&out_b, &x, y})
+        if (array) array->require_size(out_a.size());
+    const MaskCall call{out_a.data(),
+                        out_b.data(),
+                        x.data(),
+                        y ? y->data() : nullptr,
+                        &key_a.schedule,
+                        &key_b.schedule,
+                        op,
+                        is_minus(sign_a, "sign_a"),
+                        is_minus(sign_b, "sign_b")};
+    run(out_a.size() / size_t(limbs), limbs,
+        [&, mask2 = fss().mask2](size_t begin, size_t end) { mask2(call, limbs, begin, end); });
+}
+
+void mask2_py(nb::handle out_a_, nb::handle out_b_, nb::handle t_, const Key& key_a, uint64_t op, int sign_a,
+              const Key& key_b, int sign_b) {
+    const Words out_a(out_a_, "out_a", Access::write), out_b(out_b_, "out_b", Access::write), t(t_, "t");
+    mask_elements(out_a, out_b, t, nullptr, key_a, op, sign_a, key_b, sign_b);
+}
+
+void mul_mask2_py(nb::handle out_a_, nb::handle out_b_, nb::handle x_, nb::handle y_, const Key& key_a, uint64_t op,
+                  int sign_a, const Key& key_b, int sign_b) {
+    const Words out_a(out_a_, "out_a", Access::write), out_b(out_b_, "out_b", Access::write), x(x_, "x"), y(y_, "y");
+    mask_elements(out_a, out_b, x, &y, key_a, op, sign_a, key_b, sign_b);
+}
+
+// ---------------------------------------------------------------------------------------------------- generation
+
+void generate_py(const TreeShape& shape, nb::handle key0_, nb::handle key1_, nb::handle alpha_, nb::handle seeds_) {
+    const Bytes key0(key0_, "key0", Access::write), key1(key1_, "key1", Access::write);
+    const Words alpha(alpha_, "alpha"), seeds(seeds_, "seeds");
+    const size_t count = count_keys(key0, shape);
+    key1.require_size(key0.size());
+    alpha.require_size(2 * count);
+    seeds.require_size(4 * count);
+    const GenCall call{shape, key0.data(), key1.data(), alpha.data(), seeds.data()};
+    run(count, 2 * (shape.seeds + shape.values),
+        [&, generate = fss().generate](size_t begin, size_t end) { generate(call, begin, end); });
+}
+
+void dcf_gen_py(nb::handle key0, nb::handle key1, nb::handle alpha, int bits, int limbs, nb::handle seeds) {
+    generate_py(dcf_shape(bits, limbs), key0, key1, alpha, seeds);
+}
+
+void dpf_gen_py(nb::handle key0, nb::handle key1, nb::handle alpha, int bits, int limbs, nb::handle seeds,
+                bool incremental) {
+    generate_py(dpf_shape(bits, limbs, incremental), key0, key1, alpha, seeds);
+}
+
+// ---------------------------------------------------------------------------------------------------- evaluation
+
+void eval_py(const TreeShape& shape, const Words& out, int party, nb::handle keys_, nb::handle points_) {
+    const Bytes keys(keys_, "keys");
+    const Words points(points_, "points");
+    require_party(party);
+    const size_t count = count_keys(keys, shape), pairs = points.size() / 2;
+    if (points.size() % 2 != 0 || (count ? pairs % count != 0 : pairs != 0))
+        fail("points has " + std::to_string(points.size()) + " uint64 items, expected a multiple of 2 for each of " +
+             std::to_string(count) + " keys");
+    out.require_size(pairs * size_t(shape.limbs));
+    if (pairs == 0) return;
+    const EvalCall call{shape, party, out.data(), keys.data(), points.data(), pairs / count};
+    const auto eval = shape.comparison ? fss().dcf_eval : fss().dpf_eval;
+    run(pairs, shape.seeds + 0.5 * shape.values, [&](size_t begin, size_t end) { eval(call, begin, end); });
+}
+
+void dcf_eval_py(nb::handle out_, int party, nb::handle keys, nb::handle points, int bits) {
+    const Words out(out_, "out", Access::write);
+    eval_py(dcf_shape(bits, limbs_of(out)), out, party, keys, points);
+}
+
+void dpf_eval_py(nb::handle out_, int party, nb::handle keys, nb::handle points, int bits) {
+    const Words out(out_, "out", Access::write);
+    eval_py(dpf_shape(bits, limbs_of(out), false), out, party, keys, points);
+}
+
+void classify_bits_py(nb::handle out_, int party, nb::handle keys_, nb::handle m_, nb::handle thresholds_, int bits) {
+    const Words out(out_, "out", Access::write), m(m_, "m"), thresholds(thresholds_, "thresholds");
+    const Bytes keys(keys_, "keys");
+    const TreeShape shape = dcf_shape(bits, limbs_of(out));
+    require_party(party);
+    const size_t count = count_keys(keys, shape), per_key = thresholds.size() / 2;
+    m.require_size(2 * count);
+    if (thresholds.size() % 2 != 0) fail("thresholds has an odd number of uint64 items, expected pairs");
+    for (size_t j = 0; j < per_key; ++j) {
+        const uint64_t low = thresholds.data()[2 * j], high = thresholds.data()[2 * j + 1];
+        if ((bits < 128 && bits >= 64 && high >> (bits - 64)) || (bits < 64 && (high || low >> bits)))
+            fail("threshold " + std::to_string(j) + " is not below 2^" + std::to_string(bits));
+    }
+    out.require_size(count * per_key * size_t(shape.limbs));
+    if (count == 0 || per_key == 0) return;
+    const ClassifyCall call{shape, party, out.data(), keys.data(), m.data(), thresholds.data(), per_key};
+    run(count, double(per_key + 1) * bits,
+        [&, classify = fss().classify_bits](size_t begin, size_t end) { classify(call, begin, end); });
+}
+
+void prefix_bits_py(nb::handle out_, int party, nb::handle keys_, nb::handle m_, int bits, int first_level, int levels,
+                    int first_k, int width) {
+    const Words out(out_, "out", Access::write), m(m_, "m");
+    const Bytes keys(keys_, "keys");
+    const TreeShape shape = dpf_shape(bits, limbs_of(out), true);
+    require_party(party);
+    if (first_level < 1 || levels < 0 || levels > bits || first_level > bits - levels + 1)
+        fail("levels " + std::to_string(first_level) + " to " + std::to_string(first_level + levels - 1) +
+             " are not within 1 to " + std::to_string(bits));
+    if (first_k < 0 || width < 0 || first_k > kMaxNodes || width > kMaxNodes || first_k + width > kMaxNodes)
+        fail("first_k is " + std::to_string(first_k) + " and W is " + std::to_string(width) +
+             ", expected not negative and at most " + std::to_string(kMaxNodes) + " together");
+    const size_t count = count_keys(keys, shape);
+    m.require_size(2 * count);
+    out.require_size(count * size_t(levels) * size_t(width) * size_t(shape.limbs));
+    if (out.size() == 0) return;
+    const PrefixCall call{shape, party, out.data(), keys.data(), m.data(), first_level, levels, first_k, width};
+    run(count, 2.0 * (first_k + width) * (first_level + levels - 1),
+        [&, prefix = fss().prefix_bits](size_t begin, size_t end) { prefix(call, begin, end); });
+}
+
+// ---------------------------------------------------------------------------------------------------------- signs
+
+// Bytes of the correction words of so many keys; the last level's are in the roots.
+size_t sign_words(size_t keys, int bits) { return bits > 2 ? 16 * keys * size_t(bits - 2) : 0; }
+
+void sign_gen_py(nb::handle roots0_, nb::handle roots1_, nb::handle words_, nb::handle alpha_, int bits,
+                 nb::handle seeds_) {
+    const Bytes roots0(roots0_, "roots0", Access::write), roots1(roots1_, "roots1", Access::write);
+    const Bytes words(words_, "words", Access::write);
+    const Words alpha(alpha_, "alpha"), seeds(seeds_, "seeds");
+    require_bits(bits);
+    const size_t keys = alpha.size() / 2;
+    roots0.require_size(16 * keys);
+    roots1.require_size(16 * keys);
+    words.require_size(sign_words(keys, bits));
+    alpha.require_size(2 * keys);
+    seeds.require_size(4 * keys);
+    const SignGenCall call{bits, keys, {roots0.data(), roots1.data()}, words.data(), alpha.data(), seeds.data()};
+    run(keys, 2 * bits, [&, generate = fss().sign_gen](size_t begin, size_t end) { generate(call, begin, end); });
+}
+
+// The keys of two dealers in turn.
+void sign_eval_py(nb::handle out_, int party, nb::handle roots_, nb::handle words_, nb::handle more_roots_,
+                  nb::handle more_words_, nb::handle m_, int bits) {
+    const Bytes out(out_, "out", Access::write);
+    const Words m(m_, "m");
+    require_bits(bits);
+    require_party(party);
+    const size_t all = m.size() / 2;
+    m.require_size(2 * all);
+    out.require_size((all + 7) / 8);
+    const std::unique_ptr<uint8_t[]> bit(new uint8_t[all]);
+    size_t first = 0;
+    for (const auto& [roots_given, words_given] : {std::pair(roots_, words_), std::pair(more_roots_, more_words_)}) {
+        const Bytes roots(roots_given, "roots"), words(words_given, "words");
+        const size_t keys = roots.size() / 16;
+        if (roots.size() % 16 || keys > all - first) fail("roots has " + std::to_string(roots.size()) + " bytes");
+        words.require_size(sign_words(keys, bits));
+        const SignEvalCall call{bits, party, keys, bit.get() + first, roots.data(), words.data(), m.data() + 2 * first};
+        run(keys, bits, [&, eval = fss().sign_eval](size_t begin, size_t end) { eval(call, begin, end); });
+        first += keys;
+    }
+    if (first != all) fail("there are " + std::to_string(first) + " roots for " + std::to_string(all) + " points");
+    for (size_t i = 0; i < out.size(); ++i) {
+        uint8_t byte = 0;
+        for (size_t j = 8 * i; j < all && j < 8 * i + 8; ++j) byte |= uint8_t(bit[j] << (j % 8));
+        out.data()[i] = byte;
+    }
+}
+
+}  // namespace
+
+void register_fss(nanobind::module_& m) {
+    nb::class_<Key>(m, "Key", "AES-128 key, expanded once: Key(bytes of length 16).").def(nb::init<nb::bytes>());
+
+    m.def("aes_blocks", &aes_blocks_py, "aes_blocks(out, key, in): AES-128 of every 16-byte block (ECB, for tests).");
+    m.def("prg", &prg_py,
+          "prg(out, key, op, purpose): fills out with the stream (op, purpose) of the key; "
+          "block i is AES(le64(op) || le64(purpose << 48 | i)).");
+    m.def("mask2", &mask2_py,
+          "mask2(out_a, out_b, t, key_a, op, sign_a, key_b, sign_b): "
+          "out_a = t + sign_a * PRG(key_a, op, 0), out_b = t + sign_b * PRG(key_b, op, 1).");
+    m.def("mul_mask2", &mul_mask2_py,
+          "mul_mask2(out_a, out_b, x, y, key_a, op, sign_a, key_b, sign_b): mask2 of the element-wise product t = x * "
+          "y.");
+
+    m.def(
+        "dcf_key_size", [](int bits, int limbs) { return dcf_shape(bits, limbs).key_size(); },
+        "dcf_key_size(bits, limbs): bytes of one DCF key.");
+    m.def("dcf_gen", &dcf_gen_py,
+          "dcf_gen(key0, key1, alpha, bits, limbs, seeds): keys of [y < alpha]; seeds are 4 random words per key.");
+    m.def("dcf_eval", &dcf_eval_py, "dcf_eval(out, party, keys, points, bits): share of [point < alpha].");
+    m.def("classify_bits", &classify_bits_py,
+          "classify_bits(out, party, keys, m, thresholds, bits): share of [x < t] for x = m - alpha mod 2^bits "
+          "and every threshold t; cheapest when neighbouring thresholds are close.");
+
+    m.def(
+        "dpf_key_size",
+        [](int bits, int limbs, bool incremental) { return dpf_shape(bits, limbs, incremental).key_size(); },
+        "dpf_key_size(bits, limbs, incremental): bytes of one DPF key.");
+    m.def("dpf_gen", &dpf_gen_py,
+          "dpf_gen(key0, key1, alpha, bits, limbs, seeds, incremental): keys of [y == alpha], "
+          "or of [y == first i bits of alpha] for every i.");
+    m.def("dpf_eval", &dpf_eval_py, "dpf_eval(out, party, keys, points, bits): share of [point == alpha].");
+    m.def("prefix_bits", &prefix_bits_py,
+          "prefix_bits(out, party, keys, m, bits, first_level, L, first_k, W): from incremental keys, out[n, j, w] = "
+          "share of "
+          "[(m >> g) - (alpha >> g) mod 2^i <= first_k + w] with i = first_level + j and g = bits - i.");
+
+    m.def("sign_words", &sign_words, "sign_words(keys, bits): bytes of the correction words of so many keys.");
+    m.def("sign_gen", &sign_gen_py,
+          "sign_gen(roots0, roots1, words, alpha, bits, seeds): keys of the top bit of m - alpha mod 2^bits; roots are 16 "
+          "bytes per key and evaluator, seeds are 4 random words per key.");
+    m.def("sign_eval", &sign_eval_py,
+          "sign_eval(out, party, roots, words, more_roots, more_words, m, bits): packed exclusive-or shares of the top bits, "
+          "from the keys of two dealers in turn.");
+
+    m.def("fss_levels", &fss_levels, "Instruction-set levels of the AES / FSS kernels that run here, best first.");
+    m.def(
+        "force_fss",
+        [](const std::string& level) {
+            if (!force_fss(level)) fail("no FSS level '" + level + "' on this machine");
+        },
+        "force_fss(level): pins a level, 'auto' returns to the best one.");
+}

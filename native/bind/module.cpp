@@ -1,0 +1,9 @@
+#include "bind/registers.hpp"
+
+NB_MODULE(_kernels, m) {
+    register_ring(m);
+    register_fss(m);
+    register_gates(m);
+    register_memory(m);
+    register_frames(m);
+}

@@ -1,0 +1,161 @@
+// Generation of the key pairs of FSS trees (the dealer's side). See tree.hpp for the scheme.
+//
+// alpha is secret here: nothing branches on, or indexes memory by, its bits.
+#pragma once
+
+#include "fss/tree.hpp"
+
+namespace ppca {
+namespace {
+
+// The bits of one secret 128-bit integer per lane, top first, as masks.
+template <class C>
+class SecretPaths {
+public:
+    void set(int lane, u128 aligned) {
+        for (int i = 0; i < 4; ++i) word[i][lane] = static_cast<uint32_t>(aligned >> (96 - 32 * i));
+    }
+    typename C::Vec bit(int r, int level) const {
+        return C::test(C::spread(word[level >> 5] + r * C::kWidth), level & 31);
+    }
+
+private:
+    uint32_t word[4][kLanes<C>];
+};
+
+// Generates the keys of one group of lanes after the other.
+//
+// Correction words are collected for kChunk levels and then copied: written level by level, the lines of the many keys
+// (often a power of two apart) would chase each other out of the first cache.
+template <class C>
+class Generator {
+public:
+    explicit Generator(const GenCall& call) : call(call) {}
+
+    // Keys begin .. begin + count - 1; `more` if a full group comes after them.
+    void group(size_t begin, int count, bool more) {
+        const TreeShape& shape = call.shape;
+        start(begin, count);
+        const int end = shape.first_value + shape.values;
+        for (int first = 0; first < end; first += kChunk) {
+            const int stop = first + kChunk < end ? first + kChunk : end;
+            for (int depth = first; depth < stop; ++depth) {
+                if (more) prefetch(begin + size_t(kG), depth);
+                if (depth >= shape.first_value) payload(depth, depth - first);
+                if (depth < shape.seeds) level(depth, depth - first);
+            }
+            flush(begin, count, first, stop);
+        }
+    }
+
+private:
+    static constexpr int kG = kLanes<C>, kR = C::kBatch, kChunk = 16;
+    using Vec = typename C::Vec;
+
+    const GenCall& call;
+    const Permutations<C>& permutations = Permutations<C>::get();
+    SecretPaths<C> alpha;
+    Vec seed[2][kR];  // of both parties, on the path
+    Vec delta[kR];    // their difference
+    alignas(32) Block seed_word[kChunk][kG], value_word[kChunk][kG];
+
+    void start(size_t begin, int count) {
+        alignas(32) Block root[2][kG];
+        for (int l = 0; l < kG; ++l) {
+            const size_t index = begin + size_t(l < count ? l : count - 1);
+            alpha.set(l, align_top(load128(call.alpha + 2 * index), call.shape.bits));
+            const uint64_t* random = call.seeds + 4 * index;
+            const uint64_t top = uint64_t(1) << 63;
+            root[0][l] = {random[0], random[1]};
+            root[1][l] = {random[0] ^ (random[2] | top), random[1] ^ (random[3] | top)};
+            for (int p = 0; p < 2; ++p)
+                std::memcpy((p ? call.key1 : call.key0) + call.shape.key_size() * index, &root[p][l], 16);
+        }
+        for (int r = 0; r < kR; ++r) {
+            for (int p = 0; p < 2; ++p) seed[p][r] = C::load(root[p] + r * C::kWidth);
+            delta[r] = C::bit_xor(seed[0][r], seed[1][r]);
+        }
+    }
+
+    // P(x) ^ x of the seeds of one party.
+    static void hash(const typename C::Context& permutation, const Vec (&in)[kR], Vec (&out)[kR]) {
+        Vec x[kR];
+        C::template each<kR>([&](auto r) INLINE_LAMBDA { x[r] = in[r]; });
+        C::rounds(permutation, x);
+        C::template each<kR>([&](auto r) INLINE_LAMBDA { out[r] = C::last(x[r], in[r]); });
+    }
+
+    // Payload correction words. Party 0's corrected mask less party 1's is to be the payload beta. With u the mask that
+    // is not corrected and v the one that is, the word is v ^ (u + beta) if party 0 corrects, v ^ (u - beta) if party 1
+    // does; u - beta is ~(~u + beta), so that one sum serves both.
+    void payload(int depth, int slot) {
+        Vec mask[2][kR];
+        for (int p = 0; p < 2; ++p) hash(permutations.payload, seed[p], mask[p]);
+        for (int r = 0; r < kR; ++r) {
+            const Vec second = C::control(seed[1][r]);
+            const Vec beta = call.shape.comparison ? alpha.bit(r, depth) : C::all_ones();
+            const Vec u = C::bit_xor(select<C>(second, mask[0][r], mask[1][r]), second);
+            const Vec carry = C::up64(C::bit_and(C::full64(u), beta));
+            const Vec sum = C::sub64(C::add64(u, C::bit_and(beta, C::low_word(1))), carry);
+            const Vec word = C::bit_xor(C::bit_xor(mask[0][r], mask[1][r]), C::bit_xor(u, sum));
+            C::store(value_word[slot] + r * C::kWidth, word);
+        }
+    }
+
+    // One level down along alpha.
+    void level(int depth, int slot) {
+        Vec left[2][kR];
+        for (int p = 0; p < 2; ++p) hash(permutations.tree, seed[p], left[p]);
+        for (int r = 0; r < kR; ++r) {
+            const Vec bit = alpha.bit(r, depth);
+            // The word is the difference of the children off the path.
+            const Vec delta_below = C::bit_xor(delta[r], C::halve(delta[r]));
+            const Vec word = C::bit_xor(C::bit_xor(left[0][r], left[1][r]), C::and_not(bit, delta_below));
+            C::store(seed_word[slot] + r * C::kWidth, word);
+            const Vec turn = C::bit_and(bit, C::bit_xor(seed[0][r], C::halve(seed[0][r])));
+            const Vec child = C::bit_xor(left[0][r], turn);
+            seed[0][r] = C::bit_xor(child, C::bit_and(C::control(seed[0][r]), word));
+            seed[1][r] = C::bit_xor(seed[0][r], delta_below);
+            delta[r] = delta_below;
+        }
+    }
+
+    // Makes a line of each key of the next group ready to be written, in turn of the two parties. (Inlined: the compiler
+    // drops calls of functions that only prefetch.)
+    [[gnu::always_inline]] void prefetch(size_t begin, int turn) const {
+        const size_t size = call.shape.key_size();
+        const uint8_t* key = (turn % 2 ? call.key1 : call.key0) + size * begin + size_t(turn / 2) * 64;
+        for (int l = 0; l < kG; ++l, key += size) __builtin_prefetch(key, 1, 2);
+    }
+
+    // Copies the correction words of depths first .. stop - 1 to both keys of every lane.
+    void flush(size_t begin, int count, int first, int stop) {
+        const TreeShape& shape = call.shape;
+        const int seeds = (stop < shape.seeds ? stop : shape.seeds) - first;
+        const int skip = first < shape.first_value ? shape.first_value - first : 0;
+        for (int l = 0; l < count; ++l) {
+            const size_t start = shape.key_size() * (begin + size_t(l));
+            for (uint8_t* keys : {call.key0, call.key1}) {
+                uint8_t* to = keys + start + shape.seed_at(first);
+                for (int i = 0; i < seeds; ++i, to += 16) std::memcpy(to, &seed_word[i][l], 16);
+                to = keys + start + shape.value_at(first + skip);
+                if (shape.limbs == 2)
+                    for (int i = skip; i < stop - first; ++i, to += 16) std::memcpy(to, &value_word[i][l], 16);
+                else
+                    for (int i = skip; i < stop - first; ++i, to += 8) std::memcpy(to, &value_word[i][l], 8);
+            }
+        }
+    }
+};
+
+template <class C>
+void generate(const GenCall& call, size_t begin, size_t end) {
+    Generator<C> generator(call);
+    for (size_t at = begin; at < end; at += size_t(kLanes<C>)) {
+        const size_t left = end - at, group = size_t(kLanes<C>);
+        generator.group(at, int(left < group ? left : group), left >= 2 * group);
+    }
+}
+
+}  // namespace
+}  // namespace ppca

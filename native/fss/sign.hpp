@@ -1,0 +1,198 @@
+// Keys for the sign of a masked number: exclusive-or shares of one bit, one block per level and 16 bytes of key per bit.
+//
+// x = m - alpha mod 2^bits, with m known to both evaluators and alpha to the dealer. With top bits m', a' and the lower
+// parts m", a",
+//
+//     top bit of x  =  m' ^ a' ^ [m" < a"],      [m" < a"] = xor over the levels d with m"_d = 0 of
+//                                                            [the first d bits of m" and a" agree] * a"_d.
+//
+// The tree is that of tree.hpp with a payload of one bit, which needs no block of its own. The lowest bit of both
+// words of every seed is cleared, and so those of the Deltas are zero: R acts on the other bits alone. In the left child,
+// P(s) ^ s, bit 0 is then that of P(s): the payload mask of the node. Bit 0 of the correction word, applied where the
+// control bit is set, makes the two masks on the path differ by the payload a"_d. (Payloads count where the path goes
+// left only.) The last level has no child; its correction bit is bit 64 of the root, whose bit 0 is a share of a'.
+//
+// Security: as in tree.hpp. A word is P(h_d), offset by Delta_d (124 uniform bits) or Delta_d / 2 (122), by a function
+// of s_d and by the payload: uniform to whoever does not know h_d. Bit 0 of a root is one of two random shares of a'.
+//
+// Only roots differ between the evaluators. The words of 80 keys lie level by level, so that both sides stream through
+// them: word d of key i is block 80 * (i / 80) * (levels - 1) + d * w + i % 80, where w is 80, or less in the last group.
+#pragma once
+
+#include "fss/generate.hpp"
+
+namespace ppca {
+namespace {
+
+constexpr size_t kTogether = 80;  // whole groups of lanes of the AES-NI and VAES levels
+
+// Where the words of the keys first .. first + count - 1 are: those of one group of lanes.
+template <class C, class Byte>
+class SignWords {
+public:
+    SignWords(Byte* words, int levels, size_t keys, size_t first, size_t count)
+        : base(words), keys(keys), first(first), count(count) {
+        const size_t group = first / kTogether;
+        per_key = levels > 1 ? size_t(levels) - 1 : 0;
+        row = width(group);
+        // The words of lanes within one group of keys are one piece of memory at every level, which may be read beyond the
+        // last lane, up to the end of all words. It may be written so if it is a whole row: the next one comes later.
+        within = first % kTogether + count <= row;
+        over = within && (count == kG || count == row);
+        at = base + 16 * (group * kTogether * per_key + first % kTogether);
+    }
+
+    // The words of one level, lane by lane; `scratch` is used where they do not lie so.
+    const void* level(int depth, Block (&scratch)[kLanes<C>]) const {
+        const Byte* from = at + 16 * row * size_t(depth);
+        if (within && fits(from)) {
+            // Rows are far apart: the processor does not see that the next lanes' words come next.
+            for (size_t line = 0; line < 16 * kG; line += 64) __builtin_prefetch(from + 16 * kG + line, 0, 3);
+            return from;
+        }
+        for (size_t l = 0; l < count; ++l) std::memcpy(&scratch[l], place(l, depth), 16);
+        return scratch;
+    }
+
+    void store(int depth, const typename C::Vec (&word)[C::kBatch]) const {
+        Byte* to = at + 16 * row * size_t(depth);
+        if (over && fits(to)) {
+            C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA { C::store(to + 16 * r * C::kWidth, word[r]); });
+            return;
+        }
+        alignas(32) Block block[kG];
+        for (int r = 0; r < C::kBatch; ++r) C::store(block + r * C::kWidth, word[r]);
+        for (size_t l = 0; l < count; ++l) std::memcpy(place(l, depth), &block[l], 16);
+    }
+
+private:
+    static constexpr size_t kG = size_t(kLanes<C>);
+
+    Byte *base, *at;
+    size_t keys, first, count, per_key, row;
+    bool within, over;
+
+    bool fits(const Byte* from) const { return from + 16 * kG <= base + 16 * keys * per_key; }
+
+    Byte* place(size_t lane, int depth) const {
+        const size_t key = first + lane, group = key / kTogether;
+        return base + 16 * (group * kTogether * per_key + size_t(depth) * width(group) + key % kTogether);
+    }
+    size_t width(size_t group) const {
+        const size_t left = keys - group * kTogether;
+        return left < kTogether ? left : kTogether;
+    }
+};
+
+// Bits 0 and 64.
+template <class C>
+static inline typename C::Vec free_bits() {
+    return C::bit_xor(C::low_word(1), C::up64(C::low_word(1)));
+}
+
+template <class C>
+void sign_gen(const SignGenCall& call, size_t begin, size_t end) {
+    using Vec = typename C::Vec;
+    constexpr int kG = kLanes<C>, kR = C::kBatch;
+    const typename C::Context& permutation = Permutations<C>::get().tree;
+    const int levels = call.bits - 1;
+    const Vec one = C::low_word(1), spare = free_bits<C>();
+    for (size_t at = begin; at < end; at += size_t(kG)) {
+        const int count = end - at < size_t(kG) ? int(end - at) : kG;
+        SecretPaths<C> path;
+        alignas(32) Block root[kG], difference[kG];
+        for (int l = 0; l < kG; ++l) {
+            const size_t key = at + size_t(l < count ? l : count - 1);
+            path.set(l, align_top(load128(call.alpha + 2 * key), call.bits) << 1);
+            const uint64_t* random = call.seeds + 4 * key;
+            const uint64_t top = uint64_t(1) << 63;
+            root[l] = {random[0] & ~uint64_t(1), random[1] & ~uint64_t(1)};
+            difference[l] = {(random[2] | top) & ~uint64_t(1), (random[3] | top) & ~uint64_t(1)};
+        }
+        Vec seed[kR], delta[kR], word[kR];
+        for (int r = 0; r < kR; ++r) {
+            seed[r] = C::load(root + r * C::kWidth);
+            delta[r] = C::load(difference + r * C::kWidth);
+            word[r] = C::zero();
+        }
+        const SignWords<C, uint8_t> words(call.words, levels, call.keys, at, size_t(count));
+        for (int depth = 0; depth < levels; ++depth) {
+            Vec x[kR], y[kR];
+            C::template each<kR>([&](auto r) INLINE_LAMBDA {
+                x[r] = seed[r];
+                y[r] = C::bit_xor(seed[r], delta[r]);
+            });
+            C::rounds(permutation, x);
+            C::rounds(permutation, y);
+            C::template each<kR>([&](auto r) INLINE_LAMBDA {
+                const Vec bit = path.bit(r, depth), left = C::last(x[r], seed[r]);
+                const Vec both = C::bit_xor(left, C::last(y[r], C::bit_xor(seed[r], delta[r])));
+                delta[r] = C::and_not(spare, C::bit_xor(delta[r], C::halve(delta[r])));
+                // The difference of the children off the path, and the payload.
+                word[r] = C::bit_xor(C::bit_xor(both, C::and_not(bit, delta[r])), C::bit_and(bit, one));
+                const Vec turn = C::bit_and(bit, C::bit_xor(seed[r], C::halve(seed[r])));
+                const Vec correction = C::bit_and(C::control(seed[r]), word[r]);
+                seed[r] = C::and_not(spare, C::bit_xor(C::bit_xor(left, turn), correction));
+            });
+            if (depth < levels - 1) words.store(depth, word);
+        }
+        alignas(32) Block last[kG];
+        for (int r = 0; r < kR; ++r) C::store(last + r * C::kWidth, word[r]);
+        for (int l = 0; l < count; ++l) {
+            const size_t key = at + size_t(l);
+            const uint64_t share = call.seeds[4 * key] & 1;
+            const auto top = uint64_t(load128(call.alpha + 2 * key) >> levels) & 1;
+            const uint64_t high = root[l].hi | (last[l].lo & 1);
+            const Block roots[2] = {{root[l].lo | share, high},
+                                    {(root[l].lo ^ difference[l].lo) | (share ^ top), high ^ difference[l].hi}};
+            for (int p = 0; p < 2; ++p) std::memcpy(call.roots[p] + 16 * key, &roots[p], 16);
+        }
+    }
+}
+
+template <class C>
+void sign_eval(const SignEvalCall& call, size_t begin, size_t end) {
+    using Vec = typename C::Vec;
+    constexpr int kG = kLanes<C>, kR = C::kBatch;
+    const typename C::Context& permutation = Permutations<C>::get().tree;
+    const int levels = call.bits - 1;
+    const Vec spare = free_bits<C>();
+    for (size_t at = begin; at < end; at += size_t(kG)) {
+        const int count = end - at < size_t(kG) ? int(end - at) : kG;
+        u128 path[kG];
+        alignas(32) Block root[kG], last[kG], scratch[kG] = {};
+        uint8_t start[kG];
+        for (int l = 0; l < kG; ++l) {
+            const size_t key = at + size_t(l < count ? l : count - 1);
+            const u128 m = load128(call.m + 2 * key);
+            path[l] = align_top(m, call.bits) << 1;
+            std::memcpy(&root[l], call.roots + 16 * key, 16);
+            last[l] = {root[l].hi & 1, 0};
+            start[l] = uint8_t(root[l].lo & 1) ^ (call.party == 0 ? uint8_t(m >> levels) & 1 : 0);
+        }
+        const Sides<C> sides(path, levels);
+        const SignWords<C, const uint8_t> words(call.words, levels, call.keys, at, size_t(count));
+        Vec x[kR], seed[kR], sum[kR];
+        C::template each<kR>([&](auto r) INLINE_LAMBDA {
+            x[r] = seed[r] = C::and_not(spare, C::load(root + r * C::kWidth));
+            sum[r] = C::zero();
+        });
+        for (int depth = 0; depth < levels; ++depth) {
+            const void* from = depth < levels - 1 ? words.level(depth, scratch) : last;
+            const auto* word = static_cast<const uint8_t*>(from);
+            C::rounds(permutation, x);
+            C::template each<kR>([&](auto r) INLINE_LAMBDA {
+                const uint8_t side = sides.side[r][depth];
+                const Vec child = C::last(x[r], child_mask<C>(seed[r], side, C::load(word + 16 * r * C::kWidth)));
+                sum[r] = C::bit_xor(sum[r], C::and_not(C::mask(side), child));
+                x[r] = seed[r] = C::and_not(spare, child);
+            });
+        }
+        alignas(32) Block bits[kG];
+        for (int r = 0; r < kR; ++r) C::store(bits + r * C::kWidth, sum[r]);
+        for (int l = 0; l < count; ++l) call.out[at + size_t(l)] = start[l] ^ uint8_t(bits[l].lo & 1);
+    }
+}
+
+}  // namespace
+}  // namespace ppca

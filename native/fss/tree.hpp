@@ -1,0 +1,233 @@
+// The binary tree behind both FSS schemes, and what both parties need to walk it. Generation is in generate.hpp.
+//
+// A node of depth d stands for a prefix of d bits. At every node each party has a seed of two 64-bit words, whose top
+// bits are its two control bits. Off the path of the secret alpha both parties have the same seed, so whatever they
+// derive there cancels. On the path at depth d the seeds differ by a secret Delta_d, which has both control bits. With
+//
+//     P, P'        AES under two public keys (aes.hpp), without the first and the last round key (which would add
+//                  constants to input and output)
+//     x / 2        both words of x shifted right by one bit
+//
+// the children of a node with seed s are, before correction,
+//
+//     left  P(s) ^ s        right  P(s) ^ s / 2        so that  left ^ right = s ^ s / 2 =: R(s),
+//
+// one block for both. A correction word of 16 bytes per level, each half applied where its control bit is set, makes the
+// child off the path agree; the child on the path then differs by Delta_{d+1} = R(Delta_d). R is linear, invertible (it
+// is the Gray code) and keeps top bits. The payload mask of a node is P'(s) ^ s. A payload correction word, xored to it
+// likewise, makes the difference of the two masks on the path equal to the payload (as integers mod 2^k). It is the
+// exclusive or of two values one of which the other party cannot predict, so it is as good a pad as a sum, and it costs
+// nothing to apply.
+//
+// The correlated tree is that of Guo, Yang, Wang, Zhang, Xie, Liu and Zhao ("Half-Tree: halving the cost of tree
+// expansion in COT and DPF", Eurocrypt 2023) with another linear map, the payload per level the incremental DPF of
+// Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai ("Lightweight techniques for private heavy hitters", IEEE S&P 2021).
+// The DCF has payload alpha_d at the prefix of length d:
+//
+//     [y < alpha] = sum over the levels d with y_d = 0 of [the first d bits of y and alpha agree] * alpha_d.
+//
+// Generation takes 4 blocks a level and evaluation 1 or 2 where the DCF of Boyle, Chandran, Gilboa, Gupta, Ishai, Kumar
+// and Rathee (Eurocrypt 2021) takes 8 and 2.
+//
+// Security, with P and P' as ideal permutations. One party's view is its root and the correction words; its own seeds
+// s_d on the path follow from them. The other party's are h_d = s_d ^ Delta_d, and the words of depth d are
+//
+//     P(h_d) ^ L(Delta_d) ^ (a function of s_d)    and    P'(h_d) ^ h_d, give or take the payload, ^ (one of s_d),
+//
+// where L(x) is x or x / 2, whichever belongs to the child off the path. Compare with a view of uniformly random words,
+// which does not depend on alpha, and draw Delta_0 after it. The two differ only if some h_d meets a point at which P
+// (or P') was asked by the adversary or for another depth, or if P(h_d), which the view shows offset by L(Delta_d),
+// meets the answer to such a question. Delta_d has 126 uniform bits, Delta_d / 2 has 124, and the s_d are uniform, so q
+// questions find that with probability about q * 2^-124 per level and key. (It takes the offset: from P(h_d) itself, h_d
+// would follow by inverting P. So both maps that go into the children, and their sum R, have to preserve Delta_d.)
+#pragma once
+
+#include <cstring>
+
+#include "aes.hpp"
+#include "fss/kernels.hpp"
+
+namespace ppca {
+
+using u128 = unsigned __int128;
+
+namespace {
+
+template <class C>
+constexpr int kLanes = C::kWidth * C::kBatch;
+
+static inline u128 load128(const void* p) {
+    u128 value;
+    std::memcpy(&value, p, 16);
+    return value;
+}
+
+// x mod 2^bits with its top bit moved to bit 127, so that bit d from the top is level d.
+static inline u128 align_top(u128 x, int bits) { return x << (128 - bits); }
+
+// The bits of levels 8i .. 8i + 7 of an aligned integer, top first. (From memory: shifts of 128 bits take longer.)
+static inline uint8_t path_byte(const u128& aligned, int i) {
+    return reinterpret_cast<const uint8_t*>(&aligned)[15 - i];
+}
+
+// P and P', built once per instruction-set level.
+template <class C>
+struct Permutations {
+    typename C::Context tree{tree_schedule()}, payload{payload_schedule()};
+
+    static const Permutations& get() {
+        static const Permutations permutations;
+        return permutations;
+    }
+};
+
+// The keys of a group of lanes; lanes past the end repeat the last key, and their results are dropped.
+template <class C>
+struct KeyLanes {
+    const uint8_t* key[kLanes<C>];
+
+    KeyLanes(const uint8_t* keys, size_t size, size_t begin, size_t end, size_t per_key) {
+        const uint8_t* at = keys + size * (begin / per_key);
+        size_t used = begin % per_key;
+        for (size_t l = 0; l < size_t(kLanes<C>); ++l) {
+            key[l] = at;
+            if (begin + l + 1 < end && ++used == per_key) {
+                used = 0;
+                at += size;
+            }
+        }
+    }
+
+    // The blocks at distance `at` from the keys of Vec r.
+    [[gnu::always_inline]] typename C::Vec word(int r, size_t at) const {
+        return C::gather([&](int l) INLINE_LAMBDA { return key[r * C::kWidth + l] + at; });
+    }
+
+    // Starts loading a line for every second lane, at this distance from its key. The keys of a batch are too many
+    // streams for the processor to see where each is going. (Inlined: the compiler drops calls of functions that only
+    // prefetch.)
+    [[gnu::always_inline]] void prefetch(size_t at, int odd) const {
+        for (int l = odd; l < kLanes<C>; l += 2) __builtin_prefetch(key[l] + at, 0, 2);
+    }
+};
+
+// What there is to know about eight levels of a public path, given as a byte, top bit first.
+struct PathBytes {
+    uint64_t right[256];  // byte i is 1 where level i goes right
+    uint8_t left_count[256];
+    alignas(16) uint16_t left[256][8];  // the levels that go left, in order, times 16
+
+    consteval PathBytes() : right(), left_count(), left() {
+        for (unsigned path = 0; path < 256; ++path) {
+            for (unsigned i = 0; i < 8; ++i) {
+                if (path << i & 0x80)
+                    right[path] |= uint64_t(1) << (8 * i);
+                else
+                    left[path][left_count[path]++] = uint16_t(16 * i);
+            }
+        }
+    }
+};
+inline constexpr PathBytes path_bytes;
+
+// The sides that public paths take at every level, one path per lane.
+template <class C>
+struct Sides {
+    uint8_t side[C::kBatch][128];
+
+    Sides(const u128 aligned[kLanes<C>], int bits) {
+        for (int r = 0; r < C::kBatch; ++r) {
+            for (int byte = 0; byte < (bits + 7) / 8; ++byte) {
+                uint64_t sides = 0;
+                for (int l = 0; l < C::kWidth; ++l)
+                    sides |= path_bytes.right[path_byte(aligned[r * C::kWidth + l], byte)] * (C::kSide << l);
+                std::memcpy(side[r] + 8 * byte, &sides, 8);
+            }
+        }
+    }
+};
+
+// What the last round takes to make of P(seed) the corrected child on `side`; `word` is the level's correction word.
+template <class C>
+[[gnu::always_inline]] static inline typename C::Vec child_mask(typename C::Vec seed, uint8_t side,
+                                                                typename C::Vec word) {
+    return C::bit_xor(C::halve(seed, side), C::bit_and(C::control(seed), word));
+}
+
+// What the last round takes to make of P'(seed) the corrected payload.
+template <class C>
+[[gnu::always_inline]] static inline typename C::Vec payload_mask(typename C::Vec seed, typename C::Vec word) {
+    return C::bit_xor(seed, C::bit_and(C::control(seed), word));
+}
+
+// Payload correction words at the addresses at(l).
+template <class C, int Limbs, class At>
+[[gnu::always_inline]] static inline typename C::Vec payload_word(At at) {
+    if constexpr (Limbs == 1)
+        return C::gather64(at);
+    else
+        return C::gather(at);
+}
+
+// Where mask is all ones a, elsewhere b.
+template <class C>
+[[gnu::always_inline]] static inline typename C::Vec select(typename C::Vec mask, typename C::Vec a,
+                                                            typename C::Vec b) {
+    return C::bit_xor(C::bit_and(mask, a), C::and_not(mask, b));
+}
+
+// A sum of payloads in each block of a Vec, for up to 2^32 terms. In Z_2^128 the carry between the two 64-bit words is
+// not looked for at every addition: the sum of the upper halves of each word is kept beside the wrapped sum of the
+// words, and from the two the sum of the lower halves, hence the exact sum of the words, follows at the end.
+template <class C, int Limbs>
+struct Sum;
+
+template <class C>
+struct Sum<C, 1> {
+    typename C::Vec wrapped = C::zero();
+    [[gnu::always_inline]] void add(typename C::Vec x) { wrapped = C::add64(wrapped, x); }
+};
+
+template <class C>
+struct Sum<C, 2> {
+    typename C::Vec wrapped = C::zero(), upper = C::zero();
+    [[gnu::always_inline]] void add(typename C::Vec x) {
+        wrapped = C::add64(wrapped, x);
+        upper = C::add64(upper, C::high32(x));
+    }
+};
+
+// The sum in block l.
+template <class C, int Limbs>
+static inline u128 read_sum(const Sum<C, Limbs>& sum, size_t l) {
+    const auto word = [&](size_t i) INLINE_LAMBDA {
+        uint64_t x;
+        std::memcpy(&x, reinterpret_cast<const uint8_t*>(&sum) + 8 * i, 8);
+        return x;
+    };
+    const uint64_t low = word(2 * l);
+    if constexpr (Limbs == 1) {
+        return low;
+    } else {
+        const uint64_t upper = word(2 * (C::kWidth + l));
+        const u128 exact = (u128(upper) << 32) + static_cast<uint64_t>(low - (upper << 32));
+        return exact + (u128(word(2 * l + 1)) << 64);
+    }
+}
+
+template <int Limbs>
+static inline u128 load_element(const uint64_t* p) {
+    if constexpr (Limbs == 1)
+        return *p;
+    else
+        return load128(p);
+}
+
+template <int Limbs>
+static inline void store_share(uint64_t* out, u128 value, int party) {
+    if (party) value = -value;
+    std::memcpy(out, &value, 8 * Limbs);
+}
+
+}  // namespace
+}  // namespace ppca

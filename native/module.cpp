@@ -1,9 +1,0 @@
-#include "registers.hpp"
-
-NB_MODULE(_kernels, m) {
-    register_ring(m);
-    register_fss(m);
-    register_gates(m);
-    register_memory(m);
-    register_frames(m);
-}

@@ -1,0 +1,367 @@
+// What a server does between the messages of a gate (ppca/protocol/gates.py) and of a reshare (ppca/protocol/reshare.py), each in
+// one call: for a small batch the calls cost more than the arithmetic.
+#include <algorithm>
+#include <memory>
+
+#include "bind/calls.hpp"
+#include "bind/registers.hpp"
+#include "ring/packing.hpp"
+
+namespace {
+
+using namespace ppca;
+
+// A ring array read as 128-bit integers, whatever its limbs.
+class Shares {
+public:
+    explicit Shares(nb::handle shares) : words_(shares, "shares"), limbs_(size_t(limbs_of(words_))) {}
+    size_t count() const { return words_.size() / limbs_; }
+    u128 operator[](size_t i) const {
+        const uint64_t* at = words_.data() + limbs_ * i;
+        return limbs_ == 1 ? u128(at[0]) : u128(at[1]) << 64 | at[0];
+    }
+
+private:
+    Words words_;
+    size_t limbs_;
+};
+
+constexpr size_t kGilWords = 8192;  // a few microseconds of work: below, keep the GIL
+
+void fill(uint64_t* out, size_t words, const Key& key, uint64_t op, uint64_t purpose) {
+    run(words, 0.5,
+        [&, prg = fss().prg](size_t begin, size_t end) { prg(key.schedule, op, purpose, out, begin, end); });
+}
+
+// The dealer's masks alpha < 2^bits and the seeds of its keys, from two streams of its private key; and share + alpha mod 2^bits,
+// packed.
+void deal_masks(nb::handle alpha_, nb::handle seeds_, nb::handle opened_, nb::handle shares_, const Key& key, uint64_t op,
+                int bits) {
+    const Words alpha(alpha_, "alpha", Access::write), seeds(seeds_, "seeds", Access::write);
+    const Bytes opened(opened_, "opened", Access::write);
+    const Shares shares(shares_);
+    require_bits(bits);
+    const size_t n = shares.count();
+    alpha.require_size(2 * n);
+    seeds.require_size(4 * n);
+    opened.require_size(packed_size(n, bits));
+    fill(alpha.data(), 2 * n, key, op, 0);
+    fill(seeds.data(), 4 * n, key, op, 1);
+    ReleaseGil gil(2 * n > kGilWords);
+    Z128* masks = reinterpret_cast<Z128*>(alpha.data());
+    constexpr size_t kChunk = 64;  // their packed size is whole bytes for any number of bits
+    for (size_t at = 0; at < n; at += kChunk) {
+        const size_t count = std::min(kChunk, n - at);
+        Z128 sums[kChunk];
+        for (size_t i = 0; i < count; ++i) {
+            masks[at + i] = low_bits<Z128>(masks[at + i], bits);
+            sums[i] = masks[at + i] + shares[at + i];
+        }
+        pack(opened.data() + packed_size(at, bits), sums, count, bits);
+    }
+}
+
+// The evaluators' m = opened + share + offset mod 2^bits. The opened sums come packed, from two dealers in turn.
+void masked_points(nb::handle m_, nb::handle first_, nb::handle second_, size_t firsts, nb::handle shares_, uint64_t low,
+                   uint64_t high, int bits) {
+    const Words m(m_, "m", Access::write);
+    const Shares shares(shares_);
+    require_bits(bits);
+    const size_t n = shares.count();
+    m.require_size(2 * n);
+    if (firsts > n) fail("the first dealer's elements are more than all");
+    const Received first(first_, "first", packed_size(firsts, bits)),
+        second(second_, "second", packed_size(n - firsts, bits));
+    ReleaseGil gil(2 * n > kGilWords);
+    Z128* points = reinterpret_cast<Z128*>(m.data());
+    unpack(points, first.data(), firsts, bits);
+    unpack(points + firsts, second.data(), n - firsts, bits);
+    const u128 offset = u128(high) << 64 | low;
+    for (size_t i = 0; i < n; ++i) points[i] = low_bits<Z128>(points[i] + shares[i] + offset, bits);
+}
+
+// Where the elements from `start` on lie in both splits of `data`, of shape (2, n, ..., limbs).
+struct Splits {
+    uint64_t *row, *column;
+    Splits(const Words& data, size_t start, size_t words) {
+        if (data.ndim() < 3 || data.axis(0) != 2) fail("data must hold two splits: its first axis has the length 2");
+        const size_t n = data.axis(1), half = data.size() / 2, first = n ? start * (half / n) : 0;
+        if (start > n || first + words > half) fail("the elements do not fit data");
+        row = data.data() + first;
+        column = row + half;
+    }
+};
+
+// out = a + b or, with `minus`, a - b, in Z_2^(64 limbs).
+void combine(uint64_t* out, const uint64_t* a, const uint64_t* b, size_t words, int limbs, bool minus) {
+    const auto loop = [&]<class Z>(Z*) {
+        Z* to = reinterpret_cast<Z*>(out);
+        const Z *x = reinterpret_cast<const Z*>(a), *y = reinterpret_cast<const Z*>(b);
+        const size_t n = words * 8 / sizeof(Z);
+        if (minus)
+            for (size_t i = 0; i < n; ++i) to[i] = x[i].value - y[i].value;
+        else
+            for (size_t i = 0; i < n; ++i) to[i] = x[i].value + y[i].value;
+    };
+    with_ring(limbs, loop);
+}
+
+// Splits `pieces` anew: both shares go to `data` from `start` on, what the other row needs to `message`: (column share, piece less
+// its mask). The masks mu, n0, n1 are one stream of the row's key.
+void reshare_out(nb::handle data_, size_t start, nb::handle message_, nb::handle pieces_, const Key& key, uint64_t op,
+                 int column) {
+    const Words data(data_, "data", Access::write), message(message_, "message", Access::write), pieces(pieces_, "pieces");
+    const int limbs = limbs_of(data);
+    const size_t words = pieces.size();
+    message.require_size(2 * words);
+    const Splits own(data, start, words);
+    const std::unique_ptr<uint64_t[]> masks(new uint64_t[3 * words]);
+    const uint64_t *mu = masks.get(), *n0 = mu + words, *n1 = n0 + words;
+    fill(masks.get(), 3 * words, key, op, 0);
+    ReleaseGil gil(words > kGilWords);
+    combine(own.row, n0, n1, words, limbs, false);
+    combine(own.column, pieces.data(), mu, words, limbs, column != 0);
+    std::memcpy(message.data(), own.column, 8 * words);
+    combine(message.data() + words, pieces.data(), column ? n1 : n0, words, limbs, true);
+}
+
+// The other side of reshare_out: shares of what the other row reshared, `elements` of them from `start` on, out of the messages of
+// the column mate (column share, half of the row share) and of the diagonal (the other half).
+void reshare_in(nb::handle data_, size_t start, size_t elements, nb::handle mate_, nb::handle diagonal_) {
+    const Words data(data_, "data", Access::write);
+    if (data.ndim() < 3 || data.axis(1) == 0 || elements > data.axis(1)) fail("the elements do not fit data");
+    const int limbs = limbs_of(data);
+    const size_t words = elements * (data.size() / 2 / data.axis(1));
+    const Splits theirs(data, start, words);
+    const Received mate(mate_, "mate", 16 * words), diagonal(diagonal_, "diagonal", 8 * words);
+    ReleaseGil gil(words > kGilWords);
+    std::memcpy(theirs.column, mate.data(), 8 * words);
+    std::memcpy(theirs.row, mate.data() + 8 * words, 8 * words);
+    combine(theirs.row, theirs.row, reinterpret_cast<const uint64_t*>(diagonal.data()), words, limbs, false);
+}
+
+// ------------------------------------------------------------------------------------------------ shared random bits
+//
+// See ppca/protocol/signs.py. A batch is cut into quarters; in quarter k the server of seat s plays role s ^ k. The columns of
+// roles are numbered like those of seats, so `bit` below is that of the role's column.
+
+bool bit_at(const uint8_t* bits, size_t i) { return bits[i / 8] >> (i % 8) & 1; }
+
+struct Quarter {
+    size_t first, count;
+    int role;
+    Quarter(size_t n, int k, int seat) : first(n * size_t(k) / 4), count(n * size_t(k + 1) / 4 - first), role(seat ^ k) {}
+};
+
+constexpr size_t kToDiagonal[4] = {4, 2, 2, 0}, kToMate[4] = {1, 2, 0, 1};  // elements sent per bit, by role
+constexpr size_t kRowDraws[4] = {7, 7, 2, 2};  // elements drawn from the row's key: the row share and masks
+
+size_t elements(size_t n, int seat, const size_t (&per_role)[4], int partner) {
+    size_t sum = 0;
+    for (int k = 0; k < 4; ++k) {
+        const Quarter quarter(n, k, seat);
+        sum += quarter.count * per_role[quarter.role ^ partner];
+    }
+    return sum;
+}
+
+// a or, where `second`, b; without a branch.
+template <class V>
+V choose(bool second, V a, V b) {
+    return a ^ ((a ^ b) & -V(second));
+}
+
+template <class Z>
+void bits_out_quarter(const Quarter& q, const uint8_t* bits, const Z* row_draws, const Z* column_draws, Z* row, Z* column,
+                      Z* diagonal, Z* mate) {
+    using V = value_of<Z>;
+    const size_t n = q.count;
+    const Z *row_share = row_draws, *pair_mask = row_draws + n, *single_mask = row_draws + 5 * n;
+    for (size_t i = 0; i < n; ++i) {
+        const bool bit = bit_at(bits, q.first + i);
+        const V own = bit, flipped = !bit;
+        switch (q.role) {
+            case 0:
+                row[i] = row_share[i];
+                column[i] = column_draws[i];
+                diagonal[i] = own - row_share[i] + pair_mask[i];
+                diagonal[n + i] = own - column_draws[i] + pair_mask[n + i];
+                diagonal[2 * n + i] = flipped - row_share[i] + pair_mask[2 * n + i];
+                diagonal[3 * n + i] = flipped - column_draws[i] + pair_mask[3 * n + i];
+                mate[i] = choose<V>(bit, single_mask[i], single_mask[n + i]);
+                break;
+            case 1:
+                row[i] = row_share[i];
+                diagonal[i] = own - row_share[i] + single_mask[i];
+                diagonal[n + i] = flipped - row_share[i] + single_mask[n + i];
+                mate[i] = choose<V>(bit, pair_mask[i], pair_mask[2 * n + i]);
+                mate[n + i] = choose<V>(bit, pair_mask[n + i], pair_mask[3 * n + i]);
+                break;
+            case 2:
+                column[i] = column_draws[i];
+                diagonal[i] = own - column_draws[i] + row_draws[i];
+                diagonal[n + i] = flipped - column_draws[i] + row_draws[n + i];
+                break;
+            default: mate[i] = choose<V>(bit, row_draws[i], row_draws[n + i]);
+        }
+    }
+}
+
+template <class Z>
+void bits_in_quarter(const Quarter& q, const uint8_t* bits, const Z* diagonal, const Z* mate, Z* row, Z* column) {
+    using V = value_of<Z>;
+    const size_t n = q.count;
+    for (size_t i = 0; i < n; ++i) {
+        const bool bit = bit_at(bits, q.first + i);
+        switch (q.role) {
+            case 0: break;
+            case 1: column[i] = choose<V>(bit, diagonal[i], diagonal[n + i]) - mate[i]; break;
+            case 2: row[i] = choose<V>(bit, diagonal[i], diagonal[n + i]) - mate[i]; break;
+            default:
+                row[i] = choose<V>(bit, diagonal[i], diagonal[2 * n + i]) - mate[i];
+                column[i] = choose<V>(bit, diagonal[n + i], diagonal[3 * n + i]) - mate[n + i];
+        }
+    }
+}
+
+// The shape of shares of n bits: (2, n, limbs).
+struct BitShares {
+    Words words;
+    int limbs;
+    size_t n;
+    explicit BitShares(nb::handle data) : words(data, "data", Access::write), limbs(limbs_of(words)), n(0) {
+        if (words.ndim() != 3 || words.axis(0) != 2) fail("data must have the shape (2, n, limbs)");
+        n = words.axis(1);
+    }
+    template <class Z> Z* split(int which) const { return reinterpret_cast<Z*>(words.data()) + size_t(which) * n; }
+};
+
+void require_seat(int seat) {
+    if (seat < 0 || seat > 3) fail("seat is " + std::to_string(seat) + ", expected 0 to 3");
+}
+
+void bits_out(nb::handle data_, nb::handle bits_, nb::handle diagonal_, nb::handle mate_, int seat, const Key& row_key,
+              const Key& column_key, uint64_t op) {
+    const BitShares data(data_);
+    const Bytes bits(bits_, "bits", Access::write);
+    const Words diagonal(diagonal_, "diagonal", Access::write), mate(mate_, "mate", Access::write);
+    require_seat(seat);
+    const size_t n = data.n, limbs = size_t(data.limbs), bit_words = (n + 127) / 128 * 2;
+    bits.require_size((n + 7) / 8);
+    diagonal.require_size(limbs * elements(n, seat, kToDiagonal, 0));
+    mate.require_size(limbs * elements(n, seat, kToMate, 0));
+    const size_t row_words = limbs * elements(n, seat, kRowDraws, 0);
+    const std::unique_ptr<uint64_t[]> row_draws(new uint64_t[row_words]), column_draws(new uint64_t[bit_words + limbs * n]);
+    fill(row_draws.get(), row_words, row_key, op, 0);
+    fill(column_draws.get(), bit_words + limbs * n, column_key, op, 1);
+    std::memcpy(bits.data(), column_draws.get(), bits.size());
+    ReleaseGil gil(row_words > kGilWords);
+    with_ring(data.limbs, [&]<class Z>(Z*) {
+        const Z *rows = reinterpret_cast<Z*>(row_draws.get()), *columns = reinterpret_cast<Z*>(column_draws.get() + bit_words);
+        Z *to_diagonal = reinterpret_cast<Z*>(diagonal.data()), *to_mate = reinterpret_cast<Z*>(mate.data());
+        for (int k = 0; k < 4; ++k) {
+            const Quarter q(n, k, seat);
+            bits_out_quarter<Z>(q, bits.data(), rows, columns + q.first, data.split<Z>(0) + q.first,
+                                data.split<Z>(1) + q.first, to_diagonal, to_mate);
+            rows += kRowDraws[q.role] * q.count;
+            to_diagonal += kToDiagonal[q.role] * q.count;
+            to_mate += kToMate[q.role] * q.count;
+        }
+    });
+}
+
+void bits_in(nb::handle data_, nb::handle bits_, nb::handle diagonal_, nb::handle mate_, int seat) {
+    const BitShares data(data_);
+    const Bytes bits(bits_, "bits");
+    require_seat(seat);
+    const size_t n = data.n, size = 8 * size_t(data.limbs);
+    bits.require_size((n + 7) / 8);
+    const Received diagonal(diagonal_, "diagonal", size * elements(n, seat, kToDiagonal, 3)),
+        mate(mate_, "mate", size * elements(n, seat, kToMate, 2));
+    ReleaseGil gil(n > kGilWords / 8);
+    with_ring(data.limbs, [&]<class Z>(Z*) {
+        const Z *from_diagonal = reinterpret_cast<const Z*>(diagonal.data()), *from_mate = reinterpret_cast<const Z*>(mate.data());
+        for (int k = 0; k < 4; ++k) {
+            const Quarter q(n, k, seat);
+            bits_in_quarter<Z>(q, bits.data(), from_diagonal, from_mate, data.split<Z>(0) + q.first,
+                               data.split<Z>(1) + q.first);
+            from_diagonal += kToDiagonal[q.role ^ 3] * q.count;
+            from_mate += kToMate[q.role ^ 2] * q.count;
+        }
+    });
+}
+
+// This server's share of opened bits: to its row mate under the column's bits, to the other row also under the row's.
+void mask_bits(nb::handle to_mate_, nb::handle to_others_, nb::handle shares_, nb::handle own_, const Key& key, uint64_t op) {
+    const Bytes to_mate(to_mate_, "to_mate", Access::write), to_others(to_others_, "to_others", Access::write);
+    const Bytes shares(shares_, "shares"), own(own_, "own");
+    const size_t n = shares.size();
+    for (const Bytes* array : {&to_mate, &to_others, &own}) array->require_size(n);
+    const std::unique_ptr<uint64_t[]> mask(new uint64_t[n / 16 * 2 + 2]);
+    fill(mask.get(), n / 16 * 2 + 2, key, op, 2);
+    const auto* masks = reinterpret_cast<const uint8_t*>(mask.get());
+    for (size_t i = 0; i < n; ++i) {
+        to_mate.data()[i] = shares.data()[i] ^ own.data()[i];
+        to_others.data()[i] = to_mate.data()[i] ^ masks[i];
+    }
+}
+
+// Shares of bits out of shares of random bits and the public exclusive or c of both: c + (1 - 2c) * random. The first `half`
+// bits of c are the exclusive or of two buffers, the others that of two more.
+void unmask_bits(nb::handle data_, size_t half, nb::handle a_, nb::handle b_, nb::handle c_, nb::handle d_, int seat) {
+    const BitShares data(data_);
+    require_seat(seat);
+    if (half > data.n || (half % 8 && half != data.n)) fail("the first half must be whole bytes");
+    const size_t head = (half + 7) / 8, tail = (data.n - half + 7) / 8;
+    const Received a(a_, "first", head), b(b_, "first", head), c(c_, "second", tail), d(d_, "second", tail);
+    ReleaseGil gil(data.n > kGilWords / 4);
+    with_ring(data.limbs, [&]<class Z>(Z*) {
+        using V = value_of<Z>;
+        Z *row = data.split<Z>(0), *column = data.split<Z>(1);
+        const V adds_row = seat < 2, adds_column = seat % 2 == 0;
+        for (size_t i = 0; i < data.n; ++i) {
+            const bool first = i < half;
+            const size_t at = first ? i : i - half;
+            const V bit = first ? bit_at(a.data(), at) ^ bit_at(b.data(), at) : bit_at(c.data(), at) ^ bit_at(d.data(), at);
+            row[i] = (row[i] ^ -bit) + bit + (adds_row & bit);  // -x is ~x + 1
+            column[i] = (column[i] ^ -bit) + bit + (adds_column & bit);
+        }
+    });
+}
+
+}  // namespace
+
+void register_gates(nanobind::module_& m) {
+    m.def("deal_masks", &deal_masks,
+          nb::sig("def deal_masks(alpha, seeds, opened, shares, key: Key, op: int, bits: int, /) -> None"),
+          "alpha = stream (op, 0) mod 2^bits, seeds = stream (op, 1), opened = packed (shares + alpha mod 2^bits).");
+    m.def("masked_points", &masked_points,
+          nb::sig("def masked_points(m, first, second, firsts: int, shares, low: int, high: int, bits: int, /) -> None"),
+          "m = unpacked (first, second) + shares + offset mod 2^bits; `firsts` elements come from `first`.");
+    m.def("reshare_out", &reshare_out,
+          nb::sig("def reshare_out(data, start: int, message, pieces, key: Key, op: int, column: int, /) -> None"),
+          "With mu, n0, n1 = stream (op, 0): row share n0 + n1, column share pieces +- mu, message (column share, pieces - n).");
+    m.def("reshare_in", &reshare_in,
+          nb::sig("def reshare_in(data, start: int, elements: int, mate, diagonal, /) -> None"),
+          "The shares that belong to the messages of reshare_out.");
+    m.def(
+        "bit_messages",
+        [](size_t n, int seat) {
+            require_seat(seat);
+            return nb::make_tuple(elements(n, seat, kToDiagonal, 0), elements(n, seat, kToMate, 0),
+                                  elements(n, seat, kToDiagonal, 3), elements(n, seat, kToMate, 2));
+        },
+        nb::sig("def bit_messages(n: int, seat: int, /) -> tuple[int, int, int, int]"),
+        "Elements that n shared random bits take: sent to the diagonal, to the column mate, received from both.");
+    m.def("bits_out", &bits_out,
+          nb::sig("def bits_out(data, bits, diagonal, mate, seat: int, row_key: Key, column_key: Key, op: int, /) -> None"),
+          "The column's random bits, this server's first shares of their exclusive or, and its messages.");
+    m.def("bits_in", &bits_in, nb::sig("def bits_in(data, bits, diagonal, mate, seat: int, /) -> None"),
+          "The missing shares, from the messages of the diagonal and the column mate.");
+    m.def("mask_bits", &mask_bits,
+          nb::sig("def mask_bits(to_mate, to_others, shares, own, key: Key, op: int, /) -> None"),
+          "to_mate = shares ^ own, to_others = to_mate ^ stream (op, 2).");
+    m.def("unmask_bits", &unmask_bits,
+          nb::sig("def unmask_bits(data, half: int, a, b, c, d, seat: int, /) -> None"),
+          "data = shares of c ^ random bit, in place; c is a ^ b for the first half, then c ^ d.");
+}
