@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 NATIVE := $(wildcard native/*/*) CMakeLists.txt pyproject.toml
 
-.PHONY: help setup demo test lint bench docs clean
+.PHONY: help setup demo test lint format bench docs clean
 
 help:
 	@echo "make demo    three hospitals on four local servers, beside the plaintext answer"
 	@echo "make test    all tests"
-	@echo "make lint    ruff and mypy"
+	@echo "make lint    ruff, mypy and clang-format"
+	@echo "make format  write the code as ruff and clang-format want it"
 	@echo "make bench   native kernels and secure operations: tables, JSON and plots in bench-results/"
 	@echo "make docs    write the generated tables of README.md and docs/ again"
 	@echo "make setup   build and install into $(VENV) (the others do it when needed)"
@@ -33,6 +34,11 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror native/*/*.?pp
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i native/*/*.?pp
 
 bench: setup
 	$(BIN)/ppca bench kernels

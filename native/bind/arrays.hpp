@@ -30,10 +30,9 @@ private:
 enum class Access { read, write };
 
 // A borrowed view of a C-contiguous array of T; keeps the array alive and its memory in place while it exists.
-template <class T>
-class Array {
+template <class T> class Array {
 public:
-    Array(nb::handle object, const char *name, Access access = Access::read) : name_(name) {
+    Array(nb::handle object, const char* name, Access access = Access::read) : name_(name) {
         const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (access == Access::write ? PyBUF_WRITABLE : 0);
         if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) {
             PyErr_Clear();
@@ -45,25 +44,26 @@ public:
         }
     }
     ~Array() { PyBuffer_Release(&view_); }
-    Array(const Array &) = delete;
-    Array &operator=(const Array &) = delete;
+    Array(const Array&) = delete;
+    Array& operator=(const Array&) = delete;
 
-    T *data() const { return static_cast<T *>(view_.buf); }
+    T* data() const { return static_cast<T*>(view_.buf); }
     std::size_t size() const { return static_cast<std::size_t>(view_.len) / sizeof(T); }
     int ndim() const { return view_.ndim; }
     std::size_t last_axis() const { return view_.ndim ? static_cast<std::size_t>(view_.shape[view_.ndim - 1]) : 0; }
     std::size_t axis(int i) const { return static_cast<std::size_t>(view_.shape[i]); }
-    const char *name() const { return name_; }
+    const char* name() const { return name_; }
 
     // Throws ValueError unless the array has `expected` items.
     void require_size(std::size_t expected) const {
         if (size() != expected)
             throw nb::value_error((std::string(name_) + " has " + std::to_string(size()) + " " + word() +
-                                   " items, expected " + std::to_string(expected)).c_str());
+                                   " items, expected " + std::to_string(expected))
+                                      .c_str());
     }
 
 private:
-    static constexpr const char *word() {
+    static constexpr const char* word() {
         if constexpr (sizeof(T) == 1) return "uint8";
         else if constexpr (static_cast<T>(0.5) != T(0)) return "float64";
         else return "uint64";
@@ -71,7 +71,7 @@ private:
 
     bool holds_t() const {
         if (view_.itemsize != static_cast<Py_ssize_t>(sizeof(T))) return false;
-        const char *f = view_.format ? view_.format : "B";
+        const char* f = view_.format ? view_.format : "B";
         if (*f == '=' || *f == '@' || *f == '^' || (*f == '<' && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)) ++f;
         if (f[0] == '\0' || f[1] != '\0') return false;
         if constexpr (sizeof(T) == 1) return *f == 'B';
@@ -81,47 +81,47 @@ private:
 
     [[noreturn]] void refuse(Access access) const {
         throw nb::value_error((std::string(name_) + " must be a " + (access == Access::write ? "writable " : "") +
-                               "C-contiguous " + word() + " array").c_str());
+                               "C-contiguous " + word() + " array")
+                                  .c_str());
     }
 
     Py_buffer view_;
-    const char *name_;
+    const char* name_;
 };
 
-[[noreturn]] inline void fail(const std::string &message) { throw nb::value_error(message.c_str()); }
+[[noreturn]] inline void fail(const std::string& message) { throw nb::value_error(message.c_str()); }
 
 // The last axis of a ring array: 1 or 2 words per element.
-inline int limbs_of(const Array<std::uint64_t> &x) {
+inline int limbs_of(const Array<std::uint64_t>& x) {
     const std::size_t limbs = x.last_axis();
     if (x.ndim() == 0 || (limbs != 1 && limbs != 2))
         fail(std::string(x.name()) + " must have a last axis of 1 or 2 limbs");
     return static_cast<int>(limbs);
 }
 
-// Received bytes: any contiguous buffer; a frame cut into messages may leave them at any address, so they are copied out word by
-// word where they are not aligned.
+// Received bytes: any contiguous buffer; a frame cut into messages may leave them at any address, so they are copied
+// out word by word where they are not aligned.
 class Received {
 public:
-    Received(nb::handle object, const char *name, std::size_t bytes) {
+    Received(nb::handle object, const char* name, std::size_t bytes) {
         if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) {
             PyErr_Clear();
             throw nb::value_error((std::string(name) + " must be a contiguous buffer").c_str());
         }
         if (static_cast<std::size_t>(view_.len) != bytes) {
-            const std::string message = std::string(name) + " has " + std::to_string(view_.len) + " bytes, expected " +
-                                        std::to_string(bytes);
+            const std::string message =
+                std::string(name) + " has " + std::to_string(view_.len) + " bytes, expected " + std::to_string(bytes);
             PyBuffer_Release(&view_);
             throw nb::value_error(message.c_str());
         }
     }
     ~Received() { PyBuffer_Release(&view_); }
-    Received(const Received &) = delete;
-    Received &operator=(const Received &) = delete;
+    Received(const Received&) = delete;
+    Received& operator=(const Received&) = delete;
 
-    const unsigned char *data() const { return static_cast<const unsigned char *>(view_.buf); }
+    const unsigned char* data() const { return static_cast<const unsigned char*>(view_.buf); }
 
-    template <class Z>
-    Z operator()(std::size_t i) const {
+    template <class Z> Z operator()(std::size_t i) const {
         Z value;
         std::memcpy(&value, data() + i * sizeof(Z), sizeof(Z));
         return value;

@@ -17,8 +17,7 @@ constexpr size_t kGroup = 320;  // pieces are multiples of it: whole groups of l
 
 // Runs kernel(begin, end) over [0, count), without the GIL and on several threads if that pays. `blocks` is the number
 // of AES calls per item.
-template <class F>
-void run(size_t count, double blocks, F&& kernel) {
+template <class F> void run(size_t count, double blocks, F&& kernel) {
     if (count == 0) return;
     const double item_ns = blocks * kBlockNs;
     if (double(count) * item_ns < kGilNs) {

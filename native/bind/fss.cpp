@@ -276,11 +276,11 @@ void register_fss(nanobind::module_& m) {
 
     m.def("sign_words", &sign_words, "sign_words(keys, bits): bytes of the correction words of so many keys.");
     m.def("sign_gen", &sign_gen_py,
-          "sign_gen(roots0, roots1, words, alpha, bits, seeds): keys of the top bit of m - alpha mod 2^bits; roots are 16 "
-          "bytes per key and evaluator, seeds are 4 random words per key.");
+          "sign_gen(roots0, roots1, words, alpha, bits, seeds): keys of the top bit of m - alpha mod 2^bits; "
+          "roots are 16 bytes per key and evaluator, seeds are 4 random words per key.");
     m.def("sign_eval", &sign_eval_py,
-          "sign_eval(out, party, roots, words, more_roots, more_words, m, bits): packed exclusive-or shares of the top bits, "
-          "from the keys of two dealers in turn.");
+          "sign_eval(out, party, roots, words, more_roots, more_words, m, bits): packed exclusive-or shares of the top "
+          "bits, from the keys of two dealers in turn.");
 
     m.def("fss_levels", &fss_levels, "Instruction-set levels of the AES / FSS kernels that run here, best first.");
     m.def(

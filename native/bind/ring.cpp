@@ -10,22 +10,22 @@
 #include <initializer_list>
 
 #include "bind/arrays.hpp"
-#include "ring/matmul.hpp"
 #include "bind/registers.hpp"
+#include "process/threads.hpp"
 #include "ring/elements.hpp"
 #include "ring/fixed_point.hpp"
+#include "ring/matmul.hpp"
 #include "ring/packing.hpp"
-#include "process/threads.hpp"
 
 namespace {
 
 using namespace ppca;
 using RingArray = Array<u64>;
 
-constexpr std::size_t kGilElements = 4096;      // about 2 microseconds of element-wise work: below, keep the GIL
+constexpr std::size_t kGilElements = 4096;        // about 2 microseconds of element-wise work: below, keep the GIL
 constexpr std::size_t kThreadElements = 1 << 18;  // about 200 microseconds of element-wise work per thread
 
-void require_same(const RingArray &out, const RingArray &x) {
+void require_same(const RingArray& out, const RingArray& x) {
     if (x.size() != out.size())
         fail(std::string(x.name()) + " has " + std::to_string(x.size()) + " uint64 items, " + out.name() + " has " +
              std::to_string(out.size()));
@@ -43,7 +43,7 @@ std::size_t elements_of(std::initializer_list<std::size_t> dimensions) {
 }
 
 // Throws unless x holds exactly so many elements.
-void require_elements(const RingArray &x, std::size_t elements, int limbs) {
+void require_elements(const RingArray& x, std::size_t elements, int limbs) {
     if (x.size() != elements * static_cast<std::size_t>(limbs))
         fail(std::string(x.name()) + " has " + std::to_string(x.size()) + " uint64 items, expected " +
              std::to_string(elements) + " elements of " + std::to_string(limbs) + " limbs");
@@ -54,28 +54,28 @@ void require_bits(int bits, int least, int most) {
         fail("bits is " + std::to_string(bits) + ", expected " + std::to_string(least) + " to " + std::to_string(most));
 }
 
-template <class Z, class T> Z *as(const Array<T> &x) { return reinterpret_cast<Z *>(x.data()); }
+template <class Z, class T> Z* as(const Array<T>& x) { return reinterpret_cast<Z*>(x.data()); }
 
 // The loops take everything by value: stores to cells may alias any variable whose address is known, and would make the
 // compiler reload captured pointers and constants for every element.
-template <class To, class From, class F> void loop(To *to, const From *a, std::size_t n, F f) {
+template <class To, class From, class F> void loop(To* to, const From* a, std::size_t n, F f) {
     for (std::size_t i = 0; i < n; ++i) to[i] = f(a[i].value);
 }
-template <class Z, class F> void loop(Z *to, const Z *a, const Z *b, std::size_t n, F f) {
+template <class Z, class F> void loop(Z* to, const Z* a, const Z* b, std::size_t n, F f) {
     for (std::size_t i = 0; i < n; ++i) to[i] = f(a[i].value, b[i].value);
 }
 
 // out[i] = f(a[i]) or f(a[i], b[i]) for all elements, f taking and returning values of the ring of Z.
-template <class Z, class F> void each(const RingArray &out, const RingArray &a, F f) {
-    Z *to = as<Z>(out);
-    const Z *from = as<Z>(a);
+template <class Z, class F> void each(const RingArray& out, const RingArray& a, F f) {
+    Z* to = as<Z>(out);
+    const Z* from = as<Z>(a);
     const std::size_t n = out.size() * 8 / sizeof(Z);
     ReleaseGil gil(n > kGilElements);
     parallel_for(n, kThreadElements,
                  [&](std::size_t begin, std::size_t end) { loop(to + begin, from + begin, end - begin, f); });
 }
-template <class Z, class F> void each(const RingArray &out, const RingArray &a, const RingArray &b, F f) {
-    Z *to = as<Z>(out);
+template <class Z, class F> void each(const RingArray& out, const RingArray& a, const RingArray& b, F f) {
+    Z* to = as<Z>(out);
     const Z *left = as<Z>(a), *right = as<Z>(b);
     const std::size_t n = out.size() * 8 / sizeof(Z);
     ReleaseGil gil(n > kGilElements);
@@ -87,14 +87,14 @@ template <class Z, class F> void each(const RingArray &out, const RingArray &a, 
 template <class F> void unary(nb::handle out_, nb::handle a_, F f) {
     RingArray out(out_, "out", Access::write), a(a_, "a");
     require_same(out, a);
-    with_ring(limbs_of(out), [&]<class Z>(Z *) { each<Z>(out, a, f); });
+    with_ring(limbs_of(out), [&]<class Z>(Z*) { each<Z>(out, a, f); });
 }
 
 template <class F> void binary(nb::handle out_, nb::handle a_, nb::handle b_, F f) {
     RingArray out(out_, "out", Access::write), a(a_, "a"), b(b_, "b");
     require_same(out, a);
     require_same(out, b);
-    with_ring(limbs_of(out), [&]<class Z>(Z *) { each<Z>(out, a, b, f); });
+    with_ring(limbs_of(out), [&]<class Z>(Z*) { each<Z>(out, a, b, f); });
 }
 
 void add(nb::handle out, nb::handle a, nb::handle b) {
@@ -115,7 +115,7 @@ void scale(nb::handle out, nb::handle a, u64 lo, u64 hi) {
 }
 
 // Calls f with the mode as a compile-time constant.
-template <class F> void with_mode(int mode, F &&f) {
+template <class F> void with_mode(int mode, F&& f) {
     switch (mode) {
         case 0: return f(std::integral_constant<Shift, Shift::floor>{});
         case 1: return f(std::integral_constant<Shift, Shift::negated>{});
@@ -130,7 +130,7 @@ void shift_right(nb::handle out_, nb::handle a_, int bits, int mode) {
     const int limbs = limbs_of(out);
     require_bits(bits, 0, 64 * limbs - 1);
     with_mode(mode, [&](auto m) {
-        with_ring(limbs, [&]<class Z>(Z *) { each<Z>(out, a, [=](auto x) { return shifted<Z, m()>(x, bits); }); });
+        with_ring(limbs, [&]<class Z>(Z*) { each<Z>(out, a, [=](auto x) { return shifted<Z, m()>(x, bits); }); });
     });
 }
 
@@ -144,8 +144,8 @@ void combine2(nb::handle data_, nb::handle first_, nb::handle second_, int bits,
     require_bits(bits, 0, 64 * limbs - 1);
     for (int split = 0; split < 2; ++split) {
         with_mode(split ? second_mode : first_mode, [&](auto m) {
-            with_ring(limbs, [&]<class Z>(Z *) {
-                Z *own = reinterpret_cast<Z *>(data.data() + split * half);
+            with_ring(limbs, [&]<class Z>(Z*) {
+                Z* own = reinterpret_cast<Z*>(data.data() + split * half);
                 const std::size_t count = half * 8 / sizeof(Z);
                 for (std::size_t i = 0; i < count; ++i) {
                     Z value;
@@ -163,7 +163,7 @@ void shift_left(nb::handle out_, nb::handle a_, int bits) {
     require_same(out, a);
     const int limbs = limbs_of(out);
     require_bits(bits, 0, 64 * limbs - 1);
-    with_ring(limbs, [&]<class Z>(Z *) { each<Z>(out, a, [bits](auto x) { return x << bits; }); });
+    with_ring(limbs, [&]<class Z>(Z*) { each<Z>(out, a, [bits](auto x) { return x << bits; }); });
 }
 
 void mask_low(nb::handle out_, nb::handle a_, int bits) {
@@ -171,7 +171,7 @@ void mask_low(nb::handle out_, nb::handle a_, int bits) {
     require_same(out, a);
     const int limbs = limbs_of(out);
     require_bits(bits, 0, 64 * limbs);
-    with_ring(limbs, [&]<class Z>(Z *) {
+    with_ring(limbs, [&]<class Z>(Z*) {
         const value_of<Z> mask = low_bits<Z>(~value_of<Z>{0}, bits);
         each<Z>(out, a, [mask](auto x) { return x & mask; });
     });
@@ -182,7 +182,7 @@ void sum(nb::handle out_, nb::handle a_, std::size_t outer, std::size_t n, std::
     const int limbs = limbs_of(out);
     require_elements(out, elements_of({outer, inner}), limbs);
     require_elements(a, elements_of({outer, n, inner}), limbs);
-    with_ring(limbs, [&]<class Z>(Z *) {
+    with_ring(limbs, [&]<class Z>(Z*) {
         ReleaseGil gil(outer * n * inner > kGilElements);
         sum_axis<Z>(as<Z>(out), as<Z>(a), outer, n, inner);
     });
@@ -195,7 +195,7 @@ void matmul_(nb::handle out_, nb::handle a_, nb::handle b_, std::size_t batch, s
     require_elements(out, elements_of({batch, n, m}), limbs);
     require_elements(a, elements_of({a_shared ? 1 : batch, n, k}), limbs);
     require_elements(b, elements_of({b_shared ? 1 : batch, k, m}), limbs);
-    with_ring(limbs, [&]<class Z>(Z *) {
+    with_ring(limbs, [&]<class Z>(Z*) {
         ReleaseGil gil(batch * n * k * m > kGilElements);
         matmul<Z>(as<Z>(out), as<Z>(a), as<Z>(b), batch, n, k, m, a_shared, b_shared);
     });
@@ -208,7 +208,7 @@ void matmul_upper_(nb::handle out_, nb::handle a_, nb::handle b_, std::size_t n,
     require_elements(out, strict ? (square - n) / 2 : (square + n) / 2, limbs);
     require_elements(a, elements_of({n, k}), limbs);
     require_elements(b, elements_of({k, n}), limbs);
-    with_ring(limbs, [&]<class Z>(Z *) {
+    with_ring(limbs, [&]<class Z>(Z*) {
         ReleaseGil gil(n * n * k > 2 * kGilElements);
         matmul_upper<Z>(as<Z>(out), as<Z>(a), as<Z>(b), n, k, strict ? Part::strict : Part::upper);
     });
@@ -224,12 +224,12 @@ std::int64_t encode(nb::handle out_, nb::handle values_, int frac) {
     const int limbs = limbs_of(out);
     require_frac(frac);
     require_elements(out, values.size(), limbs);
-    return with_ring(limbs, [&]<class Z>(Z *) -> std::int64_t {
+    return with_ring(limbs, [&]<class Z>(Z*) -> std::int64_t {
         const std::size_t n = values.size();
         ReleaseGil gil(n > kGilElements / 4);
         std::atomic<std::size_t> bad{n};  // the smallest refused index found by any thread
-        Z *to = as<Z>(out);
-        const auto *from = as<Cell<double>>(values);
+        Z* to = as<Z>(out);
+        const auto* from = as<Cell<double>>(values);
         parallel_for(n, kThreadElements / 4, [&](std::size_t begin, std::size_t end) {
             const std::size_t here = begin + encode_while_valid(to + begin, from + begin, end - begin, frac);
             std::size_t seen = bad.load();
@@ -246,11 +246,11 @@ void decode(nb::handle out_, nb::handle a_, int frac) {
     const int limbs = limbs_of(a);
     require_frac(frac);
     require_elements(a, out.size(), limbs);
-    with_ring(limbs, [&]<class Z>(Z *) {
+    with_ring(limbs, [&]<class Z>(Z*) {
         const std::size_t n = out.size();
         ReleaseGil gil(n > kGilElements / 4);
-        auto *to = as<Cell<double>>(out);
-        const Z *from = as<Z>(a);
+        auto* to = as<Cell<double>>(out);
+        const Z* from = as<Z>(a);
         const double unit = std::ldexp(1.0, -frac);
         parallel_for(n, kThreadElements / 4, [&](std::size_t begin, std::size_t end) {
             loop(to + begin, from + begin, end - begin, [unit](auto x) { return decode_one<Z>(x, unit); });
@@ -263,8 +263,8 @@ void extend(nb::handle out_, nb::handle a_, bool is_signed) {
     if (limbs_of(out) != 2) fail("out must have 2 limbs");
     if (limbs_of(a) != 1) fail("a must have 1 limb");
     require_elements(out, a.size(), 2);
-    Z128 *to = as<Z128>(out);
-    const Z64 *from = as<Z64>(a);
+    Z128* to = as<Z128>(out);
+    const Z64* from = as<Z64>(a);
     ReleaseGil gil(a.size() > kGilElements);
     parallel_for(a.size(), kThreadElements, [&](std::size_t begin, std::size_t end) {
         const auto sign = [](u64 x) -> u128 { return static_cast<std::int64_t>(x); };
@@ -274,7 +274,7 @@ void extend(nb::handle out_, nb::handle a_, bool is_signed) {
     });
 }
 
-void require_packed(const Array<std::uint8_t> &bytes, std::size_t n, int bits) {
+void require_packed(const Array<std::uint8_t>& bytes, std::size_t n, int bits) {
     const std::size_t expected = packed_size(n, bits);
     if (bytes.size() != expected)
         fail(std::string(bytes.name()) + " has " + std::to_string(bytes.size()) + " bytes, expected " +
@@ -289,7 +289,7 @@ void pack_bits(nb::handle out_, nb::handle a_, int bits) {
     const std::size_t n = a.size() / static_cast<std::size_t>(limbs);
     require_packed(out, n, bits);
     ReleaseGil gil(n > kGilElements / 2);
-    with_ring(limbs, [&]<class Z>(Z *) { pack<Z>(out.data(), as<Z>(a), n, bits); });
+    with_ring(limbs, [&]<class Z>(Z*) { pack<Z>(out.data(), as<Z>(a), n, bits); });
 }
 
 void unpack_bits(nb::handle out_, nb::handle in_, int bits) {
@@ -300,12 +300,12 @@ void unpack_bits(nb::handle out_, nb::handle in_, int bits) {
     const std::size_t n = out.size() / static_cast<std::size_t>(limbs);
     require_packed(in, n, bits);
     ReleaseGil gil(n > kGilElements / 2);
-    with_ring(limbs, [&]<class Z>(Z *) { unpack<Z>(as<Z>(out), in.data(), n, bits); });
+    with_ring(limbs, [&]<class Z>(Z*) { unpack<Z>(as<Z>(out), in.data(), n, bits); });
 }
 
 }  // namespace
 
-void register_ring(nb::module_ &m) {
+void register_ring(nb::module_& m) {
     m.def("add", &add, nb::sig("def add(out, a, b, /) -> None"), "out = a + b, element by element.");
     m.def("sub", &sub, nb::sig("def sub(out, a, b, /) -> None"), "out = a - b, element by element.");
     m.def("mul", &mul, nb::sig("def mul(out, a, b, /) -> None"), "out = a * b, element by element.");
@@ -316,9 +316,10 @@ void register_ring(nb::module_ &m) {
     m.def("shift_right", &shift_right, nb::sig("def shift_right(out, a, bits: int, mode: int, /) -> None"),
           "mode 0: a >> bits (first summand of a truncation); mode 1: -((-a) >> bits) (second summand); "
           "mode 2: arithmetic, floor of the signed value.");
-    m.def("combine2", &combine2,
-          nb::sig("def combine2(data, first, second, bits: int, first_mode: int, second_mode: int, /) -> None"),
-          "data[0] = shift_right(data[0] + first), data[1] = shift_right(data[1] + second); first and second are bytes.");
+    m.def(
+        "combine2", &combine2,
+        nb::sig("def combine2(data, first, second, bits: int, first_mode: int, second_mode: int, /) -> None"),
+        "data[0] = shift_right(data[0] + first), data[1] = shift_right(data[1] + second); first and second are bytes.");
     m.def("mask_low", &mask_low, nb::sig("def mask_low(out, a, bits: int, /) -> None"), "out = a mod 2^bits.");
     m.def("sum", &sum, nb::sig("def sum(out, a, outer: int, n: int, inner: int, /) -> None"),
           "Sums the middle axis of a, seen as (outer, n, inner).");
@@ -352,7 +353,7 @@ void register_ring(nb::module_ &m) {
           "Instruction-set levels of the matrix product usable here, best first.");
     m.def(
         "force_ring",
-        [](const std::string &level) {
+        [](const std::string& level) {
             if (!force_ring(level)) fail("level " + level + " is not usable here (see ring_levels())");
         },
         nb::sig("def force_ring(level: str, /) -> None"), "Pins the level for tests; 'auto' undoes it.");

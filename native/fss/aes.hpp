@@ -35,8 +35,7 @@ const Schedule& payload_schedule();
 
 // The AES S-box on bit planes: bit plane j of every byte is q[j]. 113 gates, from J. Boyar and R. Peralta, "A small
 // depth-16 circuit for the AES S-box", SEC 2012. Word is any type with ^, & and ~.
-template <class Word>
-[[gnu::always_inline]] static inline void sbox(Word q[8]) {
+template <class Word> [[gnu::always_inline]] static inline void sbox(Word q[8]) {
     const Word x0 = q[7], x1 = q[6], x2 = q[5], x3 = q[4], x4 = q[3], x5 = q[2], x6 = q[1], x7 = q[0];
 
     // Top linear layer.

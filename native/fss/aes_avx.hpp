@@ -18,8 +18,7 @@ struct AvxCipher {
     static constexpr int kBatch = 8;
     static constexpr uint8_t kSide = 32;
 
-    template <int N, class F>
-    [[gnu::always_inline]] static void each(F f) {
+    template <int N, class F> [[gnu::always_inline]] static void each(F f) {
         unroll(f, std::make_integer_sequence<int, N>());
     }
 
@@ -39,12 +38,10 @@ struct AvxCipher {
     static Vec zero() { return _mm256_setzero_si256(); }
     static Vec load(const void* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
     static void store(void* p, Vec x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
-    template <class At>
-    [[gnu::always_inline]] static Vec gather(At at) {
+    template <class At> [[gnu::always_inline]] static Vec gather(At at) {
         return pair(_mm_loadu_si128(block(at(0))), _mm_loadu_si128(block(at(1))));
     }
-    template <class At>
-    [[gnu::always_inline]] static Vec gather64(At at) {
+    template <class At> [[gnu::always_inline]] static Vec gather64(At at) {
         return pair(_mm_loadl_epi64(block(at(0))), _mm_loadl_epi64(block(at(1))));
     }
     static Vec counter(uint64_t lo, uint64_t hi) {
@@ -88,9 +85,7 @@ private:
     static Vec entry(const void* table, uint8_t side) {
         return _mm256_load_si256(reinterpret_cast<const __m256i*>(static_cast<const uint8_t*>(table) + side));
     }
-    static Vec pair(__m128i low, __m128i high) {
-        return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
-    }
+    static Vec pair(__m128i low, __m128i high) { return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1); }
     static const __m128i* block(const void* p) { return static_cast<const __m128i*>(p); }
 
     // Left alone, the compiler keeps some round keys in registers and loads the others once per block instead of once
@@ -100,8 +95,7 @@ private:
         return key;
     }
 
-    template <class F, int... I>
-    [[gnu::always_inline]] static void unroll(F& f, std::integer_sequence<int, I...>) {
+    template <class F, int... I> [[gnu::always_inline]] static void unroll(F& f, std::integer_sequence<int, I...>) {
         (f(std::integral_constant<int, I>()), ...);
     }
 };

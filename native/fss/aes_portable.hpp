@@ -1,8 +1,8 @@
 // The portable level: bitsliced AES on 64 blocks, constant time on any machine with 64-bit words.
 //
 // This header, aes_sse.hpp and aes_avx.hpp each define one `Cipher` policy with the same members; prg.hpp, dcf.hpp,
-// dpf.hpp and generate.hpp are templates over it. A Vec holds kWidth blocks. A group is kBatch Vecs, one block per lane,
-// that walk a tree in step and are encrypted together (as many as the registers hold). The operations act on each
+// dpf.hpp and generate.hpp are templates over it. A Vec holds kWidth blocks. A group is kBatch Vecs, one block per
+// lane, that walk a tree in step and are encrypted together (as many as the registers hold). The operations act on each
 // 128-bit block of a Vec alone:
 //
 //   each<N>(f)              f(0), ..., f(N - 1), unrolled where Vecs live in registers
@@ -38,8 +38,7 @@ struct PortableCipher {
     static constexpr int kBatch = 64;
     static constexpr uint8_t kSide = 1;
 
-    template <int N, class F>
-    static void each(F f) {
+    template <int N, class F> static void each(F f) {
         for (int i = 0; i < N; ++i) f(i);
     }
 
@@ -63,12 +62,8 @@ struct PortableCipher {
         return x;
     }
     static void store(void* p, Vec x) { std::memcpy(p, &x, 16); }
-    template <class At>
-    static Vec gather(At at) {
-        return load(at(0));
-    }
-    template <class At>
-    static Vec gather64(At at) {
+    template <class At> static Vec gather(At at) { return load(at(0)); }
+    template <class At> static Vec gather64(At at) {
         Vec x{0, 0};
         std::memcpy(&x.lo, at(0), 8);
         return x;

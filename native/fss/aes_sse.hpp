@@ -19,8 +19,7 @@ struct SseCipher {
     static constexpr int kBatch = 10;
     static constexpr uint8_t kSide = 16;
 
-    template <int N, class F>
-    [[gnu::always_inline]] static void each(F f) {
+    template <int N, class F> [[gnu::always_inline]] static void each(F f) {
         unroll(f, std::make_integer_sequence<int, N>());
     }
 
@@ -40,12 +39,8 @@ struct SseCipher {
     static Vec zero() { return _mm_setzero_si128(); }
     static Vec load(const void* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
     static void store(void* p, Vec x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), x); }
-    template <class At>
-    [[gnu::always_inline]] static Vec gather(At at) {
-        return load(at(0));
-    }
-    template <class At>
-    [[gnu::always_inline]] static Vec gather64(At at) {
+    template <class At> [[gnu::always_inline]] static Vec gather(At at) { return load(at(0)); }
+    template <class At> [[gnu::always_inline]] static Vec gather64(At at) {
         return _mm_loadl_epi64(static_cast<const __m128i*>(static_cast<const void*>(at(0))));
     }
     static Vec counter(uint64_t lo, uint64_t hi) {
@@ -91,8 +86,7 @@ private:
         return key;
     }
 
-    template <class F, int... I>
-    [[gnu::always_inline]] static void unroll(F& f, std::integer_sequence<int, I...>) {
+    template <class F, int... I> [[gnu::always_inline]] static void unroll(F& f, std::integer_sequence<int, I...>) {
         (f(std::integral_constant<int, I>()), ...);
     }
 };

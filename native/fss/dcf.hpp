@@ -9,10 +9,9 @@ namespace ppca {
 namespace {
 
 // Walks a group of lanes down the tree in two phases: the nodes on the paths, one block per lane and level, then the
-// payloads of the nodes where the path goes left, which are the ones that count. The paths are public to the parties, so
-// the second phase may take the levels of each lane that it needs.
-template <class C, int Limbs>
-class DcfWalk {
+// payloads of the nodes where the path goes left, which are the ones that count. The paths are public to the parties,
+// so the second phase may take the levels of each lane that it needs.
+template <class C, int Limbs> class DcfWalk {
     static constexpr int kLevels = 128;
 
 public:
@@ -25,8 +24,8 @@ public:
         for (int r = 0; r < C::kBatch; ++r) trail[r][0] = group.word(r, 0);
     }
 
-    // Finds the nodes on the paths y below depth `from`, down to which the last walk went the same way. Keys at distance
-    // `next_group`, if any, will be needed next.
+    // Finds the nodes on the paths y below depth `from`, down to which the last walk went the same way. Keys at
+    // distance `next_group`, if any, will be needed next.
     void descend(const u128 y[kLanes<C>], int from, size_t next_group) {
         const Sides<C> sides(y, shape.bits);
         Vec x[C::kBatch];
@@ -45,8 +44,8 @@ public:
     // The levels from `from` on at which the lanes of one Vec go left, in order.
     struct LeftTurns {
         int count[C::kWidth], most = 0;
-        // Levels times 16, written 8 or kFill at a time. All lanes are filled up to whole flights of the longest list, by
-        // repeating the last level.
+        // Levels times 16, written 8 or kFill at a time. All lanes are filled up to whole flights of the longest list,
+        // by repeating the last level.
         static constexpr int kFill = 2 * C::kBatch;
         uint16_t level[C::kWidth][kLevels + C::kBatch + kFill];
 
@@ -77,16 +76,14 @@ public:
     };
 
     // Calls use(payloads) for each flight of kBatch of them.
-    template <class Use>
-    void payloads(int r, const LeftTurns& turns, Use use) const {
+    template <class Use> void payloads(int r, const LeftTurns& turns, Use use) const {
         const uint8_t* words[C::kWidth];
         for (int l = 0; l < C::kWidth; ++l) words[l] = keys->key[r * C::kWidth + l] + shape.value_at(0);
         const auto* seeds = reinterpret_cast<const uint8_t*>(trail[r]);
         for (int at = 0; at < turns.most; at += C::kBatch) {
             const auto seed = [&](int i) INLINE_LAMBDA {
-                return C::gather([&](int l) INLINE_LAMBDA {
-                    return seeds + size_t(turns.level[l][at + i]) * C::kWidth + 16 * l;
-                });
+                return C::gather(
+                    [&](int l) INLINE_LAMBDA { return seeds + size_t(turns.level[l][at + i]) * C::kWidth + 16 * l; });
             };
             Vec x[C::kBatch];
             C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA { x[i] = seed(i); });
@@ -108,8 +105,7 @@ private:
     Vec trail[C::kBatch][kLevels + 8];
 };
 
-template <class C, int Limbs>
-void dcf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
+template <class C, int Limbs> void dcf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
     constexpr size_t kG = size_t(kLanes<C>);
     using Walk = DcfWalk<C, Limbs>;
     const size_t size = call.shape.key_size();
@@ -127,7 +123,7 @@ void dcf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
             Sum<C, Limbs> sum;
             int added = 0;
             alignas(32) Block last[C::kWidth] = {};
-            walk->payloads(r, turns, [&](const typename C::Vec (&value)[C::kBatch]) INLINE_LAMBDA {
+            walk->payloads(r, turns, [&](const typename C::Vec(&value)[C::kBatch]) INLINE_LAMBDA {
                 C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA { sum.add(value[i]); });
                 C::store(last, value[C::kBatch - 1]);
                 added += C::kBatch;
@@ -143,12 +139,9 @@ void dcf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
     }
 }
 
-template <class C>
-void dcf_eval(const EvalCall& call, size_t begin, size_t end) {
-    if (call.shape.limbs == 1)
-        dcf_eval_limbs<C, 1>(call, begin, end);
-    else
-        dcf_eval_limbs<C, 2>(call, begin, end);
+template <class C> void dcf_eval(const EvalCall& call, size_t begin, size_t end) {
+    if (call.shape.limbs == 1) dcf_eval_limbs<C, 1>(call, begin, end);
+    else dcf_eval_limbs<C, 2>(call, begin, end);
 }
 
 // The number of ones in x.
@@ -157,8 +150,7 @@ static int ones(u128 x) { return __builtin_popcountll(uint64_t(x)) + __builtin_p
 // Each group of keys walks to m, then to m - t for every threshold in turn, restarting where the new path leaves the
 // last one. The point of departure is the earliest over the group; it depends on m, which the evaluators know, never on
 // alpha.
-template <class C, int Limbs>
-void classify_limbs(const ClassifyCall& call, size_t begin, size_t end) {
+template <class C, int Limbs> void classify_limbs(const ClassifyCall& call, size_t begin, size_t end) {
     constexpr size_t kG = size_t(kLanes<C>);
     const int bits = call.shape.bits;
     const size_t size = call.shape.key_size();
@@ -193,7 +185,7 @@ void classify_limbs(const ClassifyCall& call, size_t begin, size_t end) {
                 }
                 int left[C::kWidth];
                 std::memcpy(left, turns.count, sizeof left);
-                walk->payloads(r, turns, [&](const typename C::Vec (&value)[C::kBatch]) INLINE_LAMBDA {
+                walk->payloads(r, turns, [&](const typename C::Vec(&value)[C::kBatch]) INLINE_LAMBDA {
                     alignas(32) Block block[C::kBatch][C::kWidth];
                     C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA { C::store(block[i], value[i]); });
                     for (int l = 0; l < C::kWidth; ++l) {
@@ -228,8 +220,7 @@ void classify_limbs(const ClassifyCall& call, size_t begin, size_t end) {
 }
 // A group shared by all thresholds leaves most lanes idle when there are few keys: then every (key, threshold) gets its
 // own lane.
-template <class C, int Limbs>
-void classify_few(const ClassifyCall& call, size_t begin, size_t end) {
+template <class C, int Limbs> void classify_few(const ClassifyCall& call, size_t begin, size_t end) {
     struct Integer {
         uint64_t word[2];
     };
@@ -257,16 +248,13 @@ void classify_few(const ClassifyCall& call, size_t begin, size_t end) {
     }
 }
 
-template <class C>
-void classify_bits(const ClassifyCall& call, size_t begin, size_t end) {
+template <class C> void classify_bits(const ClassifyCall& call, size_t begin, size_t end) {
     // Groups of lanes to walk: one per threshold, about 0.6 of the way on average, or one per kLanes pairs, all the
     // way.
     const size_t lanes = size_t(kLanes<C>), per_key = call.count + 1, keys = end - begin;
     const bool few = (keys * per_key + lanes - 1) / lanes * 10 < (keys + lanes - 1) / lanes * per_key * 6;
-    if (call.shape.limbs == 1)
-        few ? classify_few<C, 1>(call, begin, end) : classify_limbs<C, 1>(call, begin, end);
-    else
-        few ? classify_few<C, 2>(call, begin, end) : classify_limbs<C, 2>(call, begin, end);
+    if (call.shape.limbs == 1) few ? classify_few<C, 1>(call, begin, end) : classify_limbs<C, 1>(call, begin, end);
+    else few ? classify_few<C, 2>(call, begin, end) : classify_limbs<C, 2>(call, begin, end);
 }
 
 }  // namespace

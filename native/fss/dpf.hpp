@@ -8,8 +8,7 @@ namespace ppca {
 namespace {
 
 // One node per lane.
-template <class C>
-struct Nodes {
+template <class C> struct Nodes {
     using Vec = typename C::Vec;
     Vec seed[C::kBatch];
 
@@ -18,38 +17,33 @@ struct Nodes {
     }
 
     // Calls use(r, child of Vec r on side(r)); `at` is where the level's correction word is in a key.
-    template <class Side, class Use>
-    void children(const KeyLanes<C>& keys, size_t at, Side side, Use use) const {
+    template <class Side, class Use> void children(const KeyLanes<C>& keys, size_t at, Side side, Use use) const {
         Vec x[C::kBatch];
         C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = seed[r]; });
         C::rounds(Permutations<C>::get().tree, x);
-        C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA {
-            use(r, C::last(x[r], child_mask<C>(seed[r], side(r), keys.word(r, at))));
-        });
+        C::template each<C::kBatch>(
+            [&](auto r) INLINE_LAMBDA { use(r, C::last(x[r], child_mask<C>(seed[r], side(r), keys.word(r, at)))); });
     }
 
     // Calls use(r, payload of Vec r); word(r) is the payload correction word.
-    template <class Word, class Use>
-    void payloads(Word word, Use use) const {
+    template <class Word, class Use> void payloads(Word word, Use use) const {
         Vec x[C::kBatch];
         C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = seed[r]; });
         C::rounds(Permutations<C>::get().payload, x);
-        C::template each<C::kBatch>(
-            [&](auto r) INLINE_LAMBDA { use(r, C::last(x[r], payload_mask<C>(seed[r], word(r)))); });
+        C::template each<C::kBatch>([&](auto r)
+                                        INLINE_LAMBDA { use(r, C::last(x[r], payload_mask<C>(seed[r], word(r)))); });
     }
 };
 
 // The points of a group of lanes, aligned; lanes past the end repeat the last one.
-template <class C>
-static Sides<C> sides_of(const uint64_t* points, size_t begin, size_t end, int bits) {
+template <class C> static Sides<C> sides_of(const uint64_t* points, size_t begin, size_t end, int bits) {
     u128 aligned[kLanes<C>];
     for (size_t l = 0; l < size_t(kLanes<C>); ++l)
         aligned[l] = align_top(load128(points + 2 * (begin + l < end ? begin + l : end - 1)), bits);
     return Sides<C>(aligned, bits);
 }
 
-template <class C, int Limbs>
-void dpf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
+template <class C, int Limbs> void dpf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
     constexpr size_t kG = size_t(kLanes<C>);
     const int bits = call.shape.bits;
     for (size_t at = begin; at < end; at += kG) {
@@ -73,21 +67,17 @@ void dpf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
     }
 }
 
-template <class C>
-void dpf_eval(const EvalCall& call, size_t begin, size_t end) {
-    if (call.shape.limbs == 1)
-        dpf_eval_limbs<C, 1>(call, begin, end);
-    else
-        dpf_eval_limbs<C, 2>(call, begin, end);
+template <class C> void dpf_eval(const EvalCall& call, size_t begin, size_t end) {
+    if (call.shape.limbs == 1) dpf_eval_limbs<C, 1>(call, begin, end);
+    else dpf_eval_limbs<C, 2>(call, begin, end);
 }
 
 // The nodes mt - a, a = 0 .. A - 1, of level i, one key per lane.
 //
 // With b the last bit of mt, node 2p of this level is the child b of node p of the level above, and the other child of
-// node p is node 2p + 1 or 2p - 1 as b is 1 or 0. One hash gives both. Children never lie below their parent's index, so
-// the window is updated in place from the far end.
-template <class C>
-struct PrefixWindow {
+// node p is node 2p + 1 or 2p - 1 as b is 1 or 0. One hash gives both. Children never lie below their parent's index,
+// so the window is updated in place from the far end.
+template <class C> struct PrefixWindow {
     using Vec = typename C::Vec;
     Nodes<C> node[kMaxNodes];
 
@@ -108,8 +98,7 @@ struct PrefixWindow {
     }
 };
 
-template <class C, int Limbs>
-void prefix_limbs(const PrefixCall& call, size_t begin, size_t end) {
+template <class C, int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, size_t end) {
     constexpr size_t kG = size_t(kLanes<C>);
     const int bits = call.shape.bits, count = call.first_k + call.width;
     const int last_level = call.first_level + call.levels - 1;
@@ -127,8 +116,8 @@ void prefix_limbs(const PrefixCall& call, size_t begin, size_t end) {
             typename C::Vec word[C::kBatch];
             const size_t value_at = call.shape.value_at(level);
             for (int r = 0; r < C::kBatch; ++r)
-                word[r] = payload_word<C, Limbs>(
-                    [&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
+                word[r] =
+                    payload_word<C, Limbs>([&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
             for (int a = 0; a < count; ++a) {
                 // On the first levels the window is wider than the level: a node met again is not counted again.
                 if (level >= 7 || a < (1 << level)) {
@@ -147,12 +136,9 @@ void prefix_limbs(const PrefixCall& call, size_t begin, size_t end) {
     }
 }
 
-template <class C>
-void prefix_bits(const PrefixCall& call, size_t begin, size_t end) {
-    if (call.shape.limbs == 1)
-        prefix_limbs<C, 1>(call, begin, end);
-    else
-        prefix_limbs<C, 2>(call, begin, end);
+template <class C> void prefix_bits(const PrefixCall& call, size_t begin, size_t end) {
+    if (call.shape.limbs == 1) prefix_limbs<C, 1>(call, begin, end);
+    else prefix_limbs<C, 2>(call, begin, end);
 }
 
 }  // namespace

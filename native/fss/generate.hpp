@@ -9,8 +9,7 @@ namespace ppca {
 namespace {
 
 // The bits of one secret 128-bit integer per lane, top first, as masks.
-template <class C>
-class SecretPaths {
+template <class C> class SecretPaths {
 public:
     void set(int lane, u128 aligned) {
         for (int i = 0; i < 4; ++i) word[i][lane] = static_cast<uint32_t>(aligned >> (96 - 32 * i));
@@ -27,8 +26,7 @@ private:
 //
 // Correction words are collected for kChunk levels and then copied: written level by level, the lines of the many keys
 // (often a power of two apart) would chase each other out of the first cache.
-template <class C>
-class Generator {
+template <class C> class Generator {
 public:
     explicit Generator(const GenCall& call) : call(call) {}
 
@@ -120,8 +118,8 @@ private:
         }
     }
 
-    // Makes a line of each key of the next group ready to be written, in turn of the two parties. (Inlined: the compiler
-    // drops calls of functions that only prefetch.)
+    // Makes a line of each key of the next group ready to be written, in turn of the two parties. (Inlined: the
+    // compiler drops calls of functions that only prefetch.)
     [[gnu::always_inline]] void prefetch(size_t begin, int turn) const {
         const size_t size = call.shape.key_size();
         const uint8_t* key = (turn % 2 ? call.key1 : call.key0) + size * begin + size_t(turn / 2) * 64;
@@ -148,8 +146,7 @@ private:
     }
 };
 
-template <class C>
-void generate(const GenCall& call, size_t begin, size_t end) {
+template <class C> void generate(const GenCall& call, size_t begin, size_t end) {
     Generator<C> generator(call);
     for (size_t at = begin; at < end; at += size_t(kLanes<C>)) {
         const size_t left = end - at, group = size_t(kLanes<C>);

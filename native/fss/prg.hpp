@@ -13,8 +13,7 @@
 namespace ppca {
 namespace {
 
-template <class C>
-struct Stream {
+template <class C> struct Stream {
     static constexpr size_t kBlocks = size_t(C::kWidth) * C::kBatch;
     static constexpr size_t kWords = 2 * kBlocks;
 
@@ -35,8 +34,7 @@ struct Stream {
     }
 };
 
-template <class C>
-void aes_blocks(const Schedule& schedule, uint8_t* out, const uint8_t* in, size_t count) {
+template <class C> void aes_blocks(const Schedule& schedule, uint8_t* out, const uint8_t* in, size_t count) {
     constexpr size_t kBlocks = Stream<C>::kBlocks;
     const typename C::Context context(schedule);
     for (size_t at = 0; at < count; at += kBlocks) {
@@ -44,9 +42,8 @@ void aes_blocks(const Schedule& schedule, uint8_t* out, const uint8_t* in, size_
         alignas(32) Block buffer[kBlocks] = {};
         std::memcpy(buffer, in + 16 * at, 16 * now);
         typename C::Vec x[C::kBatch];
-        C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA {
-            x[i] = C::bit_xor(C::load(buffer + size_t(i) * C::kWidth), context.first);
-        });
+        C::template each<C::kBatch>(
+            [&](auto i) INLINE_LAMBDA { x[i] = C::bit_xor(C::load(buffer + size_t(i) * C::kWidth), context.first); });
         C::rounds(context, x);
         C::template each<C::kBatch>(
             [&](auto i) INLINE_LAMBDA { C::store(buffer + size_t(i) * C::kWidth, C::last(x[i], context.last)); });
@@ -67,11 +64,9 @@ void prg(const Schedule& schedule, uint64_t op, uint64_t purpose, uint64_t* out,
     }
 }
 
-template <int Limbs>
-struct Element;
+template <int Limbs> struct Element;
 
-template <>
-struct Element<1> {
+template <> struct Element<1> {
     using Type = uint64_t;
     static Type load(const uint64_t* p) { return *p; }
     static void store(uint64_t* p, Type x) { *p = x; }
@@ -79,8 +74,7 @@ struct Element<1> {
 
 // Word by word: as one 16-byte access the compiler goes through a vector register, which costs more than the
 // arithmetic.
-template <>
-struct Element<2> {
+template <> struct Element<2> {
     using Type = unsigned __int128;
     static Type load(const uint64_t* p) { return Type(p[1]) << 64 | p[0]; }
     static void store(uint64_t* p, Type x) {
@@ -90,8 +84,7 @@ struct Element<2> {
 };
 
 // out = t + s where s is the mask, or its negation when minus is all ones.
-template <class T>
-[[gnu::always_inline]] static inline T masked(T t, T mask, T minus) {
+template <class T> [[gnu::always_inline]] static inline T masked(T t, T mask, T minus) {
     return t + ((mask ^ minus) - minus);
 }
 
@@ -113,28 +106,22 @@ template <class C, int Limbs, bool Product>
     }
 }
 
-template <class C, int Limbs, bool Product>
-void mask_elements(const MaskCall& call, size_t begin, size_t end) {
+template <class C, int Limbs, bool Product> void mask_elements(const MaskCall& call, size_t begin, size_t end) {
     constexpr size_t kElements = Stream<C>::kWords / Limbs;
     const Stream<C> a(*call.key_a, call.op, 0), b(*call.key_b, call.op, 1);
     for (size_t at = begin; at < end; at += kElements) {
         alignas(32) Block block_a[Stream<C>::kBlocks], block_b[Stream<C>::kBlocks];
         a.blocks(at * Limbs / 2, block_a);
         b.blocks(at * Limbs / 2, block_b);
-        if (end - at >= kElements)
-            mask_chunk<C, Limbs, Product>(call, block_a, block_b, at, kElements);
-        else
-            mask_chunk<C, Limbs, Product>(call, block_a, block_b, at, end - at);
+        if (end - at >= kElements) mask_chunk<C, Limbs, Product>(call, block_a, block_b, at, kElements);
+        else mask_chunk<C, Limbs, Product>(call, block_a, block_b, at, end - at);
     }
 }
 
 // call.y == nullptr selects t = x, otherwise t = x * y.
-template <class C>
-void mask2(const MaskCall& call, int limbs, size_t begin, size_t end) {
-    if (limbs == 1)
-        call.y ? mask_elements<C, 1, true>(call, begin, end) : mask_elements<C, 1, false>(call, begin, end);
-    else
-        call.y ? mask_elements<C, 2, true>(call, begin, end) : mask_elements<C, 2, false>(call, begin, end);
+template <class C> void mask2(const MaskCall& call, int limbs, size_t begin, size_t end) {
+    if (limbs == 1) call.y ? mask_elements<C, 1, true>(call, begin, end) : mask_elements<C, 1, false>(call, begin, end);
+    else call.y ? mask_elements<C, 2, true>(call, begin, end) : mask_elements<C, 2, false>(call, begin, end);
 }
 
 }  // namespace

@@ -8,10 +8,9 @@
 namespace ppca {
 namespace {
 
-// Entry `sides` belongs to Width blocks of which number l goes right if bit l of `sides` is set. In the two 64-bit words
-// of block l, `shift` is 1 and `mask` is all ones if it does, else both are zero.
-template <int Width>
-struct SideTables {
+// Entry `sides` belongs to Width blocks of which number l goes right if bit l of `sides` is set. In the two 64-bit
+// words of block l, `shift` is 1 and `mask` is all ones if it does, else both are zero.
+template <int Width> struct SideTables {
     alignas(16 * Width) uint64_t shift[1 << Width][2 * Width], mask[1 << Width][2 * Width];
 
     consteval SideTables() : shift(), mask() {
@@ -24,8 +23,7 @@ struct SideTables {
     }
 };
 
-template <int Width>
-inline constexpr SideTables<Width> side_tables;
+template <int Width> inline constexpr SideTables<Width> side_tables;
 
 }  // namespace
 }  // namespace ppca

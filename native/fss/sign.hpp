@@ -1,4 +1,5 @@
-// Keys for the sign of a masked number: exclusive-or shares of one bit, one block per level and 16 bytes of key per bit.
+// Keys for the sign of a masked number: exclusive-or shares of one bit, one block per level and 16 bytes of key per
+// bit.
 //
 // x = m - alpha mod 2^bits, with m known to both evaluators and alpha to the dealer. With top bits m', a' and the lower
 // parts m", a",
@@ -7,16 +8,18 @@
 //                                                            [the first d bits of m" and a" agree] * a"_d.
 //
 // The tree is that of tree.hpp with a payload of one bit, which needs no block of its own. The lowest bit of both
-// words of every seed is cleared, and so those of the Deltas are zero: R acts on the other bits alone. In the left child,
-// P(s) ^ s, bit 0 is then that of P(s): the payload mask of the node. Bit 0 of the correction word, applied where the
-// control bit is set, makes the two masks on the path differ by the payload a"_d. (Payloads count where the path goes
-// left only.) The last level has no child; its correction bit is bit 64 of the root, whose bit 0 is a share of a'.
+// words of every seed is cleared, and so those of the Deltas are zero: R acts on the other bits alone. In the left
+// child, P(s) ^ s, bit 0 is then that of P(s): the payload mask of the node. Bit 0 of the correction word, applied
+// where the control bit is set, makes the two masks on the path differ by the payload a"_d. (Payloads count where the
+// path goes left only.) The last level has no child; its correction bit is bit 64 of the root, whose bit 0 is a share
+// of a'.
 //
 // Security: as in tree.hpp. A word is P(h_d), offset by Delta_d (124 uniform bits) or Delta_d / 2 (122), by a function
 // of s_d and by the payload: uniform to whoever does not know h_d. Bit 0 of a root is one of two random shares of a'.
 //
 // Only roots differ between the evaluators. The words of 80 keys lie level by level, so that both sides stream through
-// them: word d of key i is block 80 * (i / 80) * (levels - 1) + d * w + i % 80, where w is 80, or less in the last group.
+// them: word d of key i is block 80 * (i / 80) * (levels - 1) + d * w + i % 80, where w is 80, or less in the last
+// group.
 #pragma once
 
 #include "fss/generate.hpp"
@@ -27,16 +30,16 @@ namespace {
 constexpr size_t kTogether = 80;  // whole groups of lanes of the AES-NI and VAES levels
 
 // Where the words of the keys first .. first + count - 1 are: those of one group of lanes.
-template <class C, class Byte>
-class SignWords {
+template <class C, class Byte> class SignWords {
 public:
     SignWords(Byte* words, int levels, size_t keys, size_t first, size_t count)
         : base(words), keys(keys), first(first), count(count) {
         const size_t group = first / kTogether;
         per_key = levels > 1 ? size_t(levels) - 1 : 0;
         row = width(group);
-        // The words of lanes within one group of keys are one piece of memory at every level, which may be read beyond the
-        // last lane, up to the end of all words. It may be written so if it is a whole row: the next one comes later.
+        // The words of lanes within one group of keys are one piece of memory at every level, which may be read beyond
+        // the last lane, up to the end of all words. It may be written so if it is a whole row: the next one comes
+        // later.
         within = first % kTogether + count <= row;
         over = within && (count == kG || count == row);
         at = base + 16 * (group * kTogether * per_key + first % kTogether);
@@ -85,13 +88,11 @@ private:
 };
 
 // Bits 0 and 64.
-template <class C>
-static inline typename C::Vec free_bits() {
+template <class C> static inline typename C::Vec free_bits() {
     return C::bit_xor(C::low_word(1), C::up64(C::low_word(1)));
 }
 
-template <class C>
-void sign_gen(const SignGenCall& call, size_t begin, size_t end) {
+template <class C> void sign_gen(const SignGenCall& call, size_t begin, size_t end) {
     using Vec = typename C::Vec;
     constexpr int kG = kLanes<C>, kR = C::kBatch;
     const typename C::Context& permutation = Permutations<C>::get().tree;
@@ -150,8 +151,7 @@ void sign_gen(const SignGenCall& call, size_t begin, size_t end) {
     }
 }
 
-template <class C>
-void sign_eval(const SignEvalCall& call, size_t begin, size_t end) {
+template <class C> void sign_eval(const SignEvalCall& call, size_t begin, size_t end) {
     using Vec = typename C::Vec;
     constexpr int kG = kLanes<C>, kR = C::kBatch;
     const typename C::Context& permutation = Permutations<C>::get().tree;

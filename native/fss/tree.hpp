@@ -12,12 +12,12 @@
 //
 //     left  P(s) ^ s        right  P(s) ^ s / 2        so that  left ^ right = s ^ s / 2 =: R(s),
 //
-// one block for both. A correction word of 16 bytes per level, each half applied where its control bit is set, makes the
-// child off the path agree; the child on the path then differs by Delta_{d+1} = R(Delta_d). R is linear, invertible (it
-// is the Gray code) and keeps top bits. The payload mask of a node is P'(s) ^ s. A payload correction word, xored to it
-// likewise, makes the difference of the two masks on the path equal to the payload (as integers mod 2^k). It is the
-// exclusive or of two values one of which the other party cannot predict, so it is as good a pad as a sum, and it costs
-// nothing to apply.
+// one block for both. A correction word of 16 bytes per level, each half applied where its control bit is set, makes
+// the child off the path agree; the child on the path then differs by Delta_{d+1} = R(Delta_d). R is linear, invertible
+// (it is the Gray code) and keeps top bits. The payload mask of a node is P'(s) ^ s. A payload correction word, xored
+// to it likewise, makes the difference of the two masks on the path equal to the payload (as integers mod 2^k). It is
+// the exclusive or of two values one of which the other party cannot predict, so it is as good a pad as a sum, and it
+// costs nothing to apply.
 //
 // The correlated tree is that of Guo, Yang, Wang, Zhang, Xie, Liu and Zhao ("Half-Tree: halving the cost of tree
 // expansion in COT and DPF", Eurocrypt 2023) with another linear map, the payload per level the incremental DPF of
@@ -38,8 +38,8 @@
 // which does not depend on alpha, and draw Delta_0 after it. The two differ only if some h_d meets a point at which P
 // (or P') was asked by the adversary or for another depth, or if P(h_d), which the view shows offset by L(Delta_d),
 // meets the answer to such a question. Delta_d has 126 uniform bits, Delta_d / 2 has 124, and the s_d are uniform, so q
-// questions find that with probability about q * 2^-124 per level and key. (It takes the offset: from P(h_d) itself, h_d
-// would follow by inverting P. So both maps that go into the children, and their sum R, have to preserve Delta_d.)
+// questions find that with probability about q * 2^-124 per level and key. (It takes the offset: from P(h_d) itself,
+// h_d would follow by inverting P. So both maps that go into the children, and their sum R, have to preserve Delta_d.)
 #pragma once
 
 #include <cstring>
@@ -53,8 +53,7 @@ using u128 = unsigned __int128;
 
 namespace {
 
-template <class C>
-constexpr int kLanes = C::kWidth * C::kBatch;
+template <class C> constexpr int kLanes = C::kWidth * C::kBatch;
 
 static inline u128 load128(const void* p) {
     u128 value;
@@ -71,8 +70,7 @@ static inline uint8_t path_byte(const u128& aligned, int i) {
 }
 
 // P and P', built once per instruction-set level.
-template <class C>
-struct Permutations {
+template <class C> struct Permutations {
     typename C::Context tree{tree_schedule()}, payload{payload_schedule()};
 
     static const Permutations& get() {
@@ -82,8 +80,7 @@ struct Permutations {
 };
 
 // The keys of a group of lanes; lanes past the end repeat the last key, and their results are dropped.
-template <class C>
-struct KeyLanes {
+template <class C> struct KeyLanes {
     const uint8_t* key[kLanes<C>];
 
     KeyLanes(const uint8_t* keys, size_t size, size_t begin, size_t end, size_t per_key) {
@@ -120,10 +117,8 @@ struct PathBytes {
     consteval PathBytes() : right(), left_count(), left() {
         for (unsigned path = 0; path < 256; ++path) {
             for (unsigned i = 0; i < 8; ++i) {
-                if (path << i & 0x80)
-                    right[path] |= uint64_t(1) << (8 * i);
-                else
-                    left[path][left_count[path]++] = uint16_t(16 * i);
+                if (path << i & 0x80) right[path] |= uint64_t(1) << (8 * i);
+                else left[path][left_count[path]++] = uint16_t(16 * i);
             }
         }
     }
@@ -131,8 +126,7 @@ struct PathBytes {
 inline constexpr PathBytes path_bytes;
 
 // The sides that public paths take at every level, one path per lane.
-template <class C>
-struct Sides {
+template <class C> struct Sides {
     uint8_t side[C::kBatch][128];
 
     Sides(const u128 aligned[kLanes<C>], int bits) {
@@ -161,12 +155,9 @@ template <class C>
 }
 
 // Payload correction words at the addresses at(l).
-template <class C, int Limbs, class At>
-[[gnu::always_inline]] static inline typename C::Vec payload_word(At at) {
-    if constexpr (Limbs == 1)
-        return C::gather64(at);
-    else
-        return C::gather(at);
+template <class C, int Limbs, class At> [[gnu::always_inline]] static inline typename C::Vec payload_word(At at) {
+    if constexpr (Limbs == 1) return C::gather64(at);
+    else return C::gather(at);
 }
 
 // Where mask is all ones a, elsewhere b.
@@ -179,17 +170,14 @@ template <class C>
 // A sum of payloads in each block of a Vec, for up to 2^32 terms. In Z_2^128 the carry between the two 64-bit words is
 // not looked for at every addition: the sum of the upper halves of each word is kept beside the wrapped sum of the
 // words, and from the two the sum of the lower halves, hence the exact sum of the words, follows at the end.
-template <class C, int Limbs>
-struct Sum;
+template <class C, int Limbs> struct Sum;
 
-template <class C>
-struct Sum<C, 1> {
+template <class C> struct Sum<C, 1> {
     typename C::Vec wrapped = C::zero();
     [[gnu::always_inline]] void add(typename C::Vec x) { wrapped = C::add64(wrapped, x); }
 };
 
-template <class C>
-struct Sum<C, 2> {
+template <class C> struct Sum<C, 2> {
     typename C::Vec wrapped = C::zero(), upper = C::zero();
     [[gnu::always_inline]] void add(typename C::Vec x) {
         wrapped = C::add64(wrapped, x);
@@ -198,8 +186,7 @@ struct Sum<C, 2> {
 };
 
 // The sum in block l.
-template <class C, int Limbs>
-static inline u128 read_sum(const Sum<C, Limbs>& sum, size_t l) {
+template <class C, int Limbs> static inline u128 read_sum(const Sum<C, Limbs>& sum, size_t l) {
     const auto word = [&](size_t i) INLINE_LAMBDA {
         uint64_t x;
         std::memcpy(&x, reinterpret_cast<const uint8_t*>(&sum) + 8 * i, 8);
@@ -215,16 +202,12 @@ static inline u128 read_sum(const Sum<C, Limbs>& sum, size_t l) {
     }
 }
 
-template <int Limbs>
-static inline u128 load_element(const uint64_t* p) {
-    if constexpr (Limbs == 1)
-        return *p;
-    else
-        return load128(p);
+template <int Limbs> static inline u128 load_element(const uint64_t* p) {
+    if constexpr (Limbs == 1) return *p;
+    else return load128(p);
 }
 
-template <int Limbs>
-static inline void store_share(uint64_t* out, u128 value, int party) {
+template <int Limbs> static inline void store_share(uint64_t* out, u128 value, int party) {
     if (party) value = -value;
     std::memcpy(out, &value, 8 * Limbs);
 }

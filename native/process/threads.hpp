@@ -13,7 +13,7 @@
 
 namespace ppca {
 
-inline std::atomic<unsigned> &thread_limit() {
+inline std::atomic<unsigned>& thread_limit() {
     static std::atomic<unsigned> limit{std::clamp(std::thread::hardware_concurrency(), 1u, 2u)};
     return limit;
 }
@@ -27,8 +27,7 @@ inline void set_threads(unsigned n) { thread_limit().store(n, std::memory_order_
 // Calls f(begin, end) on disjoint pieces of [0, n) of at most `grain` items each, until all are done. Pieces are handed
 // out on demand, so they need not cost the same. n <= grain, or threads() == 1, is one plain call f(0, n).
 // f must neither throw nor touch Python.
-template <class F>
-void parallel_for(std::size_t n, std::size_t grain, F &&f) {
+template <class F> void parallel_for(std::size_t n, std::size_t grain, F&& f) {
     if (n == 0) return;
     grain = std::max<std::size_t>(grain, 1);
     const std::size_t pieces = (n + grain - 1) / grain;
@@ -49,7 +48,7 @@ void parallel_for(std::size_t n, std::size_t grain, F &&f) {
     crew.reserve(helpers);
     try {
         for (std::size_t i = 0; i < helpers; ++i) crew.emplace_back(work);
-    } catch (const std::system_error &) {
+    } catch (const std::system_error&) {
         // The system grants no more threads: the ones already running share the work, which needs none of them.
     }
     work();

@@ -16,11 +16,10 @@ using u128 = unsigned __int128;
 
 // An element in memory. NumPy gives no 16-byte alignment (nor 8 for views into received frames), and its buffers hold
 // uint64, so a cell promises no alignment and may alias. Loads and stores cost nothing extra.
-template <class V>
-struct __attribute__((packed, may_alias)) Cell {
+template <class V> struct __attribute__((packed, may_alias)) Cell {
     V value;
     operator V() const { return value; }
-    Cell &operator=(V x) {
+    Cell& operator=(V x) {
         value = x;
         return *this;
     }
@@ -44,28 +43,25 @@ template <class Z> using value_of = typename Ring<Z>::value;
 // How a share is shifted to the right; see shift_right in bind/ring.cpp.
 enum class Shift { floor = 0, negated = 1, arithmetic = 2 };
 
-template <class Z, Shift mode>
-inline value_of<Z> shifted(value_of<Z> x, int bits) {
+template <class Z, Shift mode> inline value_of<Z> shifted(value_of<Z> x, int bits) {
     if constexpr (mode == Shift::floor) return x >> bits;
     else if constexpr (mode == Shift::negated) return -(-x >> bits);
     else return static_cast<value_of<Z>>(static_cast<typename Ring<Z>::signed_value>(x) >> bits);
 }
 
 // a mod 2^bits, 0 <= bits <= width of the ring.
-template <class Z>
-inline value_of<Z> low_bits(value_of<Z> x, int bits) {
+template <class Z> inline value_of<Z> low_bits(value_of<Z> x, int bits) {
     return bits == Ring<Z>::bits ? x : x & ((value_of<Z>{1} << bits) - 1);
 }
 
 // Calls f with a null pointer of the element type: f is a generic lambda that recovers Z from it.
-template <class F> auto with_ring(int limbs, F &&f) {
-    if (limbs == 2) return f(static_cast<Z128 *>(nullptr));
-    return f(static_cast<Z64 *>(nullptr));
+template <class F> auto with_ring(int limbs, F&& f) {
+    if (limbs == 2) return f(static_cast<Z128*>(nullptr));
+    return f(static_cast<Z64*>(nullptr));
 }
 
 // out[o, i] = sum over j of a[o, j, i].
-template <class Z>
-void sum_axis(Z *out, const Z *a, std::size_t outer, std::size_t n, std::size_t inner) {
+template <class Z> void sum_axis(Z* out, const Z* a, std::size_t outer, std::size_t n, std::size_t inner) {
     for (std::size_t o = 0; o < outer; ++o, out += inner, a += n * inner) {
         if (inner == 1) {
             value_of<Z> even = 0, odd = 0;  // two chains: an addition with carry has a latency of two cycles

@@ -10,8 +10,7 @@ namespace ppca {
 
 // round-half-even(v * 2^frac) as a two's complement ring element; false if v is not finite or the result is outside
 // the signed range [-2^(k-1), 2^(k-1)). Integer arithmetic only: the result is exact for every double.
-template <class Z>
-inline bool encode_one(value_of<Z> &out, double v, int frac) {
+template <class Z> inline bool encode_one(value_of<Z>& out, double v, int frac) {
     using V = value_of<Z>;
     const u64 raw = std::bit_cast<u64>(v);
     const bool negative = raw >> 63;
@@ -44,8 +43,7 @@ inline bool encode_one(value_of<Z> &out, double v, int frac) {
 }
 
 // Encodes until a value is refused; returns how many were accepted.
-template <class Z>
-std::size_t encode_while_valid(Z *out, const Cell<double> *values, std::size_t n, int frac) {
+template <class Z> std::size_t encode_while_valid(Z* out, const Cell<double>* values, std::size_t n, int frac) {
     for (std::size_t i = 0; i < n; ++i) {
         value_of<Z> x;
         if (!encode_one<Z>(x, values[i], frac)) return i;
@@ -56,8 +54,7 @@ std::size_t encode_while_valid(Z *out, const Cell<double> *values, std::size_t n
 
 // The double nearest to the signed value of x times 2^-frac (half to even). The conversion from the integer rounds
 // once; the scaling is a power of two that keeps the result normal (|frac| <= 800, checked by the caller), hence exact.
-template <class Z>
-inline double decode_one(value_of<Z> x, double scale) {
+template <class Z> inline double decode_one(value_of<Z> x, double scale) {
     return static_cast<double>(static_cast<typename Ring<Z>::signed_value>(x)) * scale;
 }
 

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <memory>
 
-#include "ring/matmul_backend.hpp"
 #include "process/threads.hpp"
+#include "ring/matmul_backend.hpp"
 
 namespace ppca {
 
@@ -15,12 +15,12 @@ namespace {
 // ---- levels --------------------------------------------------------------------------------------------------------
 
 struct Level {
-    const char *name;
-    const Backend *(*backend)(int limbs);
+    const char* name;
+    const Backend* (*backend)(int limbs);
     bool usable;
 };
 
-const std::vector<Level> &levels() {
+const std::vector<Level>& levels() {
     static const std::vector<Level> all = [] {
         bool ifma = false, avx2 = false;
 #if defined(__x86_64__)
@@ -38,12 +38,12 @@ const std::vector<Level> &levels() {
     return all;
 }
 
-const Level *best_level() {
-    return &*std::find_if(levels().begin(), levels().end(), [](const Level &x) { return x.usable; });
+const Level* best_level() {
+    return &*std::find_if(levels().begin(), levels().end(), [](const Level& x) { return x.usable; });
 }
 
-std::atomic<const Level *> &current_level() {
-    static std::atomic<const Level *> level{best_level()};
+std::atomic<const Level*>& current_level() {
+    static std::atomic<const Level*> level{best_level()};
     return level;
 }
 
@@ -71,25 +71,23 @@ struct Range {
     std::size_t begin, end;
 };
 
-template <class Z>
-struct Product {
-    Z *out;
+template <class Z> struct Product {
+    Z* out;
     const Z *a, *b;
     std::size_t n, k;
     Layout layout;
 };
 
-template <class Z>
-void multiply_scalar(const Product<Z> &p, Range rows, Range columns) {
+template <class Z> void multiply_scalar(const Product<Z>& p, Range rows, Range columns) {
     using V = value_of<Z>;
     const std::size_t m = p.layout.m, k = p.k;
     for (std::size_t i = rows.begin; i < rows.end; ++i) {
-        Z *row = p.out + p.layout.base(i);
-        const Z *x = p.a + i * k;
+        Z* row = p.out + p.layout.base(i);
+        const Z* x = p.a + i * k;
         std::size_t j = std::max(columns.begin, p.layout.first(i));
         for (; j + 4 <= columns.end; j += 4) {
             V s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-            const Z *y = p.b + j;
+            const Z* y = p.b + j;
             for (std::size_t l = 0; l < k; ++l, y += m) {
                 const V f = x[l];
                 s0 += f * y[0].value, s1 += f * y[1].value, s2 += f * y[2].value, s3 += f * y[3].value;
@@ -98,7 +96,7 @@ void multiply_scalar(const Product<Z> &p, Range rows, Range columns) {
         }
         for (; j < columns.end; ++j) {
             V s0 = 0, s1 = 0;  // two chains: an addition with carry has a latency of two cycles
-            const Z *y = p.b + j;
+            const Z* y = p.b + j;
             std::size_t l = 0;
             for (; l + 2 <= k; l += 2) s0 += x[l].value * y[l * m].value, s1 += x[l + 1].value * y[(l + 1) * m].value;
             if (l < k) s0 += x[l].value * y[l * m].value;
@@ -109,21 +107,21 @@ void multiply_scalar(const Product<Z> &p, Range rows, Range columns) {
 
 // Aligned memory kept per thread and purpose, as products come in long series of the same size. Null if there is none.
 enum Purpose { prepared_a, packed_b, purposes };
-unsigned char *scratch(Purpose purpose, std::size_t bytes) {
+unsigned char* scratch(Purpose purpose, std::size_t bytes) {
     struct Free {
-        void operator()(unsigned char *p) const { std::free(p); }
+        void operator()(unsigned char* p) const { std::free(p); }
     };
     struct Memory {
         std::unique_ptr<unsigned char, Free> bytes;
         std::size_t size = 0;
     };
     thread_local Memory memories[purposes];
-    Memory &memory = memories[purpose];
+    Memory& memory = memories[purpose];
     if (bytes > memory.size) {
         const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
         memory.size = 0;
         memory.bytes.reset();
-        memory.bytes.reset(static_cast<unsigned char *>(std::aligned_alloc(64, rounded)));
+        memory.bytes.reset(static_cast<unsigned char*>(std::aligned_alloc(64, rounded)));
         if (memory.bytes) memory.size = rounded;
     }
     return memory.bytes.get();
@@ -135,20 +133,20 @@ constexpr std::size_t kPanelsAtOnce = 4;  // packed and used together, so that a
 // Packs a few panels, then lets blocks of rows pass over them: one panel at a time is in the first-level cache, all of
 // them and the block of rows in the second.
 template <class Z>
-void multiply_panels(const Product<Z> &p, const Backend &backend, const unsigned char *prepared, Range rows,
+void multiply_panels(const Product<Z>& p, const Backend& backend, const unsigned char* prepared, Range rows,
                      Range columns) {
     const std::size_t m = p.layout.m, k = p.k;
     const std::size_t steps = (k + backend.depth - 1) / backend.depth, depth = (k + steps - 1) / steps;
     const std::size_t panel_bytes = (depth * backend.b_bytes + 63) / 64 * 64;
-    unsigned char *panels = scratch(packed_b, kPanelsAtOnce * panel_bytes);
+    unsigned char* panels = scratch(packed_b, kPanelsAtOnce * panel_bytes);
     if (!panels) return multiply_scalar(p, rows, columns);
     alignas(64) unsigned char tile_bytes[kMostRows * kPanelColumns * sizeof(Z)];
-    const Z *tile = reinterpret_cast<const Z *>(tile_bytes);
+    const Z* tile = reinterpret_cast<const Z*>(tile_bytes);
     for (std::size_t g0 = columns.begin; g0 < columns.end; g0 += kPanelsAtOnce * kPanelColumns) {
         const std::size_t g1 = std::min(g0 + kPanelsAtOnce * kPanelColumns, columns.end);
         for (std::size_t l0 = 0; l0 < k; l0 += depth) {
             const std::size_t here = std::min(depth, k - l0);
-            unsigned char *panel = panels;
+            unsigned char* panel = panels;
             for (std::size_t j0 = g0; j0 < g1; j0 += kPanelColumns, panel += panel_bytes)
                 backend.pack_b(panel, p.b + l0 * m + j0, m, std::min(kPanelColumns, g1 - j0), here);
             for (std::size_t i0 = rows.begin; i0 < rows.end; i0 += backend.rows) {
@@ -160,8 +158,8 @@ void multiply_panels(const Product<Z> &p, const Backend &backend, const unsigned
                     const std::size_t at = i0 * k + l0;
                     backend.tile(tile_bytes, p.a + at, prepared + at * backend.a_bytes, k, last - i0, panel, here);
                     for (std::size_t i = i0; i < last; ++i) {
-                        Z *row = p.out + p.layout.base(i);
-                        const Z *from = tile + (i - i0) * kPanelColumns;
+                        Z* row = p.out + p.layout.base(i);
+                        const Z* from = tile + (i - i0) * kPanelColumns;
                         const std::size_t j = std::max(j0, p.layout.first(i));
                         if (l0 == 0)
                             for (std::size_t c = j; c < j1; ++c) row[c] = from[c - j0].value;
@@ -179,13 +177,12 @@ constexpr std::size_t kLeastRows = 4, kLeastColumns = 6, kLeastDepth = 4;
 template <class Z> constexpr std::size_t kLooseColumns = sizeof(Z) == 16 ? 3 : 2;
 
 // pieces(n, grain, f) is parallel_for, or a plain call of f.
-template <class Z, class Pieces>
-void multiply(const Product<Z> &p, const Backend &backend, Pieces &&pieces) {
+template <class Z, class Pieces> void multiply(const Product<Z>& p, const Backend& backend, Pieces&& pieces) {
     const std::size_t n = p.n, m = p.layout.m;
     std::size_t paneled = 0;  // columns done in panels, the rest one by one
     if (n >= kLeastRows && m >= kLeastColumns && p.k >= kLeastDepth)
         paneled = m % kPanelColumns > kLooseColumns<Z> ? m : m - m % kPanelColumns;
-    unsigned char *prepared = nullptr;
+    unsigned char* prepared = nullptr;
     if (paneled && backend.a_bytes) {
         prepared = scratch(prepared_a, n * p.k * backend.a_bytes);
         if (prepared) backend.prepare_a(prepared, p.a, n * p.k);
@@ -200,39 +197,36 @@ void multiply(const Product<Z> &p, const Backend &backend, Pieces &&pieces) {
         pieces((m + kPanelColumns - 1) / kPanelColumns, 2, [&](std::size_t begin, std::size_t end) {
             region({0, n}, {begin * kPanelColumns, std::min(m, end * kPanelColumns)});
         });
-    else
-        pieces(n, 64, [&](std::size_t begin, std::size_t end) { region({begin, end}, {0, m}); });
+    else pieces(n, 64, [&](std::size_t begin, std::size_t end) { region({begin, end}, {0, m}); });
 }
 
 struct Inline {
-    template <class F> void operator()(std::size_t n, std::size_t, F &&f) const { f(std::size_t{0}, n); }
+    template <class F> void operator()(std::size_t n, std::size_t, F&& f) const { f(std::size_t{0}, n); }
 };
 struct Threaded {
-    template <class F> void operator()(std::size_t n, std::size_t grain, F &&f) const { parallel_for(n, grain, f); }
+    template <class F> void operator()(std::size_t n, std::size_t grain, F&& f) const { parallel_for(n, grain, f); }
 };
 
 // Is a product of this many multiply-adds worth a second thread? (About 200 microseconds.)
-template <class Z>
-bool worth_threads(std::size_t operations) {
+template <class Z> bool worth_threads(std::size_t operations) {
     return threads() > 1 && operations > (sizeof(Z) == 16 ? 400'000 : 1'500'000);
 }
 
-template <class Z>
-const Backend &current_backend() {
-    const Level *level = current_level().load(std::memory_order_relaxed);
+template <class Z> const Backend& current_backend() {
+    const Level* level = current_level().load(std::memory_order_relaxed);
     return *level->backend(sizeof(Z) / 8);
 }
 
 }  // namespace
 
 template <class Z>
-void matmul(Z *out, const Z *a, const Z *b, std::size_t batch, std::size_t n, std::size_t k, std::size_t m,
+void matmul(Z* out, const Z* a, const Z* b, std::size_t batch, std::size_t n, std::size_t k, std::size_t m,
             bool a_shared, bool b_shared) {
     if (b_shared && !a_shared) n *= batch, batch = std::min<std::size_t>(batch, 1);  // one tall product
     if (batch == 0 || n == 0 || m == 0) return;
-    const Backend &backend = current_backend<Z>();
+    const Backend& backend = current_backend<Z>();
     auto product = [&](std::size_t i) {
-        return Product<Z>{out + i * n * m, a_shared ? a : a + i * n * k, b_shared ? b : b + i * k * m, n, k,
+        return Product<Z>{out + i * n * m,      a_shared ? a : a + i * n * k, b_shared ? b : b + i * k * m, n, k,
                           Layout{Part::full, m}};
     };
     if (!worth_threads<Z>(batch * n * k * m)) {
@@ -246,10 +240,9 @@ void matmul(Z *out, const Z *a, const Z *b, std::size_t batch, std::size_t n, st
     }
 }
 
-template <class Z>
-void matmul_upper(Z *out, const Z *a, const Z *b, std::size_t n, std::size_t k, Part part) {
+template <class Z> void matmul_upper(Z* out, const Z* a, const Z* b, std::size_t n, std::size_t k, Part part) {
     if (n == 0) return;
-    const Backend &backend = current_backend<Z>();
+    const Backend& backend = current_backend<Z>();
     const Product<Z> product{out, a, b, n, k, Layout{part, n}};
     if (worth_threads<Z>(n * n * k / 2)) multiply(product, backend, Threaded{});
     else multiply(product, backend, Inline{});
@@ -257,13 +250,13 @@ void matmul_upper(Z *out, const Z *a, const Z *b, std::size_t n, std::size_t k, 
 
 std::vector<std::string> ring_levels() {
     std::vector<std::string> names;
-    for (const Level &level : levels())
+    for (const Level& level : levels())
         if (level.usable) names.push_back(level.name);
     return names;
 }
 
-bool force_ring(const std::string &name) {
-    for (const Level &level : levels())
+bool force_ring(const std::string& name) {
+    for (const Level& level : levels())
         if (level.usable && level.name == name) {
             current_level() = &level;
             return true;
@@ -272,10 +265,9 @@ bool force_ring(const std::string &name) {
     return name == "auto";
 }
 
-#define PPCA_INSTANTIATE(Z)                                                                                        \
-    template void matmul<Z>(Z *, const Z *, const Z *, std::size_t, std::size_t, std::size_t, std::size_t, bool,   \
-                            bool);                                                                                 \
-    template void matmul_upper<Z>(Z *, const Z *, const Z *, std::size_t, std::size_t, Part);
+#define PPCA_INSTANTIATE(Z)                                                                                          \
+    template void matmul<Z>(Z*, const Z*, const Z*, std::size_t, std::size_t, std::size_t, std::size_t, bool, bool); \
+    template void matmul_upper<Z>(Z*, const Z*, const Z*, std::size_t, std::size_t, Part);
 PPCA_INSTANTIATE(Z64)
 PPCA_INSTANTIATE(Z128)
 #undef PPCA_INSTANTIATE

@@ -18,18 +18,17 @@ enum class Part { full, upper, strict };
 // out[i] = a[i] @ b[i] for `batch` products of (n,k) by (k,m), all C-contiguous; a shared operand is the same for all
 // i. out overlaps neither operand.
 template <class Z>
-void matmul(Z *out, const Z *a, const Z *b, std::size_t batch, std::size_t n, std::size_t k, std::size_t m,
+void matmul(Z* out, const Z* a, const Z* b, std::size_t batch, std::size_t n, std::size_t k, std::size_t m,
             bool a_shared, bool b_shared);
 
 // The upper triangle of a(n,k) @ b(k,n), packed row by row: n(n+1)/2 entries, or n(n-1)/2 without the diagonal.
-template <class Z>
-void matmul_upper(Z *out, const Z *a, const Z *b, std::size_t n, std::size_t k, Part part);
+template <class Z> void matmul_upper(Z* out, const Z* a, const Z* b, std::size_t n, std::size_t k, Part part);
 
 // Levels usable on this machine, best first; last "emulated-ifma", which runs the AVX-512 arithmetic in plain C++, for
 // tests.
 std::vector<std::string> ring_levels();
 
 // Pins the level, "auto" = the best one; false if the level is unknown or not usable here.
-bool force_ring(const std::string &level);
+bool force_ring(const std::string& level);
 
 }  // namespace ppca

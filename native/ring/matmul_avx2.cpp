@@ -35,9 +35,9 @@ typedef u64 __attribute__((aligned(1), may_alias)) u64u;
 // Unrolled early, so that arrays of accumulators indexed by the row become registers.
 #define EACH_ROW _Pragma("GCC unroll 8")
 
-inline __m256i load(const void *p) { return _mm256_load_si256(static_cast<const __m256i *>(p)); }
-inline void store(void *p, __m256i x) { _mm256_store_si256(static_cast<__m256i *>(p), x); }
-inline __m256i loadu(const void *p) { return _mm256_loadu_si256(static_cast<const __m256i *>(p)); }
+inline __m256i load(const void* p) { return _mm256_load_si256(static_cast<const __m256i*>(p)); }
+inline void store(void* p, __m256i x) { _mm256_store_si256(static_cast<__m256i*>(p), x); }
+inline __m256i loadu(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 inline __m256i add(__m256i x, __m256i y) { return _mm256_add_epi64(x, y); }
 inline __m256i odd_down(__m256i x) { return _mm256_srli_epi64(x, 32); }
 inline __m256i low_word(__m256i x) { return _mm256_blend_epi32(x, _mm256_setzero_si256(), 0xaa); }
@@ -46,26 +46,26 @@ inline __m256 half(__m256i x) { return _mm256_cvtepi32_ps(_mm256_srli_epi32(x, 1
 
 // sum += x * y. Written as assembly because the compiler, given intrinsics, regroups these sums to shorten chains that
 // are short already, and spills half of the accumulators (a factor of two in time).
-inline void accumulate(__m256i &sum, __m256i x, __m256i y) {  // even 32-bit lanes, 64-bit sums
+inline void accumulate(__m256i& sum, __m256i x, __m256i y) {  // even 32-bit lanes, 64-bit sums
     __m256i product;
     asm("vpmuludq %3, %2, %1\n\tvpaddq %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(x), "xm"(y));
 }
-inline void accumulate32(__m256i &sum, __m256i x, __m256i y) {  // 8 lanes, mod 2^32
+inline void accumulate32(__m256i& sum, __m256i x, __m256i y) {  // 8 lanes, mod 2^32
     __m256i product;
     asm("vpmulld %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(x), "xm"(y));
 }
-inline void accumulate(__m256 &sum, __m256 x, __m256 y) { asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "xm"(y)); }
+inline void accumulate(__m256& sum, __m256 x, __m256 y) { asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "xm"(y)); }
 
 // A load that is repeated rather than kept: the compiler would keep it, and spill it.
-inline __m256i fetch(const void *p) {
+inline __m256i fetch(const void* p) {
     __m256i x;
-    asm volatile("vmovdqa %1, %0" : "=x"(x) : "m"(*static_cast<const __m256i *>(p)));
+    asm volatile("vmovdqa %1, %0" : "=x"(x) : "m"(*static_cast<const __m256i*>(p)));
     return x;
 }
 
 // One 32-bit word in all lanes. vbroadcastss and not vpbroadcastd, which the compiler prefers: the latter also takes an
 // arithmetic slot on AMD processors.
-inline __m256i spread(const u32u &word) {
+inline __m256i spread(const u32u& word) {
     __m256i x;
     asm("vbroadcastss %1, %0" : "=x"(x) : "m"(word));
     return x;
@@ -80,24 +80,24 @@ struct alignas(32) Row128 {
     float half[2][8];  // limbs 0, 1 divided by two
 };
 
-void prepare_a128(void *out, const void *a, std::size_t count) {
-    auto *to = static_cast<float *>(out);
-    const u32u *from = static_cast<const u32u *>(a);
+void prepare_a128(void* out, const void* a, std::size_t count) {
+    auto* to = static_cast<float*>(out);
+    const u32u* from = static_cast<const u32u*>(a);
     for (std::size_t i = 0; i < count; ++i) {
         to[2 * i] = static_cast<float>(static_cast<int>(from[4 * i] >> 1));
         to[2 * i + 1] = static_cast<float>(static_cast<int>(from[4 * i + 1] >> 1));
     }
 }
 
-void pack_b128(void *panel, const void *b, std::size_t stride, std::size_t columns, std::size_t depth) {
-    auto *row = static_cast<Row128 *>(panel);
-    const auto *from = static_cast<const char *>(b);
+void pack_b128(void* panel, const void* b, std::size_t stride, std::size_t columns, std::size_t depth) {
+    auto* row = static_cast<Row128*>(panel);
+    const auto* from = static_cast<const char*>(b);
     alignas(32) u64 padded[16] = {};
     for (std::size_t l = 0; l < depth; ++l, ++row, from += 16 * stride) {
-        const char *source = from;
+        const char* source = from;
         if (columns < kPanelColumns) {
-            for (std::size_t i = 0; i < 2 * columns; ++i) padded[i] = reinterpret_cast<const u64u *>(from)[i];
-            source = reinterpret_cast<const char *>(padded);
+            for (std::size_t i = 0; i < 2 * columns; ++i) padded[i] = reinterpret_cast<const u64u*>(from)[i];
+            source = reinterpret_cast<const char*>(padded);
         }
         const __m256i x01 = loadu(source), x23 = loadu(source + 32), x45 = loadu(source + 64), x67 = loadu(source + 96);
         const __m256i low0 = _mm256_unpacklo_epi32(x01, x23), low1 = _mm256_unpacklo_epi32(x45, x67);
@@ -126,7 +126,7 @@ inline __m256i lost(__m256 approximate, __m256i even, __m256i odd) {
 
 // Four results c0 + 2^32 c1 + 2^64 (q0 + q1), to columns 0 1 and 4 5 of out (the even lanes), or, from out + 4, to
 // columns 2 3 and 6 7 (the odd ones).
-inline void put_low(u64 *out, __m256i c0, __m256i c1, __m256i q0, __m256i q1) {
+inline void put_low(u64* out, __m256i c0, __m256i c1, __m256i q0, __m256i q1) {
     const __m256i sign = _mm256_set1_epi64x(static_cast<long long>(u64{1} << 63));  // AVX2 compares signed numbers only
     const __m256i middle = _mm256_slli_epi64(c1, 32), low = add(c0, middle);
     const __m256i carry = _mm256_cmpgt_epi64(_mm256_xor_si256(middle, sign), _mm256_xor_si256(low, sign));  // 0 or -1
@@ -136,27 +136,25 @@ inline void put_low(u64 *out, __m256i c0, __m256i c1, __m256i q0, __m256i q1) {
 }
 
 // Adds 2^64 times four values to the results placed by put_low.
-inline void add_high(u64 *out, __m256i high) {
+inline void add_high(u64* out, __m256i high) {
     const __m256i zero = _mm256_setzero_si256();
     store(out, add(load(out), _mm256_unpacklo_epi64(zero, high)));
     store(out + 8, add(load(out + 8), _mm256_unpackhi_epi64(zero, high)));
 }
 
 // sum[r] += x[r] * y for R rows, y read once.
-template <int R>
-inline void accumulate_rows(__m256i *sum, const __m256i *x, const u32 *y) {
+template <int R> inline void accumulate_rows(__m256i* sum, const __m256i* x, const u32* y) {
     const __m256i operand = fetch(y);
     EACH_ROW for (int r = 0; r < R; ++r) accumulate(sum[r], x[r], operand);
 }
-template <int R>
-inline void accumulate_rows(__m256 *sum, const __m256 *x, const float *y) {
+template <int R> inline void accumulate_rows(__m256* sum, const __m256* x, const float* y) {
     const __m256 operand = _mm256_castsi256_ps(fetch(y));
     EACH_ROW for (int r = 0; r < R; ++r) accumulate(sum[r], x[r], operand);
 }
 
 // out[r] = c0 + 2^32 c1 for R rows.
 template <int R>
-inline void low_columns(u64 *out, const u32u *a, const float *f, std::size_t stride, const Row128 *row,
+inline void low_columns(u64* out, const u32u* a, const float* f, std::size_t stride, const Row128* row,
                         std::size_t depth) {
     __m256i c0e[R], c0o[R], c1e[R], c1o[R];
     __m256 s0[R], s1[R];
@@ -184,7 +182,7 @@ inline void low_columns(u64 *out, const u32u *a, const float *f, std::size_t str
     }
     EACH_ROW for (int r = 0; r < R; ++r) {
         const __m256i q0 = lost(s0[r], c0e[r], c0o[r]), q1 = lost(s1[r], c1e[r], c1o[r]);
-        u64 *to = out + 16 * r;
+        u64* to = out + 16 * r;
         put_low(to, c0e[r], c1e[r], low_word(q0), _mm256_slli_epi64(q1, 32));
         put_low(to + 4, c0o[r], c1o[r], odd_down(q0), high_word(q1));
     }
@@ -192,7 +190,7 @@ inline void low_columns(u64 *out, const u32u *a, const float *f, std::size_t str
 
 // out[r] += 2^64 c2 + 2^96 c3 for R rows.
 template <int R>
-inline void high_columns(u64 *out, const u32u *a, std::size_t stride, const Row128 *row, std::size_t depth) {
+inline void high_columns(u64* out, const u32u* a, std::size_t stride, const Row128* row, std::size_t depth) {
     __m256i c2e[R], c2o[R], c3[R];
     EACH_ROW for (int r = 0; r < R; ++r) c2e[r] = c2o[r] = c3[r] = _mm256_setzero_si256();
     for (std::size_t l = 0; l < depth; ++l, ++row) {
@@ -219,7 +217,7 @@ inline void high_columns(u64 *out, const u32u *a, std::size_t stride, const Row1
         }
     }
     EACH_ROW for (int r = 0; r < R; ++r) {
-        u64 *to = out + 16 * r;
+        u64* to = out + 16 * r;
         add_high(to, add(c2e[r], _mm256_slli_epi64(c3[r], 32)));
         add_high(to + 4, add(c2o[r], high_word(c3[r])));
     }
@@ -227,12 +225,12 @@ inline void high_columns(u64 *out, const u32u *a, std::size_t stride, const Row1
 
 // One pass over the rows for c0 and c1, then one for c2 and c3: each has registers for as many rows as it can use, and
 // reads about two thirds of the panel, which then stays in the first-level cache.
-void tile128(void *out, const void *a, const void *prepared, std::size_t stride, std::size_t rows, const void *panel,
+void tile128(void* out, const void* a, const void* prepared, std::size_t stride, std::size_t rows, const void* panel,
              std::size_t depth) {
-    const u32u *x = static_cast<const u32u *>(a);
-    const auto *f = static_cast<const float *>(prepared);
-    auto *to = static_cast<u64 *>(out);
-    const auto *p = static_cast<const Row128 *>(panel);
+    const u32u* x = static_cast<const u32u*>(a);
+    const auto* f = static_cast<const float*>(prepared);
+    auto* to = static_cast<u64*>(out);
+    const auto* p = static_cast<const Row128*>(panel);
     std::size_t r = 0;
     for (; r + 2 <= rows; r += 2) low_columns<2>(to + 16 * r, x + 4 * r * stride, f + 2 * r * stride, stride, p, depth);
     if (r < rows) low_columns<1>(to + 16 * r, x + 4 * r * stride, f + 2 * r * stride, stride, p, depth);
@@ -254,15 +252,15 @@ struct alignas(32) Row64 {
     u32 high[8];
 };
 
-void pack_b64(void *panel, const void *b, std::size_t stride, std::size_t columns, std::size_t depth) {
-    auto *row = static_cast<Row64 *>(panel);
-    const auto *from = static_cast<const char *>(b);
+void pack_b64(void* panel, const void* b, std::size_t stride, std::size_t columns, std::size_t depth) {
+    auto* row = static_cast<Row64*>(panel);
+    const auto* from = static_cast<const char*>(b);
     alignas(32) u64 padded[8] = {};
     for (std::size_t l = 0; l < depth; ++l, ++row, from += 8 * stride) {
-        const char *source = from;
+        const char* source = from;
         if (columns < kPanelColumns) {
-            for (std::size_t i = 0; i < columns; ++i) padded[i] = reinterpret_cast<const u64u *>(from)[i];
-            source = reinterpret_cast<const char *>(padded);
+            for (std::size_t i = 0; i < columns; ++i) padded[i] = reinterpret_cast<const u64u*>(from)[i];
+            source = reinterpret_cast<const char*>(padded);
         }
         const __m256 x = _mm256_castsi256_ps(loadu(source)), y = _mm256_castsi256_ps(loadu(source + 32));
         const __m256i low = _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88));
@@ -273,7 +271,7 @@ void pack_b64(void *panel, const void *b, std::size_t stride, std::size_t column
 }
 
 template <int R>
-inline void tile64_of(u64 *out, const u32u *a, std::size_t stride, const Row64 *row, std::size_t depth) {
+inline void tile64_of(u64* out, const u32u* a, std::size_t stride, const Row64* row, std::size_t depth) {
     __m256i c0e[R], c0o[R], c1[R];
     EACH_ROW for (int r = 0; r < R; ++r) c0e[r] = c0o[r] = c1[r] = _mm256_setzero_si256();
     for (std::size_t l = 0; l < depth; ++l, ++row) {
@@ -294,11 +292,11 @@ inline void tile64_of(u64 *out, const u32u *a, std::size_t stride, const Row64 *
     }
 }
 
-void tile64(void *out, const void *a, const void *, std::size_t stride, std::size_t rows, const void *panel,
+void tile64(void* out, const void* a, const void*, std::size_t stride, std::size_t rows, const void* panel,
             std::size_t depth) {
-    const u32u *x = static_cast<const u32u *>(a);
-    auto *to = static_cast<u64 *>(out);
-    const auto *p = static_cast<const Row64 *>(panel);
+    const u32u* x = static_cast<const u32u*>(a);
+    auto* to = static_cast<u64*>(out);
+    const auto* p = static_cast<const Row64*>(panel);
     for (; rows >= 4; rows -= 4, to += 32, x += 8 * stride) tile64_of<4>(to, x, stride, p, depth);
     switch (rows) {
         case 3: return tile64_of<3>(to, x, stride, p, depth);
@@ -312,14 +310,14 @@ constexpr Backend kBackend128{64, 72, 2 * sizeof(float), sizeof(Row128), prepare
 
 }  // namespace
 
-const Backend *avx2_backend(int limbs) { return limbs == 2 ? &kBackend128 : &kBackend64; }
+const Backend* avx2_backend(int limbs) { return limbs == 2 ? &kBackend128 : &kBackend64; }
 
 }  // namespace ppca
 
 #else
 
 namespace ppca {
-const Backend *avx2_backend(int) { return nullptr; }
+const Backend* avx2_backend(int) { return nullptr; }
 }  // namespace ppca
 
 #endif

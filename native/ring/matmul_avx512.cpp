@@ -14,8 +14,8 @@ namespace {
 struct Ifma {
     using lanes = __m512i;
     static lanes zero() { return _mm512_setzero_si512(); }
-    static lanes load(const std::uint64_t *p) { return _mm512_load_si512(p); }
-    static void store(std::uint64_t *p, lanes x) { _mm512_store_si512(p, x); }
+    static lanes load(const std::uint64_t* p) { return _mm512_load_si512(p); }
+    static void store(std::uint64_t* p, lanes x) { _mm512_store_si512(p, x); }
     static lanes spread(std::uint64_t word) { return _mm512_set1_epi64(static_cast<long long>(word)); }
     static lanes madd52lo(lanes c, lanes a, lanes b) { return _mm512_madd52lo_epu64(c, a, b); }
     static lanes madd52hi(lanes c, lanes a, lanes b) { return _mm512_madd52hi_epu64(c, a, b); }
@@ -25,14 +25,14 @@ constexpr Backend kBackend64 = ifma_backend<Ifma, 2>(), kBackend128 = ifma_backe
 
 }  // namespace
 
-const Backend *avx512ifma_backend(int limbs) { return limbs == 2 ? &kBackend128 : &kBackend64; }
+const Backend* avx512ifma_backend(int limbs) { return limbs == 2 ? &kBackend128 : &kBackend64; }
 
 }  // namespace ppca
 
 #else
 
 namespace ppca {
-const Backend *avx512ifma_backend(int) { return nullptr; }
+const Backend* avx512ifma_backend(int) { return nullptr; }
 }  // namespace ppca
 
 #endif

@@ -15,23 +15,23 @@ struct Backend {
     std::size_t a_bytes;  // bytes of prepare_a's output per element; 0: prepare_a is null, tile uses a itself
     std::size_t b_bytes;  // bytes of a panel per row of b
 
-    void (*prepare_a)(void *out, const void *a, std::size_t count);
+    void (*prepare_a)(void* out, const void* a, std::size_t count);
 
     // columns <= 8 of `depth` rows, `stride` elements apart; missing columns are zero.
-    void (*pack_b)(void *panel, const void *b, std::size_t stride, std::size_t columns, std::size_t depth);
+    void (*pack_b)(void* panel, const void* b, std::size_t stride, std::size_t columns, std::size_t depth);
 
     // out[r][8], r < rows (64-byte aligned, ring elements in column order) = rows of a, `stride` elements apart, times
     // panel. prepared is the image of a under prepare_a, with the same stride.
-    void (*tile)(void *out, const void *a, const void *prepared, std::size_t stride, std::size_t rows,
-                 const void *panel, std::size_t depth);
+    void (*tile)(void* out, const void* a, const void* prepared, std::size_t stride, std::size_t rows,
+                 const void* panel, std::size_t depth);
 };
 
 constexpr std::size_t kPanelColumns = 8;
 
 // Backends for rings of 1 and 2 limbs; null if the level is not compiled in (the processor is checked by the caller).
-const Backend *portable_backend(int limbs);
-const Backend *avx2_backend(int limbs);
-const Backend *avx512ifma_backend(int limbs);
-const Backend *emulated_ifma_backend(int limbs);
+const Backend* portable_backend(int limbs);
+const Backend* avx2_backend(int limbs);
+const Backend* avx512ifma_backend(int limbs);
+const Backend* emulated_ifma_backend(int limbs);
 
 }  // namespace ppca

@@ -20,8 +20,7 @@ namespace {  // every translation unit has its own: they are compiled for differ
 constexpr std::uint64_t kMask52 = (std::uint64_t{1} << 52) - 1;
 
 // One element (64 * (L - 1) bits) into L limbs, `step` words apart.
-template <int L>
-inline void split52(std::uint64_t *out, std::size_t step, const unsigned char *element) {
+template <int L> inline void split52(std::uint64_t* out, std::size_t step, const unsigned char* element) {
     std::uint64_t lo, hi = 0;
     __builtin_memcpy(&lo, element, 8);
     if constexpr (L == 3) __builtin_memcpy(&hi, element + 8, 8);
@@ -30,18 +29,17 @@ inline void split52(std::uint64_t *out, std::size_t step, const unsigned char *e
     if constexpr (L == 3) out[2 * step] = hi >> 40;
 }
 
-template <int L>
-void ifma_prepare_a(void *out, const void *a, std::size_t count) {
-    auto *to = static_cast<std::uint64_t *>(out);
-    const auto *from = static_cast<const unsigned char *>(a);
+template <int L> void ifma_prepare_a(void* out, const void* a, std::size_t count) {
+    auto* to = static_cast<std::uint64_t*>(out);
+    const auto* from = static_cast<const unsigned char*>(a);
     for (std::size_t i = 0; i < count; ++i) split52<L>(to + L * i, 1, from + 8 * (L - 1) * i);
 }
 
 // A panel row: limb 0 of the 8 columns, then limb 1, ...
 template <int L>
-void ifma_pack_b(void *panel, const void *b, std::size_t stride, std::size_t columns, std::size_t depth) {
-    auto *row = static_cast<std::uint64_t *>(panel);
-    const auto *from = static_cast<const unsigned char *>(b);
+void ifma_pack_b(void* panel, const void* b, std::size_t stride, std::size_t columns, std::size_t depth) {
+    auto* row = static_cast<std::uint64_t*>(panel);
+    const auto* from = static_cast<const unsigned char*>(b);
     for (std::size_t l = 0; l < depth; ++l, row += 8 * L, from += 8 * (L - 1) * stride) {
         for (std::size_t j = 0; j < columns; ++j) split52<L>(row + j, 8, from + 8 * (L - 1) * j);
         for (std::size_t j = columns; j < 8; ++j)
@@ -50,7 +48,7 @@ void ifma_pack_b(void *panel, const void *b, std::size_t stride, std::size_t col
 }
 
 template <class V, int L, int R>
-inline void ifma_rows(std::uint64_t *out, const std::uint64_t *a, std::size_t stride, const std::uint64_t *row,
+inline void ifma_rows(std::uint64_t* out, const std::uint64_t* a, std::size_t stride, const std::uint64_t* row,
                       std::size_t depth) {
     typename V::lanes c[R][L];
 #pragma GCC unroll 8
@@ -80,7 +78,7 @@ inline void ifma_rows(std::uint64_t *out, const std::uint64_t *a, std::size_t st
         for (int j = 0; j < 8; ++j) {
             unsigned __int128 x = column[0][j] + (static_cast<unsigned __int128>(column[1][j]) << 52);
             if constexpr (L == 3) x += static_cast<unsigned __int128>(column[2][j]) << 104;
-            std::uint64_t *to = out + (L - 1) * (8 * r + j);
+            std::uint64_t* to = out + (L - 1) * (8 * r + j);
             to[0] = static_cast<std::uint64_t>(x);
             if constexpr (L == 3) to[1] = static_cast<std::uint64_t>(x >> 64);
         }
@@ -88,11 +86,11 @@ inline void ifma_rows(std::uint64_t *out, const std::uint64_t *a, std::size_t st
 }
 
 template <class V, int L>
-void ifma_tile(void *out, const void *, const void *prepared, std::size_t stride, std::size_t rows, const void *panel,
+void ifma_tile(void* out, const void*, const void* prepared, std::size_t stride, std::size_t rows, const void* panel,
                std::size_t depth) {
-    auto *to = static_cast<std::uint64_t *>(out);
-    const auto *a = static_cast<const std::uint64_t *>(prepared);
-    const auto *p = static_cast<const std::uint64_t *>(panel);
+    auto* to = static_cast<std::uint64_t*>(out);
+    const auto* a = static_cast<const std::uint64_t*>(prepared);
+    const auto* p = static_cast<const std::uint64_t*>(panel);
     for (; rows >= 8; rows -= 8, to += 64 * (L - 1), a += 8 * L * stride) ifma_rows<V, L, 8>(to, a, stride, p, depth);
     if (rows >= 4) {
         ifma_rows<V, L, 4>(to, a, stride, p, depth);
@@ -101,8 +99,7 @@ void ifma_tile(void *out, const void *, const void *prepared, std::size_t stride
     for (; rows > 0; --rows, to += 8 * (L - 1), a += L * stride) ifma_rows<V, L, 1>(to, a, stride, p, depth);
 }
 
-template <class V, int L>
-constexpr Backend ifma_backend() {
+template <class V, int L> constexpr Backend ifma_backend() {
     // 128 rows of b are 24 KiB of panel.
     return {64, 128, 8 * L, 64 * L, ifma_prepare_a<L>, ifma_pack_b<L>, ifma_tile<V, L>};
 }

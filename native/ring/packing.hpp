@@ -8,13 +8,10 @@
 
 namespace ppca {
 
-inline std::size_t packed_size(std::size_t n, int bits) {
-    return (n * static_cast<std::size_t>(bits) + 7) / 8;
-}
+inline std::size_t packed_size(std::size_t n, int bits) { return (n * static_cast<std::size_t>(bits) + 7) / 8; }
 
 // Writes packed_size(n, bits) bytes; unused bits of the last byte are zero. 1 <= bits <= width of the ring.
-template <class Z>
-void pack(std::uint8_t *out, const Z *a, std::size_t n, int bits) {
+template <class Z> void pack(std::uint8_t* out, const Z* a, std::size_t n, int bits) {
     constexpr std::size_t width = sizeof(Z);
     if (bits % 8 == 0) {
         const std::size_t bytes = static_cast<std::size_t>(bits) / 8;
@@ -50,8 +47,7 @@ void pack(std::uint8_t *out, const Z *a, std::size_t n, int bits) {
 }
 
 // The inverse of pack: reads packed_size(n, bits) bytes, fills the high bits with zeros.
-template <class Z>
-void unpack(Z *out, const std::uint8_t *in, std::size_t n, int bits) {
+template <class Z> void unpack(Z* out, const std::uint8_t* in, std::size_t n, int bits) {
     constexpr std::size_t width = sizeof(Z);
     const std::size_t total = packed_size(n, bits), step = static_cast<std::size_t>(bits);
     const bool whole_bytes = bits % 8 == 0;

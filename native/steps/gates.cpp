@@ -1,5 +1,5 @@
-// What a server does between the messages of a gate (ppca/protocol/gates.py) and of a reshare (ppca/protocol/reshare.py), each in
-// one call: for a small batch the calls cost more than the arithmetic.
+// What a server does between the messages of a gate (ppca/protocol/gates.py) and of a reshare
+// (ppca/protocol/reshare.py), each in one call: for a small batch the calls cost more than the arithmetic.
 #include <algorithm>
 #include <memory>
 
@@ -33,10 +33,10 @@ void fill(uint64_t* out, size_t words, const Key& key, uint64_t op, uint64_t pur
         [&, prg = fss().prg](size_t begin, size_t end) { prg(key.schedule, op, purpose, out, begin, end); });
 }
 
-// The dealer's masks alpha < 2^bits and the seeds of its keys, from two streams of its private key; and share + alpha mod 2^bits,
-// packed.
-void deal_masks(nb::handle alpha_, nb::handle seeds_, nb::handle opened_, nb::handle shares_, const Key& key, uint64_t op,
-                int bits) {
+// The dealer's masks alpha < 2^bits and the seeds of its keys, from two streams of its private key; and share + alpha
+// mod 2^bits, packed.
+void deal_masks(nb::handle alpha_, nb::handle seeds_, nb::handle opened_, nb::handle shares_, const Key& key,
+                uint64_t op, int bits) {
     const Words alpha(alpha_, "alpha", Access::write), seeds(seeds_, "seeds", Access::write);
     const Bytes opened(opened_, "opened", Access::write);
     const Shares shares(shares_);
@@ -62,8 +62,8 @@ void deal_masks(nb::handle alpha_, nb::handle seeds_, nb::handle opened_, nb::ha
 }
 
 // The evaluators' m = opened + share + offset mod 2^bits. The opened sums come packed, from two dealers in turn.
-void masked_points(nb::handle m_, nb::handle first_, nb::handle second_, size_t firsts, nb::handle shares_, uint64_t low,
-                   uint64_t high, int bits) {
+void masked_points(nb::handle m_, nb::handle first_, nb::handle second_, size_t firsts, nb::handle shares_,
+                   uint64_t low, uint64_t high, int bits) {
     const Words m(m_, "m", Access::write);
     const Shares shares(shares_);
     require_bits(bits);
@@ -106,11 +106,12 @@ void combine(uint64_t* out, const uint64_t* a, const uint64_t* b, size_t words, 
     with_ring(limbs, loop);
 }
 
-// Splits `pieces` anew: both shares go to `data` from `start` on, what the other row needs to `message`: (column share, piece less
-// its mask). The masks mu, n0, n1 are one stream of the row's key.
+// Splits `pieces` anew: both shares go to `data` from `start` on, what the other row needs to `message`: (column share,
+// piece less its mask). The masks mu, n0, n1 are one stream of the row's key.
 void reshare_out(nb::handle data_, size_t start, nb::handle message_, nb::handle pieces_, const Key& key, uint64_t op,
                  int column) {
-    const Words data(data_, "data", Access::write), message(message_, "message", Access::write), pieces(pieces_, "pieces");
+    const Words data(data_, "data", Access::write), message(message_, "message", Access::write),
+        pieces(pieces_, "pieces");
     const int limbs = limbs_of(data);
     const size_t words = pieces.size();
     message.require_size(2 * words);
@@ -125,8 +126,8 @@ void reshare_out(nb::handle data_, size_t start, nb::handle message_, nb::handle
     combine(message.data() + words, pieces.data(), column ? n1 : n0, words, limbs, true);
 }
 
-// The other side of reshare_out: shares of what the other row reshared, `elements` of them from `start` on, out of the messages of
-// the column mate (column share, half of the row share) and of the diagonal (the other half).
+// The other side of reshare_out: shares of what the other row reshared, `elements` of them from `start` on, out of the
+// messages of the column mate (column share, half of the row share) and of the diagonal (the other half).
 void reshare_in(nb::handle data_, size_t start, size_t elements, nb::handle mate_, nb::handle diagonal_) {
     const Words data(data_, "data", Access::write);
     if (data.ndim() < 3 || data.axis(1) == 0 || elements > data.axis(1)) fail("the elements do not fit data");
@@ -142,15 +143,16 @@ void reshare_in(nb::handle data_, size_t start, size_t elements, nb::handle mate
 
 // ------------------------------------------------------------------------------------------------ shared random bits
 //
-// See ppca/protocol/signs.py. A batch is cut into quarters; in quarter k the server of seat s plays role s ^ k. The columns of
-// roles are numbered like those of seats, so `bit` below is that of the role's column.
+// See ppca/protocol/signs.py. A batch is cut into quarters; in quarter k the server of seat s plays role s ^ k. The
+// columns of roles are numbered like those of seats, so `bit` below is that of the role's column.
 
 bool bit_at(const uint8_t* bits, size_t i) { return bits[i / 8] >> (i % 8) & 1; }
 
 struct Quarter {
     size_t first, count;
     int role;
-    Quarter(size_t n, int k, int seat) : first(n * size_t(k) / 4), count(n * size_t(k + 1) / 4 - first), role(seat ^ k) {}
+    Quarter(size_t n, int k, int seat)
+        : first(n * size_t(k) / 4), count(n * size_t(k + 1) / 4 - first), role(seat ^ k) {}
 };
 
 constexpr size_t kToDiagonal[4] = {4, 2, 2, 0}, kToMate[4] = {1, 2, 0, 1};  // elements sent per bit, by role
@@ -166,14 +168,11 @@ size_t elements(size_t n, int seat, const size_t (&per_role)[4], int partner) {
 }
 
 // a or, where `second`, b; without a branch.
-template <class V>
-V choose(bool second, V a, V b) {
-    return a ^ ((a ^ b) & -V(second));
-}
+template <class V> V choose(bool second, V a, V b) { return a ^ ((a ^ b) & -V(second)); }
 
 template <class Z>
-void bits_out_quarter(const Quarter& q, const uint8_t* bits, const Z* row_draws, const Z* column_draws, Z* row, Z* column,
-                      Z* diagonal, Z* mate) {
+void bits_out_quarter(const Quarter& q, const uint8_t* bits, const Z* row_draws, const Z* column_draws, Z* row,
+                      Z* column, Z* diagonal, Z* mate) {
     using V = value_of<Z>;
     const size_t n = q.count;
     const Z *row_share = row_draws, *pair_mask = row_draws + n, *single_mask = row_draws + 5 * n;
@@ -251,13 +250,15 @@ void bits_out(nb::handle data_, nb::handle bits_, nb::handle diagonal_, nb::hand
     diagonal.require_size(limbs * elements(n, seat, kToDiagonal, 0));
     mate.require_size(limbs * elements(n, seat, kToMate, 0));
     const size_t row_words = limbs * elements(n, seat, kRowDraws, 0);
-    const std::unique_ptr<uint64_t[]> row_draws(new uint64_t[row_words]), column_draws(new uint64_t[bit_words + limbs * n]);
+    const std::unique_ptr<uint64_t[]> row_draws(new uint64_t[row_words]),
+        column_draws(new uint64_t[bit_words + limbs * n]);
     fill(row_draws.get(), row_words, row_key, op, 0);
     fill(column_draws.get(), bit_words + limbs * n, column_key, op, 1);
     std::memcpy(bits.data(), column_draws.get(), bits.size());
     ReleaseGil gil(row_words > kGilWords);
     with_ring(data.limbs, [&]<class Z>(Z*) {
-        const Z *rows = reinterpret_cast<Z*>(row_draws.get()), *columns = reinterpret_cast<Z*>(column_draws.get() + bit_words);
+        const Z *rows = reinterpret_cast<Z*>(row_draws.get()),
+                *columns = reinterpret_cast<Z*>(column_draws.get() + bit_words);
         Z *to_diagonal = reinterpret_cast<Z*>(diagonal.data()), *to_mate = reinterpret_cast<Z*>(mate.data());
         for (int k = 0; k < 4; ++k) {
             const Quarter q(n, k, seat);
@@ -280,7 +281,8 @@ void bits_in(nb::handle data_, nb::handle bits_, nb::handle diagonal_, nb::handl
         mate(mate_, "mate", size * elements(n, seat, kToMate, 2));
     ReleaseGil gil(n > kGilWords / 8);
     with_ring(data.limbs, [&]<class Z>(Z*) {
-        const Z *from_diagonal = reinterpret_cast<const Z*>(diagonal.data()), *from_mate = reinterpret_cast<const Z*>(mate.data());
+        const Z *from_diagonal = reinterpret_cast<const Z*>(diagonal.data()),
+                *from_mate = reinterpret_cast<const Z*>(mate.data());
         for (int k = 0; k < 4; ++k) {
             const Quarter q(n, k, seat);
             bits_in_quarter<Z>(q, bits.data(), from_diagonal, from_mate, data.split<Z>(0) + q.first,
@@ -292,7 +294,8 @@ void bits_in(nb::handle data_, nb::handle bits_, nb::handle diagonal_, nb::handl
 }
 
 // This server's share of opened bits: to its row mate under the column's bits, to the other row also under the row's.
-void mask_bits(nb::handle to_mate_, nb::handle to_others_, nb::handle shares_, nb::handle own_, const Key& key, uint64_t op) {
+void mask_bits(nb::handle to_mate_, nb::handle to_others_, nb::handle shares_, nb::handle own_, const Key& key,
+               uint64_t op) {
     const Bytes to_mate(to_mate_, "to_mate", Access::write), to_others(to_others_, "to_others", Access::write);
     const Bytes shares(shares_, "shares"), own(own_, "own");
     const size_t n = shares.size();
@@ -306,8 +309,8 @@ void mask_bits(nb::handle to_mate_, nb::handle to_others_, nb::handle shares_, n
     }
 }
 
-// Shares of bits out of shares of random bits and the public exclusive or c of both: c + (1 - 2c) * random. The first `half`
-// bits of c are the exclusive or of two buffers, the others that of two more.
+// Shares of bits out of shares of random bits and the public exclusive or c of both: c + (1 - 2c) * random. The first
+// `half` bits of c are the exclusive or of two buffers, the others that of two more.
 void unmask_bits(nb::handle data_, size_t half, nb::handle a_, nb::handle b_, nb::handle c_, nb::handle d_, int seat) {
     const BitShares data(data_);
     require_seat(seat);
@@ -322,7 +325,8 @@ void unmask_bits(nb::handle data_, size_t half, nb::handle a_, nb::handle b_, nb
         for (size_t i = 0; i < data.n; ++i) {
             const bool first = i < half;
             const size_t at = first ? i : i - half;
-            const V bit = first ? bit_at(a.data(), at) ^ bit_at(b.data(), at) : bit_at(c.data(), at) ^ bit_at(d.data(), at);
+            const V bit =
+                first ? bit_at(a.data(), at) ^ bit_at(b.data(), at) : bit_at(c.data(), at) ^ bit_at(d.data(), at);
             row[i] = (row[i] ^ -bit) + bit + (adds_row & bit);  // -x is ~x + 1
             column[i] = (column[i] ^ -bit) + bit + (adds_column & bit);
         }
@@ -335,12 +339,14 @@ void register_gates(nanobind::module_& m) {
     m.def("deal_masks", &deal_masks,
           nb::sig("def deal_masks(alpha, seeds, opened, shares, key: Key, op: int, bits: int, /) -> None"),
           "alpha = stream (op, 0) mod 2^bits, seeds = stream (op, 1), opened = packed (shares + alpha mod 2^bits).");
-    m.def("masked_points", &masked_points,
-          nb::sig("def masked_points(m, first, second, firsts: int, shares, low: int, high: int, bits: int, /) -> None"),
-          "m = unpacked (first, second) + shares + offset mod 2^bits; `firsts` elements come from `first`.");
+    m.def(
+        "masked_points", &masked_points,
+        nb::sig("def masked_points(m, first, second, firsts: int, shares, low: int, high: int, bits: int, /) -> None"),
+        "m = unpacked (first, second) + shares + offset mod 2^bits; `firsts` elements come from `first`.");
     m.def("reshare_out", &reshare_out,
           nb::sig("def reshare_out(data, start: int, message, pieces, key: Key, op: int, column: int, /) -> None"),
-          "With mu, n0, n1 = stream (op, 0): row share n0 + n1, column share pieces +- mu, message (column share, pieces - n).");
+          "With mu, n0, n1 = stream (op, 0): row share n0 + n1, column share pieces +- mu, "
+          "message (column share, pieces - n).");
     m.def("reshare_in", &reshare_in,
           nb::sig("def reshare_in(data, start: int, elements: int, mate, diagonal, /) -> None"),
           "The shares that belong to the messages of reshare_out.");
@@ -354,14 +360,14 @@ void register_gates(nanobind::module_& m) {
         nb::sig("def bit_messages(n: int, seat: int, /) -> tuple[int, int, int, int]"),
         "Elements that n shared random bits take: sent to the diagonal, to the column mate, received from both.");
     m.def("bits_out", &bits_out,
-          nb::sig("def bits_out(data, bits, diagonal, mate, seat: int, row_key: Key, column_key: Key, op: int, /) -> None"),
+          nb::sig(
+              "def bits_out(data, bits, diagonal, mate, seat: int, row_key: Key, column_key: Key, op: int, /) -> None"),
           "The column's random bits, this server's first shares of their exclusive or, and its messages.");
     m.def("bits_in", &bits_in, nb::sig("def bits_in(data, bits, diagonal, mate, seat: int, /) -> None"),
           "The missing shares, from the messages of the diagonal and the column mate.");
     m.def("mask_bits", &mask_bits,
           nb::sig("def mask_bits(to_mate, to_others, shares, own, key: Key, op: int, /) -> None"),
           "to_mate = shares ^ own, to_others = to_mate ^ stream (op, 2).");
-    m.def("unmask_bits", &unmask_bits,
-          nb::sig("def unmask_bits(data, half: int, a, b, c, d, seat: int, /) -> None"),
+    m.def("unmask_bits", &unmask_bits, nb::sig("def unmask_bits(data, half: int, a, b, c, d, seat: int, /) -> None"),
           "data = shares of c ^ random bit, in place; c is a ^ b for the first half, then c ^ d.");
 }

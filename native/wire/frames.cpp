@@ -1,8 +1,10 @@
-// One communication round over plain TCP sockets: frames out, frames in, two system calls per peer and none of Python's overhead.
+// One communication round over plain TCP sockets: frames out, frames in, two system calls per peer and none of Python's
+// overhead.
 //
-// The frame format is specified in ppca/transport/frames.py; this file packs and compares the same three little-endian words.
-// Only the usual case ends here: every frame goes out at one go, every expected frame comes in whole and as expected. Anything
-// else (a full buffer, a partial frame, a surprise, an error) is handed back as it is, and the transport deals with it.
+// The frame format is specified in ppca/transport/frames.py; this file packs and compares the same three little-endian
+// words. Only the usual case ends here: every frame goes out at one go, every expected frame comes in whole and as
+// expected. Anything else (a full buffer, a partial frame, a surprise, an error) is handed back as it is, and the
+// transport deals with it.
 
 #include <nanobind/nanobind.h>
 #include <sched.h>
@@ -26,13 +28,14 @@ constexpr std::size_t kHeader = 24;
 constexpr std::size_t kPeers = 4;   // seats; the own one is never used
 constexpr std::size_t kParts = 48;  // messages each way that fit the stack; a round with more is left to the slow path
 
-// A waiting server looks for so long whether its frames have come, giving way to other processes in between, before it goes to
-// sleep: to wake a process (on a virtual machine: a processor) takes longer than a near peer takes to answer. Small operations
-// take half the time with it; a distant peer costs this much of a processor's time per round.
+// A waiting server looks for so long whether its frames have come, giving way to other processes in between, before it
+// goes to sleep: to wake a process (on a virtual machine: a processor) takes longer than a near peer takes to answer.
+// Small operations take half the time with it; a distant peer costs this much of a processor's time per round.
 constexpr auto kAlert = std::chrono::microseconds(200);
 
-// But where giving way takes longer than this, other processes want the processor, which returns sooner to a sleeper than to one
-// that gives way. Then the next rounds go to sleep at once: 32 of them, twice as many after each further attempt that fails.
+// But where giving way takes longer than this, other processes want the processor, which returns sooner to a sleeper
+// than to one that gives way. Then the next rounds go to sleep at once: 32 of them, twice as many after each further
+// attempt that fails.
 constexpr auto kCrowded = std::chrono::microseconds(500);
 constexpr int kShortRest = 32, kLongRest = 4096;
 
@@ -51,7 +54,7 @@ struct Frame {
     bool used() const { return count != 0; }
     bool whole() const { return moved == static_cast<ssize_t>(kHeader + size); }
 
-    void add(void *data, std::size_t bytes) {
+    void add(void* data, std::size_t bytes) {
         if (!used()) parts[count++] = {header, kHeader};
         if (bytes) parts[count++] = {data, bytes};
         size += bytes;
@@ -76,7 +79,7 @@ struct Frame {
                 skip -= parts[i].iov_len;
                 continue;
             }
-            rest[left++] = {static_cast<char *>(parts[i].iov_base) + skip, parts[i].iov_len - skip};
+            rest[left++] = {static_cast<char*>(parts[i].iov_base) + skip, parts[i].iov_len - skip};
             skip = 0;
         }
         msghdr message{};
@@ -91,7 +94,7 @@ struct Frame {
         const std::size_t read = static_cast<std::size_t>(moved);
         nb::object all = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(read)));
         if (!all.is_valid()) nb::raise_python_error();
-        char *to = PyBytes_AS_STRING(all.ptr());
+        char* to = PyBytes_AS_STRING(all.ptr());
         std::size_t left = read;
         for (std::size_t i = 0; i < count && left; ++i) {
             const std::size_t take = left < parts[i].iov_len ? left : parts[i].iov_len;
@@ -113,16 +116,16 @@ struct Round {
         for (std::size_t i = 0; i < viewed; ++i) PyBuffer_Release(&views[i]);
     }
 
-    bool run(Alertness &alertness) {
+    bool run(Alertness& alertness) {
         bool whole = true;
-        for (Frame &frame : out)
+        for (Frame& frame : out)
             if (frame.used()) whole = frame.send() && whole;
         return whole && (watch(alertness) || wait());  // what could not be sent must go out while receiving: not here
     }
 
 private:
     // Takes what comes within kAlert; true if that is all.
-    bool watch(Alertness &alertness) {
+    bool watch(Alertness& alertness) {
         if (alertness.rest) {
             --alertness.rest;
             return false;
@@ -130,7 +133,7 @@ private:
         const auto start = Clock::now();
         for (auto now = start; now < start + kAlert;) {
             bool all = true;
-            for (Frame &frame : in)
+            for (Frame& frame : in)
                 if (frame.used() && !frame.whole()) all = frame.receive(MSG_DONTWAIT) && all;
             if (all) {
                 alertness.next = kShortRest;
@@ -149,7 +152,7 @@ private:
 
     // Waits for the rest, each link for as long as its SO_RCVTIMEO says.
     bool wait() {
-        for (Frame &frame : in)
+        for (Frame& frame : in)
             if (frame.used() && !frame.whole() && !frame.receive(MSG_WAITALL)) return false;
         return true;
     }
@@ -161,7 +164,7 @@ public:
     Wire(uint64_t word, nb::list links, std::size_t limit) : word_(word), limit_(limit) {
         for (nb::handle item : links) {
             nb::tuple link = nb::cast<nb::tuple>(item);
-            Link &entry = at(link[0]);
+            Link& entry = at(link[0]);
             entry.fd = nb::cast<int>(link[1]);
             entry.word = nb::cast<uint64_t>(link[2]);
         }
@@ -172,42 +175,42 @@ public:
     // From here on `swap` leaves everything to the caller.
     void close() { open_ = false; }
 
-    // One round. sends: [(peer, buffer)], expects: [(peer, size)]; messages with the same peer make one frame. Returns the
-    // expected messages in that order, as bytearrays. None, and nothing is sent, if the round is not for this path. If something
-    // was unusual: ({peer: bytes sent or minus an error number}, {peer: bytes read}), headers included.
+    // One round. sends: [(peer, buffer)], expects: [(peer, size)]; messages with the same peer make one frame. Returns
+    // the expected messages in that order, as bytearrays. None, and nothing is sent, if the round is not for this path.
+    // If something was unusual: ({peer: bytes sent or minus an error number}, {peer: bytes read}), headers included.
     nb::object swap(nb::list sends, nb::list expects) {
         const std::size_t n_out = sends.size(), n_in = expects.size();
         if (!open_ || n_out > kParts || n_in > kParts) return nb::none();
         const auto start = Clock::now();
         Round round;
         for (std::size_t i = 0; i < n_in; ++i) {
-            PyObject *item = PyList_GET_ITEM(expects.ptr(), i);
+            PyObject* item = PyList_GET_ITEM(expects.ptr(), i);
             const std::size_t seat = peer_of(item), size = number(item, 1);
             if (size > limit_ || round.in[seat].size + size > limit_) return nb::none();
             round.in[seat].size += size;
         }
         for (std::size_t i = 0; i < n_out; ++i) {
-            PyObject *item = PyList_GET_ITEM(sends.ptr(), i);
-            Frame &frame = round.out[peer_of(item)];
-            Py_buffer &view = round.views[i];
+            PyObject* item = PyList_GET_ITEM(sends.ptr(), i);
+            Frame& frame = round.out[peer_of(item)];
+            Py_buffer& view = round.views[i];
             if (PyObject_GetBuffer(PyTuple_GET_ITEM(item, 1), &view, PyBUF_C_CONTIGUOUS) != 0) nb::raise_python_error();
             ++round.viewed;
             frame.add(view.buf, static_cast<std::size_t>(view.len));
             if (frame.size > limit_) return nb::none();
         }
-        for (Frame &frame : round.in) frame.size = 0;
+        for (Frame& frame : round.in) frame.size = 0;
         nb::list answer = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(n_in)));
         for (std::size_t i = 0; i < n_in; ++i) {
-            PyObject *item = PyList_GET_ITEM(expects.ptr(), i);
+            PyObject* item = PyList_GET_ITEM(expects.ptr(), i);
             const std::size_t size = number(item, 1);
-            PyObject *payload = PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size));
+            PyObject* payload = PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size));
             if (!payload) nb::raise_python_error();
             PyList_SET_ITEM(answer.ptr(), i, payload);
             round.in[peer_of(item)].add(PyByteArray_AS_STRING(payload), size);
         }
         for (std::size_t seat = 0; seat < kPeers; ++seat) {
             round.out[seat].fd = round.in[seat].fd = links_[seat].fd;
-            Frame &frame = round.out[seat];
+            Frame& frame = round.out[seat];
             frame.header[0] = word_;
             frame.header[1] = step;
             frame.header[2] = frame.size;
@@ -225,10 +228,11 @@ public:
         return answer;
     }
 
-    // (rounds, messages sent, messages received, seconds, payload bytes sent to each seat, received from each), since last asked.
+    // (rounds, messages sent, messages received, seconds, payload bytes sent to each seat, received from each), since
+    // last asked.
     nb::tuple take_counts() {
         nb::list sent, received;
-        for (Link &link : links_) {
+        for (Link& link : links_) {
             sent.append(link.sent);
             received.append(link.received);
             link.sent = link.received = 0;
@@ -245,31 +249,31 @@ private:
         uint64_t word = 0, sent = 0, received = 0;
     };
 
-    static std::size_t number(PyObject *pair, Py_ssize_t index) {
+    static std::size_t number(PyObject* pair, Py_ssize_t index) {
         if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) throw nb::type_error("messages are pairs");
         const std::size_t value = PyLong_AsSize_t(PyTuple_GET_ITEM(pair, index));
         if (value == static_cast<std::size_t>(-1) && PyErr_Occurred()) nb::raise_python_error();
         return value;
     }
 
-    std::size_t peer_of(PyObject *item) const {
+    std::size_t peer_of(PyObject* item) const {
         const std::size_t seat = number(item, 0);
         if (seat >= kPeers || links_[seat].fd < 0) throw nb::index_error("no link to this seat");
         return seat;
     }
 
-    Link &at(nb::handle seat) {
+    Link& at(nb::handle seat) {
         const auto index = nb::cast<std::size_t>(seat);
         if (index >= kPeers) throw nb::index_error("seats are 0 to 3");
         return links_[index];
     }
 
-    bool expected(const Frame &frame, std::size_t seat) const {
+    bool expected(const Frame& frame, std::size_t seat) const {
         const uint64_t words[3] = {links_[seat].word, step, frame.size};
         return !frame.used() || (frame.whole() && std::memcmp(frame.header, words, kHeader) == 0);
     }
 
-    void count(const Round &round) {
+    void count(const Round& round) {
         ++rounds_;
         for (std::size_t seat = 0; seat < kPeers; ++seat) {
             messages_sent_ += round.out[seat].used();
@@ -279,7 +283,7 @@ private:
         }
     }
 
-    static nb::object what_happened(const Round &round) {
+    static nb::object what_happened(const Round& round) {
         nb::dict sent, read;
         for (std::size_t seat = 0; seat < kPeers; ++seat) {
             if (round.out[seat].used()) sent[nb::int_(seat)] = static_cast<long>(round.out[seat].moved);
@@ -300,18 +304,20 @@ private:
 }  // namespace
 }  // namespace ppca
 
-void register_frames(nanobind::module_ &m) {
+void register_frames(nanobind::module_& m) {
     namespace nb = nanobind;
     using ppca::Wire;
     nb::class_<Wire>(m, "Wire", "The links of one server over plain sockets, for rounds of small frames.")
         .def(nb::init<uint64_t, nb::list, std::size_t>(),
              nb::sig("def __init__(self, word: int, links: list[tuple[int, int, int]], limit: int, /) -> None"),
-             "word: first word of the own headers; links: (peer, descriptor, first word of its headers); limit: largest payload.")
+             "word: first word of the own headers; links: (peer, descriptor, first word of its headers); "
+             "limit: largest payload.")
         .def_rw("step", &Wire::step)
         .def("close", &Wire::close)
         .def("swap", &Wire::swap, nb::sig("def swap(self, sends: list, expects: list, /) -> list | tuple | None"),
              "One round: the expected messages; or what was sent and read so far; or None if it must go another way.")
         .def("take_counts", &Wire::take_counts,
              nb::sig("def take_counts(self) -> tuple[int, int, int, float, list[int], list[int]]"),
-             "Rounds, messages sent and received, seconds, bytes sent to and received from each seat, since last asked.");
+             "Rounds, messages sent and received, seconds, bytes sent to and received from each seat, "
+             "since last asked.");
 }
