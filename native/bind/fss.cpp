@@ -282,11 +282,13 @@ void register_fss(nanobind::module_& m) {
           "sign_eval(out, party, roots, words, more_roots, more_words, m, bits): packed exclusive-or shares of the top "
           "bits, from the keys of two dealers in turn.");
 
-    m.def("fss_levels", &fss_levels, "Instruction-set levels of the AES / FSS kernels that run here, best first.");
+    m.def(
+        "fss_levels", [] { return fss_levels.names(); },
+        "Instruction-set levels of the AES / FSS kernels that run here, best first.");
     m.def(
         "force_fss",
         [](const std::string& level) {
-            if (!force_fss(level)) fail("no FSS level '" + level + "' on this machine");
+            if (!fss_levels.force(level)) fail("no FSS level '" + level + "' on this machine");
         },
         "force_fss(level): pins a level, 'auto' returns to the best one.");
 }

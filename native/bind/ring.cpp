@@ -349,12 +349,13 @@ void register_ring(nb::module_& m) {
             set_threads(static_cast<unsigned>(n));
         },
         nb::sig("def set_threads(n: int, /) -> None"), "1 = never start a thread.");
-    m.def("ring_levels", &ring_levels, nb::sig("def ring_levels() -> list[str]"),
-          "Instruction-set levels of the matrix product usable here, best first.");
+    m.def(
+        "ring_levels", [] { return ring_levels.names(); }, nb::sig("def ring_levels() -> list[str]"),
+        "Instruction-set levels of the matrix product usable here, best first.");
     m.def(
         "force_ring",
         [](const std::string& level) {
-            if (!force_ring(level)) fail("level " + level + " is not usable here (see ring_levels())");
+            if (!ring_levels.force(level)) fail("level " + level + " is not usable here (see ring_levels())");
         },
         nb::sig("def force_ring(level: str, /) -> None"), "Pins the level for tests; 'auto' undoes it.");
 }

@@ -1,6 +1,6 @@
 // The portable level: bitsliced AES on 64 blocks, constant time on any machine with 64-bit words.
 //
-// This header, aes_sse.hpp and aes_avx.hpp each define one `Cipher` policy with the same members; prg.hpp, dcf.hpp,
+// This header, aes_aesni.hpp and aes_vaes.hpp each define one `Cipher` policy with the same members; prg.hpp, dcf.hpp,
 // dpf.hpp and generate.hpp are templates over it. A Vec holds kWidth blocks. A group is kBatch Vecs, one block per
 // lane, that walk a tree in step and are encrypted together (as many as the registers hold). The operations act on each
 // 128-bit block of a Vec alone:
@@ -30,7 +30,8 @@
 namespace ppca {
 namespace {
 
-struct PortableCipher {
+struct Cipher {
+    static constexpr const char* kName = "portable";
     struct Vec {
         uint64_t lo, hi;
     };

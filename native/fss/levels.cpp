@@ -1,6 +1,5 @@
+// Which levels of the stream and FSS kernels run on this machine.
 #include "fss/levels.hpp"
-
-#include <atomic>
 
 namespace ppca {
 namespace {
@@ -17,27 +16,8 @@ std::vector<const FssKernels*> usable() {
     return levels;
 }
 
-const std::vector<const FssKernels*> levels = usable();
-std::atomic<const FssKernels*> current{levels.front()};
-
 }  // namespace
 
-const FssKernels& fss() { return *current.load(std::memory_order_relaxed); }
-
-std::vector<std::string> fss_levels() {
-    std::vector<std::string> names;
-    for (const FssKernels* level : levels) names.emplace_back(level->name);
-    return names;
-}
-
-bool force_fss(const std::string& name) {
-    for (const FssKernels* level : levels) {
-        if (name == level->name || name == "auto") {
-            current.store(level, std::memory_order_relaxed);
-            return true;
-        }
-    }
-    return false;
-}
+Levels<FssKernels> fss_levels(usable());
 
 }  // namespace ppca

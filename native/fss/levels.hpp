@@ -1,20 +1,14 @@
-// Choice of the instruction-set level of the AES / FSS kernels at run time.
+// The levels of the stream and FSS kernels.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "fss/kernels.hpp"
+#include "process/levels.hpp"
 
 namespace ppca {
 
-// The kernels in force: the best level of this machine, or the one pinned by force_fss.
-const FssKernels& fss();
+extern Levels<FssKernels> fss_levels;
 
-// Names of the levels that run on this machine, best first.
-std::vector<std::string> fss_levels();
-
-// Pins a level ("auto" returns to the best one). False if there is no such level here.
-bool force_fss(const std::string& level);
+// The kernels in force: the best level of this machine, or the one that a test pinned.
+inline const FssKernels& fss() { return fss_levels.current(); }
 
 }  // namespace ppca

@@ -14,37 +14,19 @@ namespace {
 
 // ---- levels --------------------------------------------------------------------------------------------------------
 
-struct Level {
-    const char* name;
-    const Backend* (*backend)(int limbs);
-    bool usable;
-};
-
-const std::vector<Level>& levels() {
-    static const std::vector<Level> all = [] {
-        bool ifma = false, avx2 = false;
+std::vector<const RingKernels*> usable() {
+    std::vector<const RingKernels*> levels;
 #if defined(__x86_64__)
-        __builtin_cpu_init();
-        ifma = __builtin_cpu_supports("avx512ifma") && __builtin_cpu_supports("avx512f") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("bmi2");
-        avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512ifma") && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2"))
+        levels.push_back(&avx512ifma_ring);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
+        levels.push_back(&avx2_ring);
 #endif
-        return std::vector<Level>{{"avx512ifma", avx512ifma_backend, ifma},
-                                  {"avx2", avx2_backend, avx2},
-                                  {"portable", portable_backend, true},
-                                  {"emulated-ifma", emulated_ifma_backend, true}};
-    }();
-    return all;
-}
-
-const Level* best_level() {
-    return &*std::find_if(levels().begin(), levels().end(), [](const Level& x) { return x.usable; });
-}
-
-std::atomic<const Level*>& current_level() {
-    static std::atomic<const Level*> level{best_level()};
-    return level;
+    levels.push_back(&portable_ring);
+    levels.push_back(&emulated_ifma_ring);
+    return levels;
 }
 
 // ---- one product ---------------------------------------------------------------------------------------------------
@@ -213,11 +195,13 @@ template <class Z> bool worth_threads(std::size_t operations) {
 }
 
 template <class Z> const Backend& current_backend() {
-    const Level* level = current_level().load(std::memory_order_relaxed);
-    return *level->backend(sizeof(Z) / 8);
+    const RingKernels& kernels = ring_levels.current();
+    return sizeof(Z) == 16 ? kernels.limbs2 : kernels.limbs1;
 }
 
 }  // namespace
+
+Levels<RingKernels> ring_levels(usable());
 
 template <class Z>
 void matmul(Z* out, const Z* a, const Z* b, std::size_t batch, std::size_t n, std::size_t k, std::size_t m,
@@ -246,23 +230,6 @@ template <class Z> void matmul_upper(Z* out, const Z* a, const Z* b, std::size_t
     const Product<Z> product{out, a, b, n, k, Layout{part, n}};
     if (worth_threads<Z>(n * n * k / 2)) multiply(product, backend, Threaded{});
     else multiply(product, backend, Inline{});
-}
-
-std::vector<std::string> ring_levels() {
-    std::vector<std::string> names;
-    for (const Level& level : levels())
-        if (level.usable) names.push_back(level.name);
-    return names;
-}
-
-bool force_ring(const std::string& name) {
-    for (const Level& level : levels())
-        if (level.usable && level.name == name) {
-            current_level() = &level;
-            return true;
-        }
-    if (name == "auto") current_level() = best_level();
-    return name == "auto";
 }
 
 #define PPCA_INSTANTIATE(Z)                                                                                          \

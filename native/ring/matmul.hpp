@@ -5,10 +5,9 @@
 // instruction sets, emit no function that other code could end up calling.
 #pragma once
 
-#include <string>
-#include <vector>
-
+#include "process/levels.hpp"
 #include "ring/elements.hpp"
+#include "ring/matmul_backend.hpp"
 
 namespace ppca {
 
@@ -24,11 +23,7 @@ void matmul(Z* out, const Z* a, const Z* b, std::size_t batch, std::size_t n, st
 // The upper triangle of a(n,k) @ b(k,n), packed row by row: n(n+1)/2 entries, or n(n-1)/2 without the diagonal.
 template <class Z> void matmul_upper(Z* out, const Z* a, const Z* b, std::size_t n, std::size_t k, Part part);
 
-// Levels usable on this machine, best first; last "emulated-ifma", which runs the AVX-512 arithmetic in plain C++, for
-// tests.
-std::vector<std::string> ring_levels();
-
-// Pins the level, "auto" = the best one; false if the level is unknown or not usable here.
-bool force_ring(const std::string& level);
+// The levels of the tiles; the last one, "emulated-ifma", runs the AVX-512 arithmetic in plain C++, for tests.
+extern Levels<RingKernels> ring_levels;
 
 }  // namespace ppca

@@ -13,13 +13,11 @@
 // all N 2^42 + N^2 2^40 < 2^55, and the high word of the wrapped sum, converted likewise, adds less than 2^42.
 //
 // Mod 2^64: c0 = a0 b0 mod 2^64, c1 = a0 b1 + a1 b0 mod 2^32, nothing to recover.
-#include "ring/matmul_backend.hpp"
-
-#if defined(__x86_64__)
-
 #include <immintrin.h>
 
 #include <cstdint>
+
+#include "ring/matmul_backend.hpp"
 
 namespace ppca {
 
@@ -305,19 +303,10 @@ void tile64(void* out, const void* a, const void*, std::size_t stride, std::size
     }
 }
 
-constexpr Backend kBackend64{64, 256, 0, sizeof(Row64), nullptr, pack_b64, tile64};
-constexpr Backend kBackend128{64, 72, 2 * sizeof(float), sizeof(Row128), prepare_a128, pack_b128, tile128};
-
 }  // namespace
 
-const Backend* avx2_backend(int limbs) { return limbs == 2 ? &kBackend128 : &kBackend64; }
+constinit const RingKernels avx2_ring = {"avx2",
+                                         {64, 256, 0, sizeof(Row64), nullptr, pack_b64, tile64},
+                                         {64, 72, 2 * sizeof(float), sizeof(Row128), prepare_a128, pack_b128, tile128}};
 
 }  // namespace ppca
-
-#else
-
-namespace ppca {
-const Backend* avx2_backend(int) { return nullptr; }
-}  // namespace ppca
-
-#endif

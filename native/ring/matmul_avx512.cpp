@@ -1,10 +1,7 @@
 // The 52-bit tiles of matmul_ifma.hpp on AVX-512 IFMA.
-#include "ring/matmul_backend.hpp"
-
-#if defined(__x86_64__)
-
 #include <immintrin.h>
 
+#include "ring/matmul_backend.hpp"
 #include "ring/matmul_ifma.hpp"
 
 namespace ppca {
@@ -21,18 +18,8 @@ struct Ifma {
     static lanes madd52hi(lanes c, lanes a, lanes b) { return _mm512_madd52hi_epu64(c, a, b); }
 };
 
-constexpr Backend kBackend64 = ifma_backend<Ifma, 2>(), kBackend128 = ifma_backend<Ifma, 3>();
-
 }  // namespace
 
-const Backend* avx512ifma_backend(int limbs) { return limbs == 2 ? &kBackend128 : &kBackend64; }
+constinit const RingKernels avx512ifma_ring = {"avx512ifma", ifma_backend<Ifma, 2>(), ifma_backend<Ifma, 3>()};
 
 }  // namespace ppca
-
-#else
-
-namespace ppca {
-const Backend* avx512ifma_backend(int) { return nullptr; }
-}  // namespace ppca
-
-#endif

@@ -28,10 +28,15 @@ struct Backend {
 
 constexpr std::size_t kPanelColumns = 8;
 
-// Backends for rings of 1 and 2 limbs; null if the level is not compiled in (the processor is checked by the caller).
-const Backend* portable_backend(int limbs);
-const Backend* avx2_backend(int limbs);
-const Backend* avx512ifma_backend(int limbs);
-const Backend* emulated_ifma_backend(int limbs);
+// The backends of one instruction set, for the rings of 1 and of 2 limbs.
+struct RingKernels {
+    const char* name;
+    Backend limbs1, limbs2;
+};
+
+extern const RingKernels portable_ring, emulated_ifma_ring;
+#if defined(__x86_64__)
+extern const RingKernels avx2_ring, avx512ifma_ring;
+#endif
 
 }  // namespace ppca

@@ -35,10 +35,9 @@ struct EmulatedIfma {
     }
 };
 
-constexpr Backend kBackend64 = ifma_backend<EmulatedIfma, 2>(), kBackend128 = ifma_backend<EmulatedIfma, 3>();
-
 }  // namespace
 
-const Backend* emulated_ifma_backend(int limbs) { return limbs == 2 ? &kBackend128 : &kBackend64; }
+constinit const RingKernels emulated_ifma_ring = {"emulated-ifma", ifma_backend<EmulatedIfma, 2>(),
+                                                  ifma_backend<EmulatedIfma, 3>()};
 
 }  // namespace ppca

@@ -42,6 +42,6 @@ constexpr Backend kBackend{
 
 }  // namespace
 
-const Backend* portable_backend(int limbs) { return limbs == 2 ? &kBackend<u128> : &kBackend<u64>; }
+constinit const RingKernels portable_ring = {"portable", kBackend<u64>, kBackend<u128>};
 
 }  // namespace ppca

@@ -13,7 +13,8 @@
 namespace ppca {
 namespace {
 
-struct SseCipher {
+struct Cipher {
+    static constexpr const char* kName = "aesni";
     using Vec = __m128i;
     static constexpr int kWidth = 1;
     static constexpr int kBatch = 10;

@@ -12,7 +12,8 @@
 namespace ppca {
 namespace {
 
-struct AvxCipher {
+struct Cipher {
+    static constexpr const char* kName = "vaes";
     using Vec = __m256i;
     static constexpr int kWidth = 2;
     static constexpr int kBatch = 8;
