@@ -1,4 +1,4 @@
-#include "aes.hpp"
+#include "fss/aes.hpp"
 
 #include <cstring>
 

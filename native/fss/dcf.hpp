@@ -11,31 +11,29 @@ namespace {
 // Walks a group of lanes down the tree in two phases: the nodes on the paths, one block per lane and level, then the
 // payloads of the nodes where the path goes left, which are the ones that count. The paths are public to the parties,
 // so the second phase may take the levels of each lane that it needs.
-template <class C, int Limbs> class DcfWalk {
+template <int Limbs> class DcfWalk {
     static constexpr int kLevels = 128;
 
 public:
-    using Vec = typename C::Vec;
-
     explicit DcfWalk(const TreeShape& shape) : shape(shape) {}
 
-    void start(const KeyLanes<C>& group) {
+    void start(const KeyLanes& group) {
         keys = &group;
         for (int r = 0; r < C::kBatch; ++r) trail[r][0] = group.word(r, 0);
     }
 
     // Finds the nodes on the paths y below depth `from`, down to which the last walk went the same way. Keys at
     // distance `next_group`, if any, will be needed next.
-    void descend(const u128 y[kLanes<C>], int from, size_t next_group) {
-        const Sides<C> sides(y, shape.bits);
+    void descend(const u128 y[kLanes], int from, size_t next_group) {
+        const Sides sides(y, shape.bits);
         Vec x[C::kBatch];
-        C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = trail[r][from]; });
+        C::each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = trail[r][from]; });
         for (int depth = from; depth < shape.seeds; ++depth) {
             if (next_group) keys->prefetch(next_group + 32 * size_t(depth), depth & 1);
             C::rounds(permutations.tree, x);
-            C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA {
+            C::each<C::kBatch>([&](auto r) INLINE_LAMBDA {
                 const Vec word = keys->word(r, shape.seed_at(depth));
-                x[r] = C::last(x[r], child_mask<C>(trail[r][depth], sides.side[r][depth], word));
+                x[r] = C::last(x[r], child_mask(trail[r][depth], sides.side[r][depth], word));
                 trail[r][depth + 1] = x[r];
             });
         }
@@ -86,32 +84,32 @@ public:
                     [&](int l) INLINE_LAMBDA { return seeds + size_t(turns.level[l][at + i]) * C::kWidth + 16 * l; });
             };
             Vec x[C::kBatch];
-            C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA { x[i] = seed(i); });
+            C::each<C::kBatch>([&](auto i) INLINE_LAMBDA { x[i] = seed(i); });
             C::rounds(permutations.payload, x);
-            C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA {
-                const Vec word = payload_word<C, Limbs>(
+            C::each<C::kBatch>([&](auto i) INLINE_LAMBDA {
+                const Vec word = payload_word<Limbs>(
                     [&](int l) INLINE_LAMBDA { return words[l] + turns.level[l][at + i] * size_t(Limbs) / 2; });
-                x[i] = C::last(x[i], payload_mask<C>(seed(i), word));
+                x[i] = C::last(x[i], payload_mask(seed(i), word));
             });
             use(x);
         }
     }
 
 private:
-    const Permutations<C>& permutations = Permutations<C>::get();
+    const Permutations& permutations = Permutations::get();
     const TreeShape& shape;
-    const KeyLanes<C>* keys = nullptr;
+    const KeyLanes* keys = nullptr;
     // Seeds by depth. (The distance of rows keeps a store from hiding the load of another row 4 KiB apart.)
     Vec trail[C::kBatch][kLevels + 8];
 };
 
-template <class C, int Limbs> void dcf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
-    constexpr size_t kG = size_t(kLanes<C>);
-    using Walk = DcfWalk<C, Limbs>;
+template <int Limbs> void dcf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
+    constexpr size_t kG = size_t(kLanes);
+    using Walk = DcfWalk<Limbs>;
     const size_t size = call.shape.key_size();
     const std::unique_ptr<Walk> walk(new Walk(call.shape));
     for (size_t at = begin; at < end; at += kG) {
-        const KeyLanes<C> keys(call.keys, size, at, end, call.per_key);
+        const KeyLanes keys(call.keys, size, at, end, call.per_key);
         u128 y[kG];
         for (size_t l = 0; l < kG; ++l)
             y[l] = align_top(load128(call.points + 2 * (at + l < end ? at + l : end - 1)), call.shape.bits);
@@ -120,11 +118,11 @@ template <class C, int Limbs> void dcf_eval_limbs(const EvalCall& call, size_t b
         walk->descend(y, 0, more ? kG * size : 0);
         for (int r = 0; r < C::kBatch; ++r) {
             const typename Walk::LeftTurns turns(y + r * C::kWidth, 0, call.shape.bits);
-            Sum<C, Limbs> sum;
+            Sum<Limbs> sum;
             int added = 0;
             alignas(32) Block last[C::kWidth] = {};
-            walk->payloads(r, turns, [&](const typename C::Vec(&value)[C::kBatch]) INLINE_LAMBDA {
-                C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA { sum.add(value[i]); });
+            walk->payloads(r, turns, [&](const Vec(&value)[C::kBatch]) INLINE_LAMBDA {
+                C::each<C::kBatch>([&](auto i) INLINE_LAMBDA { sum.add(value[i]); });
                 C::store(last, value[C::kBatch - 1]);
                 added += C::kBatch;
             });
@@ -139,9 +137,9 @@ template <class C, int Limbs> void dcf_eval_limbs(const EvalCall& call, size_t b
     }
 }
 
-template <class C> void dcf_eval(const EvalCall& call, size_t begin, size_t end) {
-    if (call.shape.limbs == 1) dcf_eval_limbs<C, 1>(call, begin, end);
-    else dcf_eval_limbs<C, 2>(call, begin, end);
+void dcf_eval(const EvalCall& call, size_t begin, size_t end) {
+    if (call.shape.limbs == 1) dcf_eval_limbs<1>(call, begin, end);
+    else dcf_eval_limbs<2>(call, begin, end);
 }
 
 // The number of ones in x.
@@ -150,8 +148,8 @@ static int ones(u128 x) { return __builtin_popcountll(uint64_t(x)) + __builtin_p
 // Each group of keys walks to m, then to m - t for every threshold in turn, restarting where the new path leaves the
 // last one. The point of departure is the earliest over the group; it depends on m, which the evaluators know, never on
 // alpha.
-template <class C, int Limbs> void classify_limbs(const ClassifyCall& call, size_t begin, size_t end) {
-    constexpr size_t kG = size_t(kLanes<C>);
+template <int Limbs> void classify_limbs(const ClassifyCall& call, size_t begin, size_t end) {
+    constexpr size_t kG = size_t(kLanes);
     const int bits = call.shape.bits;
     const size_t size = call.shape.key_size();
     // Per lane, the sums of the payloads at the first 0, 1, 2, ... levels where the path goes left.
@@ -159,11 +157,11 @@ template <class C, int Limbs> void classify_limbs(const ClassifyCall& call, size
         u128 sum[kG][129];
     };
     const std::unique_ptr<Sums> known(new Sums);
-    using Walk = DcfWalk<C, Limbs>;
+    using Walk = DcfWalk<Limbs>;
     const std::unique_ptr<Walk> walk(new Walk(call.shape));
 
     for (size_t at = begin; at < end; at += kG) {
-        const KeyLanes<C> keys(call.keys, size, at, end, 1);
+        const KeyLanes keys(call.keys, size, at, end, 1);
         u128 m[kG], last[kG], base[kG], share[kG];
         for (size_t l = 0; l < kG; ++l) {
             m[l] = align_top(load128(call.m + 2 * (at + l < end ? at + l : end - 1)), bits);
@@ -185,9 +183,9 @@ template <class C, int Limbs> void classify_limbs(const ClassifyCall& call, size
                 }
                 int left[C::kWidth];
                 std::memcpy(left, turns.count, sizeof left);
-                walk->payloads(r, turns, [&](const typename C::Vec(&value)[C::kBatch]) INLINE_LAMBDA {
+                walk->payloads(r, turns, [&](const Vec(&value)[C::kBatch]) INLINE_LAMBDA {
                     alignas(32) Block block[C::kBatch][C::kWidth];
-                    C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA { C::store(block[i], value[i]); });
+                    C::each<C::kBatch>([&](auto i) INLINE_LAMBDA { C::store(block[i], value[i]); });
                     for (int l = 0; l < C::kWidth; ++l) {
                         for (int i = 0; i < C::kBatch && left[l] > 0; ++i, --left[l]) {
                             share[r * C::kWidth + l] += Limbs == 1 ? block[i][l].lo : load128(&block[i][l]);
@@ -220,7 +218,7 @@ template <class C, int Limbs> void classify_limbs(const ClassifyCall& call, size
 }
 // A group shared by all thresholds leaves most lanes idle when there are few keys: then every (key, threshold) gets its
 // own lane.
-template <class C, int Limbs> void classify_few(const ClassifyCall& call, size_t begin, size_t end) {
+template <int Limbs> void classify_few(const ClassifyCall& call, size_t begin, size_t end) {
     struct Integer {
         uint64_t word[2];
     };
@@ -235,8 +233,8 @@ template <class C, int Limbs> void classify_few(const ClassifyCall& call, size_t
     }
     const size_t size = call.shape.key_size();
     uint64_t* share = shares[0].word;
-    dcf_eval_limbs<C, Limbs>({call.shape, call.party, share, call.keys + size * begin, points[0].word, per_key}, 0,
-                             keys * per_key);
+    dcf_eval_limbs<Limbs>({call.shape, call.party, share, call.keys + size * begin, points[0].word, per_key}, 0,
+                          keys * per_key);
     for (size_t i = 0; i < keys; ++i) {
         const u128 m = align_top(load128(points[i * per_key].word), call.shape.bits);
         for (size_t j = 0; j < call.count; ++j) {
@@ -248,13 +246,13 @@ template <class C, int Limbs> void classify_few(const ClassifyCall& call, size_t
     }
 }
 
-template <class C> void classify_bits(const ClassifyCall& call, size_t begin, size_t end) {
+void classify_bits(const ClassifyCall& call, size_t begin, size_t end) {
     // Groups of lanes to walk: one per threshold, about 0.6 of the way on average, or one per kLanes pairs, all the
     // way.
-    const size_t lanes = size_t(kLanes<C>), per_key = call.count + 1, keys = end - begin;
+    const size_t lanes = size_t(kLanes), per_key = call.count + 1, keys = end - begin;
     const bool few = (keys * per_key + lanes - 1) / lanes * 10 < (keys + lanes - 1) / lanes * per_key * 6;
-    if (call.shape.limbs == 1) few ? classify_few<C, 1>(call, begin, end) : classify_limbs<C, 1>(call, begin, end);
-    else few ? classify_few<C, 2>(call, begin, end) : classify_limbs<C, 2>(call, begin, end);
+    if (call.shape.limbs == 1) few ? classify_few<1>(call, begin, end) : classify_limbs<1>(call, begin, end);
+    else few ? classify_few<2>(call, begin, end) : classify_limbs<2>(call, begin, end);
 }
 
 }  // namespace

@@ -8,68 +8,66 @@ namespace ppca {
 namespace {
 
 // One node per lane.
-template <class C> struct Nodes {
-    using Vec = typename C::Vec;
+struct Nodes {
     Vec seed[C::kBatch];
 
-    void root(const KeyLanes<C>& keys) {
+    void root(const KeyLanes& keys) {
         for (int r = 0; r < C::kBatch; ++r) seed[r] = keys.word(r, 0);
     }
 
     // Calls use(r, child of Vec r on side(r)); `at` is where the level's correction word is in a key.
-    template <class Side, class Use> void children(const KeyLanes<C>& keys, size_t at, Side side, Use use) const {
+    template <class Side, class Use> void children(const KeyLanes& keys, size_t at, Side side, Use use) const {
         Vec x[C::kBatch];
-        C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = seed[r]; });
-        C::rounds(Permutations<C>::get().tree, x);
-        C::template each<C::kBatch>(
-            [&](auto r) INLINE_LAMBDA { use(r, C::last(x[r], child_mask<C>(seed[r], side(r), keys.word(r, at)))); });
+        C::each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = seed[r]; });
+        C::rounds(Permutations::get().tree, x);
+        C::each<C::kBatch>(
+            [&](auto r) INLINE_LAMBDA { use(r, C::last(x[r], child_mask(seed[r], side(r), keys.word(r, at)))); });
     }
 
     // Calls use(r, payload of Vec r); word(r) is the payload correction word.
     template <class Word, class Use> void payloads(Word word, Use use) const {
         Vec x[C::kBatch];
-        C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = seed[r]; });
-        C::rounds(Permutations<C>::get().payload, x);
-        C::template each<C::kBatch>([&](auto r)
-                                        INLINE_LAMBDA { use(r, C::last(x[r], payload_mask<C>(seed[r], word(r)))); });
+        C::each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = seed[r]; });
+        C::rounds(Permutations::get().payload, x);
+        C::each<C::kBatch>([&](auto r) INLINE_LAMBDA { use(r, C::last(x[r], payload_mask(seed[r], word(r)))); });
     }
 };
 
 // The points of a group of lanes, aligned; lanes past the end repeat the last one.
-template <class C> static Sides<C> sides_of(const uint64_t* points, size_t begin, size_t end, int bits) {
-    u128 aligned[kLanes<C>];
-    for (size_t l = 0; l < size_t(kLanes<C>); ++l)
+static Sides sides_of(const uint64_t* points, size_t begin, size_t end, int bits) {
+    u128 aligned[kLanes];
+    for (size_t l = 0; l < size_t(kLanes); ++l)
         aligned[l] = align_top(load128(points + 2 * (begin + l < end ? begin + l : end - 1)), bits);
-    return Sides<C>(aligned, bits);
+    return Sides(aligned, bits);
 }
 
-template <class C, int Limbs> void dpf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
-    constexpr size_t kG = size_t(kLanes<C>);
+template <int Limbs> void dpf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
+    constexpr size_t kG = size_t(kLanes);
     const int bits = call.shape.bits;
     for (size_t at = begin; at < end; at += kG) {
-        const KeyLanes<C> keys(call.keys, call.shape.key_size(), at, end, call.per_key);
-        const Sides<C> sides = sides_of<C>(call.points, at, end, bits);
-        Nodes<C> nodes;
+        const KeyLanes keys(call.keys, call.shape.key_size(), at, end, call.per_key);
+        const Sides sides = sides_of(call.points, at, end, bits);
+        Nodes nodes;
         nodes.root(keys);
         for (int depth = 0; depth < bits; ++depth) {
             nodes.children(
                 keys, call.shape.seed_at(depth), [&](int r) INLINE_LAMBDA { return sides.side[r][depth]; },
-                [&](int r, typename C::Vec child) INLINE_LAMBDA { nodes.seed[r] = child; });
+                [&](int r, Vec child) INLINE_LAMBDA { nodes.seed[r] = child; });
         }
         alignas(32) Block value[kG];
         const size_t value_at = call.shape.value_at(bits);
         const auto word = [&](int r) INLINE_LAMBDA {
-            return payload_word<C, Limbs>([&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
+            return payload_word<Limbs>([&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
         };
-        nodes.payloads(word, [&](int r, typename C::Vec x) INLINE_LAMBDA { C::store(value + r * C::kWidth, x); });
+        nodes.payloads(word, [&](int r, Vec x) INLINE_LAMBDA { C::store(value + r * C::kWidth, x); });
         for (size_t l = 0; l < kG && at + l < end; ++l)
             store_share<Limbs>(call.out + Limbs * (at + l), load128(&value[l]), call.party);
     }
 }
 
-template <class C> void dpf_eval(const EvalCall& call, size_t begin, size_t end) {
-    if (call.shape.limbs == 1) dpf_eval_limbs<C, 1>(call, begin, end);
-    else dpf_eval_limbs<C, 2>(call, begin, end);
+void dpf_eval(const EvalCall& call, size_t begin, size_t end) {
+    if (call.shape.limbs == 1) dpf_eval_limbs<1>(call, begin, end);
+    else dpf_eval_limbs<2>(call, begin, end);
 }
 
 // The nodes mt - a, a = 0 .. A - 1, of level i, one key per lane.
@@ -77,20 +75,19 @@ template <class C> void dpf_eval(const EvalCall& call, size_t begin, size_t end)
 // With b the last bit of mt, node 2p of this level is the child b of node p of the level above, and the other child of
 // node p is node 2p + 1 or 2p - 1 as b is 1 or 0. One hash gives both. Children never lie below their parent's index,
 // so the window is updated in place from the far end.
-template <class C> struct PrefixWindow {
-    using Vec = typename C::Vec;
-    Nodes<C> node[kMaxNodes];
+struct PrefixWindow {
+    Nodes node[kMaxNodes];
 
-    void descend(const Sides<C>& sides, int depth, const KeyLanes<C>& keys, size_t at, int count) {
+    void descend(const Sides& sides, int depth, const KeyLanes& keys, size_t at, int count) {
         Vec beyond[C::kBatch];  // the other child of node p + 1
         for (int p = count >> 1; p >= 0; --p) {
-            const Nodes<C> parent = node[p];
+            const Nodes parent = node[p];
             parent.children(
                 keys, at, [&](int r) INLINE_LAMBDA { return sides.side[r][depth]; },
                 [&](int r, Vec child) INLINE_LAMBDA {
                     const Vec other = C::bit_xor(child, C::bit_xor(parent.seed[r], C::halve(parent.seed[r])));
                     const Vec right = C::mask(sides.side[r][depth]);
-                    if (2 * p + 1 < count) node[2 * p + 1].seed[r] = select<C>(right, other, beyond[r]);
+                    if (2 * p + 1 < count) node[2 * p + 1].seed[r] = select(right, other, beyond[r]);
                     if (2 * p < count) node[2 * p].seed[r] = child;
                     beyond[r] = other;
                 });
@@ -98,31 +95,31 @@ template <class C> struct PrefixWindow {
     }
 };
 
-template <class C, int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, size_t end) {
-    constexpr size_t kG = size_t(kLanes<C>);
+template <int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, size_t end) {
+    constexpr size_t kG = size_t(kLanes);
     const int bits = call.shape.bits, count = call.first_k + call.width;
     const int last_level = call.first_level + call.levels - 1;
-    PrefixWindow<C> window;
+    PrefixWindow window;
     for (size_t at = begin; at < end; at += kG) {
-        const KeyLanes<C> keys(call.keys, call.shape.key_size(), at, end, 1);
-        const Sides<C> sides = sides_of<C>(call.m, at, end, bits);
+        const KeyLanes keys(call.keys, call.shape.key_size(), at, end, 1);
+        const Sides sides = sides_of(call.m, at, end, bits);
         window.node[0].root(keys);
         for (int a = 1; a < count; ++a) window.node[a] = window.node[0];
         for (int level = 1; level <= last_level; ++level) {
             window.descend(sides, level - 1, keys, call.shape.seed_at(level - 1), count);
             if (level < call.first_level) continue;
 
-            Sum<C, Limbs> sum[C::kBatch];
-            typename C::Vec word[C::kBatch];
+            Sum<Limbs> sum[C::kBatch];
+            Vec word[C::kBatch];
             const size_t value_at = call.shape.value_at(level);
             for (int r = 0; r < C::kBatch; ++r)
                 word[r] =
-                    payload_word<C, Limbs>([&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
+                    payload_word<Limbs>([&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
             for (int a = 0; a < count; ++a) {
                 // On the first levels the window is wider than the level: a node met again is not counted again.
                 if (level >= 7 || a < (1 << level)) {
                     window.node[a].payloads([&](int r) INLINE_LAMBDA { return word[r]; },
-                                            [&](int r, typename C::Vec value) INLINE_LAMBDA { sum[r].add(value); });
+                                            [&](int r, Vec value) INLINE_LAMBDA { sum[r].add(value); });
                 }
                 if (a < call.first_k) continue;
                 const size_t row = size_t(level - call.first_level), column = size_t(a - call.first_k);
@@ -136,9 +133,9 @@ template <class C, int Limbs> void prefix_limbs(const PrefixCall& call, size_t b
     }
 }
 
-template <class C> void prefix_bits(const PrefixCall& call, size_t begin, size_t end) {
-    if (call.shape.limbs == 1) prefix_limbs<C, 1>(call, begin, end);
-    else prefix_limbs<C, 2>(call, begin, end);
+void prefix_bits(const PrefixCall& call, size_t begin, size_t end) {
+    if (call.shape.limbs == 1) prefix_limbs<1>(call, begin, end);
+    else prefix_limbs<2>(call, begin, end);
 }
 
 }  // namespace

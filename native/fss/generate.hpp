@@ -9,24 +9,22 @@ namespace ppca {
 namespace {
 
 // The bits of one secret 128-bit integer per lane, top first, as masks.
-template <class C> class SecretPaths {
+class SecretPaths {
 public:
     void set(int lane, u128 aligned) {
         for (int i = 0; i < 4; ++i) word[i][lane] = static_cast<uint32_t>(aligned >> (96 - 32 * i));
     }
-    typename C::Vec bit(int r, int level) const {
-        return C::test(C::spread(word[level >> 5] + r * C::kWidth), level & 31);
-    }
+    Vec bit(int r, int level) const { return C::test(C::spread(word[level >> 5] + r * C::kWidth), level & 31); }
 
 private:
-    uint32_t word[4][kLanes<C>];
+    uint32_t word[4][kLanes];
 };
 
 // Generates the keys of one group of lanes after the other.
 //
 // Correction words are collected for kChunk levels and then copied: written level by level, the lines of the many keys
 // (often a power of two apart) would chase each other out of the first cache.
-template <class C> class Generator {
+class Generator {
 public:
     explicit Generator(const GenCall& call) : call(call) {}
 
@@ -47,12 +45,11 @@ public:
     }
 
 private:
-    static constexpr int kG = kLanes<C>, kR = C::kBatch, kChunk = 16;
-    using Vec = typename C::Vec;
+    static constexpr int kG = kLanes, kR = C::kBatch, kChunk = 16;
 
     const GenCall& call;
-    const Permutations<C>& permutations = Permutations<C>::get();
-    SecretPaths<C> alpha;
+    const Permutations& permutations = Permutations::get();
+    SecretPaths alpha;
     Vec seed[2][kR];  // of both parties, on the path
     Vec delta[kR];    // their difference
     alignas(32) Block seed_word[kChunk][kG], value_word[kChunk][kG];
@@ -76,11 +73,11 @@ private:
     }
 
     // P(x) ^ x of the seeds of one party.
-    static void hash(const typename C::Context& permutation, const Vec (&in)[kR], Vec (&out)[kR]) {
+    static void hash(const C::Context& permutation, const Vec (&in)[kR], Vec (&out)[kR]) {
         Vec x[kR];
-        C::template each<kR>([&](auto r) INLINE_LAMBDA { x[r] = in[r]; });
+        C::each<kR>([&](auto r) INLINE_LAMBDA { x[r] = in[r]; });
         C::rounds(permutation, x);
-        C::template each<kR>([&](auto r) INLINE_LAMBDA { out[r] = C::last(x[r], in[r]); });
+        C::each<kR>([&](auto r) INLINE_LAMBDA { out[r] = C::last(x[r], in[r]); });
     }
 
     // Payload correction words. Party 0's corrected mask less party 1's is to be the payload beta. With u the mask that
@@ -92,7 +89,7 @@ private:
         for (int r = 0; r < kR; ++r) {
             const Vec second = C::control(seed[1][r]);
             const Vec beta = call.shape.comparison ? alpha.bit(r, depth) : C::all_ones();
-            const Vec u = C::bit_xor(select<C>(second, mask[0][r], mask[1][r]), second);
+            const Vec u = C::bit_xor(select(second, mask[0][r], mask[1][r]), second);
             const Vec carry = C::up64(C::bit_and(C::full64(u), beta));
             const Vec sum = C::sub64(C::add64(u, C::bit_and(beta, C::low_word(1))), carry);
             const Vec word = C::bit_xor(C::bit_xor(mask[0][r], mask[1][r]), C::bit_xor(u, sum));
@@ -146,10 +143,10 @@ private:
     }
 };
 
-template <class C> void generate(const GenCall& call, size_t begin, size_t end) {
-    Generator<C> generator(call);
-    for (size_t at = begin; at < end; at += size_t(kLanes<C>)) {
-        const size_t left = end - at, group = size_t(kLanes<C>);
+void generate(const GenCall& call, size_t begin, size_t end) {
+    Generator generator(call);
+    for (size_t at = begin; at < end; at += size_t(kLanes)) {
+        const size_t left = end - at, group = size_t(kLanes);
         generator.group(at, int(left < group ? left : group), left >= 2 * group);
     }
 }

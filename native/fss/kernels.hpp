@@ -1,7 +1,7 @@
 // The table of kernels that every instruction-set level fills in, and the layout of FSS keys.
 #pragma once
 
-#include "aes.hpp"
+#include "fss/aes.hpp"
 
 namespace ppca {
 

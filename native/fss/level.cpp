@@ -1,7 +1,5 @@
 // The stream and FSS kernels of one instruction-set level. CMakeLists.txt compiles this file once per level and says
 // which: CIPHER is the header of its cipher, KERNELS the name of the table.
-#include CIPHER
-
 #include "fss/dcf.hpp"
 #include "fss/dpf.hpp"
 #include "fss/generate.hpp"
@@ -12,16 +10,16 @@ namespace ppca {
 
 constinit const FssKernels KERNELS = {
     .name = Cipher::kName,
-    .aes_blocks = aes_blocks<Cipher>,
-    .prg = prg<Cipher>,
-    .mask2 = mask2<Cipher>,
-    .generate = generate<Cipher>,
-    .dcf_eval = dcf_eval<Cipher>,
-    .classify_bits = classify_bits<Cipher>,
-    .dpf_eval = dpf_eval<Cipher>,
-    .prefix_bits = prefix_bits<Cipher>,
-    .sign_gen = sign_gen<Cipher>,
-    .sign_eval = sign_eval<Cipher>,
+    .aes_blocks = aes_blocks,
+    .prg = prg,
+    .mask2 = mask2,
+    .generate = generate,
+    .dcf_eval = dcf_eval,
+    .classify_bits = classify_bits,
+    .dpf_eval = dpf_eval,
+    .prefix_bits = prefix_bits,
+    .sign_gen = sign_gen,
+    .sign_eval = sign_eval,
 };
 
 }  // namespace ppca

@@ -1,5 +1,4 @@
-// Counter-mode streams of ring elements and the masked (products of) shares built on them. Templates over a Cipher
-// policy.
+// Counter-mode streams of ring elements and the masked (products of) shares built on them.
 //
 // Block i of stream (op, purpose) under a key is AES_key(le64(op) || le64(purpose << 48 | i)). Seen as 64-bit words the
 // stream is the same for both rings: an element of Z_2^128 is one block, an element of Z_2^64 is half a block.
@@ -7,58 +6,57 @@
 
 #include <cstring>
 
-#include "aes.hpp"
+#include "fss/cipher.hpp"
 #include "fss/kernels.hpp"
 
 namespace ppca {
 namespace {
 
-template <class C> struct Stream {
+struct Stream {
     static constexpr size_t kBlocks = size_t(C::kWidth) * C::kBatch;
     static constexpr size_t kWords = 2 * kBlocks;
 
-    typename C::Context context;
+    C::Context context;
     uint64_t op, base;
 
     Stream(const Schedule& schedule, uint64_t op, uint64_t purpose) : context(schedule), op(op), base(purpose << 48) {}
 
     // Writes blocks first .. first + kBlocks - 1.
     void blocks(uint64_t first, Block out[kBlocks]) const {
-        typename C::Vec x[C::kBatch];
-        C::template each<C::kBatch>([&](auto i) INLINE_LAMBDA {
+        Vec x[C::kBatch];
+        C::each<C::kBatch>([&](auto i) INLINE_LAMBDA {
             x[i] = C::bit_xor(C::counter(op, base + first + uint64_t(i) * C::kWidth), context.first);
         });
         C::rounds(context, x);
-        C::template each<C::kBatch>(
-            [&](auto i) INLINE_LAMBDA { C::store(out + size_t(i) * C::kWidth, C::last(x[i], context.last)); });
+        C::each<C::kBatch>([&](auto i)
+                               INLINE_LAMBDA { C::store(out + size_t(i) * C::kWidth, C::last(x[i], context.last)); });
     }
 };
 
-template <class C> void aes_blocks(const Schedule& schedule, uint8_t* out, const uint8_t* in, size_t count) {
-    constexpr size_t kBlocks = Stream<C>::kBlocks;
-    const typename C::Context context(schedule);
+void aes_blocks(const Schedule& schedule, uint8_t* out, const uint8_t* in, size_t count) {
+    constexpr size_t kBlocks = Stream::kBlocks;
+    const C::Context context(schedule);
     for (size_t at = 0; at < count; at += kBlocks) {
         const size_t now = count - at < kBlocks ? count - at : kBlocks;
         alignas(32) Block buffer[kBlocks] = {};
         std::memcpy(buffer, in + 16 * at, 16 * now);
-        typename C::Vec x[C::kBatch];
-        C::template each<C::kBatch>(
+        Vec x[C::kBatch];
+        C::each<C::kBatch>(
             [&](auto i) INLINE_LAMBDA { x[i] = C::bit_xor(C::load(buffer + size_t(i) * C::kWidth), context.first); });
         C::rounds(context, x);
-        C::template each<C::kBatch>(
+        C::each<C::kBatch>(
             [&](auto i) INLINE_LAMBDA { C::store(buffer + size_t(i) * C::kWidth, C::last(x[i], context.last)); });
         std::memcpy(out + 16 * at, buffer, 16 * now);
     }
 }
 
-template <class C>
 void prg(const Schedule& schedule, uint64_t op, uint64_t purpose, uint64_t* out, size_t begin, size_t end) {
-    constexpr size_t kWords = Stream<C>::kWords;
-    const Stream<C> stream(schedule, op, purpose);
+    constexpr size_t kWords = Stream::kWords;
+    const Stream stream(schedule, op, purpose);
     size_t at = begin;
     for (; end - at >= kWords; at += kWords) stream.blocks(at / 2, reinterpret_cast<Block*>(out + at));
     if (at < end) {
-        alignas(32) Block block[Stream<C>::kBlocks];
+        alignas(32) Block block[Stream::kBlocks];
         stream.blocks(at / 2, block);
         std::memcpy(out + at, block, 8 * (end - at));
     }
@@ -89,7 +87,7 @@ template <class T> [[gnu::always_inline]] static inline T masked(T t, T mask, T 
 }
 
 // Both masked versions of t (or of x * y when Product) for `now` elements starting at element `at`.
-template <class C, int Limbs, bool Product>
+template <int Limbs, bool Product>
 [[gnu::always_inline]] static inline void mask_chunk(const MaskCall& call, const Block* a, const Block* b, size_t at,
                                                      size_t now) {
     using E = Element<Limbs>;
@@ -106,22 +104,22 @@ template <class C, int Limbs, bool Product>
     }
 }
 
-template <class C, int Limbs, bool Product> void mask_elements(const MaskCall& call, size_t begin, size_t end) {
-    constexpr size_t kElements = Stream<C>::kWords / Limbs;
-    const Stream<C> a(*call.key_a, call.op, 0), b(*call.key_b, call.op, 1);
+template <int Limbs, bool Product> void mask_elements(const MaskCall& call, size_t begin, size_t end) {
+    constexpr size_t kElements = Stream::kWords / Limbs;
+    const Stream a(*call.key_a, call.op, 0), b(*call.key_b, call.op, 1);
     for (size_t at = begin; at < end; at += kElements) {
-        alignas(32) Block block_a[Stream<C>::kBlocks], block_b[Stream<C>::kBlocks];
+        alignas(32) Block block_a[Stream::kBlocks], block_b[Stream::kBlocks];
         a.blocks(at * Limbs / 2, block_a);
         b.blocks(at * Limbs / 2, block_b);
-        if (end - at >= kElements) mask_chunk<C, Limbs, Product>(call, block_a, block_b, at, kElements);
-        else mask_chunk<C, Limbs, Product>(call, block_a, block_b, at, end - at);
+        if (end - at >= kElements) mask_chunk<Limbs, Product>(call, block_a, block_b, at, kElements);
+        else mask_chunk<Limbs, Product>(call, block_a, block_b, at, end - at);
     }
 }
 
 // call.y == nullptr selects t = x, otherwise t = x * y.
-template <class C> void mask2(const MaskCall& call, int limbs, size_t begin, size_t end) {
-    if (limbs == 1) call.y ? mask_elements<C, 1, true>(call, begin, end) : mask_elements<C, 1, false>(call, begin, end);
-    else call.y ? mask_elements<C, 2, true>(call, begin, end) : mask_elements<C, 2, false>(call, begin, end);
+void mask2(const MaskCall& call, int limbs, size_t begin, size_t end) {
+    if (limbs == 1) call.y ? mask_elements<1, true>(call, begin, end) : mask_elements<1, false>(call, begin, end);
+    else call.y ? mask_elements<2, true>(call, begin, end) : mask_elements<2, false>(call, begin, end);
 }
 
 }  // namespace

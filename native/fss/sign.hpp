@@ -30,7 +30,7 @@ namespace {
 constexpr size_t kTogether = 80;  // whole groups of lanes of the AES-NI and VAES levels
 
 // Where the words of the keys first .. first + count - 1 are: those of one group of lanes.
-template <class C, class Byte> class SignWords {
+template <class Byte> class SignWords {
 public:
     SignWords(Byte* words, int levels, size_t keys, size_t first, size_t count)
         : base(words), keys(keys), first(first), count(count) {
@@ -46,7 +46,7 @@ public:
     }
 
     // The words of one level, lane by lane; `scratch` is used where they do not lie so.
-    const void* level(int depth, Block (&scratch)[kLanes<C>]) const {
+    const void* level(int depth, Block (&scratch)[kLanes]) const {
         const Byte* from = at + 16 * row * size_t(depth);
         if (within && fits(from)) {
             // Rows are far apart: the processor does not see that the next lanes' words come next.
@@ -57,10 +57,10 @@ public:
         return scratch;
     }
 
-    void store(int depth, const typename C::Vec (&word)[C::kBatch]) const {
+    void store(int depth, const Vec (&word)[C::kBatch]) const {
         Byte* to = at + 16 * row * size_t(depth);
         if (over && fits(to)) {
-            C::template each<C::kBatch>([&](auto r) INLINE_LAMBDA { C::store(to + 16 * r * C::kWidth, word[r]); });
+            C::each<C::kBatch>([&](auto r) INLINE_LAMBDA { C::store(to + 16 * r * C::kWidth, word[r]); });
             return;
         }
         alignas(32) Block block[kG];
@@ -69,7 +69,7 @@ public:
     }
 
 private:
-    static constexpr size_t kG = size_t(kLanes<C>);
+    static constexpr size_t kG = size_t(kLanes);
 
     Byte *base, *at;
     size_t keys, first, count, per_key, row;
@@ -88,19 +88,16 @@ private:
 };
 
 // Bits 0 and 64.
-template <class C> static inline typename C::Vec free_bits() {
-    return C::bit_xor(C::low_word(1), C::up64(C::low_word(1)));
-}
+static inline Vec free_bits() { return C::bit_xor(C::low_word(1), C::up64(C::low_word(1))); }
 
-template <class C> void sign_gen(const SignGenCall& call, size_t begin, size_t end) {
-    using Vec = typename C::Vec;
-    constexpr int kG = kLanes<C>, kR = C::kBatch;
-    const typename C::Context& permutation = Permutations<C>::get().tree;
+void sign_gen(const SignGenCall& call, size_t begin, size_t end) {
+    constexpr int kG = kLanes, kR = C::kBatch;
+    const C::Context& permutation = Permutations::get().tree;
     const int levels = call.bits - 1;
-    const Vec one = C::low_word(1), spare = free_bits<C>();
+    const Vec one = C::low_word(1), spare = free_bits();
     for (size_t at = begin; at < end; at += size_t(kG)) {
         const int count = end - at < size_t(kG) ? int(end - at) : kG;
-        SecretPaths<C> path;
+        SecretPaths path;
         alignas(32) Block root[kG], difference[kG];
         for (int l = 0; l < kG; ++l) {
             const size_t key = at + size_t(l < count ? l : count - 1);
@@ -116,16 +113,16 @@ template <class C> void sign_gen(const SignGenCall& call, size_t begin, size_t e
             delta[r] = C::load(difference + r * C::kWidth);
             word[r] = C::zero();
         }
-        const SignWords<C, uint8_t> words(call.words, levels, call.keys, at, size_t(count));
+        const SignWords<uint8_t> words(call.words, levels, call.keys, at, size_t(count));
         for (int depth = 0; depth < levels; ++depth) {
             Vec x[kR], y[kR];
-            C::template each<kR>([&](auto r) INLINE_LAMBDA {
+            C::each<kR>([&](auto r) INLINE_LAMBDA {
                 x[r] = seed[r];
                 y[r] = C::bit_xor(seed[r], delta[r]);
             });
             C::rounds(permutation, x);
             C::rounds(permutation, y);
-            C::template each<kR>([&](auto r) INLINE_LAMBDA {
+            C::each<kR>([&](auto r) INLINE_LAMBDA {
                 const Vec bit = path.bit(r, depth), left = C::last(x[r], seed[r]);
                 const Vec both = C::bit_xor(left, C::last(y[r], C::bit_xor(seed[r], delta[r])));
                 delta[r] = C::and_not(spare, C::bit_xor(delta[r], C::halve(delta[r])));
@@ -151,12 +148,11 @@ template <class C> void sign_gen(const SignGenCall& call, size_t begin, size_t e
     }
 }
 
-template <class C> void sign_eval(const SignEvalCall& call, size_t begin, size_t end) {
-    using Vec = typename C::Vec;
-    constexpr int kG = kLanes<C>, kR = C::kBatch;
-    const typename C::Context& permutation = Permutations<C>::get().tree;
+void sign_eval(const SignEvalCall& call, size_t begin, size_t end) {
+    constexpr int kG = kLanes, kR = C::kBatch;
+    const C::Context& permutation = Permutations::get().tree;
     const int levels = call.bits - 1;
-    const Vec spare = free_bits<C>();
+    const Vec spare = free_bits();
     for (size_t at = begin; at < end; at += size_t(kG)) {
         const int count = end - at < size_t(kG) ? int(end - at) : kG;
         u128 path[kG];
@@ -170,10 +166,10 @@ template <class C> void sign_eval(const SignEvalCall& call, size_t begin, size_t
             last[l] = {root[l].hi & 1, 0};
             start[l] = uint8_t(root[l].lo & 1) ^ (call.party == 0 ? uint8_t(m >> levels) & 1 : 0);
         }
-        const Sides<C> sides(path, levels);
-        const SignWords<C, const uint8_t> words(call.words, levels, call.keys, at, size_t(count));
+        const Sides sides(path, levels);
+        const SignWords<const uint8_t> words(call.words, levels, call.keys, at, size_t(count));
         Vec x[kR], seed[kR], sum[kR];
-        C::template each<kR>([&](auto r) INLINE_LAMBDA {
+        C::each<kR>([&](auto r) INLINE_LAMBDA {
             x[r] = seed[r] = C::and_not(spare, C::load(root + r * C::kWidth));
             sum[r] = C::zero();
         });
@@ -181,9 +177,9 @@ template <class C> void sign_eval(const SignEvalCall& call, size_t begin, size_t
             const void* from = depth < levels - 1 ? words.level(depth, scratch) : last;
             const auto* word = static_cast<const uint8_t*>(from);
             C::rounds(permutation, x);
-            C::template each<kR>([&](auto r) INLINE_LAMBDA {
+            C::each<kR>([&](auto r) INLINE_LAMBDA {
                 const uint8_t side = sides.side[r][depth];
-                const Vec child = C::last(x[r], child_mask<C>(seed[r], side, C::load(word + 16 * r * C::kWidth)));
+                const Vec child = C::last(x[r], child_mask(seed[r], side, C::load(word + 16 * r * C::kWidth)));
                 sum[r] = C::bit_xor(sum[r], C::and_not(C::mask(side), child));
                 x[r] = seed[r] = C::and_not(spare, child);
             });

@@ -44,7 +44,7 @@
 
 #include <cstring>
 
-#include "aes.hpp"
+#include "fss/cipher.hpp"
 #include "fss/kernels.hpp"
 
 namespace ppca {
@@ -52,8 +52,6 @@ namespace ppca {
 using u128 = unsigned __int128;
 
 namespace {
-
-template <class C> constexpr int kLanes = C::kWidth * C::kBatch;
 
 static inline u128 load128(const void* p) {
     u128 value;
@@ -70,8 +68,8 @@ static inline uint8_t path_byte(const u128& aligned, int i) {
 }
 
 // P and P', built once per instruction-set level.
-template <class C> struct Permutations {
-    typename C::Context tree{tree_schedule()}, payload{payload_schedule()};
+struct Permutations {
+    C::Context tree{tree_schedule()}, payload{payload_schedule()};
 
     static const Permutations& get() {
         static const Permutations permutations;
@@ -80,13 +78,13 @@ template <class C> struct Permutations {
 };
 
 // The keys of a group of lanes; lanes past the end repeat the last key, and their results are dropped.
-template <class C> struct KeyLanes {
-    const uint8_t* key[kLanes<C>];
+struct KeyLanes {
+    const uint8_t* key[kLanes];
 
     KeyLanes(const uint8_t* keys, size_t size, size_t begin, size_t end, size_t per_key) {
         const uint8_t* at = keys + size * (begin / per_key);
         size_t used = begin % per_key;
-        for (size_t l = 0; l < size_t(kLanes<C>); ++l) {
+        for (size_t l = 0; l < size_t(kLanes); ++l) {
             key[l] = at;
             if (begin + l + 1 < end && ++used == per_key) {
                 used = 0;
@@ -96,7 +94,7 @@ template <class C> struct KeyLanes {
     }
 
     // The blocks at distance `at` from the keys of Vec r.
-    [[gnu::always_inline]] typename C::Vec word(int r, size_t at) const {
+    [[gnu::always_inline]] Vec word(int r, size_t at) const {
         return C::gather([&](int l) INLINE_LAMBDA { return key[r * C::kWidth + l] + at; });
     }
 
@@ -104,7 +102,7 @@ template <class C> struct KeyLanes {
     // streams for the processor to see where each is going. (Inlined: the compiler drops calls of functions that only
     // prefetch.)
     [[gnu::always_inline]] void prefetch(size_t at, int odd) const {
-        for (int l = odd; l < kLanes<C>; l += 2) __builtin_prefetch(key[l] + at, 0, 2);
+        for (int l = odd; l < kLanes; l += 2) __builtin_prefetch(key[l] + at, 0, 2);
     }
 };
 
@@ -126,10 +124,10 @@ struct PathBytes {
 inline constexpr PathBytes path_bytes;
 
 // The sides that public paths take at every level, one path per lane.
-template <class C> struct Sides {
+struct Sides {
     uint8_t side[C::kBatch][128];
 
-    Sides(const u128 aligned[kLanes<C>], int bits) {
+    Sides(const u128 aligned[kLanes], int bits) {
         for (int r = 0; r < C::kBatch; ++r) {
             for (int byte = 0; byte < (bits + 7) / 8; ++byte) {
                 uint64_t sides = 0;
@@ -142,51 +140,46 @@ template <class C> struct Sides {
 };
 
 // What the last round takes to make of P(seed) the corrected child on `side`; `word` is the level's correction word.
-template <class C>
-[[gnu::always_inline]] static inline typename C::Vec child_mask(typename C::Vec seed, uint8_t side,
-                                                                typename C::Vec word) {
+[[gnu::always_inline]] static inline Vec child_mask(Vec seed, uint8_t side, Vec word) {
     return C::bit_xor(C::halve(seed, side), C::bit_and(C::control(seed), word));
 }
 
 // What the last round takes to make of P'(seed) the corrected payload.
-template <class C>
-[[gnu::always_inline]] static inline typename C::Vec payload_mask(typename C::Vec seed, typename C::Vec word) {
+[[gnu::always_inline]] static inline Vec payload_mask(Vec seed, Vec word) {
     return C::bit_xor(seed, C::bit_and(C::control(seed), word));
 }
 
 // Payload correction words at the addresses at(l).
-template <class C, int Limbs, class At> [[gnu::always_inline]] static inline typename C::Vec payload_word(At at) {
+template <int Limbs, class At> [[gnu::always_inline]] static inline Vec payload_word(At at) {
     if constexpr (Limbs == 1) return C::gather64(at);
     else return C::gather(at);
 }
 
 // Where mask is all ones a, elsewhere b.
-template <class C>
-[[gnu::always_inline]] static inline typename C::Vec select(typename C::Vec mask, typename C::Vec a,
-                                                            typename C::Vec b) {
+[[gnu::always_inline]] static inline Vec select(Vec mask, Vec a, Vec b) {
     return C::bit_xor(C::bit_and(mask, a), C::and_not(mask, b));
 }
 
 // A sum of payloads in each block of a Vec, for up to 2^32 terms. In Z_2^128 the carry between the two 64-bit words is
 // not looked for at every addition: the sum of the upper halves of each word is kept beside the wrapped sum of the
 // words, and from the two the sum of the lower halves, hence the exact sum of the words, follows at the end.
-template <class C, int Limbs> struct Sum;
+template <int Limbs> struct Sum;
 
-template <class C> struct Sum<C, 1> {
-    typename C::Vec wrapped = C::zero();
-    [[gnu::always_inline]] void add(typename C::Vec x) { wrapped = C::add64(wrapped, x); }
+template <> struct Sum<1> {
+    Vec wrapped = C::zero();
+    [[gnu::always_inline]] void add(Vec x) { wrapped = C::add64(wrapped, x); }
 };
 
-template <class C> struct Sum<C, 2> {
-    typename C::Vec wrapped = C::zero(), upper = C::zero();
-    [[gnu::always_inline]] void add(typename C::Vec x) {
+template <> struct Sum<2> {
+    Vec wrapped = C::zero(), upper = C::zero();
+    [[gnu::always_inline]] void add(Vec x) {
         wrapped = C::add64(wrapped, x);
         upper = C::add64(upper, C::high32(x));
     }
 };
 
 // The sum in block l.
-template <class C, int Limbs> static inline u128 read_sum(const Sum<C, Limbs>& sum, size_t l) {
+template <int Limbs> static inline u128 read_sum(const Sum<Limbs>& sum, size_t l) {
     const auto word = [&](size_t i) INLINE_LAMBDA {
         uint64_t x;
         std::memcpy(&x, reinterpret_cast<const uint8_t*>(&sum) + 8 * i, 8);
