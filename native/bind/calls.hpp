@@ -38,6 +38,14 @@ struct Key {
     }
 };
 
+constexpr size_t kGilWords = 8192;  // a few microseconds of work of a step: below, keep the GIL
+
+// Fills `out` with the stream (op, purpose) of a key.
+inline void fill(uint64_t* out, size_t words, const Key& key, uint64_t op, uint64_t purpose) {
+    run(words, 0.5,
+        [&, prg = fss().prg](size_t begin, size_t end) { prg(key.schedule, op, purpose, out, begin, end); });
+}
+
 inline void require_bits(int bits) {
     if (bits < 1 || bits > 128) fail("bits is " + std::to_string(bits) + ", expected 1 to 128");
 }
