@@ -4,6 +4,7 @@
 #include "bind/arrays.hpp"
 #include "fss/levels.hpp"
 #include "process/threads.hpp"
+#include "ring/elements.hpp"
 
 namespace ppca {
 
@@ -46,8 +47,19 @@ inline void fill(uint64_t* out, size_t words, const Key& key, uint64_t op, uint6
         [&, prg = fss().prg](size_t begin, size_t end) { prg(key.schedule, op, purpose, out, begin, end); });
 }
 
-inline void require_bits(int bits) {
-    if (bits < 1 || bits > 128) fail("bits is " + std::to_string(bits) + ", expected 1 to 128");
+inline void require_bits(int bits, int least = 1, int most = 128) {
+    if (bits < least || bits > most)
+        fail("bits is " + std::to_string(bits) + ", expected " + std::to_string(least) + " to " + std::to_string(most));
+}
+
+// Calls f with the mode as a compile-time constant.
+template <class F> void with_mode(int mode, F&& f) {
+    switch (mode) {
+        case 0: return f(std::integral_constant<Shift, Shift::floor>{});
+        case 1: return f(std::integral_constant<Shift, Shift::negated>{});
+        case 2: return f(std::integral_constant<Shift, Shift::arithmetic>{});
+        default: fail("mode is " + std::to_string(mode) + ", expected 0 (floor), 1 (negated) or 2 (arithmetic)");
+    }
 }
 
 }  // namespace ppca

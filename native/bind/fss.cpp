@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "bind/calls.hpp"
-#include "bind/registers.hpp"
 
 namespace {
 
@@ -31,11 +30,6 @@ TreeShape dpf_shape(int bits, int limbs, bool incremental) {
 
 void require_party(int party) {
     if (party != 0 && party != 1) fail("party is " + std::to_string(party) + ", expected 0 or 1");
-}
-
-bool is_minus(int sign, const char* name) {
-    if (sign != 1 && sign != -1) fail(std::string(name) + " is " + std::to_string(sign) + ", expected 1 or -1");
-    return sign < 0;
 }
 
 // The number of keys in an array of whole keys.
@@ -59,39 +53,7 @@ void aes_blocks_py(nb::handle out_, const Key& key, nb::handle in_) {
 void prg_py(nb::handle out_, const Key& key, uint64_t op, uint64_t purpose) {
     const Words out(out_, "out", Access::write);
     if (purpose >> 16) fail("purpose is " + std::to_string(purpose) + ", expected less than 65536");
-    uint64_t* data = out.data();
-    run(out.size(), 0.5,
-        [&, prg = fss().prg](size_t begin, size_t end) { prg(key.schedule, op, purpose, data, begin, end); });
-}
-
-void mask_elements(const Words& out_a, const Words& out_b, const Words& x, const Words* y, const Key& key_a,
-                   uint64_t op, int sign_a, const Key& key_b, int sign_b) {
-    const int limbs = limbs_of(out_a);
-    for (const Words* array : {&out_b, &x, y})
-        if (array) array->require_size(out_a.size());
-    const MaskCall call{out_a.data(),
-                        out_b.data(),
-                        x.data(),
-                        y ? y->data() : nullptr,
-                        &key_a.schedule,
-                        &key_b.schedule,
-                        op,
-                        is_minus(sign_a, "sign_a"),
-                        is_minus(sign_b, "sign_b")};
-    run(out_a.size() / size_t(limbs), limbs,
-        [&, mask2 = fss().mask2](size_t begin, size_t end) { mask2(call, limbs, begin, end); });
-}
-
-void mask2_py(nb::handle out_a_, nb::handle out_b_, nb::handle t_, const Key& key_a, uint64_t op, int sign_a,
-              const Key& key_b, int sign_b) {
-    const Words out_a(out_a_, "out_a", Access::write), out_b(out_b_, "out_b", Access::write), t(t_, "t");
-    mask_elements(out_a, out_b, t, nullptr, key_a, op, sign_a, key_b, sign_b);
-}
-
-void mul_mask2_py(nb::handle out_a_, nb::handle out_b_, nb::handle x_, nb::handle y_, const Key& key_a, uint64_t op,
-                  int sign_a, const Key& key_b, int sign_b) {
-    const Words out_a(out_a_, "out_a", Access::write), out_b(out_b_, "out_b", Access::write), x(x_, "x"), y(y_, "y");
-    mask_elements(out_a, out_b, x, &y, key_a, op, sign_a, key_b, sign_b);
+    fill(out.data(), out.size(), key, op, purpose);
 }
 
 // ---------------------------------------------------------------------------------------------------- generation
@@ -244,13 +206,6 @@ void register_fss(nanobind::module_& m) {
     m.def("prg", &prg_py,
           "prg(out, key, op, purpose): fills out with the stream (op, purpose) of the key; "
           "block i is AES(le64(op) || le64(purpose << 48 | i)).");
-    m.def("mask2", &mask2_py,
-          "mask2(out_a, out_b, t, key_a, op, sign_a, key_b, sign_b): "
-          "out_a = t + sign_a * PRG(key_a, op, 0), out_b = t + sign_b * PRG(key_b, op, 1).");
-    m.def("mul_mask2", &mul_mask2_py,
-          "mul_mask2(out_a, out_b, x, y, key_a, op, sign_a, key_b, sign_b): mask2 of the element-wise product t = x * "
-          "y.");
-
     m.def(
         "dcf_key_size", [](int bits, int limbs) { return dcf_shape(bits, limbs).key_size(); },
         "dcf_key_size(bits, limbs): bytes of one DCF key.");

@@ -9,10 +9,7 @@
 #include <atomic>
 #include <initializer_list>
 
-#include "bind/arrays.hpp"
-#include "bind/registers.hpp"
-#include "process/threads.hpp"
-#include "ring/elements.hpp"
+#include "bind/calls.hpp"
 #include "ring/fixed_point.hpp"
 #include "ring/matmul.hpp"
 #include "ring/packing.hpp"
@@ -20,12 +17,11 @@
 namespace {
 
 using namespace ppca;
-using RingArray = Array<u64>;
 
 constexpr std::size_t kGilElements = 4096;        // about 2 microseconds of element-wise work: below, keep the GIL
 constexpr std::size_t kThreadElements = 1 << 18;  // about 200 microseconds of element-wise work per thread
 
-void require_same(const RingArray& out, const RingArray& x) {
+void require_same(const Words& out, const Words& x) {
     if (x.size() != out.size())
         fail(std::string(x.name()) + " has " + std::to_string(x.size()) + " uint64 items, " + out.name() + " has " +
              std::to_string(out.size()));
@@ -43,15 +39,10 @@ std::size_t elements_of(std::initializer_list<std::size_t> dimensions) {
 }
 
 // Throws unless x holds exactly so many elements.
-void require_elements(const RingArray& x, std::size_t elements, int limbs) {
+void require_elements(const Words& x, std::size_t elements, int limbs) {
     if (x.size() != elements * static_cast<std::size_t>(limbs))
         fail(std::string(x.name()) + " has " + std::to_string(x.size()) + " uint64 items, expected " +
              std::to_string(elements) + " elements of " + std::to_string(limbs) + " limbs");
-}
-
-void require_bits(int bits, int least, int most) {
-    if (bits < least || bits > most)
-        fail("bits is " + std::to_string(bits) + ", expected " + std::to_string(least) + " to " + std::to_string(most));
 }
 
 template <class Z, class T> Z* as(const Array<T>& x) { return reinterpret_cast<Z*>(x.data()); }
@@ -66,7 +57,7 @@ template <class Z, class F> void loop(Z* to, const Z* a, const Z* b, std::size_t
 }
 
 // out[i] = f(a[i]) or f(a[i], b[i]) for all elements, f taking and returning values of the ring of Z.
-template <class Z, class F> void each(const RingArray& out, const RingArray& a, F f) {
+template <class Z, class F> void each(const Words& out, const Words& a, F f) {
     Z* to = as<Z>(out);
     const Z* from = as<Z>(a);
     const std::size_t n = out.size() * 8 / sizeof(Z);
@@ -74,7 +65,7 @@ template <class Z, class F> void each(const RingArray& out, const RingArray& a, 
     parallel_for(n, kThreadElements,
                  [&](std::size_t begin, std::size_t end) { loop(to + begin, from + begin, end - begin, f); });
 }
-template <class Z, class F> void each(const RingArray& out, const RingArray& a, const RingArray& b, F f) {
+template <class Z, class F> void each(const Words& out, const Words& a, const Words& b, F f) {
     Z* to = as<Z>(out);
     const Z *left = as<Z>(a), *right = as<Z>(b);
     const std::size_t n = out.size() * 8 / sizeof(Z);
@@ -85,13 +76,13 @@ template <class Z, class F> void each(const RingArray& out, const RingArray& a, 
 }
 
 template <class F> void unary(nb::handle out_, nb::handle a_, F f) {
-    RingArray out(out_, "out", Access::write), a(a_, "a");
+    Words out(out_, "out", Access::write), a(a_, "a");
     require_same(out, a);
     with_ring(limbs_of(out), [&]<class Z>(Z*) { each<Z>(out, a, f); });
 }
 
 template <class F> void binary(nb::handle out_, nb::handle a_, nb::handle b_, F f) {
-    RingArray out(out_, "out", Access::write), a(a_, "a"), b(b_, "b");
+    Words out(out_, "out", Access::write), a(a_, "a"), b(b_, "b");
     require_same(out, a);
     require_same(out, b);
     with_ring(limbs_of(out), [&]<class Z>(Z*) { each<Z>(out, a, b, f); });
@@ -114,18 +105,8 @@ void scale(nb::handle out, nb::handle a, u64 lo, u64 hi) {
     unary(out, a, [factor](auto x) { return x * static_cast<decltype(x)>(factor); });
 }
 
-// Calls f with the mode as a compile-time constant.
-template <class F> void with_mode(int mode, F&& f) {
-    switch (mode) {
-        case 0: return f(std::integral_constant<Shift, Shift::floor>{});
-        case 1: return f(std::integral_constant<Shift, Shift::negated>{});
-        case 2: return f(std::integral_constant<Shift, Shift::arithmetic>{});
-        default: fail("mode is " + std::to_string(mode) + ", expected 0 (floor), 1 (negated) or 2 (arithmetic)");
-    }
-}
-
 void shift_right(nb::handle out_, nb::handle a_, int bits, int mode) {
-    RingArray out(out_, "out", Access::write), a(a_, "a");
+    Words out(out_, "out", Access::write), a(a_, "a");
     require_same(out, a);
     const int limbs = limbs_of(out);
     require_bits(bits, 0, 64 * limbs - 1);
@@ -134,32 +115,8 @@ void shift_right(nb::handle out_, nb::handle a_, int bits, int mode) {
     });
 }
 
-void combine2(nb::handle data_, nb::handle first_, nb::handle second_, int bits, int first_mode, int second_mode) {
-    RingArray data(data_, "data", Access::write);
-    if (data.ndim() < 2 || data.axis(0) != 2)
-        throw nb::value_error("data must hold two splits: its first axis has the length 2");
-    const std::size_t half = data.size() / 2;
-    const Received parts[2] = {{first_, "first", half * 8}, {second_, "second", half * 8}};
-    const int limbs = limbs_of(data);
-    require_bits(bits, 0, 64 * limbs - 1);
-    for (int split = 0; split < 2; ++split) {
-        with_mode(split ? second_mode : first_mode, [&](auto m) {
-            with_ring(limbs, [&]<class Z>(Z*) {
-                Z* own = reinterpret_cast<Z*>(data.data() + split * half);
-                const std::size_t count = half * 8 / sizeof(Z);
-                for (std::size_t i = 0; i < count; ++i) {
-                    Z value;
-                    std::memcpy(&value, own + i, sizeof(Z));
-                    value = shifted<Z, m()>(value + parts[split].template operator()<Z>(i), bits);
-                    std::memcpy(own + i, &value, sizeof(Z));
-                }
-            });
-        });
-    }
-}
-
 void shift_left(nb::handle out_, nb::handle a_, int bits) {
-    RingArray out(out_, "out", Access::write), a(a_, "a");
+    Words out(out_, "out", Access::write), a(a_, "a");
     require_same(out, a);
     const int limbs = limbs_of(out);
     require_bits(bits, 0, 64 * limbs - 1);
@@ -167,7 +124,7 @@ void shift_left(nb::handle out_, nb::handle a_, int bits) {
 }
 
 void mask_low(nb::handle out_, nb::handle a_, int bits) {
-    RingArray out(out_, "out", Access::write), a(a_, "a");
+    Words out(out_, "out", Access::write), a(a_, "a");
     require_same(out, a);
     const int limbs = limbs_of(out);
     require_bits(bits, 0, 64 * limbs);
@@ -178,7 +135,7 @@ void mask_low(nb::handle out_, nb::handle a_, int bits) {
 }
 
 void sum(nb::handle out_, nb::handle a_, std::size_t outer, std::size_t n, std::size_t inner) {
-    RingArray out(out_, "out", Access::write), a(a_, "a");
+    Words out(out_, "out", Access::write), a(a_, "a");
     const int limbs = limbs_of(out);
     require_elements(out, elements_of({outer, inner}), limbs);
     require_elements(a, elements_of({outer, n, inner}), limbs);
@@ -190,7 +147,7 @@ void sum(nb::handle out_, nb::handle a_, std::size_t outer, std::size_t n, std::
 
 void matmul_(nb::handle out_, nb::handle a_, nb::handle b_, std::size_t batch, std::size_t n, std::size_t k,
              std::size_t m, bool a_shared, bool b_shared) {
-    RingArray out(out_, "out", Access::write), a(a_, "a"), b(b_, "b");
+    Words out(out_, "out", Access::write), a(a_, "a"), b(b_, "b");
     const int limbs = limbs_of(out);
     require_elements(out, elements_of({batch, n, m}), limbs);
     require_elements(a, elements_of({a_shared ? 1 : batch, n, k}), limbs);
@@ -202,7 +159,7 @@ void matmul_(nb::handle out_, nb::handle a_, nb::handle b_, std::size_t batch, s
 }
 
 void matmul_upper_(nb::handle out_, nb::handle a_, nb::handle b_, std::size_t n, std::size_t k, bool strict) {
-    RingArray out(out_, "out", Access::write), a(a_, "a"), b(b_, "b");
+    Words out(out_, "out", Access::write), a(a_, "a"), b(b_, "b");
     const int limbs = limbs_of(out);
     const std::size_t square = elements_of({n, n});
     require_elements(out, strict ? (square - n) / 2 : (square + n) / 2, limbs);
@@ -219,7 +176,7 @@ void require_frac(int frac) {
 }
 
 std::int64_t encode(nb::handle out_, nb::handle values_, int frac) {
-    RingArray out(out_, "out", Access::write);
+    Words out(out_, "out", Access::write);
     Array<double> values(values_, "values");
     const int limbs = limbs_of(out);
     require_frac(frac);
@@ -242,7 +199,7 @@ std::int64_t encode(nb::handle out_, nb::handle values_, int frac) {
 
 void decode(nb::handle out_, nb::handle a_, int frac) {
     Array<double> out(out_, "out", Access::write);
-    RingArray a(a_, "a");
+    Words a(a_, "a");
     const int limbs = limbs_of(a);
     require_frac(frac);
     require_elements(a, out.size(), limbs);
@@ -259,7 +216,7 @@ void decode(nb::handle out_, nb::handle a_, int frac) {
 }
 
 void extend(nb::handle out_, nb::handle a_, bool is_signed) {
-    RingArray out(out_, "out", Access::write), a(a_, "a");
+    Words out(out_, "out", Access::write), a(a_, "a");
     if (limbs_of(out) != 2) fail("out must have 2 limbs");
     if (limbs_of(a) != 1) fail("a must have 1 limb");
     require_elements(out, a.size(), 2);
@@ -274,7 +231,7 @@ void extend(nb::handle out_, nb::handle a_, bool is_signed) {
     });
 }
 
-void require_packed(const Array<std::uint8_t>& bytes, std::size_t n, int bits) {
+void require_packed(const Bytes& bytes, std::size_t n, int bits) {
     const std::size_t expected = packed_size(n, bits);
     if (bytes.size() != expected)
         fail(std::string(bytes.name()) + " has " + std::to_string(bytes.size()) + " bytes, expected " +
@@ -282,8 +239,8 @@ void require_packed(const Array<std::uint8_t>& bytes, std::size_t n, int bits) {
 }
 
 void pack_bits(nb::handle out_, nb::handle a_, int bits) {
-    Array<std::uint8_t> out(out_, "out", Access::write);
-    RingArray a(a_, "a");
+    Bytes out(out_, "out", Access::write);
+    Words a(a_, "a");
     const int limbs = limbs_of(a);
     require_bits(bits, 1, 64 * limbs);
     const std::size_t n = a.size() / static_cast<std::size_t>(limbs);
@@ -293,8 +250,8 @@ void pack_bits(nb::handle out_, nb::handle a_, int bits) {
 }
 
 void unpack_bits(nb::handle out_, nb::handle in_, int bits) {
-    RingArray out(out_, "out", Access::write);
-    Array<std::uint8_t> in(in_, "in");
+    Words out(out_, "out", Access::write);
+    Bytes in(in_, "in");
     const int limbs = limbs_of(out);
     require_bits(bits, 1, 64 * limbs);
     const std::size_t n = out.size() / static_cast<std::size_t>(limbs);
@@ -316,10 +273,6 @@ void register_ring(nb::module_& m) {
     m.def("shift_right", &shift_right, nb::sig("def shift_right(out, a, bits: int, mode: int, /) -> None"),
           "mode 0: a >> bits (first summand of a truncation); mode 1: -((-a) >> bits) (second summand); "
           "mode 2: arithmetic, floor of the signed value.");
-    m.def(
-        "combine2", &combine2,
-        nb::sig("def combine2(data, first, second, bits: int, first_mode: int, second_mode: int, /) -> None"),
-        "data[0] = shift_right(data[0] + first), data[1] = shift_right(data[1] + second); first and second are bytes.");
     m.def("mask_low", &mask_low, nb::sig("def mask_low(out, a, bits: int, /) -> None"), "out = a mod 2^bits.");
     m.def("sum", &sum, nb::sig("def sum(out, a, outer: int, n: int, inner: int, /) -> None"),
           "Sums the middle axis of a, seen as (outer, n, inner).");

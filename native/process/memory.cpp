@@ -5,8 +5,6 @@
 #include <malloc.h>
 #endif
 
-#include "bind/registers.hpp"
-
 namespace {
 
 // A protocol allocates and frees the same large arrays again and again. By default every one of them comes fresh from

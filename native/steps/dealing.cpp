@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "bind/calls.hpp"
-#include "bind/registers.hpp"
 #include "ring/packing.hpp"
 
 namespace {

@@ -2,11 +2,10 @@
 //
 // A batch is cut into quarters; in quarter k the server of seat s plays role s ^ k. The columns of roles are numbered
 // like those of seats, so `bit` below is that of the role's column.
+#include <cstring>
 #include <memory>
 
 #include "bind/calls.hpp"
-#include "bind/registers.hpp"
-#include "ring/elements.hpp"
 
 namespace {
 

@@ -1,9 +1,8 @@
 // Resharing: pieces that the servers of one row hold become shares on both rows (ppca/protocol/reshare.py).
+#include <cstring>
 #include <memory>
 
 #include "bind/calls.hpp"
-#include "bind/registers.hpp"
-#include "ring/elements.hpp"
 
 namespace {
 

@@ -16,8 +16,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "bind/registers.hpp"
-
 namespace ppca {
 namespace {
 

@@ -1,0 +1,76 @@
+// Products: what a server sends of its terms, under two masks, and makes of what arrives (ppca/protocol/multiply.py).
+#include "bind/calls.hpp"
+
+namespace {
+
+using namespace ppca;
+
+bool is_minus(int sign, const char* name) {
+    if (sign != 1 && sign != -1) fail(std::string(name) + " is " + std::to_string(sign) + ", expected 1 or -1");
+    return sign < 0;
+}
+
+void mask_elements(const Words& out_a, const Words& out_b, const Words& x, const Words* y, const Key& key_a,
+                   uint64_t op, int sign_a, const Key& key_b, int sign_b) {
+    const int limbs = limbs_of(out_a);
+    for (const Words* array : {&out_b, &x, y})
+        if (array) array->require_size(out_a.size());
+    const MaskCall call{out_a.data(),
+                        out_b.data(),
+                        x.data(),
+                        y ? y->data() : nullptr,
+                        &key_a.schedule,
+                        &key_b.schedule,
+                        op,
+                        is_minus(sign_a, "sign_a"),
+                        is_minus(sign_b, "sign_b")};
+    run(out_a.size() / size_t(limbs), limbs,
+        [&, mask2 = fss().mask2](size_t begin, size_t end) { mask2(call, limbs, begin, end); });
+}
+
+void mask2_py(nb::handle out_a_, nb::handle out_b_, nb::handle t_, const Key& key_a, uint64_t op, int sign_a,
+              const Key& key_b, int sign_b) {
+    const Words out_a(out_a_, "out_a", Access::write), out_b(out_b_, "out_b", Access::write), t(t_, "t");
+    mask_elements(out_a, out_b, t, nullptr, key_a, op, sign_a, key_b, sign_b);
+}
+
+void mul_mask2_py(nb::handle out_a_, nb::handle out_b_, nb::handle x_, nb::handle y_, const Key& key_a, uint64_t op,
+                  int sign_a, const Key& key_b, int sign_b) {
+    const Words out_a(out_a_, "out_a", Access::write), out_b(out_b_, "out_b", Access::write), x(x_, "x"), y(y_, "y");
+    mask_elements(out_a, out_b, x, &y, key_a, op, sign_a, key_b, sign_b);
+}
+
+void combine2(nb::handle data_, nb::handle first_, nb::handle second_, int bits, int first_mode, int second_mode) {
+    const Words data(data_, "data", Access::write);
+    if (data.ndim() < 2 || data.axis(0) != 2) fail("data must hold two splits: its first axis has the length 2");
+    const size_t half = data.size() / 2;
+    const Received parts[2] = {{first_, "first", half * 8}, {second_, "second", half * 8}};
+    const int limbs = limbs_of(data);
+    require_bits(bits, 0, 64 * limbs - 1);
+    for (int split = 0; split < 2; ++split) {
+        with_mode(split ? second_mode : first_mode, [&](auto mode) {
+            with_ring(limbs, [&, bits]<class Z>(Z*) {
+                Z* own = reinterpret_cast<Z*>(data.data() + size_t(split) * half);
+                const Z* arrived = reinterpret_cast<const Z*>(parts[split].data());
+                const size_t count = half * 8 / sizeof(Z);
+                for (size_t i = 0; i < count; ++i) own[i] = shifted<Z, mode()>(own[i] + arrived[i], bits);
+            });
+        });
+    }
+}
+
+}  // namespace
+
+void register_products(nanobind::module_& m) {
+    m.def("mask2", &mask2_py,
+          "mask2(out_a, out_b, t, key_a, op, sign_a, key_b, sign_b): "
+          "out_a = t + sign_a * PRG(key_a, op, 0), out_b = t + sign_b * PRG(key_b, op, 1).");
+    m.def("mul_mask2", &mul_mask2_py,
+          "mul_mask2(out_a, out_b, x, y, key_a, op, sign_a, key_b, sign_b): mask2 of the element-wise product t = x * "
+          "y.");
+
+    m.def(
+        "combine2", &combine2,
+        nb::sig("def combine2(data, first, second, bits: int, first_mode: int, second_mode: int, /) -> None"),
+        "data[0] = shift_right(data[0] + first), data[1] = shift_right(data[1] + second); first and second are bytes.");
+}
