@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import ppca.native._kernels as k
 from rich.console import Console
 from rich.table import Table
+
+import ppca.native._kernels as k
 
 Row = dict[str, Any]
 Words = npt.NDArray[np.uint64]

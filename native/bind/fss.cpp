@@ -200,50 +200,66 @@ void sign_eval_py(nb::handle out_, int party, nb::handle roots_, nb::handle word
 }  // namespace
 
 void register_fss(nanobind::module_& m) {
-    nb::class_<Key>(m, "Key", "AES-128 key, expanded once: Key(bytes of length 16).").def(nb::init<nb::bytes>());
+    nb::class_<Key>(m, "Key", "An AES-128 key of 16 bytes, expanded once.")
+        .def(nb::init<nb::bytes>(), nb::sig("def __init__(self, key: bytes, /) -> None"));
 
-    m.def("aes_blocks", &aes_blocks_py, "aes_blocks(out, key, in): AES-128 of every 16-byte block (ECB, for tests).");
-    m.def("prg", &prg_py,
-          "prg(out, key, op, purpose): fills out with the stream (op, purpose) of the key; "
-          "block i is AES(le64(op) || le64(purpose << 48 | i)).");
+    m.def("aes_blocks", &aes_blocks_py, nb::sig("def aes_blocks(out: Bytes, key: Key, blocks: Bytes, /) -> None"),
+          "AES-128 of every 16-byte block (ECB, for tests).");
+    m.def("prg", &prg_py, nb::sig("def prg(out: Words, key: Key, op: int, purpose: int, /) -> None"),
+          "Fills out with the stream (op, purpose) of the key; block i is AES(le64(op) || le64("
+          "purpose << 48 | i)).");
     m.def(
         "dcf_key_size", [](int bits, int limbs) { return dcf_shape(bits, limbs).key_size(); },
-        "dcf_key_size(bits, limbs): bytes of one DCF key.");
-    m.def("dcf_gen", &dcf_gen_py,
-          "dcf_gen(key0, key1, alpha, bits, limbs, seeds): keys of [y < alpha]; seeds are 4 random words per key.");
-    m.def("dcf_eval", &dcf_eval_py, "dcf_eval(out, party, keys, points, bits): share of [point < alpha].");
+        nb::sig("def dcf_key_size(bits: int, limbs: int, /) -> int"), "Bytes of one DCF key.");
+    m.def(
+        "dcf_gen", &dcf_gen_py,
+        nb::sig("def dcf_gen(key0: Bytes, key1: Bytes, alpha: Words, bits: int, limbs: int, seeds: Words, /) -> None"),
+        "Keys of [y < alpha]; seeds are 4 random words per key.");
+    m.def("dcf_eval", &dcf_eval_py,
+          nb::sig("def dcf_eval(out: Words, party: int, keys: Buffer, points: Words, bits: int, /) -> None"),
+          "Share of [point < alpha].");
     m.def("classify_bits", &classify_bits_py,
-          "classify_bits(out, party, keys, m, thresholds, bits): share of [x < t] for x = m - alpha mod 2^bits "
-          "and every threshold t; cheapest when neighbouring thresholds are close.");
+          nb::sig("def classify_bits(out: Words, party: int, keys: Buffer, m: Words, thresholds: Words, "
+                  "bits: int, /) -> None"),
+          "Share of [x < t] for x = m - alpha mod 2^bits and every threshold t; cheapest when neighbouring "
+          "thresholds are close.");
 
     m.def(
         "dpf_key_size",
         [](int bits, int limbs, bool incremental) { return dpf_shape(bits, limbs, incremental).key_size(); },
-        "dpf_key_size(bits, limbs, incremental): bytes of one DPF key.");
+        nb::sig("def dpf_key_size(bits: int, limbs: int, incremental: bool, /) -> int"), "Bytes of one DPF key.");
     m.def("dpf_gen", &dpf_gen_py,
-          "dpf_gen(key0, key1, alpha, bits, limbs, seeds, incremental): keys of [y == alpha], "
-          "or of [y == first i bits of alpha] for every i.");
-    m.def("dpf_eval", &dpf_eval_py, "dpf_eval(out, party, keys, points, bits): share of [point == alpha].");
+          nb::sig("def dpf_gen(key0: Bytes, key1: Bytes, alpha: Words, bits: int, limbs: int, seeds: Words, "
+                  "incremental: bool, /) -> None"),
+          "Keys of [y == alpha], or of [y == first i bits of alpha] for every i.");
+    m.def("dpf_eval", &dpf_eval_py,
+          nb::sig("def dpf_eval(out: Words, party: int, keys: Buffer, points: Words, bits: int, /) -> None"),
+          "Share of [point == alpha].");
     m.def("prefix_bits", &prefix_bits_py,
-          "prefix_bits(out, party, keys, m, bits, first_level, L, first_k, W): from incremental keys, out[n, j, w] = "
-          "share of "
-          "[(m >> g) - (alpha >> g) mod 2^i <= first_k + w] with i = first_level + j and g = bits - i.");
+          nb::sig("def prefix_bits(out: Words, party: int, keys: Buffer, m: Words, bits: int, first_level: int, "
+                  "levels: int, first_k: int, width: int, /) -> None"),
+          "From incremental keys, out[n, j, w] = share of [(m >> g) - (alpha >> g) mod 2^i <= first_k + w] "
+          "with i = first_level + j and g = bits - i.");
 
-    m.def("sign_words", &sign_words, "sign_words(keys, bits): bytes of the correction words of so many keys.");
+    m.def("sign_words", &sign_words, nb::sig("def sign_words(keys: int, bits: int, /) -> int"),
+          "Bytes of the correction words of so many keys.");
     m.def("sign_gen", &sign_gen_py,
-          "sign_gen(roots0, roots1, words, alpha, bits, seeds): keys of the top bit of m - alpha mod 2^bits; "
-          "roots are 16 bytes per key and evaluator, seeds are 4 random words per key.");
+          nb::sig("def sign_gen(roots0: Bytes, roots1: Bytes, words: Bytes, alpha: Words, bits: int, "
+                  "seeds: Words, /) -> None"),
+          "Keys of the top bit of m - alpha mod 2^bits; roots are 16 bytes per key and evaluator, "
+          "seeds are 4 random words per key.");
     m.def("sign_eval", &sign_eval_py,
-          "sign_eval(out, party, roots, words, more_roots, more_words, m, bits): packed exclusive-or shares of the top "
-          "bits, from the keys of two dealers in turn.");
+          nb::sig("def sign_eval(out: Bytes, party: int, roots: Buffer, words: Buffer, more_roots: Buffer, "
+                  "more_words: Buffer, m: Words, bits: int, /) -> None"),
+          "Packed exclusive-or shares of the top bits, from the keys of two dealers in turn.");
 
     m.def(
-        "fss_levels", [] { return fss_levels.names(); },
+        "fss_levels", [] { return fss_levels.names(); }, nb::sig("def fss_levels() -> list[str]"),
         "Instruction-set levels of the AES / FSS kernels that run here, best first.");
     m.def(
         "force_fss",
         [](const std::string& level) {
             if (!fss_levels.force(level)) fail("no FSS level '" + level + "' on this machine");
         },
-        "force_fss(level): pins a level, 'auto' returns to the best one.");
+        nb::sig("def force_fss(level: str, /) -> None"), "Pins a level, 'auto' returns to the best one.");
 }

@@ -263,36 +263,42 @@ void unpack_bits(nb::handle out_, nb::handle in_, int bits) {
 }  // namespace
 
 void register_ring(nb::module_& m) {
-    m.def("add", &add, nb::sig("def add(out, a, b, /) -> None"), "out = a + b, element by element.");
-    m.def("sub", &sub, nb::sig("def sub(out, a, b, /) -> None"), "out = a - b, element by element.");
-    m.def("mul", &mul, nb::sig("def mul(out, a, b, /) -> None"), "out = a * b, element by element.");
-    m.def("neg", &neg, nb::sig("def neg(out, a, /) -> None"), "out = -a.");
-    m.def("scale", &scale, nb::sig("def scale(out, a, lo: int, hi: int, /) -> None"),
+    m.def("add", &add, nb::sig("def add(out: Words, a: Words, b: Words, /) -> None"),
+          "out = a + b, element by element.");
+    m.def("sub", &sub, nb::sig("def sub(out: Words, a: Words, b: Words, /) -> None"),
+          "out = a - b, element by element.");
+    m.def("mul", &mul, nb::sig("def mul(out: Words, a: Words, b: Words, /) -> None"),
+          "out = a * b, element by element.");
+    m.def("neg", &neg, nb::sig("def neg(out: Words, a: Words, /) -> None"), "out = -a.");
+    m.def("scale", &scale, nb::sig("def scale(out: Words, a: Words, lo: int, hi: int, /) -> None"),
           "out = a * (lo + 2^64 hi) for one public constant; hi is ignored in the 64-bit ring.");
-    m.def("shift_left", &shift_left, nb::sig("def shift_left(out, a, bits: int, /) -> None"), "out = a * 2^bits.");
-    m.def("shift_right", &shift_right, nb::sig("def shift_right(out, a, bits: int, mode: int, /) -> None"),
+    m.def("shift_left", &shift_left, nb::sig("def shift_left(out: Words, a: Words, bits: int, /) -> None"),
+          "out = a * 2^bits.");
+    m.def("shift_right", &shift_right,
+          nb::sig("def shift_right(out: Words, a: Words, bits: int, mode: int, /) -> None"),
           "mode 0: a >> bits (first summand of a truncation); mode 1: -((-a) >> bits) (second summand); "
           "mode 2: arithmetic, floor of the signed value.");
-    m.def("mask_low", &mask_low, nb::sig("def mask_low(out, a, bits: int, /) -> None"), "out = a mod 2^bits.");
-    m.def("sum", &sum, nb::sig("def sum(out, a, outer: int, n: int, inner: int, /) -> None"),
+    m.def("mask_low", &mask_low, nb::sig("def mask_low(out: Words, a: Words, bits: int, /) -> None"),
+          "out = a mod 2^bits.");
+    m.def("sum", &sum, nb::sig("def sum(out: Words, a: Words, outer: int, n: int, inner: int, /) -> None"),
           "Sums the middle axis of a, seen as (outer, n, inner).");
     m.def("matmul", &matmul_,
-          nb::sig("def matmul(out, a, b, batch: int, n: int, k: int, m: int, a_shared: bool, b_shared: bool, /) "
-                  "-> None"),
+          nb::sig("def matmul(out: Words, a: Words, b: Words, batch: int, n: int, k: int, m: int, a_shared: bool, "
+                  "b_shared: bool, /) -> None"),
           "batch products of (n,k) by (k,m); a shared operand is one matrix used for every product.");
     m.def("matmul_upper", &matmul_upper_,
-          nb::sig("def matmul_upper(out, a, b, n: int, k: int, strict: bool, /) -> None"),
+          nb::sig("def matmul_upper(out: Words, a: Words, b: Words, n: int, k: int, strict: bool, /) -> None"),
           "Upper triangle of a(n,k) @ b(k,n), packed row by row, with the diagonal unless strict.");
-    m.def("encode", &encode, nb::sig("def encode(out, values, frac: int, /) -> int"),
+    m.def("encode", &encode, nb::sig("def encode(out: Words, values: Doubles, frac: int, /) -> int"),
           "Two's complement of round-half-even(values * 2^frac), exact; returns -1, or the flat index of the first "
           "value that is not finite or out of range.");
-    m.def("decode", &decode, nb::sig("def decode(out, a, frac: int, /) -> None"),
+    m.def("decode", &decode, nb::sig("def decode(out: Doubles, a: Words, frac: int, /) -> None"),
           "Nearest doubles of the signed values times 2^-frac.");
-    m.def("extend", &extend, nb::sig("def extend(out, a, signed: bool, /) -> None"),
+    m.def("extend", &extend, nb::sig("def extend(out: Words, a: Words, signed: bool, /) -> None"),
           "64-bit elements to 128 bits, with zeros or the sign.");
-    m.def("pack_bits", &pack_bits, nb::sig("def pack_bits(out, a, bits: int, /) -> None"),
+    m.def("pack_bits", &pack_bits, nb::sig("def pack_bits(out: Bytes, a: Words, bits: int, /) -> None"),
           "Low bits of each element as one bit stream, least significant first, ceil(n*bits/8) bytes.");
-    m.def("unpack_bits", &unpack_bits, nb::sig("def unpack_bits(out, in_, bits: int, /) -> None"),
+    m.def("unpack_bits", &unpack_bits, nb::sig("def unpack_bits(out: Words, packed: Bytes, bits: int, /) -> None"),
           "Inverse of pack_bits; high bits are zero.");
     m.def("threads", &threads, nb::sig("def threads() -> int"), "Largest number of threads one call may use.");
     m.def(

@@ -76,10 +76,11 @@ void masked_points(nb::handle m_, nb::handle first_, nb::handle second_, size_t 
 
 void register_dealing(nanobind::module_& m) {
     m.def("deal_masks", &deal_masks,
-          nb::sig("def deal_masks(alpha, seeds, opened, shares, key: Key, op: int, bits: int, /) -> None"),
+          nb::sig("def deal_masks(alpha: Words, seeds: Words, opened: Bytes, shares: Words, key: Key, op: int, "
+                  "bits: int, /) -> None"),
           "alpha = stream (op, 0) mod 2^bits, seeds = stream (op, 1), opened = packed (shares + alpha mod 2^bits).");
-    m.def(
-        "masked_points", &masked_points,
-        nb::sig("def masked_points(m, first, second, firsts: int, shares, low: int, high: int, bits: int, /) -> None"),
-        "m = unpacked (first, second) + shares + offset mod 2^bits; `firsts` elements come from `first`.");
+    m.def("masked_points", &masked_points,
+          nb::sig("def masked_points(m: Words, first: Buffer, second: Buffer, firsts: int, shares: Words, "
+                  "low: int, high: int, bits: int, /) -> None"),
+          "m = unpacked (first, second) + shares + offset mod 2^bits; `firsts` elements come from `first`.");
 }

@@ -63,14 +63,17 @@ void combine2(nb::handle data_, nb::handle first_, nb::handle second_, int bits,
 
 void register_products(nanobind::module_& m) {
     m.def("mask2", &mask2_py,
-          "mask2(out_a, out_b, t, key_a, op, sign_a, key_b, sign_b): "
+          nb::sig("def mask2(out_a: Words, out_b: Words, t: Words, key_a: Key, op: int, sign_a: int, key_b: Key, "
+                  "sign_b: int, /) -> None"),
           "out_a = t + sign_a * PRG(key_a, op, 0), out_b = t + sign_b * PRG(key_b, op, 1).");
     m.def("mul_mask2", &mul_mask2_py,
-          "mul_mask2(out_a, out_b, x, y, key_a, op, sign_a, key_b, sign_b): mask2 of the element-wise product t = x * "
-          "y.");
+          nb::sig("def mul_mask2(out_a: Words, out_b: Words, x: Words, y: Words, key_a: Key, op: int, sign_a: int, "
+                  "key_b: Key, sign_b: int, /) -> None"),
+          "mask2 of the element-wise product t = x * y.");
 
     m.def(
         "combine2", &combine2,
-        nb::sig("def combine2(data, first, second, bits: int, first_mode: int, second_mode: int, /) -> None"),
+        nb::sig("def combine2(data: Words, first: Buffer, second: Buffer, bits: int, first_mode: int, "
+                "second_mode: int, /) -> None"),
         "data[0] = shift_right(data[0] + first), data[1] = shift_right(data[1] + second); first and second are bytes.");
 }

@@ -211,14 +211,18 @@ void register_random_bits(nanobind::module_& m) {
         nb::sig("def bit_messages(n: int, seat: int, /) -> tuple[int, int, int, int]"),
         "Elements that n shared random bits take: sent to the diagonal, to the column mate, received from both.");
     m.def("bits_out", &bits_out,
-          nb::sig(
-              "def bits_out(data, bits, diagonal, mate, seat: int, row_key: Key, column_key: Key, op: int, /) -> None"),
+          nb::sig("def bits_out(data: Words, bits: Bytes, diagonal: Words, mate: Words, seat: int, row_key: Key, "
+                  "column_key: Key, op: int, /) -> None"),
           "The column's random bits, this server's first shares of their exclusive or, and its messages.");
-    m.def("bits_in", &bits_in, nb::sig("def bits_in(data, bits, diagonal, mate, seat: int, /) -> None"),
+    m.def("bits_in", &bits_in,
+          nb::sig("def bits_in(data: Words, bits: Bytes, diagonal: Buffer, mate: Buffer, seat: int, /) -> None"),
           "The missing shares, from the messages of the diagonal and the column mate.");
     m.def("mask_bits", &mask_bits,
-          nb::sig("def mask_bits(to_mate, to_others, shares, own, key: Key, op: int, /) -> None"),
+          nb::sig("def mask_bits(to_mate: Bytes, to_others: Bytes, shares: Bytes, own: Bytes, key: Key, "
+                  "op: int, /) -> None"),
           "to_mate = shares ^ own, to_others = to_mate ^ stream (op, 2).");
-    m.def("unmask_bits", &unmask_bits, nb::sig("def unmask_bits(data, half: int, a, b, c, d, seat: int, /) -> None"),
+    m.def("unmask_bits", &unmask_bits,
+          nb::sig("def unmask_bits(data: Words, half: int, a: Buffer, b: Buffer, c: Buffer, d: Buffer, "
+                  "seat: int, /) -> None"),
           "data = shares of c ^ random bit, in place; c is a ^ b for the first half, then c ^ d.");
 }

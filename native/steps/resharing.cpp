@@ -73,10 +73,11 @@ void reshare_in(nb::handle data_, size_t start, size_t elements, nb::handle mate
 
 void register_resharing(nanobind::module_& m) {
     m.def("reshare_out", &reshare_out,
-          nb::sig("def reshare_out(data, start: int, message, pieces, key: Key, op: int, column: int, /) -> None"),
+          nb::sig("def reshare_out(data: Words, start: int, message: Words, pieces: Words, key: Key, op: int, "
+                  "column: int, /) -> None"),
           "With mu, n0, n1 = stream (op, 0): row share n0 + n1, column share pieces +- mu, "
           "message (column share, pieces - n).");
     m.def("reshare_in", &reshare_in,
-          nb::sig("def reshare_in(data, start: int, elements: int, mate, diagonal, /) -> None"),
+          nb::sig("def reshare_in(data: Words, start: int, elements: int, mate: Buffer, diagonal: Buffer, /) -> None"),
           "The shares that belong to the messages of reshare_out.");
 }

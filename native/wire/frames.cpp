@@ -310,9 +310,11 @@ void register_frames(nanobind::module_& m) {
              nb::sig("def __init__(self, word: int, links: list[tuple[int, int, int]], limit: int, /) -> None"),
              "word: first word of the own headers; links: (peer, descriptor, first word of its headers); "
              "limit: largest payload.")
-        .def_rw("step", &Wire::step)
+        .def_rw("step", &Wire::step, "The number of the next round.")
         .def("close", &Wire::close)
-        .def("swap", &Wire::swap, nb::sig("def swap(self, sends: list, expects: list, /) -> list | tuple | None"),
+        .def("swap", &Wire::swap,
+             nb::sig("def swap(self, sends: Sequence[tuple[int, Buffer]], expects: Sequence[tuple[int, int]], /) "
+                     "-> list[memoryview | bytearray] | tuple[dict[int, int], dict[int, bytes]] | None"),
              "One round: the expected messages; or what was sent and read so far; or None if it must go another way.")
         .def("take_counts", &Wire::take_counts,
              nb::sig("def take_counts(self) -> tuple[int, int, int, float, list[int], list[int]]"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import ppca.native._kernels as k
 import pytest
+
+import ppca.native._kernels as k
 
 SMALL = range(1, 7)
 LARGE = (7, 31, 32, 33, 63, 64, 65, 80, 127, 128)

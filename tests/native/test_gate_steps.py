@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import ppca.native._kernels as k
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import ppca.native._kernels as k
 
 KEY = k.Key(bytes(range(16)))
 COUNTS = st.integers(0, 150)

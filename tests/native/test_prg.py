@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import ppca.native._kernels as k
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+import ppca.native._kernels as k
 
 KEY = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
 

@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import ppca.native._kernels as k
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import ppca.native._kernels as k
 
 Keys = tuple[np.ndarray, np.ndarray]  # roots by evaluator, words
 NONE = np.zeros(0, np.uint8)
