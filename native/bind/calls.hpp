@@ -1,4 +1,4 @@
-// What the bindings of the AES-based kernels share: views, keys, and when to leave the GIL or use threads.
+// What bindings and steps share: array types, keys and streams, checks, when to leave the GIL or use threads.
 #pragma once
 
 #include "bind/arrays.hpp"

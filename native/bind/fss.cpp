@@ -1,9 +1,8 @@
-// Python bindings of the AES and FSS kernels: argument checks, threads and the GIL. The schemes are described in
-// tree.hpp.
+// Python bindings of the stream and FSS kernels: argument checks, threads and the GIL.
 //
-// Outputs come first and are allocated by the caller; arguments are positional. Integers of up to 128 bits (alpha,
-// points, m, thresholds) are pairs of uint64, low word first, taken mod 2^bits. Key arrays are uint8 with key_size
-// bytes per key.
+// The schemes are described in fss/tree.hpp. Outputs come first and are allocated by the caller; arguments are
+// positional. Integers of up to 128 bits (alpha, points, m, thresholds) are pairs of uint64, low word first, taken mod
+// 2^bits. Key arrays are uint8 with key_size bytes per key.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -1,3 +1,4 @@
+// AES-128: the key schedule, and the two public keys behind the FSS trees.
 #include "fss/aes.hpp"
 
 #include <cstring>

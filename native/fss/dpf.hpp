@@ -1,5 +1,6 @@
-// Evaluation of distributed point functions: shares of [y == alpha], and of the bits [(m - alpha) >> g <= k] at every
-// granularity g from an incremental key. See tree.hpp for the scheme.
+// Evaluation of distributed point functions: shares of [y == alpha], and of prefixes near alpha.
+//
+// An incremental key gives the bits [(m - alpha) >> g <= k] at every granularity g. See tree.hpp for the scheme.
 #pragma once
 
 #include "fss/tree.hpp"

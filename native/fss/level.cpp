@@ -1,5 +1,6 @@
-// The stream and FSS kernels of one instruction-set level. CMakeLists.txt compiles this file once per level and says
-// which: CIPHER is the header of its cipher, KERNELS the name of the table.
+// The stream and FSS kernels of one instruction-set level.
+//
+// CMakeLists.txt compiles this file once per level: CIPHER is the header of its cipher, KERNELS the name of the table.
 #include "fss/dcf.hpp"
 #include "fss/dpf.hpp"
 #include "fss/generate.hpp"

@@ -1,4 +1,4 @@
-// The levels of the stream and FSS kernels.
+// The levels of the stream and FSS kernels, and the one in force.
 #pragma once
 
 #include "fss/kernels.hpp"

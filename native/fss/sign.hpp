@@ -1,5 +1,4 @@
-// Keys for the sign of a masked number: exclusive-or shares of one bit, one block per level and 16 bytes of key per
-// bit.
+// Keys for the sign of a masked number: exclusive-or shares of one bit, one block and 16 bytes of key per level.
 //
 // x = m - alpha mod 2^bits, with m known to both evaluators and alpha to the dealer. With top bits m', a' and the lower
 // parts m", a",

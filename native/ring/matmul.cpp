@@ -1,3 +1,4 @@
+// Matrix products cut into tiles: levels, panels, packed triangles, threads.
 #include "ring/matmul.hpp"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
-// Tiles with AVX2. Split into 32-bit limbs, a product mod 2^128 is
+// Tiles with AVX2: 32-bit limbs, sums mod 2^64, and what wraps away recovered from sums in single precision.
+//
+// Split into 32-bit limbs, a product mod 2^128 is
 //
 //   c0 = a0 b0,  c1 = a0 b1 + a1 b0,  c2 = a0 b2 + a1 b1 + a2 b0,  c3 = a0 b3 + a1 b2 + a2 b1 + a3 b0
 //

@@ -1,5 +1,4 @@
-// Tiles with 52-bit multiply-add (AVX-512 IFMA), written over a small vector type so that the same arithmetic also runs
-// on processors without it (an emulated lane type, for tests).
+// Tiles with 52-bit multiply-add (AVX-512 IFMA), over a lane type that other processors can emulate for tests.
 //
 // An element is L limbs of 52 bits: L = 3 for Z_2^128, L = 2 for Z_2^64. madd52lo/hi add the low or high 52 bits of a
 // 104-bit product to a 64-bit sum, so column c collects lo(a_i b_j), i + j = c, and hi(a_i b_j), i + j = c - 1:

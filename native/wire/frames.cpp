@@ -1,5 +1,4 @@
-// One communication round over plain TCP sockets: frames out, frames in, two system calls per peer and none of Python's
-// overhead.
+// One communication round over plain TCP sockets: frames out, frames in, two system calls per peer.
 //
 // The frame format is specified in ppca/transport/frames.py; this file packs and compares the same three little-endian
 // words. Only the usual case ends here: every frame goes out at one go, every expected frame comes in whole and as
