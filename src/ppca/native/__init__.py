@@ -1,4 +1,4 @@
-"""The native layer: ring arithmetic, pseudo-random streams and function secret sharing. No protocol, no policy."""
+"""The native layer: rings, streams, function secret sharing, one server's steps between messages, a round's frames."""
 
 import ppca.native._kernels as kernels
 

@@ -4,7 +4,7 @@ x is known to lie in [-2^(bits-1), 2^(bits-1)); its sign is the top bit of x mod
 
 1. Deal. As in `gates`: a server of row q, which knows Rq, draws alpha and sends each server of the other row (the
    evaluators) an FSS key and Rq + alpha; both now know m = x + alpha. The key is one for the bit itself, without
-   arithmetic payloads: 16 bytes per bit of range in place of 32, one AES per level (native/sign.hpp).
+   arithmetic payloads: 16 bytes per bit of range in place of 32, one AES per level (native/fss/sign.hpp).
    In the same round all four servers make shares of a random bit r = r0 ^ r1 that no server knows; rc is drawn from the
    key of column c. See below.
 2. Evaluate and open. The evaluator of column c has bc, b0 ^ b1 = [x < 0]. It sends bc ^ rc to its row mate, and
