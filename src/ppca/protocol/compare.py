@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 
 from ..native import kernels, ring
 from .cost import declare
-from .dtypes import BIT, FIXED, RingType
-from .gates import apply_gate, by_dealer, combinations, gate_bytes, passes
+from .dtypes import FIXED, RingType
+from .gates import apply_gate, by_dealer, combinations, gate_bytes, gate_rounds
 from .rounds import Bytes, Received, Step
 from .shares import Data, Shares
 from .signs import sign_bits, sign_bytes
@@ -135,11 +135,27 @@ def _zero(x: S, rows: Data, width: int) -> Step[S]:
     return _bit(x, rows, lambda flat: apply_gate(x.party, flat, 0, gate))
 
 
+@declare(
+    "negative",
+    rounds=gate_rounds,
+    sent=lambda seat, n: sign_bytes(seat, n, COMPARE_BITS - 1),
+    bytes_text="as lt, one bit less of range",
+    input_range="|x| < 2^span",
+    error="exact",
+)
 def negative(x: S, bits: int | None = None) -> Step[S]:
     """[x < 0], exactly, as a shared bit."""
     return _negative(x, np.ascontiguousarray(x.data[0]), gate_width(x.dtype) if bits is None else bits)
 
 
+@declare(
+    "lt",
+    rounds=gate_rounds,
+    sent=lambda seat, n: sign_bytes(seat, n, COMPARE_BITS),
+    bytes_text="16 bytes per bit of range and evaluator (72 bits by default), 3 elements",
+    input_range="|x|, |y| < 2^span",
+    error="exact",
+)
 def less(x: S, y: Shares) -> Step[S]:
     """[x < y], exactly."""
     return _negative(x, *_row_difference(x, y))
@@ -150,6 +166,14 @@ def equal_zero(x: S, bits: int | None = None) -> Step[S]:
     return _zero(x, np.ascontiguousarray(x.data[0]), gate_width(x.dtype) if bits is None else bits)
 
 
+@declare(
+    "eq",
+    rounds=gate_rounds,
+    sent=lambda seat, n: gate_bytes(seat, n, COMPARE_BITS, kernels.dpf_key_size(COMPARE_BITS, 2, False), 1),
+    bytes_text="about 16 bytes per bit of range and evaluator (72 bits by default)",
+    input_range="|x|, |y| < 2^span",
+    error="exact",
+)
 def equal(x: S, y: Shares) -> Step[S]:
     """[x = y], exactly."""
     return _zero(x, *_row_difference(x, y))
@@ -172,6 +196,18 @@ def _difference_width(x: Shares, frac: int, span: int) -> int:
     return width
 
 
+def _table_bytes(seat: int, n: int) -> int:
+    return gate_bytes(seat, n, COMPARE_BITS - 1, kernels.dcf_key_size(COMPARE_BITS - 1, 2), 1)
+
+
+@declare(
+    "table",
+    rounds=gate_rounds,
+    sent=_table_bytes,
+    bytes_text="32 bytes per bit of range and evaluator, for any number of thresholds; 3 elements per function",
+    input_range="|x| < 2^span",
+    error="exact in x; values rounded to frac bits",
+)
 def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = None) -> Step[S]:
     """Piecewise-constant functions of x: tables[j][i] is the value of function j on the i-th interval.
 
@@ -205,60 +241,22 @@ def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = 
     return x.like(data, RingType(x.dtype.bits, frac, min(largest, x.dtype.bits - 1 - frac)))
 
 
+@declare(
+    "sign",
+    rounds=gate_rounds,
+    sent=_table_bytes,
+    bytes_text="as table",
+    input_range="|x| < 2^span",
+    error="exact",
+)
+def sign(x: S) -> Step[S]:
+    """-1, 0 or 1, exactly: the table with a cut at 0 and one at the last bit."""
+    found = yield from classify(x, [0.0, 2.0**-x.dtype.frac], [[-1, 0, 1]], frac=0)
+    return found[..., 0]
+
+
 def _scaled(value: float, frac: int, up: bool = False) -> int:
     """value * 2^frac as an integer, to the nearest or up; exact for doubles and for integers of any size."""
     numerator, denominator = value.as_integer_ratio()
     numerator <<= frac
     return -(-numerator // denominator) if up else (2 * numerator + denominator) // (2 * denominator)
-
-
-def _compare_bytes(seat: int, n: int) -> int:
-    return sign_bytes(seat, n, COMPARE_BITS)
-
-
-def _sign_bytes(seat: int, n: int) -> int:
-    return sign_bytes(seat, n, COMPARE_BITS - 1)
-
-
-def _table_bytes(seat: int, n: int) -> int:
-    return gate_bytes(seat, n, COMPARE_BITS - 1, kernels.dcf_key_size(COMPARE_BITS - 1, 2), 1)
-
-
-def _equal_bytes(seat: int, n: int) -> int:
-    return gate_bytes(seat, n, COMPARE_BITS, kernels.dpf_key_size(COMPARE_BITS, 2, False), 1)
-
-
-declare(
-    "lt",
-    rounds=lambda n: 2 * passes(n),
-    sent=_compare_bytes,
-    bytes_text="16 bytes per bit of range and evaluator (72 bits by default), 3 elements",
-    input_range="|x|, |y| < 2^span",
-    error="exact",
-)
-declare(
-    "eq",
-    rounds=lambda n: 2 * passes(n),
-    sent=_equal_bytes,
-    bytes_text="about 16 bytes per bit of range and evaluator (72 bits by default)",
-    input_range="|x|, |y| < 2^span",
-    error="exact",
-)
-declare(
-    "sign",
-    rounds=lambda n: 2 * passes(n),
-    sent=_sign_bytes,
-    bytes_text="as lt, one bit less of range",
-    input_range="|x| < 2^span",
-    error="exact",
-)
-declare(
-    "table",
-    rounds=lambda n: 2 * passes(n),
-    sent=_table_bytes,
-    bytes_text="32 bytes per bit of range and evaluator, for any number of thresholds; 3 elements per function",
-    input_range="|x| < 2^span",
-    error="exact in x; values rounded to frac bits",
-)
-
-__all__ = ["BIT", "classify", "equal", "equal_zero", "less", "negative"]

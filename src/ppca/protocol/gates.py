@@ -57,8 +57,9 @@ def parts(n: int) -> list[slice]:
     return [slice(cuts[i], cuts[i + 1]) for i in range(4)]
 
 
-def passes(n: int) -> int:
-    return -(-n // PASS) if n else 1
+def gate_rounds(n: int) -> int:
+    """Rounds of a gate on n elements: two for every pass."""
+    return 2 * max(1, -(-n // PASS))
 
 
 def gate_bytes(seat: int, n: int, bits: int, key_size: int, outputs: int, itemsize: int = 16) -> int:

@@ -33,25 +33,6 @@ S = TypeVar("S", bound=Shares)
 
 ELEMENT = 16  # bytes of one element in the 128-bit ring
 
-declare(
-    "mul",
-    rounds=1,
-    sent=lambda seat, n: 2 * n * ELEMENT,
-    bytes_text="2 elements per output element",
-    input_range="|xy| < 2^30 and its span",
-    error="< 1 ulp, unbiased; exact for integers",
-    failure="|xy| 2^(2f+1-k) per element, i.e. |xy| 2^-47",
-)
-declare(
-    "matmul",
-    rounds=1,
-    sent=lambda seat, n: 2 * n * n * ELEMENT,
-    bytes_text="2 elements per OUTPUT element (here n x n)",
-    input_range="|entries of the product| < 2^30",
-    error="< 1 ulp, unbiased",
-    failure="|xy| 2^-47 per output element",
-)
-
 
 @lru_cache(maxsize=4096)
 def product_type(x: RingType, y: RingType, frac: int | None, terms: int = 1) -> tuple[RingType, int]:
@@ -65,6 +46,15 @@ def product_type(x: RingType, y: RingType, frac: int | None, terms: int = 1) -> 
     return make_type(x.bits, wanted, span), x.frac + y.frac - wanted
 
 
+@declare(
+    "mul",
+    rounds=1,
+    sent=lambda seat, n: 2 * n * ELEMENT,
+    bytes_text="2 elements per output element",
+    input_range="|xy| < 2^30 and its span",
+    error="< 1 ulp, unbiased; exact for integers",
+    failure="|xy| 2^(2f+1-k) per element, i.e. |xy| 2^-47",
+)
 def multiply(x: S, y: Shares, frac: int | None = None) -> Step[S]:
     """Element-wise product with broadcasting. `frac`: fractional bits to keep (None: the larger operand's)."""
     dtype, shift = product_type(x.dtype, y.dtype, frac)
@@ -143,6 +133,15 @@ def _no_room() -> TypeError:
     return TypeError("the 64-bit ring has no room for a local truncation: keep all bits with frac=..., or exact=True")
 
 
+@declare(
+    "matmul",
+    rounds=1,
+    sent=lambda seat, n: 2 * n * n * ELEMENT,
+    bytes_text="2 elements per OUTPUT element (here n x n)",
+    input_range="|entries of the product| < 2^30",
+    error="< 1 ulp, unbiased",
+    failure="|xy| 2^-47 per output element",
+)
 def matmul(x: S, y: Shares, frac: int | None = None) -> Step[S]:
     """x @ y with NumPy's rules for 1-D operands and leading axes."""
     return bilinear(x, y, matmul_shape(x.shape, y.shape), matmul_any, frac, x.shape[-1])

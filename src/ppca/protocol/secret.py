@@ -144,8 +144,7 @@ class SecretArray(Shares):
 
     def sign(self) -> Pending:
         """-1, 0 or 1."""
-        ulp = 2.0**-self.dtype.frac
-        return Pending(compare.classify(self, [0.0, ulp], [[-1, 0, 1]], frac=0)).then(lambda a: a[..., 0])
+        return Pending(compare.sign(self))
 
     def abs(self) -> Pending:
         return Pending(_absolute(self))
