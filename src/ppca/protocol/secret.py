@@ -67,35 +67,22 @@ class SecretArray(Shares):
         return functions.reciprocal(self, signed=True).then(lambda y: y * other)
 
     def __lt__(self, other: Any) -> Pending:
-        return self._less(self, other)
+        return Pending(compare.less(self, other))
 
     def __gt__(self, other: Any) -> Pending:
-        return self._less(other, self)
+        return Pending(compare.less(other, self))
 
     def __ge__(self, other: Any) -> Pending:
-        return 1 - self._less(self, other)
+        return 1 - self.__lt__(other)
 
     def __le__(self, other: Any) -> Pending:
-        return 1 - self._less(other, self)
+        return 1 - self.__gt__(other)
 
     def __eq__(self, other: Any) -> Pending:  # type: ignore[override]
-        if isinstance(other, Shares):
-            _check_shapes(self, other)
-            return Pending(compare.equal(self, other))
-        return Pending(compare.equal_zero(*compare.minus_public(self, other)))
+        return Pending(compare.equal(self, other))
 
     def __ne__(self, other: Any) -> Pending:  # type: ignore[override]
         return 1 - self.__eq__(other)
-
-    @staticmethod
-    def _less(a: Any, b: Any) -> Pending:
-        if isinstance(a, SecretArray) and isinstance(b, SecretArray):
-            _check_shapes(a, b)
-            return Pending(compare.less(a, b))
-        if isinstance(a, SecretArray):
-            return Pending(compare.negative(*compare.minus_public(a, b)))
-        difference, width = compare.minus_public(b, a)
-        return Pending(compare.negative(-difference, width))
 
     # -- operations that talk --------------------------------------------------------------------------------------
 

@@ -29,15 +29,18 @@ Mohassel, Rindal, "ABY3", 2018, section 5.4 (three-party OT).
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ..native import clock, kernels
-from .gates import PASS, in_passes, masked_bytes
+from .dtypes import bit_type
+from .gates import PASS, after_passes, in_passes, masked_bytes
 from .party import Party
 from .rounds import Round, Step
-from .shares import Data
+from .shares import Data, Shares
+
+S = TypeVar("S", bound=Shares)
 
 
 class _Layout(NamedTuple):
@@ -86,9 +89,12 @@ def sign_bytes(seat: int, n: int, bits: int, itemsize: int = 16) -> int:
     return total
 
 
-def sign_bits(party: Party, row_shares: Data, bits: int) -> Step[Data]:
-    """Shares (2, n, limbs) of the signs of numbers with flat row shares (n, limbs), each a `bits`-wide signed integer."""
-    return in_passes(lambda part: _one_pass(party, part, bits), row_shares)
+def sign_bits(like: S, row_shares: Data, bits: int) -> Step[S]:
+    """Shared bits [X < 0] of `bits`-wide integers X with these row shares (*shape, limbs), in the ring of `like`."""
+    done = []
+    for part in in_passes(row_shares):
+        done.append((yield from _one_pass(like.party, part, bits)))
+    return like.like(after_passes(done).reshape(2, *row_shares.shape), bit_type(like.dtype.bits))
 
 
 def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
