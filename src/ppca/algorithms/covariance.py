@@ -88,7 +88,7 @@ async def pooled(old: tuple[Any, Any], new: tuple[Any, Any], old_rows: int, new_
     return packed, mean
 
 
-async def normalised_covariance(packed: Any, d: int, owners: int = 1) -> Normalised:
+async def normalised_covariance(packed: Any, d: int, owners: int) -> Normalised:
     """Covariance (packed, 112 fractional bits) to |A|_F <= 1: eleven rounds."""
     i, j = np.triu_indices(d)
     floor, smallest = noise_floor(owners)
@@ -104,7 +104,7 @@ async def normalised_covariance(packed: Any, d: int, owners: int = 1) -> Normali
     return Normalised(matrix, factor, HEADROOM + UP)
 
 
-async def normalised_correlation(packed: Any, d: int, owners: int = 1) -> Normalised:
+async def normalised_correlation(packed: Any, d: int, owners: int) -> Normalised:
     """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: about twenty rounds."""
     i, j = np.triu_indices(d)
     floor, smallest = noise_floor(owners)
@@ -137,11 +137,8 @@ async def _unit_norm(packed: Any, d: int, span: int) -> tuple[Any, Any]:
     return symmetric(upper.within(1), d), second
 
 
-async def sums_over_owners(counts: Any, exponents: Any | None) -> tuple[Any, Any | None]:
+async def sums_over_owners(counts: Any, exponents: Any) -> tuple[Any, Any]:
     """Total number of rows, and the largest exponent of every column over all owners (a tournament, 3 rounds a level)."""
-    total = counts.sum()
-    if exponents is None:
-        return total, None
     left = exponents
     while len(left) > 1:
         half = len(left) // 2
@@ -149,4 +146,4 @@ async def sums_over_owners(counts: Any, exponents: Any | None) -> tuple[Any, Any
         smaller = await (a < b)
         winner = await smaller.where(b, a)
         left = winner if len(left) % 2 == 0 else concatenate([winner, left[2 * half :]])
-    return total, left[0]
+    return counts.sum(), left[0]

@@ -27,7 +27,7 @@ class Spectrum:
     vectors: Any
     solver: str
     iterations: int
-    verified: bool | None
+    verified: bool
     fell_back: bool
 
 
@@ -40,23 +40,26 @@ async def decompose(
     max_iterations: int | None = None,
     fixed_iterations: int | None = None,
     top: int | None = None,
-    verify: bool = True,
     progress: Progress | None = None,
 ) -> Spectrum:
     """Sorted spectrum of a shared symmetric matrix with |A|_F <= 1. `top`: how many of its pairs must be accurate (None: all)."""
-    options: dict[str, Any] = {"tol": tol, "fixed_iterations": fixed_iterations, "progress": progress}
-    if max_iterations is not None:
-        options["max_iterations"] = max_iterations
-    found: Eigen = await eigh(A, identity, solver=solver, top=top, **options)
+    found = await eigh(
+        A,
+        identity,
+        solver=solver,
+        tol=tol,
+        max_iterations=max_iterations,
+        fixed_iterations=fixed_iterations,
+        top=top,
+        progress=progress,
+    )
     values, vectors = await _sorted(found, progress)
-    verified: bool | None = None
-    fell_back = False
-    if verify:
-        verified = await is_accurate(A, values, vectors, 2 * promised_residual(solver, len(A), tol), top)
-        if not verified and solver != "jacobi":
-            found = await eigh(A, identity, solver="jacobi", tol=tol, progress=progress)
-            values, vectors = await _sorted(found, progress)
-            verified, fell_back = await is_accurate(A, values, vectors, 2 * tol, top), True
+    verified = await is_accurate(A, values, vectors, 2 * promised_residual(solver, len(A), tol), top)
+    fell_back = not verified and solver != "jacobi"
+    if fell_back:
+        found = await eigh(A, identity, solver="jacobi", tol=tol, progress=progress)
+        values, vectors = await _sorted(found, progress)
+        verified = await is_accurate(A, values, vectors, 2 * tol, top)
     return Spectrum(values, vectors, solver, found.iterations, verified, fell_back)
 
 

@@ -1,6 +1,6 @@
 """The protocol layer: secret arrays on four servers. One module per protocol; see docs/protocols.md for the table."""
 
-from .dtypes import BIT, FIXED, INTEGER, RingType, make_type
+from .dtypes import FIXED, INTEGER, RingType, make_type
 from .inputs import InputPacket, InputRefused, share, share_ring
 from .opening import InconsistentShares, Sealed, unseal
 from .party import MaskReuseError, Opening, Party, agree_keys, local_parties
@@ -11,7 +11,6 @@ from .secret import SecretArray, concatenate, stack, where
 from .shares import skew, symmetric
 
 __all__ = [
-    "BIT",
     "FIXED",
     "INTEGER",
     "InconsistentShares",

@@ -88,6 +88,3 @@ INTEGER = make_type(128, 0)
 def bit_type(bits: int) -> RingType:
     """Results of comparisons: 0 or 1."""
     return RingType(bits, 0, 1)
-
-
-BIT = bit_type(128)

@@ -209,17 +209,13 @@ def _inverse_frac(x: Shares) -> int:
     return max(31, min(x.dtype.span + 1, FACTOR_FRAC))
 
 
-def divide(x: S, y: S, signed: bool = True) -> Pending:
-    """x / y, y in the range of `reciprocal`; x is multiplied in before scaling, so small quotients stay accurate.
+async def divide(x: S, y: S) -> S:
+    """x / y, |y| in the range of `reciprocal`; x is multiplied in before scaling, so small quotients stay accurate.
 
-    Error: 1e-9 relative, or 2 ulp and 2^-49 / |y|, whichever is larger. Rounds: 9, and 1 more if `signed`.
+    Error: 1e-9 relative, or 2 ulp and 2^-49 / |y|, whichever is larger. Rounds: 10.
     """
-    return Pending(_divide(x, y, signed))
-
-
-async def _divide(x: S, y: S, signed: bool) -> S:
     _check(y, "divide")
-    z, factor = await _normalised(y, -1.0, RECIPROCAL_SMALLEST, _inverse_frac(y), signed)
+    z, factor = await _normalised(y, -1.0, RECIPROCAL_SMALLEST, _inverse_frac(y), signed=True)
     p = await polynomial(z.times_public(2) - 1.75, coefficients("reciprocal"), 36)
     numerator = await Pending(multiply(p, x.astype(max(x.dtype.frac, DEFAULT_FRAC)), NUMERATOR_FRAC))
     quotient: S = await Pending(multiply(factor, numerator, DEFAULT_FRAC))

@@ -60,7 +60,7 @@ class SecretArray(Shares):
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, SecretArray):
             _check_shapes(self, other)
-            return functions.divide(self, other)
+            return Pending(functions.divide(self, other))
         return self.times_public(1.0 / np.asarray(other, np.float64))
 
     def __rtruediv__(self, other: Any) -> Any:
