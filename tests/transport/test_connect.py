@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from four_servers import SEATS, Servers, own_tls, run, succeed, tls_settings
+from four_servers import SEATS, Servers, exchange, own_tls, run, succeed, tls_settings
 
 from ppca.transport import (
     CertificateError,
@@ -36,7 +36,7 @@ def close(meshes: list[Any]) -> None:
 def talk(meshes: list[Mesh]) -> None:
     def body(mesh: Mesh) -> None:
         peers = [seat for seat in SEATS if seat != mesh.seat]
-        received = mesh.exchange({peer: [bytes([mesh.seat])] for peer in peers}, dict.fromkeys(peers, 1))
+        received = exchange(mesh, {peer: [bytes([mesh.seat])] for peer in peers}, dict.fromkeys(peers, 1))
         assert {peer: payload[0] for peer, payload in received.items()} == {peer: peer for peer in peers}
 
     succeed(meshes, body)
