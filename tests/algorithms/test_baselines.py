@@ -10,10 +10,10 @@ import pytest
 from lockstep import run
 from spectra import SPECTRA, check, finish, matrix, on_plain, on_shares
 
-from ppca.algorithms.jacobi_classic import eigh_jacobi_classic
-from ppca.algorithms.jacobi_eo import eigh_jacobi_eo, reachable
-from ppca.algorithms.power import eigh_power, squarings_for
-from ppca.algorithms.qr import eigh_qr, reflection, shares_of
+from ppca.algorithms.baselines.jacobi_classic import eigh_jacobi_classic
+from ppca.algorithms.baselines.jacobi_eo import eigh_jacobi_eo, reachable
+from ppca.algorithms.baselines.power import eigh_power, squarings_for
+from ppca.algorithms.baselines.qr import eigh_qr, reflection, shares_of
 from ppca.protocol import PlainArray, SecretArray
 
 ACCURATE = [eigh_jacobi_classic, eigh_qr, eigh_power]

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .allpairs import Eigen, Progress, eigh_allpairs
+from .baselines.jacobi_classic import eigh_jacobi_classic
+from .baselines.jacobi_eo import eigh_jacobi_eo, reachable
+from .baselines.power import eigh_power
+from .baselines.qr import eigh_qr
 from .jacobi import eigh_jacobi
-from .jacobi_classic import eigh_jacobi_classic
-from .jacobi_eo import eigh_jacobi_eo, reachable
-from .power import eigh_power
-from .qr import eigh_qr
 
 Solver = Callable[..., Awaitable[Eigen]]
 

@@ -24,9 +24,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..protocol import stack, together
-from .allpairs import Eigen, Progress
-from .rotations import sweeps
+from ...protocol import stack, together
+from ..allpairs import Eigen, Progress
+from ..rotations import sweeps
 
 SHRINK = 1 - 2.0**-28
 """Keeps cos 2theta below 1 whatever the errors of the functions (2e-9 in all)."""

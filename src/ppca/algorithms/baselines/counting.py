@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..protocol import Pending, PlainArray
-from .allpairs import Eigen, eigh_allpairs
-from .jacobi import eigh_jacobi
+from ...protocol import Pending, PlainArray
+from ..allpairs import Eigen, eigh_allpairs
+from ..jacobi import eigh_jacobi
 from .jacobi_classic import eigh_jacobi_classic
 from .jacobi_eo import eigh_jacobi_eo
 from .power import eigh_power

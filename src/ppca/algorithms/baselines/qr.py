@@ -31,10 +31,10 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol import concatenate, stack, symmetric, together
-from .allpairs import Eigen, Progress
-from .jacobi import inverse_length, signed
-from .rotations import refresh
+from ...protocol import concatenate, stack, symmetric, together
+from ..allpairs import Eigen, Progress
+from ..jacobi import inverse_length, signed
+from ..rotations import refresh
 
 WIDE = 70
 """Fractional bits of squared lengths."""

@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol import stack, together
-from .allpairs import Eigen, Progress
+from ...protocol import stack, together
+from ..allpairs import Eigen, Progress
+from ..rotations import orthonormal
 from .qr import shares_of
-from .rotations import orthonormal
 
 SHIFT = 2.0**-10
 

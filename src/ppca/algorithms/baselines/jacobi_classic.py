@@ -26,9 +26,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..protocol import together
-from .allpairs import Eigen, Progress
-from .rotations import sweeps
+from ...protocol import together
+from ..allpairs import Eigen, Progress
+from ..rotations import sweeps
 
 KEPT_BITS = 30
 """Fractional bits of an off-diagonal entry in its reciprocal."""
