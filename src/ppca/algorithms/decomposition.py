@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol import symmetric, together
-from .allpairs import Eigen, Progress
+from ..protocol import together
+from .eigen import Eigen, defect
+from .iteration import Progress, silent
 from .solvers import eigh, promised_residual
 
 ORTHOGONALITY = 1e-7
@@ -40,7 +41,7 @@ async def decompose(
     max_iterations: int | None = None,
     fixed_iterations: int | None = None,
     top: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Spectrum:
     """Sorted spectrum of a shared symmetric matrix with |A|_F <= 1. `top`: how many of its pairs must be accurate (None: all)."""
     found = await eigh(
@@ -63,10 +64,9 @@ async def decompose(
     return Spectrum(values, vectors, solver, found.iterations, verified, fell_back)
 
 
-async def _sorted(found: Eigen, progress: Progress | None) -> tuple[Any, Any]:
+async def _sorted(found: Eigen, progress: Progress) -> tuple[Any, Any]:
     """Values in descending order and the vectors as rows."""
-    if progress is not None:
-        progress("sort", 0.97)
+    progress("sort", 0.97)
     if len(found.values) == 1:
         return found.values, found.vectors
     values, vectors = await found.values.within(2).sort(found.vectors.T, descending=True)
@@ -78,8 +78,7 @@ async def is_accurate(A: Any, values: Any, vectors: Any, tol: float, top: int | 
     d = len(A)
     count = d if top is None else min(top, d)
     V = vectors[:count].T
-    AV, scaled, gram = await together(A @ V, V * values[:count], vectors.matmul_upper(vectors.T))
-    off = symmetric(gram - np.eye(d, dtype=np.int64)[np.triu_indices(d)], d)
+    AV, scaled, off = await together(A @ V, V * values[:count], defect(vectors.T))
     residual = AV - scaled
     squares = await together(residual.inner(residual, frac=80), off.inner(off, frac=80))
     margins = [square - bound**2 for square, bound in zip(squares, (tol, ORTHOGONALITY), strict=True)]

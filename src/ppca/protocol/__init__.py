@@ -4,7 +4,7 @@ from .dtypes import FIXED, INTEGER, RingType, make_type
 from .inputs import InputPacket, InputRefused, share, share_ring
 from .opening import InconsistentShares, Sealed, unseal
 from .party import MaskReuseError, Opening, Party, agree_keys, local_parties
-from .pending import Pending
+from .pending import Pending, ready
 from .plain import PlainArray, RangeError
 from .rounds import Round, Traffic, drive, run_lockstep, together
 from .secret import SecretArray, concatenate, stack, where
@@ -32,6 +32,7 @@ __all__ = [
     "drive",
     "local_parties",
     "make_type",
+    "ready",
     "run_lockstep",
     "share",
     "share_ring",

@@ -7,7 +7,7 @@ be studied without servers. Promises (`within`) are checked here: a value beyond
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -15,23 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
 from .functions import RECIPROCAL_SMALLEST
-from .pending import Pending
+from .pending import Pending, ready
 
 FLOAT, FIXED_POINT = "float", "fixed"
 
 
 class RangeError(ValueError):
     """A value broke the promise of its type: on shares the result would be wrong without notice."""
-
-
-def ready(value: Any) -> Pending:
-    """A result that needs no communication, in the form of one that does."""
-
-    def run() -> Generator[Any, Any, Any]:
-        return value
-        yield
-
-    return Pending(run())
 
 
 class PlainArray:

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...protocol import Pending, PlainArray
-from ..allpairs import Eigen, eigh_allpairs
+from ..allpairs import eigh_allpairs
+from ..eigen import Eigen
 from ..jacobi import eigh_jacobi
 from .jacobi_classic import eigh_jacobi_classic
 from .jacobi_eo import eigh_jacobi_eo
@@ -126,18 +127,18 @@ def expensive_operations(d: int = 8) -> dict[str, dict[str, int]]:
     X = np.random.default_rng(d).standard_normal((3 * d, d))
     A = X.T @ X / np.linalg.norm(X.T @ X)
 
-    def difference(solver: Callable[..., Awaitable[Eigen]], option: str) -> dict[str, int]:
-        few, more = (counted(partial(solver, **{option: n}), A) for n in (2, 3))
+    def difference(solver: Callable[..., Awaitable[Eigen]]) -> dict[str, int]:
+        few, more = (counted(partial(solver, fixed_iterations=n), A) for n in (2, 3))
         return {name: more[name] - few[name] for name in OPERATIONS}
 
     qr = counted(_qr_iteration, A)
     return {
-        "allpairs": difference(eigh_allpairs, "fixed_iterations"),
-        "jacobi": difference(eigh_jacobi, "fixed_steps"),
-        "jacobi-classic": difference(eigh_jacobi_classic, "fixed_steps"),
-        "jacobi-eo": difference(eigh_jacobi_eo, "fixed_steps"),
+        "allpairs": difference(eigh_allpairs),
+        "jacobi": difference(eigh_jacobi),
+        "jacobi-classic": difference(eigh_jacobi_classic),
+        "jacobi-eo": difference(eigh_jacobi_eo),
         "qr": {name: qr[name] for name in OPERATIONS},
-        "power": difference(eigh_power, "fixed_iterations"),
+        "power": difference(eigh_power),
     }
 
 
