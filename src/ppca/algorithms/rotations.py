@@ -43,12 +43,12 @@ MOST_SWEEPS = 30
 def round_robin(d: int) -> tuple[Index, ...]:
     """Disjoint pairs (p < q) of every step of a sweep, as arrays (pairs, 2): a tournament of d players, one resting if odd."""
     n = d + d % 2
-    seats = list(range(n))
+    players = list(range(n))
     steps = []
     for _ in range(n - 1):
-        games = zip(seats[: n // 2], reversed(seats[n // 2 :]), strict=True)
+        games = zip(players[: n // 2], reversed(players[n // 2 :]), strict=True)
         steps.append(np.array([sorted(game) for game in games if max(game) < d], np.intp).reshape(-1, 2))
-        seats = [seats[0], seats[-1], *seats[1:-1]]
+        players = [players[0], players[-1], *players[1:-1]]
     return tuple(steps)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from ..native import kernels, ring
 from .cost import declare
 from .dtypes import FIXED, RingType, bit_type
-from .gates import apply_gate, by_dealer, combinations, gate_bytes, gate_rounds
+from .gates import apply_gate, by_dealer, gate_bytes, gate_rounds, weighted_sums
 from .rounds import Bytes, Received, Step
 from .shares import Data, Shares, broadcast_shape
 from .signs import sign_bits, sign_bytes
@@ -57,7 +57,7 @@ class ThresholdGate:
         def fill(out: Data, part: Received, at: Data) -> None:
             kernels.classify_bits(out, column, part, at, self.thresholds, self.bits)
 
-        return combinations(fill, keys, self.key_size, m, self.weights, self.bias if column == 0 else None)
+        return weighted_sums(fill, keys, self.key_size, m, self.weights, self.bias if column == 0 else None)
 
 
 @dataclass(slots=True)

@@ -98,7 +98,7 @@ async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None) -> S
     """sum of coefs[i] * x^i, for |x| <= 1 or so (the caller's range must keep every power within the span).
 
     1. Powers x^2 [1 round], x^3 and x^4 [1]; blocks of four terms are then local.
-    2. Neighbouring blocks are joined by x^4, x^8, x^16, ...: one round per doubling of the number of blocks.
+    2. Neighbouring blocks are merged by x^4, x^8, x^16, ...: one round per doubling of the number of blocks.
 
     Rounds: 0, 1, 2 for degrees 1, 2, 3; 2 + ceil(log2((degree + 1) / 4)) from degree 4 on.
     """
@@ -118,11 +118,11 @@ async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None) -> S
         pairs = len(blocks) // 2
         last = len(blocks) == 2
         factors = blocks[1::2] if last else type(x).concatenate([blocks[1::2], giant])
-        joined = await Pending(multiply(factors, giant, kept if last else None))
-        giant = joined[pairs:]
+        products = await Pending(multiply(factors, giant, kept if last else None))
+        giant = products[pairs:]
         even = blocks[0::2].astype(kept) if last else blocks[0::2]
-        joints = even[:pairs] + joined[:pairs]
-        blocks = joints if len(blocks) % 2 == 0 else type(x).concatenate([joints, even[pairs:]])
+        merged = even[:pairs] + products[:pairs]
+        blocks = merged if len(blocks) % 2 == 0 else type(x).concatenate([merged, even[pairs:]])
     result = blocks[0].astype(kept)
     return result.like(result.data, make_type(x.dtype.bits, kept))  # the coefficients say nothing tighter
 

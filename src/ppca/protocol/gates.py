@@ -133,12 +133,12 @@ def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[D
     sends: list[tuple[int, Bytes]] = []
     if dealt:
         alpha, seeds = np.empty((dealt, 2), np.uint64), np.empty((dealt, 4), np.uint64)
-        opened = np.empty(masked_bytes(dealt, bits), np.uint8)
+        masked = np.empty(masked_bytes(dealt, bits), np.uint8)
         op = party.private.claim()
-        kernels.deal_masks(alpha, seeds, opened, row_shares[mine], party.private.key, op, bits)
+        kernels.deal_masks(alpha, seeds, masked, row_shares[mine], party.private.key, op, bits)
         with clock.fss:
             first, second = gate.generate(alpha, seeds)
-        sends = [(mates[0], first), (mates[0], opened), (mates[1], second), (mates[1], opened)]
+        sends = [(mates[0], first), (mates[0], masked), (mates[1], second), (mates[1], masked)]
     expects = [
         (mate, size)
         for mate, count in zip(mates, counts, strict=True)
@@ -171,7 +171,7 @@ def by_dealer(keys: list[Received], key_size: int) -> Iterator[tuple[Received, s
         at += count
 
 
-def combinations(
+def weighted_sums(
     fill: Callable[[Data, Received, Data], None],
     keys: list[Received],
     key_size: int,

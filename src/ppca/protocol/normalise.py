@@ -27,7 +27,7 @@ import numpy as np
 from ..native import kernels, ring
 from .compare import ThresholdGate, threshold_gate
 from .dtypes import RingType
-from .gates import Gate, apply_gate, combinations
+from .gates import Gate, apply_gate, weighted_sums
 from .rounds import Bytes, Received, Step
 from .shares import Data, Shares
 
@@ -72,7 +72,7 @@ class BinadeGate:
             kernels.prefix_bits(wide, column, part, at, self.depth, TOP, levels, NODES - 1, self.steps)
 
         prefix = ring.shift_right(m, self.bits - self.depth, ring.FLOOR)
-        return combinations(fill, keys, self.key_size, prefix, self.weights, self.bias if column == 0 else None)
+        return weighted_sums(fill, keys, self.key_size, prefix, self.weights, self.bias if column == 0 else None)
 
 
 @dataclass(frozen=True, slots=True)

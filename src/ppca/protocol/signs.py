@@ -107,8 +107,8 @@ def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
     # Round 1: deal keys, and share random bits.
     dealt = mine.stop - mine.start
     alpha, seeds = np.empty((dealt, 2), np.uint64), np.empty((dealt, 4), np.uint64)
-    opened = np.empty(masked_bytes(dealt, bits), np.uint8)
-    kernels.deal_masks(alpha, seeds, opened, row_shares[mine], private.key, private.claim(), bits)
+    masked = np.empty(masked_bytes(dealt, bits), np.uint8)
+    kernels.deal_masks(alpha, seeds, masked, row_shares[mine], private.key, private.claim(), bits)
     roots = np.empty((2, 16 * dealt), np.uint8)
     words = np.empty(kernels.sign_words(dealt, bits), np.uint8)
     with clock.fss:
@@ -125,15 +125,15 @@ def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
         size for count in dealt_by for size in (16 * count, kernels.sign_words(count, bits), masked_bytes(count, bits))
     ]
     first, second = (mate, diagonal) if column == 0 else (diagonal, mate)  # the other row, by column
-    sends = [(peer, message) for c, peer in ((0, first), (1, second)) for message in (roots[c], words, opened)]
+    sends = [(peer, message) for c, peer in ((0, first), (1, second)) for message in (roots[c], words, masked)]
     sends += [(diagonal, offers), (mate, choices)]
     expects = [*((first, size) for size in keys[:3]), *((second, size) for size in keys[3:])]
     expects += [(diagonal, from_diagonal * 8 * limbs), (mate, from_mate * 8 * limbs)]
-    roots0, words0, opened0, roots1, words1, opened1, offered, chosen = yield Round(sends, expects)
+    roots0, words0, masked0, roots1, words1, masked1, offered, chosen = yield Round(sends, expects)
 
     # Round 2: evaluate, and open the bits under the random ones.
     m = np.empty((dealt_by[0] + dealt_by[1], 2), np.uint64)
-    kernels.masked_points(m, opened0, opened1, dealt_by[0], row_shares[evaluated], 0, 0, bits)
+    kernels.masked_points(m, masked0, masked1, dealt_by[0], row_shares[evaluated], 0, 0, bits)
     shares = np.empty(evaluated_bytes, np.uint8)
     with clock.fss:
         kernels.sign_eval(shares, column, roots0, words0, roots1, words1, m, bits)
