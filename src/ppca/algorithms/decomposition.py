@@ -38,22 +38,15 @@ async def decompose(
     *,
     solver: str = "allpairs",
     tol: float = 1e-6,
-    max_iterations: int | None = None,
-    fixed_iterations: int | None = None,
     top: int | None = None,
     progress: Progress = silent,
+    **limits: int | None,
 ) -> Spectrum:
-    """Sorted spectrum of a shared symmetric matrix with |A|_F <= 1. `top`: how many of its pairs must be accurate (None: all)."""
-    found = await eigh(
-        A,
-        identity,
-        solver=solver,
-        tol=tol,
-        max_iterations=max_iterations,
-        fixed_iterations=fixed_iterations,
-        top=top,
-        progress=progress,
-    )
+    """Sorted spectrum of a shared symmetric matrix with |A|_F <= 1.
+
+    top: how many of its pairs must be accurate (None: all). limits: max_iterations, fixed_iterations, see `eigh`.
+    """
+    found = await eigh(A, identity, solver=solver, tol=tol, top=top, progress=progress, **limits)
     values, vectors = await _sorted(found, progress)
     verified = await is_accurate(A, values, vectors, 2 * promised_residual(solver, len(A), tol), top)
     fell_back = not verified and solver != "jacobi"

@@ -11,7 +11,6 @@ from .baselines.jacobi_eo import eigh_jacobi_eo, reachable
 from .baselines.power import eigh_power
 from .baselines.qr import eigh_qr
 from .eigen import Eigen
-from .iteration import Progress, silent
 from .jacobi import eigh_jacobi
 
 Solver = Callable[..., Awaitable[Eigen]]
@@ -30,35 +29,19 @@ result's `iterations` count the same thing: iterations of all-pairs, steps of a 
 QR iterations (each on the rows still left), squarings of the power method."""
 
 
-async def eigh(
-    A0: Any,
-    identity: Any,
-    *,
-    solver: str = "allpairs",
-    tol: float = 1e-6,
-    max_iterations: int | None = None,
-    fixed_iterations: int | None = None,
-    top: int | None = None,
-    progress: Progress = silent,
-) -> Eigen:
+async def eigh(A0: Any, identity: Any, *, solver: str = "allpairs", top: int | None = None, **options: Any) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1, by the named solver.
 
-    `power` needs a positive semi-definite one. max_iterations: give up after so many (None: the solver's default).
-    fixed_iterations: run so many and open nothing. Both in the solver's own unit, see `SOLVERS`.
+    `power` needs a positive semi-definite one.
     top: only so many of the largest eigenpairs are wanted; all-pairs then stops earlier, the others give all.
+    tol: how large the off-diagonal may stay (1e-6). max_iterations: give up after so many (None: the solver's default).
+    fixed_iterations: run so many and open nothing. progress: is told how far it is.
     """
     if solver not in SOLVERS:
         raise ValueError(f"unknown solver {solver!r}; choose one of: {', '.join(SOLVERS)}")
-    options: dict[str, Any] = {"top": top} if solver == "allpairs" else {}
-    return await SOLVERS[solver](
-        A0,
-        identity,
-        tol=tol,
-        max_iterations=max_iterations,
-        fixed_iterations=fixed_iterations,
-        progress=progress,
-        **options,
-    )
+    if solver == "allpairs":
+        options["top"] = top
+    return await SOLVERS[solver](A0, identity, **options)
 
 
 def promised_residual(solver: str, d: int, tol: float) -> float:

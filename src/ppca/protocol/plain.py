@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
 from .functions import RECIPROCAL_SMALLEST
 from .pending import Pending, ready
+from .shares import Unreadable
 
 FLOAT, FIXED_POINT = "float", "fixed"
 
@@ -24,12 +25,11 @@ class RangeError(ValueError):
     """A value broke the promise of its type: on shares the result would be wrong without notice."""
 
 
-class PlainArray:
+class PlainArray(Unreadable):
     """Plain numbers behind the interface of `SecretArray`."""
 
     __slots__ = ("dtype", "mode", "values")
-    __array_ufunc__ = None
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __init__(self, values: ArrayLike, mode: str = FLOAT, dtype: RingType | None = None) -> None:
         array = np.asarray(values)
@@ -74,12 +74,6 @@ class PlainArray:
 
     def __repr__(self) -> str:
         return f"PlainArray({self.values!r}, mode={self.mode!r}, dtype={self.dtype})"
-
-    def __bool__(self) -> bool:
-        raise TypeError("the truth value of a secret array is known to no server; use `where`, or open the bit")
-
-    def __float__(self) -> float:
-        raise TypeError("a secret array has no value on a server; use `open`, which records what is opened and why")
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))

@@ -22,12 +22,24 @@ from .pending import Pending
 Data = NDArray[np.uint64]
 
 
-class Shares:
+class Unreadable:
+    """An array whose values a program may not look at: it has no truth value and is no number."""
+
+    __slots__ = ()
+    __array_ufunc__ = None  # NumPy operands defer to our reflected operators
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise TypeError("the truth value of a secret array is known to no server; use `where`, or open the bit")
+
+    def __float__(self) -> float:
+        raise TypeError("a secret array has no value on a server; use `open`, which records what is opened and why")
+
+
+class Shares(Unreadable):
     """Shares of an array of fixed-point numbers held by one party. Values are never in it; only `open` gives them."""
 
     __slots__ = ("data", "dtype", "party")
-    __array_ufunc__ = None  # NumPy operands defer to our reflected operators
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, party: Party, data: Data, dtype: RingType) -> None:
         self.party = party
@@ -71,12 +83,6 @@ class Shares:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype}, seat={self.party.name})"
-
-    def __bool__(self) -> bool:
-        raise TypeError("the truth value of a secret array is known to no server; use `where`, or open the bit")
-
-    def __float__(self) -> float:
-        raise TypeError("a secret array has no value on a server; use `open`, which records what is opened and why")
 
     def __iter__(self) -> Iterator[Self]:
         return (self[i] for i in range(len(self)))
