@@ -81,15 +81,16 @@ async def pooled(old: tuple[Any, Any], new: tuple[Any, Any], old_rows: int, new_
     # The truncations are exact: these numbers fill the ring, a local truncation would not be safe.
     short = MOMENT_FRAC + 12 - WEIGHT_BITS
     parts = type(C1).stack([C1, C2, outer]).retype(make_type(128, MOMENT_FRAC, 4))
-    cut = await parts.truncate(MOMENT_FRAC - short)
-    wide = (cut[0] * w1 + cut[1] * w2 + cut[2] * between).retype(make_type(128, MOMENT_FRAC + 12, 1))
-    means = (m1 * w1 + m2 * w2).retype(make_type(128, MEAN_FRAC + WEIGHT_BITS, 1))
-    packed, mean = await together(wide.truncate(12), means.truncate(WEIGHT_BITS))
+    wide, wide_mean = make_type(128, MOMENT_FRAC + 12, 1), make_type(128, MEAN_FRAC + WEIGHT_BITS, 1)
+    cut = (await parts.truncate(MOMENT_FRAC - short)).retype(wide)  # divides by 2^40, as the weights want it
+    covariance = (cut[0] * w1 + cut[1] * w2 + cut[2] * between).retype(wide)
+    means = (m1.retype(wide_mean) * w1 + m2.retype(wide_mean) * w2).retype(wide_mean)
+    packed, mean = await together(covariance.truncate(12), means.truncate(WEIGHT_BITS))
     return packed, mean
 
 
 async def normalised_covariance(packed: Any, d: int, owners: int) -> Normalised:
-    """Covariance (packed, 112 fractional bits) to |A|_F <= 1: eleven rounds."""
+    """Covariance (packed, 112 fractional bits) to |A|_F <= 1: nine rounds."""
     i, j = np.triu_indices(d)
     floor, smallest = noise_floor(owners)
     trace = packed[i == j].sum() + d * floor
@@ -105,7 +106,7 @@ async def normalised_covariance(packed: Any, d: int, owners: int) -> Normalised:
 
 
 async def normalised_correlation(packed: Any, d: int, owners: int) -> Normalised:
-    """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: about twenty rounds."""
+    """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: nineteen rounds."""
     i, j = np.triu_indices(d)
     floor, smallest = noise_floor(owners)
     variance = packed[i == j] + floor

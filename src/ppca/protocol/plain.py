@@ -125,7 +125,8 @@ class PlainArray(Unreadable):
 
     def _kind(self, values: NDArray[Any], *operands: Any) -> RingType:
         frac = max(o.dtype.frac for o in operands if isinstance(o, PlainArray))
-        if values.dtype.kind == "f" and frac == 0:
+        # Integers beyond int64 are held as doubles and stay integers; only a public fraction makes them fixed-point.
+        if values.dtype.kind == "f" and frac == 0 and not all(isinstance(o, PlainArray) for o in operands):
             frac = DEFAULT_FRAC
         return make_type(self.dtype.bits, frac)
 
