@@ -193,7 +193,7 @@ def test_normalised_covariance(kind: str, d: int) -> None:
         assert power_of_two(float(factor))
         wanted = full([float(c * Fraction(float(factor)) / 2 ** (HEADROOM + UP)) for c in triangle(C)], d)
         assert np.abs(A - wanted).max() <= ULP + 2 * math.sqrt(d) * 2.0**-48
-        assert 0.25 - d * ULP < np.linalg.norm(A) <= 1 + d * ULP
+        assert 0.5 - d * ULP < np.linalg.norm(A) <= 1 + d * ULP
         np.testing.assert_array_equal(A, A.T)
     assert on_shares[1] == on_plain[1]
     assert rounds == 9
@@ -212,7 +212,7 @@ def test_normalised_correlation(kind: str, d: int) -> None:
         assert power_of_two(scale)
         assert scale <= 1
         assert np.abs(A - correlation * scale).max() <= 2 * ROOT * scale + 2.25 * ULP
-        assert 0.25 - d * ULP < np.linalg.norm(A) <= 1 + d * ULP
+        assert 0.5 - d * ULP < np.linalg.norm(A) <= 1 + d * ULP
         np.testing.assert_allclose(inverse, 1 / deviation, rtol=ROOT)
     assert rounds == 19
 

@@ -116,7 +116,7 @@ class _State:
 
 
 async def _iterate(state: _State, delta: float, refresh: bool, measure: bool) -> _State:
-    """One iteration: nine rounds (six more in the first, one more with `refresh`)."""
+    """One iteration: nine rounds (seven more in the first, one more with `refresh`)."""
     A0, A, V, identity = state.A0, state.A, state.V, state.identity
     d = len(A0)
     i, j = np.triu_indices(d, 1)

@@ -8,7 +8,7 @@ times their deviation lose nothing. Everything below is a choice of scale:
     correlation   row and column j times a secret power of two from the variance of column j, then times 1 / sqrt of what
                   is left; columns whose scales differ by 10^15 come out alike, constant columns come out zero
 
-and a second secret power of two makes |A|_F lie in (1/4, 1], whatever the spectrum.
+and a second secret power of two makes |A|_F lie in [1/2, 1), whatever the spectrum.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ UP = 12
 
 
 async def _unit_norm(packed: Any, d: int, span: int) -> tuple[Any, Any]:
-    """The full matrix with 40 fractional bits, times the power of two that brings |A|_F to (1/4, 1]; and 2^12 times it."""
+    """The full matrix with 40 fractional bits, times the power of two that brings |A|_F to [1/2, 1); and 2^12 times it."""
     i, j = np.triu_indices(d)
     twice = np.where(i == j, 1, 2)
     norm = await packed.inner(packed * twice, frac=2 * WORK_FRAC)

@@ -194,7 +194,7 @@ async def sweeps(
         d,
         turn,
         renew,
-        # |A0|_F lies in (1/2, 1]: with half of tol the residual is below tol relative to |A0|_F, too.
+        # |A0|_F lies in [1/2, 1]: with half of tol the residual is below tol relative to |A0|_F, too.
         lambda state: off_is_small(state.A, tol / 2),
         max_iterations=max_iterations,
         fixed_iterations=fixed_iterations,
