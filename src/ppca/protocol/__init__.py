@@ -8,7 +8,7 @@ from .pending import Pending, ready
 from .plain import PlainArray, RangeError
 from .rounds import Round, Traffic, drive, run_lockstep, together
 from .secret import SecretArray, concatenate, stack, where
-from .shares import skew, symmetric
+from .triangles import skew, symmetric
 
 __all__ = [
     "FIXED",

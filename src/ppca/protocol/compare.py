@@ -23,7 +23,8 @@ from .cost import declare
 from .dtypes import FIXED, RingType, bit_type
 from .gates import apply_gate, by_dealer, gate_bytes, gate_rounds, weighted_sums
 from .rounds import Bytes, Received, Step
-from .shares import Data, Shares, broadcast_shape
+from .shapes import broadcast_shape
+from .shares import Data, Shares
 from .signs import sign_bits, sign_bytes
 
 S = TypeVar("S", bound=Shares)

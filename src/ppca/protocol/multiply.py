@@ -27,7 +27,8 @@ from .cost import declare
 from .dtypes import RingType, make_type
 from .party import Party
 from .rounds import Round, Step
-from .shares import Data, Shares, broadcast_shape, matmul_any, matmul_shape
+from .shapes import broadcast_shape, matmul_any, matmul_shape
+from .shares import Data, Shares
 
 S = TypeVar("S", bound=Shares)
 

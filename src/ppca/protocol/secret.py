@@ -17,7 +17,8 @@ from .dtypes import RingType, make_type
 from .inputs import InputPacket, receive
 from .party import Party
 from .pending import Pending
-from .shares import Shares, broadcast_shape, matmul_shape
+from .shapes import broadcast_shape, matmul_shape
+from .shares import Shares
 
 
 class SecretArray(Shares):
