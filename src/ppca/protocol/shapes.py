@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..native import ring
-
-Data = NDArray[np.uint64]
 
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -36,7 +33,7 @@ def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return (*broadcast_shape(a[:-2], b[:-2]), *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
 
-def matmul_any(a: Data, b: Data) -> Data:
+def matmul_any(a: ring.Ring, b: ring.Ring) -> ring.Ring:
     """Ring product of arrays of any dimension >= 1 (limb axis included in both); the caller reshapes to `matmul_shape`."""
     a = a[None] if a.ndim == 2 else a
     b = b[:, None] if b.ndim == 2 else b
