@@ -68,8 +68,10 @@ def multiply(x: S, y: Shares, frac: int | None = None) -> Step[S]:
     if not (a.flags.c_contiguous and b.flags.c_contiguous):
         a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
     party = x.party
+    op = party.next_op()
     rows, columns = party.row_stream, party.column_stream
-    op = _claim_masks(party)
+    columns.claim(op, 0)
+    rows.claim(op, 1)
     data = np.empty((2, *a.shape), np.uint64)
     row, column = data[0], data[1]
     kernels.mul_mask2(row, column, a, b, columns.key, op, party.row_mask_sign, rows.key, party.column_mask_sign)
@@ -99,8 +101,10 @@ def masked(x: Shares, product: Data, shift: int) -> Step[Data]:
     if shift and x.dtype.bits == 64:
         raise _no_room()
     party = x.party
+    op = party.next_op()
     rows, columns = party.row_stream, party.column_stream
-    op = _claim_masks(party)
+    columns.claim(op, 0)
+    rows.claim(op, 1)
     data = np.empty((2, *product.shape), np.uint64)
     row, column = data[0], data[1]
     whole = np.ascontiguousarray(product)
@@ -108,14 +112,6 @@ def masked(x: Shares, product: Data, shift: int) -> Step[Data]:
     from_row, from_column = yield _to_mates(party, row, column)
     kernels.combine2(data, from_row, from_column, shift, party.row_rounding, party.column_rounding)
     return data
-
-
-def _claim_masks(party: Party) -> int:
-    """The number of a product whose masks a (stream 0 of the column's key) and b (stream 1 of the row's) are now in use."""
-    op = party.next_op()
-    party.column_stream.claim(op, 0)
-    party.row_stream.claim(op, 1)
-    return op
 
 
 def _to_mates(party: Party, row: Data, column: Data) -> Round:
