@@ -10,10 +10,10 @@ import pytest
 
 from harness.lockstep import run
 from harness.spectra import SPECTRA, check, finish, matrix, on_plain, on_shares
-from ppca.algorithms.jacobi_classic import eigh_jacobi_classic
-from ppca.algorithms.jacobi_eo import eigh_jacobi_eo, reachable
-from ppca.algorithms.power import eigh_power, squarings_for
-from ppca.algorithms.qr import eigh_qr, reflection, shares_of
+from ppca.algorithms.baselines.jacobi_classic import eigh_jacobi_classic
+from ppca.algorithms.baselines.jacobi_eo import eigh_jacobi_eo, reachable
+from ppca.algorithms.baselines.power import eigh_power, squarings_for
+from ppca.algorithms.baselines.qr import eigh_qr, reflection, spread
 from ppca.protocol import PlainArray, SecretArray
 
 ACCURATE = [eigh_jacobi_classic, eigh_qr, eigh_power]
@@ -69,7 +69,8 @@ def test_eo_reduced_shares(name: str, d: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("solver", "option", "each"), [(eigh_jacobi_classic, "fixed_steps", 50), (eigh_jacobi_eo, "fixed_steps", 31)]
+    ("solver", "option", "each"),
+    [(eigh_jacobi_classic, "fixed_iterations", 50), (eigh_jacobi_eo, "fixed_iterations", 31)],
 )
 def test_rounds_a_step(solver: Any, option: str, each: int) -> None:
     A = matrix("wishart", 4)
@@ -115,7 +116,7 @@ def test_two_equal_columns_need_more_than_the_rayleigh_quotient() -> None:
 def test_giving_up_is_told() -> None:
     A = matrix("wishart", 6)
     assert on_plain(eigh_qr, A, "float", max_iterations=2).converged is False
-    assert on_plain(eigh_jacobi_classic, A, "float", max_steps=6).converged is False
+    assert on_plain(eigh_jacobi_classic, A, "float", max_iterations=6).converged is False
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6, 2.0**-28, 0.0])
@@ -155,7 +156,7 @@ def test_power_promises_whatever_the_gap() -> None:
 
 
 def test_small_helpers() -> None:
-    assert shares_of(7, 3) == [3, 2, 2]
-    assert shares_of(0, 2) == [0, 0]
+    assert spread(7, 3) == [3, 2, 2]
+    assert spread(0, 2) == [0, 0]
     assert squarings_for(1e-6) == 20
     assert squarings_for(1e-3) == 10

@@ -9,7 +9,7 @@ import pytest
 
 from harness.lockstep import run
 from harness.spectra import finish
-from ppca.algorithms.batch_sort import batch_sort
+from ppca.algorithms.baselines.batch_sort import batch_sort
 from ppca.protocol import PlainArray, SecretArray
 
 VECTORS = {

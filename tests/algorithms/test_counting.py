@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppca.algorithms.counting import CountingArray, counted, expensive_operations, table
+from ppca.algorithms.baselines.counting import CountingArray, counted, expensive_operations, table
 
 
 @pytest.mark.parametrize("d", [4, 7])

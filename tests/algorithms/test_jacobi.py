@@ -67,13 +67,13 @@ def test_indefinite_matrices_too() -> None:
 @pytest.mark.parametrize("d", [2, 5, 8])
 def test_ten_rounds_a_step(d: int) -> None:
     A = matrix("wishart", d)
-    rounds = [on_shares(eigh_jacobi, A, fixed_steps=n).rounds for n in (1, 2, 3)]
+    rounds = [on_shares(eigh_jacobi, A, fixed_iterations=n).rounds for n in (1, 2, 3)]
     assert rounds == [14, 24, 34]  # four at the end: V made orthonormal, eigenvalues of V'A0V
 
 
 def test_fixed_steps_open_nothing() -> None:
     A = matrix("wishart", 4)
-    solved = on_shares(eigh_jacobi, A, fixed_steps=24)
+    solved = on_shares(eigh_jacobi, A, fixed_iterations=24)
     assert (solved.opened, solved.converged, solved.iterations) == ([], None, 24)
     check(A, solved)
 
@@ -81,7 +81,7 @@ def test_fixed_steps_open_nothing() -> None:
 def test_progress_and_giving_up() -> None:
     told: list[str] = []
     A = matrix("wishart", 5)
-    solved = on_plain(eigh_jacobi, A, "float", max_steps=11, progress=lambda stage, part: told.append(stage))
+    solved = on_plain(eigh_jacobi, A, "float", max_iterations=11, progress=lambda stage, part: told.append(stage))
     assert solved.converged is False
     assert solved.iterations == 11
     assert told == ["eigendecomposition, sweep 1", "eigendecomposition, sweep 2"]

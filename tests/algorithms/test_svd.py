@@ -75,6 +75,6 @@ def test_shares(kind: str, shape: tuple[int, int]) -> None:
 
 def test_ten_rounds_a_step() -> None:
     G = sample("gaussian", 6, 4)
-    few, more = (on_shares(G, fixed_steps=n) for n in (1, 3))
+    few, more = (on_shares(G, fixed_iterations=n) for n in (1, 3))
     assert more.traffic.rounds - few.traffic.rounds == 20
     assert all(opening.to == "test" for opening in more.audits[0])

@@ -42,6 +42,12 @@ def succeed(meshes: list[Mesh], body: Callable[[Mesh], Any]) -> list[Any]:
     return results
 
 
+def exchange(mesh: Mesh, outgoing: dict[int, list[Any]], incoming: dict[int, int]) -> dict[int, Any]:
+    """One round by frames: peer -> buffers of the frame to it, peer -> size of the frame from it; peer -> payload."""
+    sends = [(peer, buffer) for peer, buffers in outgoing.items() for buffer in (buffers or [b""])]
+    return dict(zip(incoming, mesh.exchange(sends, list(incoming.items())), strict=True))
+
+
 class Servers:
     """Connects four servers over loopback, each in its own thread; each may get its own settings."""
 

@@ -66,7 +66,8 @@ RUNNERS: dict[str, Callable[[int], Ended]] = {
     "reshare": unary(reshare_from_row_0),
     "lt": binary(lambda x, y: x < y),
     "eq": binary(lambda x, y: x == y),
-    "sign": unary(lambda x: x.negative()),
+    "negative": unary(lambda x: x.negative()),
+    "sign": unary(lambda x: x.sign()),
     "table": unary(lambda x: x.lookup([-1.0, 0.25, 1.0, 7.5], [1.0, 2.0, 3.0, 4.0, 5.0])),
     "rsqrt": unary(lambda x: x.rsqrt()),
     "sqrt": unary(lambda x: x.sqrt()),
@@ -94,7 +95,7 @@ def test_measured_equals_declared(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("names", "rounds"),
-    [("mul matmul open reshare truncate extend", 1), ("lt eq sign table shuffle", 2)],
+    [("mul matmul open reshare truncate extend", 1), ("lt eq negative sign table shuffle", 2)],
 )
 def test_promised_rounds(names: str, rounds: int) -> None:
     for name in names.split():
@@ -154,7 +155,7 @@ def test_large_batches_run_in_passes() -> None:
 
 def test_one_server_never_carries_the_batch() -> None:
     # Dealing is split four ways and evaluation two ways: at n = 4000 no seat sends more than 1% above another.
-    for name in ("lt", "eq", "sign", "table", "rsqrt", "mul", "shuffle"):
+    for name in ("lt", "eq", "negative", "sign", "table", "rsqrt", "mul", "shuffle"):
         sent = [PROTOCOLS[name].sent(seat, 4000) for seat in range(4)]
         assert max(sent) <= 1.01 * min(sent), name
 

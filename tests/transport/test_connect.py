@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.four_servers import SEATS, Servers, own_tls, run, succeed, tls_settings
+from harness.four_servers import SEATS, Servers, exchange, own_tls, run, succeed, tls_settings
 from ppca.transport import (
     CertificateError,
     FrameError,
@@ -36,7 +36,7 @@ def close(meshes: list[Any]) -> None:
 def talk(meshes: list[Mesh]) -> None:
     def body(mesh: Mesh) -> None:
         peers = [seat for seat in SEATS if seat != mesh.seat]
-        received = mesh.exchange({peer: [bytes([mesh.seat])] for peer in peers}, dict.fromkeys(peers, 1))
+        received = exchange(mesh, {peer: [bytes([mesh.seat])] for peer in peers}, dict.fromkeys(peers, 1))
         assert {peer: payload[0] for peer, payload in received.items()} == {peer: peer for peer in peers}
 
     succeed(meshes, body)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from harness.four_servers import Rogue
+from harness.four_servers import Rogue, exchange
 from ppca.transport import FrameError, PeerError
 from ppca.transport.frames import CLOSE, DATA, HEADER, HELLO, MAGIC, VERSION, pack_header
 
@@ -48,10 +48,10 @@ CASES = {
 def test_a_malformed_frame_is_refused(rogue: Rogue, case: str) -> None:
     header, message = CASES[case]
     rogue.peers[1].sendall(pack_header(DATA, 1, 0, SIZE) + bytes(SIZE))
-    rogue.mesh.exchange({}, {1: SIZE})
+    exchange(rogue.mesh, {}, {1: SIZE})
     rogue.peers[1].sendall(header + b"payload!" * 8)
     with pytest.raises(FrameError, match=message) as caught:
-        rogue.mesh.exchange({}, {1: SIZE})
+        exchange(rogue.mesh, {}, {1: SIZE})
     assert (caught.value.seat, caught.value.peer, caught.value.step) == (0, 1, 1)
     assert "seat (0,0)" in str(caught.value)
     assert "seat (0,1)" in str(caught.value)
@@ -61,14 +61,14 @@ def test_a_malformed_frame_is_refused(rogue: Rogue, case: str) -> None:
 def test_a_close_instead_of_data(rogue: Rogue) -> None:
     rogue.peers[1].sendall(pack_header(CLOSE, 1, 0, 0))
     with pytest.raises(PeerError, match="has ended its program"):
-        rogue.mesh.exchange({}, {1: SIZE})
+        exchange(rogue.mesh, {}, {1: SIZE})
 
 
 def test_a_huge_length_allocates_nothing(rogue: Rogue) -> None:
     rogue.peers[1].sendall(changed(length=1 << 40))
     tracemalloc.start()
     with pytest.raises(FrameError):
-        rogue.mesh.exchange({}, {1: 4096})
+        exchange(rogue.mesh, {}, {1: 4096})
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20
@@ -86,7 +86,7 @@ def test_a_frame_in_pieces_is_put_together(rogue: Rogue, pieces: int) -> None:
         rogue.peers[1].sendall(frame[3 * pieces :])
 
     threading.Thread(target=drip).start()
-    assert rogue.mesh.exchange({}, {1: len(payload)})[1] == payload
+    assert exchange(rogue.mesh, {}, {1: len(payload)})[1] == payload
 
 
 headers = st.builds(
@@ -117,7 +117,7 @@ def test_noise_never_hangs_and_is_always_a_typed_error(noise: bytes, size: int, 
         if expected == 2:
             rogue.peers[2].sendall(pack_header(DATA, 2, 0, size) + bytes(size))
         try:
-            received = rogue.mesh.exchange({}, {expected: size})
+            received = exchange(rogue.mesh, {}, {expected: size})
         except (FrameError, PeerError) as error:
             assert (error.seat, error.peer) == (0, 1)  # noqa: PT017 - a correct frame may also come out of the noise
         else:

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from harness.four_servers import MakeMeshes, Rogue, Servers, run
+from harness.four_servers import MakeMeshes, Rogue, Servers, exchange, run
 from ppca.transport import FrameError, Mesh, PeerError, PeerTimeout, TransportError, TruncatedFrameError
 from ppca.transport.frames import CLOSE, DATA, HEADER_SIZE, MAX_REASON, abort_frame, pack_header
 from ppca.transport.link import TcpLink
@@ -19,7 +19,7 @@ from ppca.transport.tcp import SocketMesh
 
 def wait_for_mates(mesh: Mesh) -> None:
     row, column = mesh.seat ^ 1, mesh.seat ^ 2
-    mesh.exchange({row: [b"12345678"], column: [b"12345678"]}, {row: 8, column: 8})
+    exchange(mesh, {row: [b"12345678"], column: [b"12345678"]}, {row: 8, column: 8})
 
 
 def test_an_abort_reaches_all_others_with_its_reason(meshes: list[Mesh]) -> None:
@@ -33,7 +33,7 @@ def test_an_abort_reaches_all_others_with_its_reason(meshes: list[Mesh]) -> None
             mesh.abort("the disk of this server is full")
             return 0.0
         with pytest.raises(PeerError, match=r"^seat \(1,1\) aborted.*: the disk of this server is full$") as caught:
-            mesh.exchange({}, {mesh.seat ^ 1 if mesh.seat != 2 else 0: 8})
+            exchange(mesh, {}, {mesh.seat ^ 1 if mesh.seat != 2 else 0: 8})
         assert (caught.value.seat, caught.value.peer, caught.value.step) == (mesh.seat, 3, 1)
         return time.perf_counter() - started
 
@@ -44,11 +44,11 @@ def test_an_abort_reaches_all_others_with_its_reason(meshes: list[Mesh]) -> None
 def test_an_abort_is_seen_behind_an_early_frame(meshes: list[Mesh]) -> None:
     def body(mesh: Mesh) -> None:
         if mesh.seat == 1:
-            mesh.exchange({}, {})
-            mesh.exchange({0: [bytes(100_000)]}, {})
+            exchange(mesh, {}, {})
+            exchange(mesh, {0: [bytes(100_000)]}, {})
             mesh.abort("enough")
         elif mesh.seat == 0:
-            mesh.exchange({}, {2: 4})
+            exchange(mesh, {}, {2: 4})
 
     results = run(meshes, body)
     assert isinstance(results[0], PeerError)
@@ -59,7 +59,7 @@ def test_an_abort_is_seen_behind_an_early_frame(meshes: list[Mesh]) -> None:
 def test_a_long_or_odd_reason_is_cut_and_cleaned(meshes: list[Mesh]) -> None:
     meshes[1].abort("line\nbreak \x1b[31m" + "é" * MAX_REASON)
     with pytest.raises(PeerError) as caught:
-        meshes[0].exchange({}, {1: 8})
+        exchange(meshes[0], {}, {1: 8})
     assert "line break" in str(caught.value)
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < MAX_REASON + 100
@@ -71,7 +71,7 @@ def test_the_reason_is_told_when_sending_fails(meshes: list[Mesh]) -> None:
 
     def send_on() -> None:  # the kernel takes the first bytes, the peer's answer makes later ones fail
         for _ in range(10):
-            meshes[0].exchange({1: [b"hello"]}, {})
+            exchange(meshes[0], {1: [b"hello"]}, {})
 
     with pytest.raises(PeerError, match="no more"):
         send_on()
@@ -83,7 +83,7 @@ def test_expecting_from_a_closed_peer_is_an_error_at_once(meshes: list[Mesh]) ->
     with pytest.raises(
         PeerError, match=r"seat \(1,0\) has ended its program and closed, seat \(0,0\) still needs it in step 0"
     ):
-        meshes[0].exchange({}, {2: 8})
+        exchange(meshes[0], {}, {2: 8})
     assert time.perf_counter() - started < 1
 
 
@@ -94,7 +94,7 @@ def test_a_closed_peer_does_not_disturb_rounds_without_it(meshes: list[Mesh]) ->
         for _ in range(20):
             if mesh.seat == 0:
                 time.sleep(0.002)
-            mesh.exchange({mesh.seat ^ 1: [b"x"]}, {mesh.seat ^ 1: 1})
+            exchange(mesh, {mesh.seat ^ 1: [b"x"]}, {mesh.seat ^ 1: 1})
         return mesh.step
 
     assert run(meshes, body, seats=(0, 1))[:2] == [20, 20]
@@ -106,7 +106,7 @@ def test_a_timeout_names_peer_and_step(make_meshes: MakeMeshes) -> None:
     def body(mesh: Mesh) -> None:
         wait_for_mates(mesh)
         if mesh.seat == 0:
-            mesh.exchange({}, {2: 16})
+            exchange(mesh, {}, {2: 16})
 
     started = time.perf_counter()
     error = run(meshes, body)[0]
@@ -119,38 +119,38 @@ def test_a_timeout_names_peer_and_step(make_meshes: MakeMeshes) -> None:
 def test_a_peer_that_does_not_read_is_a_timeout(rogue: Rogue) -> None:
     rogue.mesh.timeout = 0.2
     with pytest.raises(PeerTimeout, match=r"for seat \(0,1\) to read") as caught:
-        rogue.mesh.exchange({1: [np.zeros(8 << 20, np.uint8)]}, {})
+        exchange(rogue.mesh, {1: [np.zeros(8 << 20, np.uint8)]}, {})
     assert caught.value.peer == 1
 
 
 def test_different_programs_are_told_apart(make_meshes: MakeMeshes) -> None:
     meshes = make_meshes()
-    run(meshes, lambda mesh: mesh.exchange({}, {}) if mesh.seat else None)
-    meshes[1].exchange({0: [b"12345678"]}, {})
+    run(meshes, lambda mesh: exchange(mesh, {}, {}) if mesh.seat else None)
+    exchange(meshes[1], {0: [b"12345678"]}, {})
     with pytest.raises(
         FrameError, match=r"seat \(0,0\) got a frame of step 1 from seat \(0,1\) while in step 0: rounds were"
     ):
-        meshes[0].exchange({}, {1: 8})
-    meshes[3].exchange({2: [b"123456789"]}, {})
+        exchange(meshes[0], {}, {1: 8})
+    exchange(meshes[3], {2: [b"123456789"]}, {})
     with pytest.raises(FrameError, match=r"got a frame of 9 bytes from seat \(1,1\) in step 1 and expected 8"):
-        meshes[2].exchange({}, {3: 8})
+        exchange(meshes[2], {}, {3: 8})
 
 
 def test_leaving_with_an_error_aborts_without_telling_data(meshes: list[Mesh]) -> None:
     with pytest.raises(ValueError, match="secret"), meshes[0]:
         raise ValueError("secret 42")
     with pytest.raises(PeerError) as caught:
-        meshes[1].exchange({}, {0: 1})
+        exchange(meshes[1], {}, {0: 1})
     assert "ValueError in the program" in str(caught.value)
     assert "42" not in str(caught.value)
 
 
 def test_leaving_without_an_error_closes(meshes: list[Mesh]) -> None:
     with meshes[0] as mesh:
-        mesh.exchange({1: [b"last words"]}, {})
-    assert bytes(meshes[1].exchange({}, {0: 10})[0]) == b"last words"
+        exchange(mesh, {1: [b"last words"]}, {})
+    assert bytes(exchange(meshes[1], {}, {0: 10})[0]) == b"last words"
     with pytest.raises(PeerError, match="has ended its program"):
-        meshes[1].exchange({}, {0: 1})
+        exchange(meshes[1], {}, {0: 1})
 
 
 @pytest.mark.parametrize("stop", ["close", "reset"])
@@ -167,7 +167,7 @@ def test_a_death_is_noticed_by_the_three_others(servers: Servers, stop: str) -> 
                     link.sock.setsockopt(1, 13, b"\x01\0\0\0\0\0\0\0")  # SO_LINGER 0: close sends a reset
                 link.sock.close()
             return
-        mesh.exchange({}, {1: 8} if mesh.seat == 0 else {3: 8} if mesh.seat == 1 else {0: 8})
+        exchange(mesh, {}, {1: 8} if mesh.seat == 0 else {3: 8} if mesh.seat == 1 else {0: 8})
 
     started = time.perf_counter()
     results = run(meshes, body)
@@ -184,7 +184,7 @@ def test_a_death_in_the_middle_of_a_frame(rogue: Rogue) -> None:
     rogue.peers[1].sendall(pack_header(DATA, 1, 0, 100) + bytes(30))
     rogue.peers[1].close()
     with pytest.raises(TruncatedFrameError, match="ended after 54 of 124 bytes") as caught:
-        rogue.mesh.exchange({}, {1: 100})
+        exchange(rogue.mesh, {}, {1: 100})
     assert isinstance(caught.value, PeerError)
     assert isinstance(caught.value, FrameError)
 
@@ -192,14 +192,14 @@ def test_a_death_in_the_middle_of_a_frame(rogue: Rogue) -> None:
 def test_a_death_while_sending(rogue: Rogue) -> None:
     rogue.peers[2].close()
     with pytest.raises(PeerError, match=r"lost seat \(1,0\) in step 0: sending failed"):
-        rogue.mesh.exchange({2: [b"x"]}, {})
+        exchange(rogue.mesh, {2: [b"x"]}, {})
 
 
 @pytest.mark.parametrize("size", [0, 5, 100, 100_000])
 def test_an_abort_instead_of_a_frame_of_any_size(rogue: Rogue, size: int) -> None:
     rogue.peers[1].sendall(abort_frame(1, 0, "stopped by its operator"))
     with pytest.raises(PeerError, match="stopped by its operator"):
-        rogue.mesh.exchange({}, {1: size})
+        exchange(rogue.mesh, {}, {1: size})
 
 
 def test_frames_before_a_close_are_still_read(rogue: Rogue) -> None:
@@ -216,11 +216,11 @@ def test_frames_before_a_close_are_still_read(rogue: Rogue) -> None:
         rogue.peers[2].sendall(b"x")
 
     threading.Thread(target=release).start()
-    rogue.mesh.exchange({}, {2: 1})
+    exchange(rogue.mesh, {}, {2: 1})
     for _ in (1, 2):
-        assert rogue.mesh.exchange({}, {1: len(payload)})[1] == payload
+        assert exchange(rogue.mesh, {}, {1: len(payload)})[1] == payload
     with pytest.raises(PeerError, match="has ended its program and closed"):
-        rogue.mesh.exchange({}, {1: 1})
+        exchange(rogue.mesh, {}, {1: 1})
 
 
 def test_errors_survive_pickling() -> None:
@@ -258,7 +258,7 @@ def test_an_abort_never_lands_within_a_half_sent_frame(missing: int) -> None:
     mesh = SocketMesh(0, [TcpLink(ours, 0, peer) for peer, (ours, _) in links.items()], timeout=2)
     links[1][1].close()
     with pytest.raises(TransportError):
-        mesh.exchange({1: [b"y"], 2: [bytes([17]) * size]}, {1: 4, 2: 4})
+        exchange(mesh, {1: [b"y"], 2: [bytes([17]) * size]}, {1: 4, 2: 4})
     spare = [socket.socketpair() for _ in range(2)]
     others = [TcpLink(links[2][1], 2, 0), *(TcpLink(a, 2, q) for (a, _), q in zip(spare, (1, 3), strict=True))]
     receiver = SocketMesh(2, others, timeout=1)
@@ -266,7 +266,7 @@ def test_an_abort_never_lands_within_a_half_sent_frame(missing: int) -> None:
 
     def receive() -> None:
         try:
-            outcome.append(bytes(receiver.exchange({}, {0: size})[0]))
+            outcome.append(bytes(exchange(receiver, {}, {0: size})[0]))
         except TransportError as error:
             outcome.append(error)
 
@@ -290,7 +290,7 @@ def test_the_time_of_a_slow_round_is_counted(rogue: Rogue) -> None:
     thread = threading.Thread(target=answer)
     start = time.perf_counter()
     thread.start()
-    rogue.mesh.exchange({}, {1: 8})
+    exchange(rogue.mesh, {}, {1: 8})
     elapsed = time.perf_counter() - start
     thread.join()
     assert 0.055 < rogue.mesh.stats.current.seconds <= elapsed
@@ -298,4 +298,4 @@ def test_the_time_of_a_slow_round_is_counted(rogue: Rogue) -> None:
 
 def test_the_message_that_cannot_be_sent_is_named(rogue: Rogue) -> None:
     with pytest.raises(ValueError, match=r"to seat \(1,0\) in step 0: only C-contiguous"):
-        rogue.mesh.swap([(1, b"fine"), (2, np.zeros((4, 4))[:, 1])], [])
+        rogue.mesh.exchange([(1, b"fine"), (2, np.zeros((4, 4))[:, 1])], [])

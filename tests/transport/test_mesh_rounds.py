@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from harness.four_servers import SEATS, MakeMeshes, Servers, run, succeed
+from harness.four_servers import SEATS, MakeMeshes, Servers, exchange, run, succeed
 from ppca.transport import FrameError, Mesh, TransportError
 from ppca.transport.frames import HEADER_SIZE
 
@@ -27,7 +27,8 @@ def test_every_size_arrives_from_every_peer(meshes: list[Mesh]) -> None:
     def body(mesh: Mesh) -> None:
         for step, size in enumerate(SIZES):
             assert mesh.step == step
-            received = mesh.exchange(
+            received = exchange(
+                mesh,
                 {peer: [content(mesh.seat, peer, step, size)] for peer in peers_of(mesh)},
                 dict.fromkeys(peers_of(mesh), size),
             )
@@ -44,7 +45,7 @@ def test_payloads_are_fresh_writable_and_aligned(meshes: list[Mesh], size: int) 
         mate = mesh.seat ^ 1
         arrays = []
         for fill in (1, 2):
-            received = mesh.exchange({mate: [np.full(size, fill, np.uint8)]}, {mate: size})
+            received = exchange(mesh, {mate: [np.full(size, fill, np.uint8)]}, {mate: size})
             array = np.frombuffer(received[mate], np.uint64)
             assert array.ctypes.data % 16 == 0
             assert array.flags.writeable
@@ -63,7 +64,7 @@ def test_sent_buffers_may_be_reused_at_once(meshes: list[Mesh]) -> None:
         for step in range(5):
             buffer[:] = step
             outgoing = {mate: [buffer]}
-            received = mesh.exchange(outgoing, {mate: buffer.nbytes})
+            received = exchange(mesh, outgoing, {mate: buffer.nbytes})
             buffer[:] = 255
             assert (np.frombuffer(received[mate], np.uint8) == step).all()
 
@@ -78,10 +79,10 @@ def test_many_buffers_of_any_type_make_one_frame(meshes: list[Mesh]) -> None:
         expected = b"".join(
             np.asarray(kind).tobytes() if isinstance(kind, np.ndarray) else bytes(kind) for kind in kinds
         )
-        received = mesh.exchange({mate: kinds}, {mate: len(expected)})
+        received = exchange(mesh, {mate: kinds}, {mate: len(expected)})
         assert bytes(received[mate]) == expected
         thousands = [np.full(33, i, np.uint16) for i in range(3000)]
-        received = mesh.exchange({mate: thousands}, {mate: 66 * 3000})
+        received = exchange(mesh, {mate: thousands}, {mate: 66 * 3000})
         assert bytes(received[mate]) == b"".join(part.tobytes() for part in thousands)
         assert mesh.stats.total().messages_sent == 2
 
@@ -90,7 +91,7 @@ def test_many_buffers_of_any_type_make_one_frame(meshes: list[Mesh]) -> None:
 
 def test_a_strided_array_is_refused(meshes: list[Mesh]) -> None:
     with pytest.raises(ValueError, match=r"seat \(0,0\) to seat \(0,1\) in step 0: only C-contiguous buffers"):
-        meshes[0].exchange({1: [np.arange(10)[::2]]}, {})
+        exchange(meshes[0], {1: [np.arange(10)[::2]]}, {})
 
 
 def test_random_sizes_and_uneven_patterns(meshes: list[Mesh]) -> None:
@@ -112,7 +113,7 @@ def test_random_sizes_and_uneven_patterns(meshes: list[Mesh]) -> None:
                 time.sleep(0.005)
             outgoing = {r: [content(s, r, step, size)] for (s, r), size in pattern.items() if s == mesh.seat}
             incoming = {s: size for (s, r), size in pattern.items() if r == mesh.seat}
-            for sender, payload in mesh.exchange(outgoing, incoming).items():
+            for sender, payload in exchange(mesh, outgoing, incoming).items():
                 assert bytes(payload) == content(sender, mesh.seat, step, incoming[sender]).tobytes()
 
     succeed(meshes, body)
@@ -123,17 +124,17 @@ def test_a_peer_may_run_ahead_and_close(meshes: list[Mesh]) -> None:
 
     def body(mesh: Mesh) -> None:
         if mesh.seat == 0:
-            mesh.exchange({}, {})
+            exchange(mesh, {}, {})
             for size in (50_000, 10, 70_000):
-                mesh.exchange({1: [bytes([size % 251]) * size]}, {})
+                exchange(mesh, {1: [bytes([size % 251]) * size]}, {})
             mesh.close()
         elif mesh.seat == 1:
-            mesh.exchange({}, {2: 1})
+            exchange(mesh, {}, {2: 1})
             for size in (50_000, 10, 70_000):
-                assert bytes(mesh.exchange({}, {0: size})[0]) == bytes([size % 251]) * size
+                assert bytes(exchange(mesh, {}, {0: size})[0]) == bytes([size % 251]) * size
         elif mesh.seat == 2:
             time.sleep(0.2)
-            mesh.exchange({1: [b"x"]}, {})
+            exchange(mesh, {1: [b"x"]}, {})
 
     succeed(meshes, body)
 
@@ -147,7 +148,7 @@ def test_full_duplex_64_megabytes(servers: Servers) -> None:
         mate = mesh.seat ^ 1
         if mesh.seat < 2:
             half = np.full(size // 2, mesh.seat, np.uint8)
-            received = np.frombuffer(mesh.exchange({mate: [half, half]}, {mate: size})[mate], np.uint8)
+            received = np.frombuffer(exchange(mesh, {mate: [half, half]}, {mate: size})[mate], np.uint8)
             assert received.min() == received.max() == mate
 
     succeed(meshes, body)
@@ -158,7 +159,7 @@ def test_full_duplex_64_megabytes(servers: Servers) -> None:
 def test_full_duplex_with_all_peers(make_meshes: MakeMeshes) -> None:
     def body(mesh: Mesh) -> None:
         data = np.full(6 << 20, mesh.seat, np.uint8)
-        received = mesh.exchange({p: [data] for p in peers_of(mesh)}, dict.fromkeys(peers_of(mesh), data.nbytes))
+        received = exchange(mesh, {p: [data] for p in peers_of(mesh)}, dict.fromkeys(peers_of(mesh), data.nbytes))
         for peer, payload in received.items():
             array = np.frombuffer(payload, np.uint8)
             assert array.min() == array.max() == peer
@@ -169,16 +170,16 @@ def test_full_duplex_with_all_peers(make_meshes: MakeMeshes) -> None:
 def test_counting_by_stage_is_exact(meshes: list[Mesh]) -> None:
     def body(mesh: Mesh) -> None:
         row, column = mesh.seat ^ 1, mesh.seat ^ 2
-        mesh.exchange({row: [b"1"]}, {row: 1})
+        exchange(mesh, {row: [b"1"]}, {row: 1})
         with mesh.stage("outer"):
-            mesh.exchange({row: [b"22"], column: [b"333", b"4444"]}, {row: 2, column: 7})
+            exchange(mesh, {row: [b"22"], column: [b"333", b"4444"]}, {row: 2, column: 7})
             with mesh.stage("inner"):
-                mesh.exchange({}, {})
-                mesh.exchange({column: []}, {column: 0})
-            mesh.exchange({row: [bytes(10_000)]}, {row: 10_000})
-        mesh.exchange({row: [b"1"]}, {row: 1})
+                exchange(mesh, {}, {})
+                exchange(mesh, {column: []}, {column: 0})
+            exchange(mesh, {row: [bytes(10_000)]}, {row: 10_000})
+        exchange(mesh, {row: [b"1"]}, {row: 1})
         mesh.stage("last")
-        mesh.exchange({row: [b"55555"]}, {row: 5})
+        exchange(mesh, {row: [b"55555"]}, {row: 5})
         stages = mesh.stats.stages
         assert [(name, s.rounds, s.messages_sent, s.bytes_sent) for name, s in stages.items()] == [
             ("", 2, 2, 2),
@@ -205,15 +206,15 @@ def test_counting_by_stage_is_exact(meshes: list[Mesh]) -> None:
 def test_too_large_is_refused_before_allocating(make_meshes: MakeMeshes) -> None:
     meshes = make_meshes(max_payload=1000)
     with pytest.raises(FrameError, match=r"seat \(0,0\) refuses a payload of 1001 bytes with seat \(0,1\) in step 0"):
-        meshes[0].exchange({1: [bytes(1001)]}, {})
+        exchange(meshes[0], {1: [bytes(1001)]}, {})
     with pytest.raises(FrameError, match="the limit is 1000 bytes"):
-        meshes[3].exchange({}, {2: 1 << 60})
+        exchange(meshes[3], {}, {2: 1 << 60})
 
 
 def test_an_ended_mesh_says_so(meshes: list[Mesh]) -> None:
     meshes[0].close()
     with pytest.raises(TransportError, match=r"mesh of seat \(0,0\) cannot be used in step 0: it was closed"):
-        meshes[0].exchange({}, {})
+        exchange(meshes[0], {}, {})
     meshes[0].close()
     meshes[0].abort("twice is harmless")
 

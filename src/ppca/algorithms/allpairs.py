@@ -20,13 +20,15 @@ There is no proof of global convergence, so the caller verifies the result and h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..protocol import skew, symmetric, together
+from ..protocol import ready, skew, symmetric, together
+from .eigen import Eigen, defect, off_is_small, orthonormal
+from .iteration import Progress, silent, until_converged
 
 RHO = 2 - math.sqrt(3)
 C3, C4, C5, C6 = (1 + RHO) / 8, RHO / 8, RHO**2 / 16, RHO**3 / 64
@@ -42,21 +44,12 @@ REFRESH = 6
 FIRST_CHECK = 6
 """The iteration from which convergence is checked: no matrix of some size is done before."""
 
+MOST_ITERATIONS = 60
+"""Where a run that opens convergence bits gives up."""
+
 TOP_MARGIN = 0.01
 """Rows of the largest pairs must be so much cleaner than the tolerance. While the rest is still unclean they converge linearly, a
 factor of ten or so an iteration, and the last iteration does not square their error as it does when all pairs are done."""
-
-Progress = Callable[[str, float | None], None]
-
-
-@dataclass
-class Eigen:
-    """Shared eigenvalues and eigenvectors (columns), unsorted, and how the iteration went (public)."""
-
-    values: Any
-    vectors: Any
-    iterations: int
-    converged: bool | None
 
 
 def damping_table(dimension: int) -> tuple[list[float], list[float]]:
@@ -70,43 +63,44 @@ async def eigh_allpairs(
     identity: Any,
     *,
     tol: float = 1e-6,
-    max_iterations: int = 60,
+    max_iterations: int | None = None,
     fixed_iterations: int | None = None,
     top: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
 
     tol: stop when the off-diagonal has Frobenius norm below it; one bit is opened per check.
+    max_iterations: give up after so many (None: 60).
     fixed_iterations: run so many and open nothing (24 suit d <= 115, 30 suit d <= 200 for 1e-5).
     top: stop as soon as the `top` largest eigenpairs are that accurate; the others need not be.
     """
     d = A0.shape[0]
     if d == 1:
-        return Eigen(A0[0], identity, 0, True)
-    state = _State(A0, A0, identity, identity, None, None)
+        return Eigen(A0[0], identity, 0, True if fixed_iterations is None else None)
     delta_min = max(tol / 10, 64 * math.sqrt(d) * 2.0**-40)
-    iteration, converged = 0, False
-    limit = max_iterations if fixed_iterations is None else fixed_iterations
-    while iteration < limit and not converged:
-        delta = max(delta_min, 0.1 * 0.5**iteration)
-        refresh = (iteration + 1) % REFRESH == 0
+
+    async def step(state: _State, done: int) -> _State:
+        delta = max(delta_min, 0.1 * 0.5**done)
         # V drifts little in one iteration: its defect E is measured, and mended, in every other.
-        measure = iteration % 2 == 1
-        checks = fixed_iterations is None and iteration >= FIRST_CHECK
-        # The check looks at the matrix before this iteration, which is then the one more that follows.
-        state, answer = await together(
-            _iterate(state, delta, refresh, measure), _converged(state.A, tol, top) if checks else _nothing()
-        )
-        converged = bool(answer)
-        iteration += 1
-        if progress is not None:
-            progress(f"eigendecomposition, iteration {iteration}", min(0.95, iteration / 20))
-    V = state.V
-    V = await _orthonormal(V, await _defect(V))
-    AV = await (A0 @ V)
-    values = await V.inner(AV, axis=0)
-    return Eigen(values, V, iteration, converged if fixed_iterations is None else None)
+        state = await _iterate(state, delta, refresh=(done + 1) % REFRESH == 0, measure=done % 2 == 1)
+        progress(f"eigendecomposition, iteration {done + 1}", min(0.95, (done + 1) / 20))
+        return state
+
+    def good(state: _State) -> Awaitable[Any]:
+        return off_is_small(state.A, tol) if top is None or top >= d else _top_is_clean(state.A, tol, top)
+
+    state, iterations, converged = await until_converged(
+        _State(A0, A0, identity, identity, None, None),
+        step,
+        good,
+        due=lambda done: done >= FIRST_CHECK,
+        most=MOST_ITERATIONS if max_iterations is None else max_iterations,
+        fixed=fixed_iterations,
+    )
+    V = await orthonormal(state.V)
+    values = await V.inner(await (A0 @ V), axis=0)
+    return Eigen(values, V, iterations, converged)
 
 
 @dataclass
@@ -122,7 +116,7 @@ class _State:
 
 
 async def _iterate(state: _State, delta: float, refresh: bool, measure: bool) -> _State:
-    """One iteration: nine rounds (six more in the first, one more with `refresh`)."""
+    """One iteration: nine rounds (seven more in the first, one more with `refresh`)."""
     A0, A, V, identity = state.A0, state.A, state.V, state.identity
     d = len(A0)
     i, j = np.triu_indices(d, 1)
@@ -131,7 +125,9 @@ async def _iterate(state: _State, delta: float, refresh: bool, measure: bool) ->
     diagonal = A.diagonal()
     a, h = A[i, j], diagonal[j] - diagonal[i]
     y, signed, V = await together(  # r1-r3
-        _inverse_length(a, h, delta), _signed(a, h, state.c, delta), _orthonormal(V, state.E)
+        _inverse_length(a, h, delta),
+        _signed(a, h, state.c, delta),
+        ready(V) if state.E is None else orthonormal(V, state.E),
     )
     if state.c is None:  # first iteration: the damping must be measured in line
         U = await signed[0].mul(y, frac=COARSE)
@@ -153,24 +149,6 @@ async def _iterate(state: _State, delta: float, refresh: bool, measure: bool) ->
         _rotate(A0, A, V, W, refresh, measure), nu.within(nu_bound).lookup(thresholds, factors, 40)
     )
     return _State(A0, A, V, identity, E, c)
-
-
-async def _nothing() -> None:
-    return None
-
-
-async def _converged(A: Any, tol: float, top: int | None) -> bool:
-    """Whether the off-diagonal (or its part in the rows of the `top` largest entries) is below tol; the bit is opened."""
-    bit = await (_is_small(A, tol) if top is None or top >= len(A) else _top_is_clean(A, tol, top))
-    opened = await bit.open(what="convergence bit", why="stop the iteration")
-    return bool(opened)
-
-
-async def _is_small(A: Any, tol: float) -> Any:
-    """[off(A)^2 < tol^2]: three rounds."""
-    a = A[np.triu_indices(len(A), 1)]
-    off = await a.inner(a, frac=80)
-    return await ((off * 2 - tol * tol).within(8)).negative()
 
 
 async def _top_is_clean(A: Any, tol: float, top: int) -> Any:
@@ -217,29 +195,17 @@ async def _signed(a: Any, h: Any, c: Any, delta: float) -> list[Any]:
     return list(both - flipped * 2)
 
 
-async def _orthonormal(V: Any, E: Any) -> Any:
-    """One Newton-Schulz step: V - V E / 2."""
-    return V if E is None else V - (await (V @ E)) * 0.5
-
-
 async def _rotate(A0: Any, A: Any, V: Any, W: Any, refresh: bool, measure: bool) -> tuple[Any, Any, Any]:
     """A := W'AW (or V'A0V), V := VW, and E = V'V - I if it is to be measured."""
     d = len(A0)
     if refresh:
         V = await (V @ W)
-        AV, E = await together(A0 @ V, _defect(V) if measure else _nothing())
+        AV, E = await together(A0 @ V, defect(V) if measure else ready(None))
         upper = await V.T.matmul_upper(AV)
     else:
         AW, V = await together(A @ W, V @ W)
-        upper, E = await together(W.T.matmul_upper(AW), _defect(V) if measure else _nothing())
+        upper, E = await together(W.T.matmul_upper(AW), defect(V) if measure else ready(None))
     return symmetric(upper, d), E, V
-
-
-async def _defect(V: Any) -> Any:
-    """V'V - I."""
-    d = len(V)
-    upper = await V.T.matmul_upper(V)
-    return symmetric(upper - np.eye(d)[np.triu_indices(d)].astype(np.int64), d)
 
 
 async def _damping(U4: Any, thresholds: list[float], factors: list[float], bound: float) -> Any:

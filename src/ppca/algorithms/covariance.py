@@ -8,7 +8,7 @@ times their deviation lose nothing. Everything below is a choice of scale:
     correlation   row and column j times a secret power of two from the variance of column j, then times 1 / sqrt of what
                   is left; columns whose scales differ by 10^15 come out alike, constant columns come out zero
 
-and a second secret power of two makes |A|_F lie in (1/4, 1], whatever the spectrum.
+and a second secret power of two makes |A|_F lie in [1/2, 1), whatever the spectrum.
 """
 
 from __future__ import annotations
@@ -81,15 +81,16 @@ async def pooled(old: tuple[Any, Any], new: tuple[Any, Any], old_rows: int, new_
     # The truncations are exact: these numbers fill the ring, a local truncation would not be safe.
     short = MOMENT_FRAC + 12 - WEIGHT_BITS
     parts = type(C1).stack([C1, C2, outer]).retype(make_type(128, MOMENT_FRAC, 4))
-    cut = await parts.truncate(MOMENT_FRAC - short)
-    wide = (cut[0] * w1 + cut[1] * w2 + cut[2] * between).retype(make_type(128, MOMENT_FRAC + 12, 1))
-    means = (m1 * w1 + m2 * w2).retype(make_type(128, MEAN_FRAC + WEIGHT_BITS, 1))
-    packed, mean = await together(wide.truncate(12), means.truncate(WEIGHT_BITS))
+    wide, wide_mean = make_type(128, MOMENT_FRAC + 12, 1), make_type(128, MEAN_FRAC + WEIGHT_BITS, 1)
+    cut = (await parts.truncate(MOMENT_FRAC - short)).retype(wide)  # divides by 2^40, as the weights want it
+    covariance = (cut[0] * w1 + cut[1] * w2 + cut[2] * between).retype(wide)
+    means = (m1.retype(wide_mean) * w1 + m2.retype(wide_mean) * w2).retype(wide_mean)
+    packed, mean = await together(covariance.truncate(12), means.truncate(WEIGHT_BITS))
     return packed, mean
 
 
-async def normalised_covariance(packed: Any, d: int, owners: int = 1) -> Normalised:
-    """Covariance (packed, 112 fractional bits) to |A|_F <= 1: eleven rounds."""
+async def normalised_covariance(packed: Any, d: int, owners: int) -> Normalised:
+    """Covariance (packed, 112 fractional bits) to |A|_F <= 1: nine rounds."""
     i, j = np.triu_indices(d)
     floor, smallest = noise_floor(owners)
     trace = packed[i == j].sum() + d * floor
@@ -104,8 +105,8 @@ async def normalised_covariance(packed: Any, d: int, owners: int = 1) -> Normali
     return Normalised(matrix, factor, HEADROOM + UP)
 
 
-async def normalised_correlation(packed: Any, d: int, owners: int = 1) -> Normalised:
-    """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: about twenty rounds."""
+async def normalised_correlation(packed: Any, d: int, owners: int) -> Normalised:
+    """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: nineteen rounds."""
     i, j = np.triu_indices(d)
     floor, smallest = noise_floor(owners)
     variance = packed[i == j] + floor
@@ -126,7 +127,7 @@ UP = 12
 
 
 async def _unit_norm(packed: Any, d: int, span: int) -> tuple[Any, Any]:
-    """The full matrix with 40 fractional bits, times the power of two that brings |A|_F to (1/4, 1]; and 2^12 times it."""
+    """The full matrix with 40 fractional bits, times the power of two that brings |A|_F to [1/2, 1); and 2^12 times it."""
     i, j = np.triu_indices(d)
     twice = np.where(i == j, 1, 2)
     norm = await packed.inner(packed * twice, frac=2 * WORK_FRAC)
@@ -137,11 +138,8 @@ async def _unit_norm(packed: Any, d: int, span: int) -> tuple[Any, Any]:
     return symmetric(upper.within(1), d), second
 
 
-async def sums_over_owners(counts: Any, exponents: Any | None) -> tuple[Any, Any | None]:
+async def sums_over_owners(counts: Any, exponents: Any) -> tuple[Any, Any]:
     """Total number of rows, and the largest exponent of every column over all owners (a tournament, 3 rounds a level)."""
-    total = counts.sum()
-    if exponents is None:
-        return total, None
     left = exponents
     while len(left) > 1:
         half = len(left) // 2
@@ -149,4 +147,4 @@ async def sums_over_owners(counts: Any, exponents: Any | None) -> tuple[Any, Any
         smaller = await (a < b)
         winner = await smaller.where(b, a)
         left = winner if len(left) % 2 == 0 else concatenate([winner, left[2 * half :]])
-    return total, left[0]
+    return counts.sum(), left[0]

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol import symmetric, together
-from .allpairs import Eigen, Progress
+from ..protocol import together
+from .eigen import Eigen, defect
+from .iteration import Progress, silent
 from .solvers import eigh, promised_residual
 
 ORTHOGONALITY = 1e-7
@@ -27,7 +28,7 @@ class Spectrum:
     vectors: Any
     solver: str
     iterations: int
-    verified: bool | None
+    verified: bool
     fell_back: bool
 
 
@@ -37,33 +38,28 @@ async def decompose(
     *,
     solver: str = "allpairs",
     tol: float = 1e-6,
-    max_iterations: int | None = None,
-    fixed_iterations: int | None = None,
     top: int | None = None,
-    verify: bool = True,
-    progress: Progress | None = None,
+    progress: Progress = silent,
+    **limits: int | None,
 ) -> Spectrum:
-    """Sorted spectrum of a shared symmetric matrix with |A|_F <= 1. `top`: how many of its pairs must be accurate (None: all)."""
-    options: dict[str, Any] = {"tol": tol, "fixed_iterations": fixed_iterations, "progress": progress}
-    if max_iterations is not None:
-        options["max_iterations"] = max_iterations
-    found: Eigen = await eigh(A, identity, solver=solver, top=top, **options)
+    """Sorted spectrum of a shared symmetric matrix with |A|_F <= 1.
+
+    top: how many of its pairs must be accurate (None: all). limits: max_iterations, fixed_iterations, see `eigh`.
+    """
+    found = await eigh(A, identity, solver=solver, tol=tol, top=top, progress=progress, **limits)
     values, vectors = await _sorted(found, progress)
-    verified: bool | None = None
-    fell_back = False
-    if verify:
-        verified = await is_accurate(A, values, vectors, 2 * promised_residual(solver, len(A), tol), top)
-        if not verified and solver != "jacobi":
-            found = await eigh(A, identity, solver="jacobi", tol=tol, progress=progress)
-            values, vectors = await _sorted(found, progress)
-            verified, fell_back = await is_accurate(A, values, vectors, 2 * tol, top), True
+    verified = await is_accurate(A, values, vectors, 2 * promised_residual(solver, len(A), tol), top)
+    fell_back = not verified and solver != "jacobi"
+    if fell_back:
+        found = await eigh(A, identity, solver="jacobi", tol=tol, progress=progress)
+        values, vectors = await _sorted(found, progress)
+        verified = await is_accurate(A, values, vectors, 2 * tol, top)
     return Spectrum(values, vectors, solver, found.iterations, verified, fell_back)
 
 
-async def _sorted(found: Eigen, progress: Progress | None) -> tuple[Any, Any]:
+async def _sorted(found: Eigen, progress: Progress) -> tuple[Any, Any]:
     """Values in descending order and the vectors as rows."""
-    if progress is not None:
-        progress("sort", 0.97)
+    progress("sort", 0.97)
     if len(found.values) == 1:
         return found.values, found.vectors
     values, vectors = await found.values.within(2).sort(found.vectors.T, descending=True)
@@ -75,8 +71,7 @@ async def is_accurate(A: Any, values: Any, vectors: Any, tol: float, top: int | 
     d = len(A)
     count = d if top is None else min(top, d)
     V = vectors[:count].T
-    AV, scaled, gram = await together(A @ V, V * values[:count], vectors.matmul_upper(vectors.T))
-    off = symmetric(gram - np.eye(d, dtype=np.int64)[np.triu_indices(d)], d)
+    AV, scaled, off = await together(A @ V, V * values[:count], defect(vectors.T))
     residual = AV - scaled
     squares = await together(residual.inner(residual, frac=80), off.inner(off, frac=80))
     margins = [square - bound**2 for square, bound in zip(squares, (tol, ORTHOGONALITY), strict=True)]

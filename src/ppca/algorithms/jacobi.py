@@ -31,7 +31,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
 from ..protocol import stack, together
-from .allpairs import Eigen, Progress
+from .eigen import Eigen
 from .rotations import sweeps
 
 FLOOR_BITS = 10
@@ -77,31 +77,6 @@ async def cheap_rotation(a: Any, h: Any) -> tuple[Any, Any]:
     return c[1:4] @ cos + 1.0 + high_cos, c[:4] @ sin + high_sin
 
 
-async def eigh_jacobi(
-    A0: Any,
-    identity: Any,
-    *,
-    tol: float = 1e-6,
-    max_steps: int | None = None,
-    fixed_steps: int | None = None,
-    progress: Progress | None = None,
-    start: tuple[Any, Any] | None = None,
-) -> Eigen:
-    """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
-
-    tol: stop when the off-diagonal has Frobenius norm below it; one bit is opened per check (four a sweep).
-    max_steps: give up after so many (None: 30 sweeps). A sweep is d - 1 steps, d if d is odd.
-    fixed_steps: run so many and open nothing (10 sweeps suit d <= 60, 12 sweeps d <= 200 for 1e-6).
-    start: (A, V) of another solver, A = V'A0V and V nearly orthogonal (Newton-Schulz must converge from V): continue from there.
-    `iterations` of the result counts steps.
-    """
-    return await sweeps(
-        A0,
-        identity,
-        cheap_rotation,
-        tol=tol,
-        max_steps=max_steps,
-        fixed_steps=fixed_steps,
-        progress=progress,
-        start=start,
-    )
+async def eigh_jacobi(A0: Any, identity: Any, **options: Any) -> Eigen:
+    """Cyclic Jacobi with the cheapest rotation. Options: see `sweeps` (10 sweeps suit d <= 60, 12 sweeps d <= 200 for 1e-6)."""
+    return await sweeps(A0, identity, cheap_rotation, **options)

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import concatenate, stack, symmetric, together
-from .allpairs import Eigen, Progress
+from .eigen import Eigen, off_is_small, orthonormal
+from .iteration import Progress, State, silent, until_converged
 
 Index = NDArray[np.intp]
 Rotation = Callable[[Any, Any], Awaitable[tuple[Any, Any]]]
@@ -42,12 +43,12 @@ MOST_SWEEPS = 30
 def round_robin(d: int) -> tuple[Index, ...]:
     """Disjoint pairs (p < q) of every step of a sweep, as arrays (pairs, 2): a tournament of d players, one resting if odd."""
     n = d + d % 2
-    seats = list(range(n))
+    players = list(range(n))
     steps = []
     for _ in range(n - 1):
-        games = zip(seats[: n // 2], reversed(seats[n // 2 :]), strict=True)
+        games = zip(players[: n // 2], reversed(players[n // 2 :]), strict=True)
         steps.append(np.array([sorted(game) for game in games if max(game) < d], np.intp).reshape(-1, 2))
-        seats = [seats[0], seats[-1], *seats[1:-1]]
+        players = [players[0], players[-1], *players[1:-1]]
     return tuple(steps)
 
 
@@ -101,24 +102,6 @@ async def rotate(A: Any, V: Any, cos: Any, sin: Any, step: int) -> tuple[Any, An
     return await rotate_rows(AJ, J, step), V
 
 
-async def off_is_small(A: Any, tol: float) -> bool:
-    """Opens one bit, [sum of the squares of the off-diagonal < (tol/2)^2]: four rounds.
-
-    |A0|_F lies in (1/2, 1]: with half of tol the residual is below tol relative to |A0|_F, too.
-    """
-    a = A[np.triu_indices(len(A), 1)]
-    off = await a.inner(a, frac=80)
-    small = await (off * 2 - tol * tol / 4).within(8).negative()
-    return bool(await small.open(what="convergence bit", why="stop the iteration"))
-
-
-async def orthonormal(V: Any) -> Any:
-    """One Newton-Schulz step, V - V (V'V - I) / 2: two rounds. The distance from orthogonal is squared."""
-    d = V.shape[1]
-    E = symmetric(await V.T.matmul_upper(V), d) - np.eye(d, dtype=np.int64)
-    return V - (await (V @ E)) * 0.5
-
-
 async def refresh(A0: Any, V: Any) -> tuple[Any, Any]:
     """A = V' A0 V for V made orthonormal, and that V: four rounds."""
     V = await orthonormal(V)
@@ -126,15 +109,53 @@ async def refresh(A0: Any, V: Any) -> tuple[Any, Any]:
     return symmetric(await V.T.matmul_upper(AV), len(A0)), V
 
 
-async def _nothing() -> bool:
-    return False
+async def in_sweeps(
+    state: State,
+    d: int,
+    turn: Callable[[State, int], Awaitable[State]],
+    renew: Callable[[State], Awaitable[State]],
+    bit: Callable[[State], Awaitable[Any]],
+    *,
+    max_iterations: int | None,
+    fixed_iterations: int | None,
+    progress: Progress,
+    what: str,
+    at_once: bool = False,
+) -> tuple[State, int, bool | None]:
+    """The loop of a cyclic Jacobi over d columns: `turn` for every step of a sweep, `renew` at its end; see `until_converged`.
+
+    at_once: ask for the bit in the first sweep, too.
+    """
+    if d == 1:
+        return state, 0, True if fixed_iterations is None else None
+    steps = len(round_robin(d))
+    every = max(1, steps // CHECKS_PER_SWEEP)
+
+    async def step(state: State, done: int) -> State:
+        state = await turn(state, done % steps)
+        if (done + 1) % max(steps, SHORTEST_SWEEP) == 0:
+            state = await renew(state)
+        sweep, rest = divmod(done + 1, steps)
+        if rest == 0:
+            progress(f"{what}, sweep {sweep}", min(0.95, sweep / 10))
+        return state
+
+    return await until_converged(
+        state,
+        step,
+        bit,
+        due=lambda done: done % steps % every == 0 and (at_once or done >= FIRST_CHECK * steps),
+        most=MOST_SWEEPS * steps if max_iterations is None else max_iterations,
+        fixed=fixed_iterations,
+    )
 
 
-def steps_allowed(d: int, most: int | None, fixed: int | None) -> int:
-    """How many steps a solver may run."""
-    if fixed is not None:
-        return fixed
-    return MOST_SWEEPS * len(round_robin(d)) if most is None else most
+class _Sweeping(NamedTuple):
+    """Shared A = V'A0V and V between two steps; fresh: nothing has been rotated since they were made anew."""
+
+    A: Any
+    V: Any
+    fresh: bool
 
 
 async def sweeps(
@@ -142,37 +163,44 @@ async def sweeps(
     identity: Any,
     rotation: Rotation,
     *,
-    tol: float,
-    max_steps: int | None,
-    fixed_steps: int | None,
-    progress: Progress | None,
+    tol: float = 1e-6,
+    max_iterations: int | None = None,
+    fixed_iterations: int | None = None,
+    progress: Progress = silent,
     start: tuple[Any, Any] | None = None,
 ) -> Eigen:
-    """Cyclic Jacobi with any formula for the rotation. `iterations` of the result counts steps."""
+    """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits, by any rotation.
+
+    tol: stop when the off-diagonal has Frobenius norm below it; one bit is opened per check (four a sweep).
+    max_iterations: give up after so many steps (None: 30 sweeps). A sweep is d - 1 steps, d if d is odd.
+    fixed_iterations: make so many steps and open nothing.
+    start: (A, V) of another solver, A = V'A0V and V nearly orthogonal (Newton-Schulz must converge from V): continue from there.
+    `iterations` of the result counts steps.
+    """
     d = A0.shape[0]
-    if d == 1:
-        return Eigen(A0[0], identity, 0, True if fixed_steps is None else None)
-    A, V = (A0, identity) if start is None else start
-    if start is not None:
-        V = await orthonormal(V)
-    order = round_robin(d)
-    every = max(1, len(order) // CHECKS_PER_SWEEP)
-    limit = steps_allowed(d, max_steps, fixed_steps)
-    steps, converged, fresh = 0, False, start is None
-    while steps < limit and not converged:
-        step = steps % len(order)
-        (p, q), diagonal = order[step].T, A.diagonal()
-        due = fixed_steps is None and (start is not None or steps >= FIRST_CHECK * len(order)) and step % every == 0
-        (cos, sin), converged = await together(
-            rotation(A[p, q], diagonal[q] - diagonal[p]), off_is_small(A, tol) if due else _nothing()
-        )
-        A, V = await rotate(A, V, cos, sin, step)
-        steps += 1
-        fresh = steps % max(len(order), SHORTEST_SWEEP) == 0
-        if fresh:
-            A, V = await refresh(A0, V)
-        if progress is not None and step == len(order) - 1:
-            progress(f"eigendecomposition, sweep {steps // len(order)}", min(0.95, steps / len(order) / 10))
-    if not fresh:
-        A, V = await refresh(A0, V)
-    return Eigen(A.diagonal(), V, steps, converged if fixed_steps is None else None)
+
+    async def turn(state: _Sweeping, step: int) -> _Sweeping:
+        A, V, _ = state
+        (p, q), diagonal = round_robin(d)[step].T, A.diagonal()
+        cos, sin = await rotation(A[p, q], diagonal[q] - diagonal[p])
+        return _Sweeping(*await rotate(A, V, cos, sin, step), fresh=False)
+
+    async def renew(state: _Sweeping) -> _Sweeping:
+        return _Sweeping(*await refresh(A0, state.V), fresh=True)
+
+    first = _Sweeping(A0, identity, True) if start is None else _Sweeping(start[0], await orthonormal(start[1]), False)
+    state, steps, converged = await in_sweeps(
+        first,
+        d,
+        turn,
+        renew,
+        # |A0|_F lies in [1/2, 1]: with half of tol the residual is below tol relative to |A0|_F, too.
+        lambda state: off_is_small(state.A, tol / 2),
+        max_iterations=max_iterations,
+        fixed_iterations=fixed_iterations,
+        progress=progress,
+        what="eigendecomposition",
+        at_once=start is not None,
+    )
+    A, V, _ = state if state.fresh else await renew(state)
+    return Eigen(A.diagonal(), V, steps, converged)

@@ -5,73 +5,43 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .allpairs import Eigen, Progress, eigh_allpairs
+from .allpairs import eigh_allpairs
+from .baselines.jacobi_classic import eigh_jacobi_classic
+from .baselines.jacobi_eo import eigh_jacobi_eo, reachable
+from .baselines.power import eigh_power
+from .baselines.qr import eigh_qr
+from .eigen import Eigen
 from .jacobi import eigh_jacobi
-from .jacobi_classic import eigh_jacobi_classic
-from .jacobi_eo import eigh_jacobi_eo, reachable
-from .power import eigh_power
-from .qr import eigh_qr
 
 Solver = Callable[..., Awaitable[Eigen]]
 
 
-async def _allpairs(A0: Any, identity: Any, most: int | None, fixed: int | None, **options: Any) -> Eigen:
-    return await eigh_allpairs(A0, identity, max_iterations=most or 60, fixed_iterations=fixed, **options)
-
-
-async def _jacobi(A0: Any, identity: Any, most: int | None, fixed: int | None, **options: Any) -> Eigen:
-    return await eigh_jacobi(A0, identity, max_steps=most, fixed_steps=fixed, **options)
-
-
-async def _jacobi_classic(A0: Any, identity: Any, most: int | None, fixed: int | None, **options: Any) -> Eigen:
-    return await eigh_jacobi_classic(A0, identity, max_steps=most, fixed_steps=fixed, **options)
-
-
-async def _jacobi_eo(A0: Any, identity: Any, most: int | None, fixed: int | None, **options: Any) -> Eigen:
-    return await eigh_jacobi_eo(A0, identity, max_steps=most, fixed_steps=fixed, **options)
-
-
-async def _qr(A0: Any, identity: Any, most: int | None, fixed: int | None, **options: Any) -> Eigen:
-    return await eigh_qr(A0, identity, max_iterations=most, fixed_iterations=fixed, **options)
-
-
-async def _power(A0: Any, identity: Any, most: int | None, fixed: int | None, **options: Any) -> Eigen:
-    return await eigh_power(A0, identity, fixed_iterations=most if fixed is None else fixed, **options)
-
-
 SOLVERS: dict[str, Solver] = {
-    "allpairs": _allpairs,
-    "jacobi": _jacobi,
-    "jacobi-classic": _jacobi_classic,
-    "jacobi-eo": _jacobi_eo,
-    "qr": _qr,
-    "power": _power,
+    "allpairs": eigh_allpairs,
+    "jacobi": eigh_jacobi,
+    "jacobi-classic": eigh_jacobi_classic,
+    "jacobi-eo": eigh_jacobi_eo,
+    "qr": eigh_qr,
+    "power": eigh_power,
 }
-"""Every solver by name. `most`, `fixed` and the result's `iterations` count the same thing: iterations of all-pairs, steps of
-a cyclic Jacobi (d - 1 a sweep, d if d is odd), QR iterations (each on the rows still left), squarings of the power method."""
+"""Every solver by name. All take (A0, identity, *, tol, max_iterations, fixed_iterations, progress). The two numbers and the
+result's `iterations` count the same thing: iterations of all-pairs, steps of a cyclic Jacobi (d - 1 a sweep, d if d is odd),
+QR iterations (each on the rows still left), squarings of the power method."""
 
 
-async def eigh(
-    A0: Any,
-    identity: Any,
-    *,
-    solver: str = "allpairs",
-    tol: float = 1e-6,
-    max_iterations: int | None = None,
-    fixed_iterations: int | None = None,
-    top: int | None = None,
-    progress: Progress | None = None,
-) -> Eigen:
+async def eigh(A0: Any, identity: Any, *, solver: str = "allpairs", top: int | None = None, **options: Any) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1, by the named solver.
 
-    `power` needs a positive semi-definite one. max_iterations: give up after so many (None: the solver's default).
-    fixed_iterations: run so many and open nothing. Both in the solver's own unit, see `SOLVERS`.
+    `power` needs a positive semi-definite one.
     top: only so many of the largest eigenpairs are wanted; all-pairs then stops earlier, the others give all.
+    tol: how large the off-diagonal may stay (1e-6). max_iterations: give up after so many (None: the solver's default).
+    fixed_iterations: run so many and open nothing. progress: is told how far it is.
     """
     if solver not in SOLVERS:
         raise ValueError(f"unknown solver {solver!r}; choose one of: {', '.join(SOLVERS)}")
-    options: dict[str, Any] = {"top": top} if solver == "allpairs" else {}
-    return await SOLVERS[solver](A0, identity, max_iterations, fixed_iterations, tol=tol, progress=progress, **options)
+    if solver == "allpairs":
+        options["top"] = top
+    return await SOLVERS[solver](A0, identity, **options)
 
 
 def promised_residual(solver: str, d: int, tol: float) -> float:

@@ -23,19 +23,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..protocol import concatenate, stack, together
-from .allpairs import Progress
+from ..protocol import concatenate, stack
+from .eigen import orthonormal
+from .iteration import Progress, silent
 from .jacobi import cheap_rotation
-from .rotations import (
-    CHECKS_PER_SWEEP,
-    FIRST_CHECK,
-    SHORTEST_SWEEP,
-    blocks_of,
-    orthonormal,
-    rotate_columns,
-    round_robin,
-    steps_allowed,
-)
+from .rotations import blocks_of, in_sweeps, rotate_columns, round_robin
 
 GRAM_BITS = 56
 """Fractional bits of entries of G'G: their squares, 112 bits, still fit the ring."""
@@ -62,16 +54,11 @@ async def _angle(G: Any, step: int) -> tuple[Any, Any]:
     return await cheap_rotation(pq, qq - pp)
 
 
-async def _is_small(G: Any, tol: float) -> bool:
-    """Opens one bit, [sum of the squares of the off-diagonal of G'G < tol^2]: five rounds."""
+async def _is_small(G: Any, tol: float) -> Any:
+    """The shared bit [sum of the squares of the off-diagonal of G'G < tol^2]: four rounds."""
     a = await G.T.matmul_upper(G, strict=True, frac=GRAM_BITS)
     off = await a.inner(a, frac=2 * GRAM_BITS)
-    small = await (off * 2 - tol * tol).within(2).negative()
-    return bool(await small.open(what="convergence bit", why="stop the iteration"))
-
-
-async def _nothing() -> bool:
-    return False
+    return await (off * 2 - tol * tol).within(2).negative()
 
 
 async def _factors(G0: Any, V: Any) -> tuple[Any, Any]:
@@ -89,34 +76,40 @@ async def svd_jacobi(
     identity: Any,
     *,
     tol: float = 1e-9,
-    max_steps: int | None = None,
-    fixed_steps: int | None = None,
-    progress: Progress | None = None,
+    max_iterations: int | None = None,
+    fixed_iterations: int | None = None,
+    progress: Progress = silent,
 ) -> SVD:
     """Singular value decomposition of a shared m x n matrix with |G0|_F <= 1 and 40 fractional bits; identity is n x n.
 
     tol: stop when the off-diagonal of (G0 V)'(G0 V) has Frobenius norm below it (n 2^-40 is the noise); one bit is opened
     per check (four a sweep).
-    max_steps: give up after so many (None: 30 sweeps). fixed_steps: run so many and open nothing.
+    max_iterations: give up after so many steps (None: 30 sweeps). fixed_iterations: make so many and open nothing.
     `iterations` of the result counts steps.
     """
     m, n = G0.shape
-    G, V, steps, converged = G0, identity, 0, n == 1
-    order = round_robin(n)
-    every = max(1, len(order) // CHECKS_PER_SWEEP)
-    limit = steps_allowed(n, max_steps, fixed_steps)
-    while steps < limit and not converged:
-        step = steps % len(order)
-        due = fixed_steps is None and steps >= FIRST_CHECK * len(order) and step % every == 0
-        (cos, sin), converged = await together(_angle(G, step), _is_small(G, tol) if due else _nothing())
-        both = await rotate_columns(concatenate([G, V]), blocks_of(cos, sin), step, n)
-        G, V = both[:m], both[m:]
-        steps += 1
-        if steps % max(len(order), SHORTEST_SWEEP) == 0:
-            V = await orthonormal(V)
-            G = await (G0 @ V)
-        if progress is not None and step == len(order) - 1:
-            progress(f"singular values, sweep {steps // len(order)}", min(0.95, steps / len(order) / 10))
+
+    async def turn(state: tuple[Any, Any], step: int) -> tuple[Any, Any]:
+        G, V = state
+        J = blocks_of(*await _angle(G, step))
+        both = await rotate_columns(concatenate([G, V]), J, step, n)
+        return both[:m], both[m:]
+
+    async def renew(state: tuple[Any, Any]) -> tuple[Any, Any]:
+        V = await orthonormal(state[1])
+        return await (G0 @ V), V
+
+    (_, V), steps, converged = await in_sweeps(
+        (G0, identity),
+        n,
+        turn,
+        renew,
+        lambda state: _is_small(state[0], tol),
+        max_iterations=max_iterations,
+        fixed_iterations=fixed_iterations,
+        progress=progress,
+        what="singular values",
+    )
     V = await orthonormal(V)
     U, values = await _factors(G0, V)
-    return SVD(U, values, V, steps, converged if fixed_steps is None else None)
+    return SVD(U, values, V, steps, converged)

@@ -17,8 +17,8 @@ import ppca.native._kernels as kernels
 
 Ring = NDArray[np.uint64]
 
-FLOOR, CEIL, SIGNED = 0, 1, 2
-"""How `shift_right` treats its argument: first summand, second summand (negated floor), signed value."""
+FLOOR, CEIL = 0, 1
+"""How `shift_right` treats its argument: first summand, second summand (negated floor)."""
 
 
 def empty(shape: tuple[int, ...], limbs: int) -> Ring:

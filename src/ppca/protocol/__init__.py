@@ -1,17 +1,16 @@
 """The protocol layer: secret arrays on four servers. One module per protocol; see docs/protocols.md for the table."""
 
-from .dtypes import BIT, FIXED, INTEGER, RingType, make_type
+from .dtypes import FIXED, INTEGER, RingType, make_type
 from .inputs import InputPacket, InputRefused, share, share_ring
 from .opening import InconsistentShares, Sealed, unseal
 from .party import MaskReuseError, Opening, Party, agree_keys, local_parties
-from .pending import Pending
+from .pending import Pending, ready
 from .plain import PlainArray, RangeError
 from .rounds import Round, Traffic, drive, run_lockstep, together
 from .secret import SecretArray, concatenate, stack, where
-from .shares import skew, symmetric
+from .triangles import skew, symmetric
 
 __all__ = [
-    "BIT",
     "FIXED",
     "INTEGER",
     "InconsistentShares",
@@ -33,6 +32,7 @@ __all__ = [
     "drive",
     "local_parties",
     "make_type",
+    "ready",
     "run_lockstep",
     "share",
     "share_ring",

@@ -10,19 +10,20 @@ Range: |X| < 2^(frac + span) for signs and thresholds; the difference of two suc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..native import kernels, ring
 from .cost import declare
-from .dtypes import BIT, FIXED, RingType
-from .gates import apply_gate, by_dealer, combinations, gate_bytes, passes
+from .dtypes import FIXED, RingType, bit_type
+from .gates import apply_gate, by_dealer, gate_bytes, gate_rounds, weighted_sums
 from .rounds import Bytes, Received, Step
+from .shapes import broadcast_shape
 from .shares import Data, Shares
 from .signs import sign_bits, sign_bytes
 
@@ -57,7 +58,7 @@ class ThresholdGate:
         def fill(out: Data, part: Received, at: Data) -> None:
             kernels.classify_bits(out, column, part, at, self.thresholds, self.bits)
 
-        return combinations(fill, keys, self.key_size, m, self.weights, self.bias if column == 0 else None)
+        return weighted_sums(fill, keys, self.key_size, m, self.weights, self.bias if column == 0 else None)
 
 
 @dataclass(slots=True)
@@ -104,62 +105,66 @@ def gate_width(dtype: RingType) -> int:
     return dtype.frac + dtype.span + 1
 
 
-@lru_cache
-def bit_type(bits: int) -> RingType:
-    return RingType(bits, 0, 1)
-
-
-def _bit(x: S, rows: Data, gate: Callable[[Data], Step[Data]]) -> Step[S]:
-    """What `gate` makes of row shares of any shape (it takes them flat), as a shared bit of x's ring."""
-    limbs = rows.shape[-1]
-    data = yield from gate(rows.reshape(-1, limbs))
-    return x.like(data.reshape(2, *rows.shape), bit_type(64 * limbs))
-
-
-def _row_difference(x: Shares, y: Shares) -> tuple[Data, int]:
-    """Row shares of x - y, all that a comparison needs, and the bits that hold the difference."""
-    width = _difference_width(x, y.dtype.frac, y.dtype.span)
-    if (x.dtype.bits, x.dtype.frac) != (y.dtype.bits, y.dtype.frac):
-        return x.plus_shares(y, negate=True).data[0], width
-    return ring.sub(x.data[0], y.data[0]), width
-
-
-def _negative(x: S, rows: Data, width: int) -> Step[S]:
-    """[X < 0] for row shares of any shape that hold `width`-bit integers X."""
-    return _bit(x, rows, lambda flat: sign_bits(x.party, flat, width))
-
-
-def _zero(x: S, rows: Data, width: int) -> Step[S]:
-    """[X = 0], likewise."""
-    gate = equality_gate(width, rows.shape[-1])
-    return _bit(x, rows, lambda flat: apply_gate(x.party, flat, 0, gate))
-
-
-def negative(x: S, bits: int | None = None) -> Step[S]:
+@declare(
+    "negative",
+    rounds=gate_rounds,
+    sent=lambda seat, n: sign_bytes(seat, n, COMPARE_BITS - 1),
+    bytes_text="as lt, one bit less of range",
+    input_range="|x| < 2^span",
+    error="exact",
+)
+def negative(x: S) -> Step[S]:
     """[x < 0], exactly, as a shared bit."""
-    return _negative(x, np.ascontiguousarray(x.data[0]), gate_width(x.dtype) if bits is None else bits)
+    return sign_bits(x, x.data[0], gate_width(x.dtype))
 
 
-def less(x: S, y: Shares) -> Step[S]:
-    """[x < y], exactly."""
-    return _negative(x, *_row_difference(x, y))
+@declare(
+    "lt",
+    rounds=gate_rounds,
+    sent=lambda seat, n: sign_bytes(seat, n, COMPARE_BITS),
+    bytes_text="16 bytes per bit of range and evaluator (72 bits by default), 3 elements",
+    input_range="|x|, |y| < 2^span",
+    error="exact",
+)
+def less(x: Any, y: Any) -> Step[Any]:
+    """[x < y], exactly; one of the two may be public."""
+    return sign_bits(*_difference(x, y))
 
 
-def equal_zero(x: S, bits: int | None = None) -> Step[S]:
-    """[x = 0], exactly."""
-    return _zero(x, np.ascontiguousarray(x.data[0]), gate_width(x.dtype) if bits is None else bits)
+@declare(
+    "eq",
+    rounds=gate_rounds,
+    sent=lambda seat, n: gate_bytes(seat, n, COMPARE_BITS, kernels.dpf_key_size(COMPARE_BITS, 2, False), 1),
+    bytes_text="about 16 bytes per bit of range and evaluator (72 bits by default)",
+    input_range="|x|, |y| < 2^span",
+    error="exact",
+)
+def equal(x: Any, y: Any) -> Step[Any]:
+    """[x = y], exactly; one of the two may be public."""
+    return _zero(*_difference(x, y))
 
 
-def equal(x: S, y: Shares) -> Step[S]:
-    """[x = y], exactly."""
-    return _zero(x, *_row_difference(x, y))
+def _zero(like: S, row_shares: Data, width: int) -> Step[S]:
+    """Shared bits [X = 0] of `width`-bit integers X with these row shares."""
+    data = yield from apply_gate(like.party, row_shares, 0, equality_gate(width, row_shares.shape[-1]))
+    return like.like(data[..., 0, :], bit_type(like.dtype.bits))
 
 
-def minus_public(x: S, values: ArrayLike) -> tuple[S, int]:
-    """x - values, and the bits that hold it. The public operand may lie beyond x's span: it counts towards the range."""
-    difference = x.plus_public(values, negate=True)
+def _difference(x: Any, y: Any) -> tuple[Any, Data, int]:
+    """A secret one of the two, row shares of x - y (all that a comparison needs), and the bits that hold the difference.
+
+    The other one may be public, and may then lie beyond the span of the secret one: it counts towards the range.
+    """
+    if isinstance(x, Shares) and isinstance(y, Shares):
+        width = _difference_width(x, y.dtype.frac, y.dtype.span)
+        if (x.dtype.bits, x.dtype.frac) != (y.dtype.bits, y.dtype.frac):
+            return x, x.plus_shares(y, negate=True).data[0], width
+        broadcast_shape(x.shape, y.shape)  # wrong shapes are refused here and now, in NumPy's words
+        return x, ring.sub(x.data[0], y.data[0]), width
+    secret, public = (x, y) if isinstance(x, Shares) else (y, x)
+    difference = x.plus_public(y, negate=True) if secret is x else (-y).plus_public(x)
     frac = difference.dtype.frac
-    return difference, _difference_width(x, frac, x.public(values, frac)[1])
+    return secret, difference.data[0], _difference_width(secret, frac, secret.public(public, frac)[1])
 
 
 def _difference_width(x: Shares, frac: int, span: int) -> int:
@@ -172,6 +177,18 @@ def _difference_width(x: Shares, frac: int, span: int) -> int:
     return width
 
 
+def _table_bytes(seat: int, n: int) -> int:
+    return gate_bytes(seat, n, COMPARE_BITS - 1, kernels.dcf_key_size(COMPARE_BITS - 1, 2), 1)
+
+
+@declare(
+    "table",
+    rounds=gate_rounds,
+    sent=_table_bytes,
+    bytes_text="32 bytes per bit of range and evaluator, for any number of thresholds; 3 elements per function",
+    input_range="|x| < 2^span",
+    error="exact in x; values rounded to frac bits",
+)
 def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = None) -> Step[S]:
     """Piecewise-constant functions of x: tables[j][i] is the value of function j on the i-th interval.
 
@@ -198,11 +215,23 @@ def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = 
             steps[i] = [0] * len(whole)
     places = [min(max(cut, -half), half - 1) + half for cut in cuts]
     gate = threshold_gate(width, x.dtype.limbs, places, steps, bias)
-    shares = np.ascontiguousarray(x.data[0]).reshape(-1, x.dtype.limbs)
-    flat = yield from apply_gate(x.party, shares, half, gate)
-    data = flat.reshape(2, *x.shape, gate.outputs, x.dtype.limbs)
+    data = yield from apply_gate(x.party, x.data[0], half, gate)
     largest = max(1, int(np.abs(values).max()).bit_length())
     return x.like(data, RingType(x.dtype.bits, frac, min(largest, x.dtype.bits - 1 - frac)))
+
+
+@declare(
+    "sign",
+    rounds=gate_rounds,
+    sent=_table_bytes,
+    bytes_text="as table",
+    input_range="|x| < 2^span",
+    error="exact",
+)
+def sign(x: S) -> Step[S]:
+    """-1, 0 or 1, exactly: the table with a cut at 0 and one at the last bit."""
+    found = yield from classify(x, [0.0, 2.0**-x.dtype.frac], [[-1, 0, 1]], frac=0)
+    return found[..., 0]
 
 
 def _scaled(value: float, frac: int, up: bool = False) -> int:
@@ -210,55 +239,3 @@ def _scaled(value: float, frac: int, up: bool = False) -> int:
     numerator, denominator = value.as_integer_ratio()
     numerator <<= frac
     return -(-numerator // denominator) if up else (2 * numerator + denominator) // (2 * denominator)
-
-
-def _compare_bytes(seat: int, n: int) -> int:
-    return sign_bytes(seat, n, COMPARE_BITS)
-
-
-def _sign_bytes(seat: int, n: int) -> int:
-    return sign_bytes(seat, n, COMPARE_BITS - 1)
-
-
-def _table_bytes(seat: int, n: int) -> int:
-    return gate_bytes(seat, n, COMPARE_BITS - 1, kernels.dcf_key_size(COMPARE_BITS - 1, 2), 1)
-
-
-def _equal_bytes(seat: int, n: int) -> int:
-    return gate_bytes(seat, n, COMPARE_BITS, kernels.dpf_key_size(COMPARE_BITS, 2, False), 1)
-
-
-declare(
-    "lt",
-    rounds=lambda n: 2 * passes(n),
-    sent=_compare_bytes,
-    bytes_text="16 bytes per bit of range and evaluator (72 bits by default), 3 elements",
-    input_range="|x|, |y| < 2^span",
-    error="exact",
-)
-declare(
-    "eq",
-    rounds=lambda n: 2 * passes(n),
-    sent=_equal_bytes,
-    bytes_text="about 16 bytes per bit of range and evaluator (72 bits by default)",
-    input_range="|x|, |y| < 2^span",
-    error="exact",
-)
-declare(
-    "sign",
-    rounds=lambda n: 2 * passes(n),
-    sent=_sign_bytes,
-    bytes_text="as lt, one bit less of range",
-    input_range="|x| < 2^span",
-    error="exact",
-)
-declare(
-    "table",
-    rounds=lambda n: 2 * passes(n),
-    sent=_table_bytes,
-    bytes_text="32 bytes per bit of range and evaluator, for any number of thresholds; 3 elements per function",
-    input_range="|x| < 2^span",
-    error="exact in x; values rounded to frac bits",
-)
-
-__all__ = ["BIT", "classify", "equal", "equal_zero", "less", "negative"]

@@ -1,9 +1,12 @@
-"""Declared costs. Every protocol states its rounds and the bytes each seat sends; tests hold it to that exactly."""
+"""Declared costs. Every protocol carries its rounds and the bytes each seat sends; tests hold it to that exactly."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+P = TypeVar("P")
 
 PROTOCOLS: dict[str, Cost] = {}
 
@@ -34,10 +37,8 @@ def declare(
     input_range: str,
     error: str,
     failure: str = "never",
-) -> Cost:
-    """Enters a protocol into the table that documentation and tests read."""
-    fixed = rounds
-    count: Callable[[int], int] = fixed if callable(fixed) else lambda n: fixed
-    cost = Cost(name, count, sent, bytes_text, input_range, error, failure)
-    PROTOCOLS[name] = cost
-    return cost
+) -> Callable[[P], P]:
+    """Enters the protocol it decorates into the table that documentation and tests read; the function stays as it is."""
+    count: Callable[[int], int] = rounds if callable(rounds) else lambda n: rounds
+    PROTOCOLS[name] = Cost(name, count, sent, bytes_text, input_range, error, failure)
+    return lambda protocol: protocol

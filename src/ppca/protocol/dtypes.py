@@ -83,5 +83,8 @@ FIXED = RingType()
 INTEGER = make_type(128, 0)
 """Integers, counts and indices: |v| < 2^62."""
 
-BIT = RingType(128, 0, 1)
-"""Results of comparisons: 0 or 1."""
+
+@lru_cache
+def bit_type(bits: int) -> RingType:
+    """Results of comparisons: 0 or 1."""
+    return RingType(bits, 0, 1)

@@ -22,8 +22,8 @@ from numpy.polynomial import Chebyshev, Polynomial
 from ..native import kernels, ring
 from .compare import negative
 from .cost import declare
-from .dtypes import DEFAULT_FRAC, RingType, make_type
-from .gates import gate_bytes, passes
+from .dtypes import DEFAULT_FRAC, DEFAULT_SPAN, RingType, make_type
+from .gates import gate_bytes, gate_rounds
 from .multiply import ELEMENT, multiply
 from .normalise import Binades, binade_tables
 from .pending import Pending
@@ -31,6 +31,7 @@ from .rounds import together
 from .shares import Data, Shares
 
 S = TypeVar("S", bound=Shares)
+F = TypeVar("F")
 
 LOW, HIGH = 0.5, 1.25
 """Where a normalised value lies."""
@@ -97,7 +98,7 @@ async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None) -> S
     """sum of coefs[i] * x^i, for |x| <= 1 or so (the caller's range must keep every power within the span).
 
     1. Powers x^2 [1 round], x^3 and x^4 [1]; blocks of four terms are then local.
-    2. Neighbouring blocks are joined by x^4, x^8, x^16, ...: one round per doubling of the number of blocks.
+    2. Neighbouring blocks are merged by x^4, x^8, x^16, ...: one round per doubling of the number of blocks.
 
     Rounds: 0, 1, 2 for degrees 1, 2, 3; 2 + ceil(log2((degree + 1) / 4)) from degree 4 on.
     """
@@ -117,11 +118,11 @@ async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None) -> S
         pairs = len(blocks) // 2
         last = len(blocks) == 2
         factors = blocks[1::2] if last else type(x).concatenate([blocks[1::2], giant])
-        joined = await Pending(multiply(factors, giant, kept if last else None))
-        giant = joined[pairs:]
+        products = await Pending(multiply(factors, giant, kept if last else None))
+        giant = products[pairs:]
         even = blocks[0::2].astype(kept) if last else blocks[0::2]
-        joints = even[:pairs] + joined[:pairs]
-        blocks = joints if len(blocks) % 2 == 0 else type(x).concatenate([joints, even[pairs:]])
+        merged = even[:pairs] + products[:pairs]
+        blocks = merged if len(blocks) % 2 == 0 else type(x).concatenate([merged, even[pairs:]])
     result = blocks[0].astype(kept)
     return result.like(result.data, make_type(x.dtype.bits, kept))  # the coefficients say nothing tighter
 
@@ -166,16 +167,38 @@ def _check(x: Shares, name: str) -> None:
         )
 
 
+def _declared(name: str, smallest: int, input_range: str) -> Callable[[F], F]:
+    """The cost of a function that tells binades from 2^smallest on apart: one look-up of two numbers, nine products."""
+
+    def sent(seat: int, n: int) -> int:
+        binades = Binades.of(DEFAULT_FRAC, DEFAULT_SPAN, smallest)
+        key = kernels.dpf_key_size(binades.depth, 2, True)
+        return gate_bytes(seat, n, binades.width, key, 2) + 2 * 9 * n * ELEMENT
+
+    return declare(
+        name,
+        rounds=lambda n: gate_rounds(n) + 6,
+        sent=sent,
+        bytes_text="32 bytes per bit of range and evaluator, and 9 products",
+        input_range=input_range,
+        error="1e-9 relative or 2 ulp, whichever is larger",
+        failure="2^-47 per element, and |result| 2^-49 (2^-60 for reciprocal)",
+    )
+
+
+@_declared("rsqrt", -DEFAULT_FRAC, "0, or 2^-40 <= x < 2^30")
 def rsqrt(x: S) -> Pending:
     """1 / sqrt(x) for 0 <= x < 2^span, down to the last bit; 0 for x = 0."""
     return Pending(_apply(x, "rsqrt", -0.5, -x.dtype.frac, FACTOR_FRAC))
 
 
+@_declared("sqrt", -DEFAULT_FRAC, "0 <= x < 2^30")
 def sqrt(x: S) -> Pending:
     """sqrt(x) for 0 <= x < 2^span."""
     return Pending(_apply(x, "sqrt", 0.5, -x.dtype.frac, FACTOR_FRAC))
 
 
+@_declared("reciprocal", RECIPROCAL_SMALLEST, "2^-30 <= x < 2^30; 0 gives 0")
 def reciprocal(x: S, signed: bool = False) -> Pending:
     """1 / x for 2^-30 <= x < 2^span (`signed`: |x|, one round more); 0 where |x| is below about 2^-31."""
     return Pending(_apply(x, "reciprocal", -1.0, RECIPROCAL_SMALLEST, _inverse_frac(x), signed))
@@ -186,43 +209,14 @@ def _inverse_frac(x: Shares) -> int:
     return max(31, min(x.dtype.span + 1, FACTOR_FRAC))
 
 
-def divide(x: S, y: S, signed: bool = True) -> Pending:
-    """x / y, y in the range of `reciprocal`; x is multiplied in before scaling, so small quotients stay accurate.
+async def divide(x: S, y: S) -> S:
+    """x / y, |y| in the range of `reciprocal`; x is multiplied in before scaling, so small quotients stay accurate.
 
-    Error: 1e-9 relative, or 2 ulp and 2^-49 / |y|, whichever is larger. Rounds: 9, and 1 more if `signed`.
+    Error: 1e-9 relative, or 2 ulp and 2^-49 / |y|, whichever is larger. Rounds: 10.
     """
-    return Pending(_divide(x, y, signed))
-
-
-async def _divide(x: S, y: S, signed: bool) -> S:
     _check(y, "divide")
-    z, factor = await _normalised(y, -1.0, RECIPROCAL_SMALLEST, _inverse_frac(y), signed)
+    z, factor = await _normalised(y, -1.0, RECIPROCAL_SMALLEST, _inverse_frac(y), signed=True)
     p = await polynomial(z.times_public(2) - 1.75, coefficients("reciprocal"), 36)
     numerator = await Pending(multiply(p, x.astype(max(x.dtype.frac, DEFAULT_FRAC)), NUMERATOR_FRAC))
     quotient: S = await Pending(multiply(factor, numerator, DEFAULT_FRAC))
     return quotient.like(quotient.data, make_type(128, DEFAULT_FRAC))
-
-
-def _function_bytes(smallest: int, outputs: int = 2, products: int = 9) -> Callable[[int, int], int]:
-    def sent(seat: int, n: int) -> int:
-        binades = Binades.of(DEFAULT_FRAC, 30, smallest)
-        key = kernels.dpf_key_size(binades.depth, 2, True)
-        return gate_bytes(seat, n, binades.width, key, outputs) + 2 * products * n * ELEMENT
-
-    return sent
-
-
-for _name, _smallest, _range in (
-    ("rsqrt", -DEFAULT_FRAC, "0, or 2^-40 <= x < 2^30"),
-    ("sqrt", -DEFAULT_FRAC, "0 <= x < 2^30"),
-    ("reciprocal", RECIPROCAL_SMALLEST, "2^-30 <= x < 2^30; 0 gives 0"),
-):
-    declare(
-        _name,
-        rounds=lambda n: 2 * passes(n) + 6,
-        sent=_function_bytes(_smallest),
-        bytes_text="32 bytes per bit of range and evaluator, and 9 products",
-        input_range=_range,
-        error="1e-9 relative or 2 ulp, whichever is larger",
-        failure="2^-47 per element, and |result| 2^-49 (2^-60 for reciprocal)",
-    )

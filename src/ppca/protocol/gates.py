@@ -57,8 +57,9 @@ def parts(n: int) -> list[slice]:
     return [slice(cuts[i], cuts[i + 1]) for i in range(4)]
 
 
-def passes(n: int) -> int:
-    return -(-n // PASS) if n else 1
+def gate_rounds(n: int) -> int:
+    """Rounds of a gate on n elements: two for every pass."""
+    return 2 * max(1, -(-n // PASS))
 
 
 def gate_bytes(seat: int, n: int, bits: int, key_size: int, outputs: int, itemsize: int = 16) -> int:
@@ -79,20 +80,23 @@ def masked_bytes(n: int, bits: int) -> int:
 
 
 def apply_gate(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[Data]:
-    """Runs a gate on flat row shares (n, limbs); returns the shares (2, n, outputs, limbs) of its outputs."""
-    return in_passes(lambda part: _one_pass(party, part, offset, gate), row_shares)
-
-
-def in_passes(one_pass: Callable[[Data], Step[Data]], row_shares: Data) -> Step[Data]:
-    """`one_pass` on at most PASS elements at a time, to bound memory; its results are shares (2, n, ...)."""
-    return one_pass(row_shares) if row_shares.shape[0] <= PASS else _one_by_one(one_pass, row_shares)
-
-
-def _one_by_one(one_pass: Callable[[Data], Step[Data]], row_shares: Data) -> Step[Data]:
+    """Runs a gate on row shares (*shape, limbs); returns the shares (2, *shape, outputs, limbs) of its outputs."""
     done = []
-    for start in range(0, row_shares.shape[0], PASS):
-        done.append((yield from one_pass(row_shares[start : start + PASS])))
-    return np.concatenate(done, axis=1)
+    for part in in_passes(row_shares):
+        done.append((yield from _one_pass(party, part, offset, gate)))
+    *shape, limbs = row_shares.shape
+    return after_passes(done).reshape(2, *shape, gate.outputs, limbs)
+
+
+def in_passes(row_shares: Data) -> list[Data]:
+    """Row shares of any shape as flat parts of at most PASS elements, each of which runs by itself, to bound memory."""
+    flat = np.ascontiguousarray(row_shares).reshape(-1, row_shares.shape[-1])
+    return [flat] if len(flat) <= PASS else [flat[start : start + PASS] for start in range(0, len(flat), PASS)]
+
+
+def after_passes(done: list[Data]) -> Data:
+    """The results of all passes, shares (2, n, ...) each, as one array."""
+    return done[0] if len(done) == 1 else np.concatenate(done, axis=1)
 
 
 class _Layout(NamedTuple):
@@ -129,12 +133,12 @@ def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[D
     sends: list[tuple[int, Bytes]] = []
     if dealt:
         alpha, seeds = np.empty((dealt, 2), np.uint64), np.empty((dealt, 4), np.uint64)
-        opened = np.empty(masked_bytes(dealt, bits), np.uint8)
+        masked = np.empty(masked_bytes(dealt, bits), np.uint8)
         op = party.private.claim()
-        kernels.deal_masks(alpha, seeds, opened, row_shares[mine], party.private.key, op, bits)
+        kernels.deal_masks(alpha, seeds, masked, row_shares[mine], party.private.key, op, bits)
         with clock.fss:
             first, second = gate.generate(alpha, seeds)
-        sends = [(mates[0], first), (mates[0], opened), (mates[1], second), (mates[1], opened)]
+        sends = [(mates[0], first), (mates[0], masked), (mates[1], second), (mates[1], masked)]
     expects = [
         (mate, size)
         for mate, count in zip(mates, counts, strict=True)
@@ -167,7 +171,7 @@ def by_dealer(keys: list[Received], key_size: int) -> Iterator[tuple[Received, s
         at += count
 
 
-def combinations(
+def weighted_sums(
     fill: Callable[[Data, Received, Data], None],
     keys: list[Received],
     key_size: int,

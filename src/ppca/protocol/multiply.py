@@ -27,30 +27,12 @@ from .cost import declare
 from .dtypes import RingType, make_type
 from .party import Party
 from .rounds import Round, Step
-from .shares import Data, Shares, broadcast_shape, matmul_any, matmul_shape
+from .shapes import broadcast_shape, matmul_any, matmul_shape
+from .shares import Data, Shares
 
 S = TypeVar("S", bound=Shares)
 
 ELEMENT = 16  # bytes of one element in the 128-bit ring
-
-declare(
-    "mul",
-    rounds=1,
-    sent=lambda seat, n: 2 * n * ELEMENT,
-    bytes_text="2 elements per output element",
-    input_range="|xy| < 2^30 and its span",
-    error="< 1 ulp, unbiased; exact for integers",
-    failure="|xy| 2^(2f+1-k) per element, i.e. |xy| 2^-47",
-)
-declare(
-    "matmul",
-    rounds=1,
-    sent=lambda seat, n: 2 * n * n * ELEMENT,
-    bytes_text="2 elements per OUTPUT element (here n x n)",
-    input_range="|entries of the product| < 2^30",
-    error="< 1 ulp, unbiased",
-    failure="|xy| 2^-47 per output element",
-)
 
 
 @lru_cache(maxsize=4096)
@@ -65,6 +47,15 @@ def product_type(x: RingType, y: RingType, frac: int | None, terms: int = 1) -> 
     return make_type(x.bits, wanted, span), x.frac + y.frac - wanted
 
 
+@declare(
+    "mul",
+    rounds=1,
+    sent=lambda seat, n: 2 * n * ELEMENT,
+    bytes_text="2 elements per output element",
+    input_range="|xy| < 2^30 and its span",
+    error="< 1 ulp, unbiased; exact for integers",
+    failure="|xy| 2^(2f+1-k) per element, i.e. |xy| 2^-47",
+)
 def multiply(x: S, y: Shares, frac: int | None = None) -> Step[S]:
     """Element-wise product with broadcasting. `frac`: fractional bits to keep (None: the larger operand's)."""
     dtype, shift = product_type(x.dtype, y.dtype, frac)
@@ -116,16 +107,8 @@ def masked(x: Shares, product: Data, shift: int) -> Step[Data]:
     rows.claim(op, 1)
     data = np.empty((2, *product.shape), np.uint64)
     row, column = data[0], data[1]
-    kernels.mask2(
-        row,
-        column,
-        np.ascontiguousarray(product),
-        columns.key,
-        op,
-        party.row_mask_sign,
-        rows.key,
-        party.column_mask_sign,
-    )
+    whole = np.ascontiguousarray(product)
+    kernels.mask2(row, column, whole, columns.key, op, party.row_mask_sign, rows.key, party.column_mask_sign)
     from_row, from_column = yield _to_mates(party, row, column)
     kernels.combine2(data, from_row, from_column, shift, party.row_rounding, party.column_rounding)
     return data
@@ -143,6 +126,15 @@ def _no_room() -> TypeError:
     return TypeError("the 64-bit ring has no room for a local truncation: keep all bits with frac=..., or exact=True")
 
 
+@declare(
+    "matmul",
+    rounds=1,
+    sent=lambda seat, n: 2 * n * n * ELEMENT,
+    bytes_text="2 elements per OUTPUT element (here n x n)",
+    input_range="|entries of the product| < 2^30",
+    error="< 1 ulp, unbiased",
+    failure="|xy| 2^-47 per output element",
+)
 def matmul(x: S, y: Shares, frac: int | None = None) -> Step[S]:
     """x @ y with NumPy's rules for 1-D operands and leading axes."""
     return bilinear(x, y, matmul_shape(x.shape, y.shape), matmul_any, frac, x.shape[-1])

@@ -27,7 +27,7 @@ import numpy as np
 from ..native import kernels, ring
 from .compare import ThresholdGate, threshold_gate
 from .dtypes import RingType
-from .gates import Gate, apply_gate, combinations
+from .gates import Gate, apply_gate, weighted_sums
 from .rounds import Bytes, Received, Step
 from .shares import Data, Shares
 
@@ -72,7 +72,7 @@ class BinadeGate:
             kernels.prefix_bits(wide, column, part, at, self.depth, TOP, levels, NODES - 1, self.steps)
 
         prefix = ring.shift_right(m, self.bits - self.depth, ring.FLOOR)
-        return combinations(fill, keys, self.key_size, prefix, self.weights, self.bias if column == 0 else None)
+        return weighted_sums(fill, keys, self.key_size, prefix, self.weights, self.bias if column == 0 else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +131,8 @@ def binade_tables(
     """Shares (2, *x.shape, outputs, limbs) of values(j) where 2^(j-1) <= X < 5/4 * 2^j. Two rounds."""
     limbs = x.dtype.limbs
     gate = _gate(binades, values, tuple(zero), limbs, exact)
-    shares = np.ascontiguousarray(x.data[0]).reshape(-1, limbs)
-    if binades.lift:
-        shares = ring.shift_left(shares, binades.lift)
-    data = yield from apply_gate(x.party, shares, 0, gate)
-    return data.reshape(2, *x.shape, gate.outputs, limbs)
+    shares = ring.shift_left(x.data[0], binades.lift) if binades.lift else x.data[0]
+    return apply_gate(x.party, shares, 0, gate)
 
 
 @lru_cache(maxsize=256)
@@ -162,6 +159,6 @@ def coarse_power(x: S, exponent: float, smallest: float, result_frac: int) -> St
     width = frac + x.dtype.span + 1
     dropped = max(0, math.floor(math.log2(smallest)) + frac - 2)
     gate = coarse_gate(width, width - dropped, frac, exponent, result_frac, limbs)
-    data = yield from apply_gate(x.party, np.ascontiguousarray(x.data[0]).reshape(-1, limbs), 0, gate)
+    data = yield from apply_gate(x.party, x.data[0], 0, gate)
     span = max(1, math.ceil(abs(math.log2(smallest)) * abs(exponent)) + 1)
-    return x.like(data[:, :, 0].reshape(2, *x.shape, limbs), RingType(x.dtype.bits, result_frac, span))
+    return x.like(data[..., 0, :], RingType(x.dtype.bits, result_frac, span))

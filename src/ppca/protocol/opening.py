@@ -25,15 +25,6 @@ from .shares import Data, Shares
 
 SERVERS = "servers"
 
-declare(
-    "open",
-    rounds=1,
-    sent=lambda seat, n: n * ELEMENT,
-    bytes_text="1 element per element",
-    input_range="the whole ring",
-    error="exact (integers), nearest double (fixed point)",
-)
-
 
 class InconsistentShares(ValueError):
     """The four servers' parts of a result do not fit together; the result was not used."""
@@ -56,6 +47,14 @@ def record(party: Party, what: str, shape: tuple[int, ...], to: str, why: str) -
     party.audit.append(Opening(len(party.audit) + 1, what, shape, to, why))
 
 
+@declare(
+    "open",
+    rounds=1,
+    sent=lambda seat, n: n * ELEMENT,
+    bytes_text="1 element per element",
+    input_range="the whole ring",
+    error="exact (integers), nearest double (fixed point)",
+)
 def open_to_servers(x: Shares, what: str, why: str) -> Step[NDArray[Any]]:
     """The values, known to all four servers from here on."""
     party = x.party

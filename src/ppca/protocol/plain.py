@@ -7,7 +7,7 @@ be studied without servers. Promises (`within`) are checked here: a value beyond
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
 from .functions import RECIPROCAL_SMALLEST
-from .pending import Pending
+from .pending import Pending, ready
+from .shares import Unreadable
 
 FLOAT, FIXED_POINT = "float", "fixed"
 
@@ -24,22 +25,11 @@ class RangeError(ValueError):
     """A value broke the promise of its type: on shares the result would be wrong without notice."""
 
 
-def ready(value: Any) -> Pending:
-    """A result that needs no communication, in the form of one that does."""
-
-    def run() -> Generator[Any, Any, Any]:
-        return value
-        yield
-
-    return Pending(run())
-
-
-class PlainArray:
+class PlainArray(Unreadable):
     """Plain numbers behind the interface of `SecretArray`."""
 
     __slots__ = ("dtype", "mode", "values")
-    __array_ufunc__ = None
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __init__(self, values: ArrayLike, mode: str = FLOAT, dtype: RingType | None = None) -> None:
         array = np.asarray(values)
@@ -84,12 +74,6 @@ class PlainArray:
 
     def __repr__(self) -> str:
         return f"PlainArray({self.values!r}, mode={self.mode!r}, dtype={self.dtype})"
-
-    def __bool__(self) -> bool:
-        raise TypeError("the truth value of a secret array is known to no server; use `where`, or open the bit")
-
-    def __float__(self) -> float:
-        raise TypeError("a secret array has no value on a server; use `open`, which records what is opened and why")
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
@@ -141,7 +125,8 @@ class PlainArray:
 
     def _kind(self, values: NDArray[Any], *operands: Any) -> RingType:
         frac = max(o.dtype.frac for o in operands if isinstance(o, PlainArray))
-        if values.dtype.kind == "f" and frac == 0:
+        # Integers beyond int64 are held as doubles and stay integers; only a public fraction makes them fixed-point.
+        if values.dtype.kind == "f" and frac == 0 and not all(isinstance(o, PlainArray) for o in operands):
             frac = DEFAULT_FRAC
         return make_type(self.dtype.bits, frac)
 

@@ -20,7 +20,8 @@ from .party import Party
 from .rounds import Round, Step
 from .shares import Data
 
-declare(
+
+@declare(
     "reshare",
     rounds=1,
     sent=lambda seat, n: 3 * n * ELEMENT if seat < 2 else 0,
@@ -28,8 +29,6 @@ declare(
     input_range="the whole ring",
     error="exact",
 )
-
-
 def reshare(party: Party, pieces: Data, data: Data, own: slice, theirs: slice) -> Step[None]:
     """Reshares this row's `pieces` (this server's column's part) into data[:, own], while the other row reshares what goes to
     data[:, theirs]. `data` has the shape (2, n, ..., limbs); an empty slice means that a row has nothing to reshare."""

@@ -48,7 +48,7 @@ Step = Generator[Round, list[Bytes], T]
 class Exchange(Protocol):
     """What a round needs of the layer below: `ppca.transport.Mesh` has it."""
 
-    def swap(self, sends: list[tuple[int, Any]], expects: list[tuple[int, int]], /) -> list[Any]: ...
+    def exchange(self, sends: list[tuple[int, Any]], expects: list[tuple[int, int]], /) -> list[Any]: ...
 
 
 class _Together(Awaitable[list[Any]]):
@@ -96,7 +96,7 @@ def together(*parts: Awaitable[Any]) -> Awaitable[list[Any]]:
 
 def drive(program: Coroutine[Any, Any, T], mesh: Exchange) -> T:
     """Runs one server's program to its end: every yielded round is one exchange over `mesh`."""
-    send, swap = program.send, mesh.swap
+    send, exchange = program.send, mesh.exchange
     arrived: Any = None
     while True:
         try:
@@ -104,7 +104,7 @@ def drive(program: Coroutine[Any, Any, T], mesh: Exchange) -> T:
         except StopIteration as stop:
             result: T = stop.value
             return result
-        arrived = swap(step.sends, step.expects)
+        arrived = exchange(step.sends, step.expects)
 
 
 @dataclass

@@ -17,7 +17,8 @@ from .dtypes import RingType, make_type
 from .inputs import InputPacket, receive
 from .party import Party
 from .pending import Pending
-from .shares import Shares, broadcast_shape, matmul_shape
+from .shapes import broadcast_shape, matmul_shape
+from .shares import Shares
 
 
 class SecretArray(Shares):
@@ -60,42 +61,29 @@ class SecretArray(Shares):
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, SecretArray):
             _check_shapes(self, other)
-            return functions.divide(self, other)
+            return Pending(functions.divide(self, other))
         return self.times_public(1.0 / np.asarray(other, np.float64))
 
     def __rtruediv__(self, other: Any) -> Any:
         return functions.reciprocal(self, signed=True).then(lambda y: y * other)
 
     def __lt__(self, other: Any) -> Pending:
-        return self._less(self, other)
+        return Pending(compare.less(self, other))
 
     def __gt__(self, other: Any) -> Pending:
-        return self._less(other, self)
+        return Pending(compare.less(other, self))
 
     def __ge__(self, other: Any) -> Pending:
-        return 1 - self._less(self, other)
+        return 1 - self.__lt__(other)
 
     def __le__(self, other: Any) -> Pending:
-        return 1 - self._less(other, self)
+        return 1 - self.__gt__(other)
 
     def __eq__(self, other: Any) -> Pending:  # type: ignore[override]
-        if isinstance(other, Shares):
-            _check_shapes(self, other)
-            return Pending(compare.equal(self, other))
-        return Pending(compare.equal_zero(*compare.minus_public(self, other)))
+        return Pending(compare.equal(self, other))
 
     def __ne__(self, other: Any) -> Pending:  # type: ignore[override]
         return 1 - self.__eq__(other)
-
-    @staticmethod
-    def _less(a: Any, b: Any) -> Pending:
-        if isinstance(a, SecretArray) and isinstance(b, SecretArray):
-            _check_shapes(a, b)
-            return Pending(compare.less(a, b))
-        if isinstance(a, SecretArray):
-            return Pending(compare.negative(*compare.minus_public(a, b)))
-        difference, width = compare.minus_public(b, a)
-        return Pending(compare.negative(-difference, width))
 
     # -- operations that talk --------------------------------------------------------------------------------------
 
@@ -144,8 +132,7 @@ class SecretArray(Shares):
 
     def sign(self) -> Pending:
         """-1, 0 or 1."""
-        ulp = 2.0**-self.dtype.frac
-        return Pending(compare.classify(self, [0.0, ulp], [[-1, 0, 1]], frac=0)).then(lambda a: a[..., 0])
+        return Pending(compare.sign(self))
 
     def abs(self) -> Pending:
         return Pending(_absolute(self))

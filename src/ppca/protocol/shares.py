@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -18,16 +17,29 @@ from ..native import kernels, ring
 from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
 from .party import Party
 from .pending import Pending
+from .shapes import broadcast_shape, matmul_any, matmul_shape
 
 Data = NDArray[np.uint64]
 
 
-class Shares:
+class Unreadable:
+    """An array whose values a program may not look at: it has no truth value and is no number."""
+
+    __slots__ = ()
+    __array_ufunc__ = None  # NumPy operands defer to our reflected operators
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise TypeError("the truth value of a secret array is known to no server; use `where`, or open the bit")
+
+    def __float__(self) -> float:
+        raise TypeError("a secret array has no value on a server; use `open`, which records what is opened and why")
+
+
+class Shares(Unreadable):
     """Shares of an array of fixed-point numbers held by one party. Values are never in it; only `open` gives them."""
 
     __slots__ = ("data", "dtype", "party")
-    __array_ufunc__ = None  # NumPy operands defer to our reflected operators
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, party: Party, data: Data, dtype: RingType) -> None:
         self.party = party
@@ -71,12 +83,6 @@ class Shares:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype}, seat={self.party.name})"
-
-    def __bool__(self) -> bool:
-        raise TypeError("the truth value of a secret array is known to no server; use `where`, or open the bit")
-
-    def __float__(self) -> float:
-        raise TypeError("a secret array has no value on a server; use `open`, which records what is opened and why")
 
     def __iter__(self) -> Iterator[Self]:
         return (self[i] for i in range(len(self)))
@@ -327,36 +333,6 @@ class Shares:
         return first.like(data, first.dtype.with_span(max(a.dtype.span for a in same)))
 
 
-@lru_cache(maxsize=64)
-def triangle_index(d: int, strict: bool) -> NDArray[np.intp]:
-    """Where entry (i, j) of a d x d matrix stands in its packed upper triangle (the diagonal of a strict one: 0)."""
-    i, j = np.triu_indices(d, 1 if strict else 0)
-    index = np.zeros((d, d), np.intp)
-    index[i, j] = index[j, i] = np.arange(len(i))
-    return index
-
-
-def symmetric(packed: Any, d: int) -> Any:
-    """The symmetric matrix of a packed upper triangle (diagonal included). Local."""
-    return packed[triangle_index(d, False)]
-
-
-@lru_cache(maxsize=64)
-def _skew_index(d: int) -> NDArray[np.intp]:
-    """Entries of a skew matrix in [packed, -packed, 0]: above, below and on the diagonal."""
-    count = d * (d - 1) // 2
-    index = np.full((d, d), 2 * count, np.intp)
-    i, j = np.triu_indices(d, 1)
-    index[i, j], index[j, i] = np.arange(count), count + np.arange(count)
-    return index
-
-
-def skew(packed: Any, d: int) -> Any:
-    """The skew matrix of a packed strict upper triangle: minus below, zero on the diagonal. Local."""
-    both = type(packed).concatenate([packed, -packed, packed.zeros((1,))])
-    return both[_skew_index(d)]
-
-
 def aligned_types(arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
     """The arrays with their fractional bits made equal (the largest), and the first of them."""
     if not arrays:
@@ -364,43 +340,6 @@ def aligned_types(arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
     frac = max(a.dtype.frac for a in arrays)
     same = [a if a.dtype.frac == frac else a.astype(frac) for a in arrays]
     return same[0], same
-
-
-def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    if a == b:
-        return a
-    try:
-        return np.broadcast_shapes(a, b)
-    except ValueError:
-        raise ValueError(f"operands could not be broadcast together with shapes {_words(a)} {_words(b)}") from None
-
-
-def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a @ b, with NumPy's errors."""
-    for position, shape in enumerate((a, b)):
-        if not shape:
-            raise ValueError(
-                f"matmul: Input operand {position} does not have enough dimensions (has 0, gufunc core with signature "
-                "(n?,k),(k,m?)->(n?,m?) requires 1)"
-            )
-    core = b[-2] if len(b) > 1 else b[0]
-    if a[-1] != core:
-        raise ValueError(
-            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
-            f"(n?,k),(k,m?)->(n?,m?) (size {core} is different from {a[-1]})"
-        )
-    return (*broadcast_shape(a[:-2], b[:-2]), *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
-
-
-def matmul_any(a: Data, b: Data) -> Data:
-    """Ring product of arrays of any dimension >= 1 (limb axis included in both); the caller reshapes to `matmul_shape`."""
-    a = a[None] if a.ndim == 2 else a
-    b = b[:, None] if b.ndim == 2 else b
-    return ring.matmul(a, b)
-
-
-def _words(shape: tuple[int, ...]) -> str:
-    return "(" + ",".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
 
 
 def _whole(array: NDArray[Any]) -> NDArray[Any] | None:

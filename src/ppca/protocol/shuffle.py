@@ -23,7 +23,7 @@ from ..native import ring
 from .compare import COMPARE_BITS, less
 from .cost import declare
 from .dtypes import make_type
-from .gates import passes
+from .gates import gate_rounds
 from .multiply import ELEMENT
 from .opening import open_to_servers
 from .party import Party
@@ -35,23 +35,6 @@ from .signs import sign_bytes
 
 S = TypeVar("S", bound=Shares)
 
-declare(
-    "shuffle",
-    rounds=2,
-    sent=lambda seat, n: 3 * n * ELEMENT,
-    bytes_text="3 elements per element",
-    input_range="the whole ring",
-    error="exact",
-)
-declare(
-    "sort",
-    rounds=lambda n: (2 * passes(n * (n - 1) // 2) if n > 1 else 0) + 3,
-    sent=lambda seat, n: sign_bytes(seat, n * (n - 1) // 2, COMPARE_BITS) + (3 * 2 * n + n) * ELEMENT,
-    bytes_text="n(n-1)/2 comparisons, shuffle of values and ranks, opening of ranks",
-    input_range="as lt; n up to some thousands (all pairs)",
-    error="exact",
-)
-
 
 def permutation(party: Party, n: int, op: int) -> NDArray[np.int64]:
     """A uniform permutation known to this server's row: the order of n fresh 64-bit draws (ties: below n^2 2^-65)."""
@@ -59,6 +42,14 @@ def permutation(party: Party, n: int, op: int) -> NDArray[np.int64]:
     return np.argsort(draws[:, 0], kind="stable")
 
 
+@declare(
+    "shuffle",
+    rounds=2,
+    sent=lambda seat, n: 3 * n * ELEMENT,
+    bytes_text="3 elements per element",
+    input_range="the whole ring",
+    error="exact",
+)
 def shuffle(x: S) -> Step[S]:
     """The rows of x (its first axis) in a random order that no server knows."""
     party = x.party
@@ -93,6 +84,14 @@ def ranks(x: S) -> Step[S]:
     return x.like(data, make_type(x.dtype.bits, 0)).plus_public(np.arange(n))
 
 
+@declare(
+    "sort",
+    rounds=lambda n: (gate_rounds(n * (n - 1) // 2) if n > 1 else 0) + 3,
+    sent=lambda seat, n: sign_bytes(seat, n * (n - 1) // 2, COMPARE_BITS) + (3 * 2 * n + n) * ELEMENT,
+    bytes_text="n(n-1)/2 comparisons, shuffle of values and ranks, opening of ranks",
+    input_range="as lt; n up to some thousands (all pairs)",
+    error="exact",
+)
 async def sort_by(keys: S, payload: Sequence[S] = (), descending: bool = False) -> tuple[S, list[S]]:
     """Sorted keys, and payload arrays (same first axis) in the same order."""
     n = len(keys)

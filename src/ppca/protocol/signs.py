@@ -29,15 +29,18 @@ Mohassel, Rindal, "ABY3", 2018, section 5.4 (three-party OT).
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ..native import clock, kernels
-from .gates import PASS, in_passes, masked_bytes
+from .dtypes import bit_type
+from .gates import PASS, after_passes, in_passes, masked_bytes
 from .party import Party
 from .rounds import Round, Step
-from .shares import Data
+from .shares import Data, Shares
+
+S = TypeVar("S", bound=Shares)
 
 
 class _Layout(NamedTuple):
@@ -86,9 +89,12 @@ def sign_bytes(seat: int, n: int, bits: int, itemsize: int = 16) -> int:
     return total
 
 
-def sign_bits(party: Party, row_shares: Data, bits: int) -> Step[Data]:
-    """Shares (2, n, limbs) of the signs of numbers with flat row shares (n, limbs), each a `bits`-wide signed integer."""
-    return in_passes(lambda part: _one_pass(party, part, bits), row_shares)
+def sign_bits(like: S, row_shares: Data, bits: int) -> Step[S]:
+    """Shared bits [X < 0] of `bits`-wide integers X with these row shares (*shape, limbs), in the ring of `like`."""
+    done = []
+    for part in in_passes(row_shares):
+        done.append((yield from _one_pass(like.party, part, bits)))
+    return like.like(after_passes(done).reshape(2, *row_shares.shape), bit_type(like.dtype.bits))
 
 
 def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
@@ -101,8 +107,8 @@ def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
     # Round 1: deal keys, and share random bits.
     dealt = mine.stop - mine.start
     alpha, seeds = np.empty((dealt, 2), np.uint64), np.empty((dealt, 4), np.uint64)
-    opened = np.empty(masked_bytes(dealt, bits), np.uint8)
-    kernels.deal_masks(alpha, seeds, opened, row_shares[mine], private.key, private.claim(), bits)
+    masked = np.empty(masked_bytes(dealt, bits), np.uint8)
+    kernels.deal_masks(alpha, seeds, masked, row_shares[mine], private.key, private.claim(), bits)
     roots = np.empty((2, 16 * dealt), np.uint8)
     words = np.empty(kernels.sign_words(dealt, bits), np.uint8)
     with clock.fss:
@@ -119,15 +125,15 @@ def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
         size for count in dealt_by for size in (16 * count, kernels.sign_words(count, bits), masked_bytes(count, bits))
     ]
     first, second = (mate, diagonal) if column == 0 else (diagonal, mate)  # the other row, by column
-    sends = [(peer, message) for c, peer in ((0, first), (1, second)) for message in (roots[c], words, opened)]
+    sends = [(peer, message) for c, peer in ((0, first), (1, second)) for message in (roots[c], words, masked)]
     sends += [(diagonal, offers), (mate, choices)]
     expects = [*((first, size) for size in keys[:3]), *((second, size) for size in keys[3:])]
     expects += [(diagonal, from_diagonal * 8 * limbs), (mate, from_mate * 8 * limbs)]
-    roots0, words0, opened0, roots1, words1, opened1, offered, chosen = yield Round(sends, expects)
+    roots0, words0, masked0, roots1, words1, masked1, offered, chosen = yield Round(sends, expects)
 
     # Round 2: evaluate, and open the bits under the random ones.
     m = np.empty((dealt_by[0] + dealt_by[1], 2), np.uint64)
-    kernels.masked_points(m, opened0, opened1, dealt_by[0], row_shares[evaluated], 0, 0, bits)
+    kernels.masked_points(m, masked0, masked1, dealt_by[0], row_shares[evaluated], 0, 0, bits)
     shares = np.empty(evaluated_bytes, np.uint8)
     with clock.fss:
         kernels.sign_eval(shares, column, roots0, words0, roots1, words1, m, bits)

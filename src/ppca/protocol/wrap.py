@@ -30,7 +30,8 @@ S = TypeVar("S", bound=Shares)
 
 WORDS = (2, 3, 3, 4)  # sent by each seat: one as a server of line 0, two as one of line 1, in each split
 
-declare(
+
+@declare(
     "truncate",
     rounds=1,
     sent=lambda seat, n: WORDS[seat] * n * 8,
@@ -38,16 +39,6 @@ declare(
     input_range="|X| < 2^(k-2) as an integer",
     error="< 1 ulp, unbiased",
 )
-declare(
-    "extend",
-    rounds=1,
-    sent=lambda seat, n: WORDS[seat] * n * 8,
-    bytes_text="2 to 4 words of 64 bits per element, by seat",
-    input_range="|X| < 2^62 as an integer",
-    error="exact",
-)
-
-
 def truncate(x: S, bits: int) -> Step[S]:
     """x with `bits` fewer fractional bits: within 1 ulp, unbiased, and never wrong by a wrap of the ring."""
     if not 0 <= bits <= x.dtype.frac:
@@ -69,6 +60,14 @@ def truncate(x: S, bits: int) -> Step[S]:
     return x.like(_lowered(x.party, data, k - 2 - bits), dtype)
 
 
+@declare(
+    "extend",
+    rounds=1,
+    sent=lambda seat, n: WORDS[seat] * n * 8,
+    bytes_text="2 to 4 words of 64 bits per element, by seat",
+    input_range="|X| < 2^62 as an integer",
+    error="exact",
+)
 def extend(x: S) -> Step[S]:
     """The same value in the 128-bit ring (from 64 bits), exactly."""
     if x.dtype.bits != 64:

@@ -30,7 +30,7 @@ from .frames import (
     size_of,
     unexpected_frame,
 )
-from .mesh import DEFAULT_TIMEOUT, Mesh
+from .mesh import DEFAULT_TIMEOUT, Mesh, Messages, Sizes, merge_messages, split_frames
 
 
 class MemoryMesh(Mesh):
@@ -43,8 +43,9 @@ class MemoryMesh(Mesh):
         self._farewells: dict[int, tuple[Fields, memoryview]] = {}
         self._arrived = Condition()
 
-    def exchange(self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]) -> Payloads:
+    def exchange(self, sends: Messages, expects: Sizes) -> list[memoryview | bytearray]:
         self._check_usable()
+        outgoing, incoming = merge_messages(sends, expects)
         started = perf_counter()
         self._ended = "an exchange failed"  # until this one has succeeded
         self._send(outgoing)
@@ -56,7 +57,7 @@ class MemoryMesh(Mesh):
         stage.messages_received += len(incoming)
         stage.seconds += perf_counter() - started
         self._ended = None
-        return received
+        return split_frames(expects, received)
 
     def _send(self, outgoing: Mapping[int, Sequence[Buffer]]) -> None:
         stage = self.stats.current

@@ -6,8 +6,8 @@ no threads: it sends, waits for what is announced, and returns. Three implementa
 process (``memory``), TCP (``tcp``) and TCP with mutual TLS (``tls``).
 
     with mesh.stage("covariance"):
-        received = mesh.exchange({row_mate: [a], column_mate: [b]}, {row_mate: 2048, column_mate: 2048})
-        c = numpy.frombuffer(received[row_mate], numpy.uint64)
+        c, d = mesh.exchange([(row_mate, a), (column_mate, b)], [(row_mate, 2048), (column_mate, 2048)])
+        words = numpy.frombuffer(c, numpy.uint64)
 
 An error leaves the mesh unusable, on purpose: rounds cannot be repeated. Call ``abort`` with the reason, so that the
 peers stop at once and say why, instead of running into their timeouts. ``with mesh:`` does this for you.
@@ -16,7 +16,6 @@ peers stop at once and say why, instead of running into their timeouts. ``with m
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -101,28 +100,24 @@ class Mesh(ABC):
         self._ended: str | None = None
 
     @abstractmethod
-    def exchange(self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]) -> Payloads:
-        """Run one round: send one frame to each peer in ``outgoing``, receive one from each peer in ``incoming``.
+    def exchange(self, sends: Messages, expects: Sizes) -> list[memoryview | bytearray]:
+        """Run one round. Messages to (or from) the same peer travel in one frame and keep their order.
 
         Parameters
         ----------
-        outgoing : peer -> C-contiguous buffers (arrays, bytes, memoryviews), sent in order as one frame. They may be
-            changed again as soon as the call returns. An empty list sends a frame without payload.
-        incoming : peer -> exact size in bytes of the payload that the peer sends in this round.
+        sends : (peer, C-contiguous buffer: array, bytes or memoryview). Buffers may be changed again as soon as the call
+            returns. An empty one makes a frame without payload, if it is all that the peer gets.
+        expects : (peer, exact size in bytes) of every message that peers send in this round.
 
         Returns
         -------
-        peer -> payload, in a fresh, writable buffer aligned to 16 bytes that belongs to the caller.
+        What was expected, in that order, writable and fresh: it belongs to the caller. The first message of each peer is
+        aligned to 16 bytes.
 
         Raises
         ------
         FrameError, PeerError, PeerTimeout : see ``errors``; the mesh cannot be used any more.
         """
-
-    def swap(self, sends: Messages, expects: Sizes) -> list[memoryview | bytearray]:
-        """One round by messages: ``sends`` is [(peer, buffer)], ``expects`` is [(peer, size)]; returns what was expected, in
-        that order. Messages to (or from) the same peer travel in one frame and keep their order."""
-        return split_frames(expects, self.exchange(*merge_messages(sends, expects)))
 
     @abstractmethod
     def abort(self, reason: str) -> None:

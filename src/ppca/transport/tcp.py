@@ -33,7 +33,6 @@ _ENDED = POLLRDHUP | POLLHUP | POLLERR | POLLNVAL
 
 _AT_ONCE = int(MSG_DONTWAIT)
 _WHOLE = int(MSG_WAITALL)
-_EMPTY = (b"",)
 _FAILED = "an exchange failed"
 
 
@@ -87,11 +86,7 @@ class SocketMesh(Mesh):
     def step(self, number: int) -> None:
         self._wire.step = number
 
-    def exchange(self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]) -> Payloads:
-        sends = [(peer, buffer) for peer, buffers in outgoing.items() for buffer in (buffers or _EMPTY)]
-        return dict(zip(incoming, self.swap(sends, list(incoming.items())), strict=True))
-
-    def swap(self, sends: Messages, expects: Sizes) -> list[memoryview | bytearray]:
+    def exchange(self, sends: Messages, expects: Sizes) -> list[memoryview | bytearray]:
         if self._ended is not None:
             self._check_usable()
         started = perf_counter()

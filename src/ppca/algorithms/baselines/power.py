@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol import stack, together
-from .allpairs import Eigen, Progress
-from .qr import shares_of
-from .rotations import orthonormal
+from ...protocol import stack, together
+from ..eigen import Eigen, orthonormal
+from ..iteration import Progress, silent
+from .qr import spread
 
 SHIFT = 2.0**-10
 
@@ -61,24 +61,28 @@ async def eigh_power(
     identity: Any,
     *,
     tol: float = 1e-6,
-    components: int | None = None,
+    max_iterations: int | None = None,
     fixed_iterations: int | None = None,
-    progress: Progress | None = None,
+    components: int | None = None,
+    progress: Progress = silent,
 ) -> Eigen:
     """Eigenvalues and eigenvectors, the largest first, of a shared positive semi-definite A0, |A0|_F <= 1, 40 fractional bits.
 
-    components: how many eigenpairs (None: all).
-    fixed_iterations: so many squarings in all, spread over the eigenpairs (None: as tol asks for, 20 per pair at 1e-6).
+    fixed_iterations: so many squarings in all, spread over the eigenpairs (None: as tol asks for, 20 per pair at 1e-6, and
+    max_iterations at most). components: how many eigenpairs (None: all).
     `iterations` of the result counts squarings; `converged` is None, as nothing is opened to know it.
     """
     d = A0.shape[0]
     count = d if components is None else components
     if not 1 <= count <= d:
         raise ValueError(f"components must lie in 1..{d}, got {components}")
-    total = count * squarings_for(tol) if fixed_iterations is None else fixed_iterations
+    total = fixed_iterations
+    if total is None:
+        asked = count * squarings_for(tol)
+        total = asked if max_iterations is None else min(asked, max_iterations)
     B = A0 + identity * SHIFT
     vectors: list[Any] = []
-    for k, squarings in enumerate(shares_of(total, count)):
+    for k, squarings in enumerate(spread(total, count)):
         M = await _trace_one(B, SHIFT / 2)
         for _ in range(squarings):
             M = await (M @ M)
@@ -93,8 +97,7 @@ async def eigh_power(
         if k + 1 < count:
             Bv, outer = await together(B @ v, v.reshape(-1, 1) * v.reshape(1, -1))
             B = B - await ((await v.inner(Bv)) * outer)
-        if progress is not None:
-            progress(f"eigendecomposition, {k + 1} of {count} eigenpairs", min(0.95, (k + 1) / count))
+        progress(f"eigendecomposition, {k + 1} of {count} eigenpairs", min(0.95, (k + 1) / count))
     V = await orthonormal(stack(vectors, 1))
     values = await V.inner(await (A0 @ V), axis=0)
     return Eigen(values, V, total, None)

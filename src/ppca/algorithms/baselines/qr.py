@@ -27,14 +27,16 @@ from V' A0 V. Rounds: 35 a column, then 34 m + 8 a QR iteration on m + 1 rows.
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable
 from typing import Any
 
 import numpy as np
 
-from ..protocol import concatenate, stack, symmetric, together
-from .allpairs import Eigen, Progress
-from .jacobi import inverse_length, signed
-from .rotations import refresh
+from ...protocol import concatenate, ready, stack, symmetric, together
+from ..eigen import Eigen
+from ..iteration import Progress, opened, silent
+from ..jacobi import inverse_length, signed
+from ..rotations import refresh
 
 WIDE = 70
 """Fractional bits of squared lengths."""
@@ -62,15 +64,14 @@ async def reflection(w: Any, eye: Any) -> Any:
     return eye - await (factor * outer)
 
 
-async def tridiagonal(A: Any, V: Any, identity: Any, progress: Progress | None) -> tuple[Any, Any, Any]:
+async def tridiagonal(A: Any, V: Any, identity: Any, progress: Progress) -> tuple[Any, Any, Any]:
     """Diagonal and subdiagonal of P'AP, and VP: 35 rounds a column."""
     d = len(A)
     for k in range(d - 2):
         P = await reflection(A[k + 1 :, k], identity)
         AP, V = await together(A @ P, V @ P)
         A = symmetric(await P.matmul_upper(AP), d)
-        if progress is not None:
-            progress(f"tridiagonalisation, column {k + 1}", 0.3 * (k + 1) / d)
+        progress(f"tridiagonalisation, column {k + 1}", 0.3 * (k + 1) / d)
     below = np.arange(d - 1)
     return A.diagonal(), A[below + 1, below], V
 
@@ -84,18 +85,10 @@ async def wilkinson_shift(a: Any, b: Any) -> Any:
     return a[-1] - await (zb * (2.0 - x))  # 1 / (1 + x) is 1 - x/2, exactly at both ends of 0..1
 
 
-async def _is_small(b: Any, tol: float) -> bool:
+async def _is_small(b: Any, tol: float) -> Any:
+    """The shared bit [|b| < tol]: three rounds."""
     square = await b.mul(b, frac=80)
-    small = await (square - tol * tol).within(4).negative()
-    return bool(await small.open(what="convergence bit", why="stop the iteration"))
-
-
-async def _nothing() -> bool:
-    return False
-
-
-async def _same(V: Any) -> Any:
-    return V
+    return await (square - tol * tol).within(4).negative()
 
 
 async def _turn(V: Any, P: Any, k: int) -> Any:
@@ -108,7 +101,8 @@ async def iterate(a: Any, b: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, An
     """One QR iteration on the tridiagonal matrix (a, b): 34 rounds a row, and 2."""
     m = len(b)
     zero = a.zeros(())
-    low, turning = a - shift, _same(V)
+    low = a - shift
+    turning: Awaitable[Any] = ready(V)
     x, y = low[0], b[0]
     corner, beside, mirrors = [], [], []
     for k in range(m):
@@ -127,7 +121,7 @@ async def iterate(a: Any, b: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, An
     return concatenate([diagonal, scaled[-1:]]) + shift, below, V
 
 
-def shares_of(total: int, parts: int) -> list[int]:
+def spread(total: int, parts: int) -> list[int]:
     """`total` spread over so many parts, the first ones taking one more."""
     return [total // parts + (i < total % parts) for i in range(parts)]
 
@@ -139,7 +133,7 @@ async def eigh_qr(
     tol: float = 1e-6,
     max_iterations: int | None = None,
     fixed_iterations: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
 
@@ -154,19 +148,18 @@ async def eigh_qr(
     a, b, V = await tridiagonal(A0, identity, identity, progress)
     eye = identity[:2, :2]
     left = 30 * d if max_iterations is None else max_iterations
-    planned = None if fixed_iterations is None else shares_of(fixed_iterations, d - 1)
+    planned = None if fixed_iterations is None else spread(fixed_iterations, d - 1)
     done, everywhere = 0, True
     for m in range(d - 1, 0, -1):
         small, trials = False, 0
         while not small and (done < left if planned is None else trials < planned[d - 1 - m]):
-            check = _is_small(b[m - 1], tol / (4 * math.sqrt(d))) if planned is None else _nothing()
+            check = opened(_is_small(b[m - 1], tol / (4 * math.sqrt(d)))) if planned is None else ready(False)
             shift, small = await together(wilkinson_shift(a[: m + 1], b[m - 1]), check)
             if not small:
                 diagonal, below, V = await iterate(a[: m + 1], b[:m], V, shift, eye)
                 a, b = concatenate([diagonal, a[m + 1 :]]), concatenate([below, b[m:]])
                 done, trials = done + 1, trials + 1
         everywhere &= small
-        if progress is not None:
-            progress(f"eigendecomposition, {d - m} of {d} eigenvalues", 0.3 + 0.65 * (d - m) / d)
+        progress(f"eigendecomposition, {d - m} of {d} eigenvalues", 0.3 + 0.65 * (d - m) / d)
     A, V = await refresh(A0, V)
     return Eigen(A.diagonal(), V, done, everywhere if planned is None else None)

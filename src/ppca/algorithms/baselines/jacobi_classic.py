@@ -26,9 +26,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..protocol import together
-from .allpairs import Eigen, Progress
-from .rotations import sweeps
+from ...protocol import together
+from ..eigen import Eigen
+from ..rotations import sweeps
 
 KEPT_BITS = 30
 """Fractional bits of an off-diagonal entry in its reciprocal."""
@@ -57,21 +57,6 @@ async def classic_rotation(a: Any, h: Any) -> tuple[Any, Any]:
     return cos, await (t * cos)
 
 
-async def eigh_jacobi_classic(
-    A0: Any,
-    identity: Any,
-    *,
-    tol: float = 1e-6,
-    max_steps: int | None = None,
-    fixed_steps: int | None = None,
-    progress: Progress | None = None,
-) -> Eigen:
-    """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
-
-    tol: stop when the off-diagonal has Frobenius norm below it; one bit is opened per check (four a sweep).
-    max_steps: give up after so many (None: 30 sweeps). fixed_steps: run so many and open nothing.
-    `iterations` of the result counts steps.
-    """
-    return await sweeps(
-        A0, identity, classic_rotation, tol=tol, max_steps=max_steps, fixed_steps=fixed_steps, progress=progress
-    )
+async def eigh_jacobi_classic(A0: Any, identity: Any, **options: Any) -> Eigen:
+    """Cyclic Jacobi with the textbook rotation. Options: see `sweeps`."""
+    return await sweeps(A0, identity, classic_rotation, **options)

@@ -24,9 +24,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..protocol import stack, together
-from .allpairs import Eigen, Progress
-from .rotations import sweeps
+from ...protocol import stack, together
+from ..eigen import Eigen
+from ..rotations import sweeps
 
 SHRINK = 1 - 2.0**-28
 """Keeps cos 2theta below 1 whatever the errors of the functions (2e-9 in all)."""
@@ -66,27 +66,6 @@ async def reduced_rotation(a: Any, h: Any) -> tuple[Any, Any]:
     return sides[0] + zero, (await (positive * sides[1])) * 2 - sides[1]
 
 
-async def eigh_jacobi_eo(
-    A0: Any,
-    identity: Any,
-    *,
-    tol: float = 1e-6,
-    max_steps: int | None = None,
-    fixed_steps: int | None = None,
-    progress: Progress | None = None,
-) -> Eigen:
-    """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
-
-    tol: stop when the off-diagonal has Frobenius norm below it, or below what the formula can reach (see above); one
-    bit is opened per check (four a sweep). max_steps: give up after so many (None: 30 sweeps).
-    fixed_steps: run so many and open nothing. `iterations` of the result counts steps.
-    """
-    return await sweeps(
-        A0,
-        identity,
-        reduced_rotation,
-        tol=max(tol, 2 * reachable(A0.shape[0])),
-        max_steps=max_steps,
-        fixed_steps=fixed_steps,
-        progress=progress,
-    )
+async def eigh_jacobi_eo(A0: Any, identity: Any, *, tol: float = 1e-6, **options: Any) -> Eigen:
+    """Cyclic Jacobi with the paper's reduced rotation; tol: at least what it can reach. Other options: see `sweeps`."""
+    return await sweeps(A0, identity, reduced_rotation, tol=max(tol, 2 * reachable(len(A0))), **options)

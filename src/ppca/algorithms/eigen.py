@@ -1,0 +1,40 @@
+"""What the eigensolvers share: the form of their result, and how good it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..protocol import symmetric
+
+
+@dataclass
+class Eigen:
+    """Shared eigenvalues and eigenvectors (columns), unsorted, and how the iteration went (public)."""
+
+    values: Any
+    vectors: Any
+    iterations: int
+    converged: bool | None
+
+
+async def off_is_small(A: Any, tol: float) -> Any:
+    """The shared bit [Frobenius norm of the off-diagonal < tol]: three rounds."""
+    a = A[np.triu_indices(len(A), 1)]
+    off = await a.inner(a, frac=80)
+    return await (off * 2 - tol * tol).within(8).negative()
+
+
+async def defect(V: Any) -> Any:
+    """V'V - I, how far the columns of V are from orthonormal: one round."""
+    d = V.shape[1]
+    upper = await V.T.matmul_upper(V)
+    return symmetric(upper - np.eye(d, dtype=np.int64)[np.triu_indices(d)], d)
+
+
+async def orthonormal(V: Any, E: Any | None = None) -> Any:
+    """One Newton-Schulz step, V - V E / 2 with E = V'V - I: two rounds, one if E is known. The distance is squared."""
+    E = await defect(V) if E is None else E
+    return V - (await (V @ E)) * 0.5

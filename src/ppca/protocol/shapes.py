@@ -1,0 +1,44 @@
+"""Shapes of results by NumPy's rules, refused in NumPy's words: on shares a wrong one would otherwise surface at the await."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..native import ring
+
+
+def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    if a == b:
+        return a
+    try:
+        return np.broadcast_shapes(a, b)
+    except ValueError:
+        raise ValueError(f"operands could not be broadcast together with shapes {_words(a)} {_words(b)}") from None
+
+
+def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a @ b, with NumPy's errors."""
+    for position, shape in enumerate((a, b)):
+        if not shape:
+            raise ValueError(
+                f"matmul: Input operand {position} does not have enough dimensions (has 0, gufunc core with signature "
+                "(n?,k),(k,m?)->(n?,m?) requires 1)"
+            )
+    core = b[-2] if len(b) > 1 else b[0]
+    if a[-1] != core:
+        raise ValueError(
+            "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature "
+            f"(n?,k),(k,m?)->(n?,m?) (size {core} is different from {a[-1]})"
+        )
+    return (*broadcast_shape(a[:-2], b[:-2]), *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+
+
+def matmul_any(a: ring.Ring, b: ring.Ring) -> ring.Ring:
+    """Ring product of arrays of any dimension >= 1 (limb axis included in both); the caller reshapes to `matmul_shape`."""
+    a = a[None] if a.ndim == 2 else a
+    b = b[:, None] if b.ndim == 2 else b
+    return ring.matmul(a, b)
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    return "(" + ",".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
