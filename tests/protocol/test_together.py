@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.lockstep import run
+from harness.memory import memory_meshes
 from ppca.protocol import (
     Pending,
     Round,
@@ -24,7 +25,6 @@ from ppca.protocol import (
     unseal,
 )
 from ppca.protocol.rounds import DesynchronisedError, Step
-from ppca.transport import memory_meshes
 from ppca.transport.mesh import split_frames
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.four_servers import SEATS, MakeMeshes, Rogue, Servers, own_tls
-from ppca.transport import Mesh, create_certificates, memory_meshes
+from harness.memory import memory_meshes
+from ppca.transport import Mesh, create_certificates
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ errors        what can go wrong, as types that name seat, peer and step
 frames        the frame format, specified once
 stats         bytes, messages and rounds by stage
 mesh          the interface: a server's links to its peers, and ``exchange`` as the round
-memory        a mesh of four threads in one process
 link, tcp     one stream to one peer; the round over three of them
 tls           links with mutual TLS
 connect       finding the peers and greeting them
@@ -14,7 +13,6 @@ certificates  an authority and one certificate per seat
 from .certificates import create_certificates
 from .connect import connect_mesh, open_listener
 from .errors import CertificateError, FrameError, PeerError, PeerTimeout, TransportError, TruncatedFrameError, seat_name
-from .memory import memory_meshes
 from .mesh import Mesh
 from .stats import StageStats, Stats
 from .tls import TlsSettings, seat_dns_name
@@ -32,7 +30,6 @@ __all__ = [
     "TruncatedFrameError",
     "connect_mesh",
     "create_certificates",
-    "memory_meshes",
     "open_listener",
     "seat_dns_name",
     "seat_name",

@@ -13,8 +13,8 @@ from time import perf_counter
 
 import numpy as np
 
-from .errors import SEATS, PeerTimeout, TransportError, seat_name
-from .frames import (
+from ppca.transport.errors import SEATS, PeerTimeout, TransportError, seat_name
+from ppca.transport.frames import (
     ABORT,
     CLOSE,
     MAGIC,
@@ -30,7 +30,7 @@ from .frames import (
     size_of,
     unexpected_frame,
 )
-from .mesh import DEFAULT_TIMEOUT, Mesh, Messages, Sizes, merge_messages, split_frames
+from ppca.transport.mesh import DEFAULT_TIMEOUT, Mesh, Messages, Sizes, merge_messages, split_frames
 
 
 class MemoryMesh(Mesh):
