@@ -2,7 +2,7 @@
 
 Communication happens in rounds. In each round a server sends at most one frame to each peer and receives at most one
 from each; the program, which is the same on all servers, fixes who sends how much. So ``exchange`` needs no queues and
-no threads: it sends, waits for what is announced, and returns. Three implementations keep this contract: threads of one
+no threads: it sends, waits for what is announced, and returns. Two implementations keep this contract,
 TCP (``tcp``) and TCP with mutual TLS (``tls``); tests have a third one, in memory.
 
     with mesh.stage("covariance"):
