@@ -1,12 +1,23 @@
-"""rsqrt, sqrt, reciprocal, division: normalise, evaluate a polynomial, scale back. Eight rounds.
+"""Functions: rsqrt, sqrt, reciprocal, division: normalise, evaluate a polynomial, scale back.
 
-1-2. Binade of x (see `normalise`): a secret integer power of two for the input, and the factor for the output.
-3.   z = x * power, in [1/2, 5/4), with 38 fractional bits.
-4-7. p(z), a polynomial of degree 15 in u = 2z - 7/4: its relative distance from the function is below 2^-33.
-8.   result = p(z) * factor.
+1. Rounds 1-2: the binade of x (see `normalise`): a secret power of two for the input, the factor for the output.
+2. Round 3: z = x * power, in [1/2, 5/4), with 38 fractional bits.
+3. Rounds 4-7: p(z), of degree 15 in u = 2z - 7/4: its relative distance from the function is below 2^-33.
+4. Round 8: result = p(z) * factor.
 
 Why not Newton or Goldschmidt steps: they cost two rounds each and three of them; the polynomial costs four in all.
 Zero goes to zero in every function here, which is what a constant column wants (scikit-learn's convention, too).
+
+| operation | rounds | range |
+| --- | --- | --- |
+| `rsqrt`, `sqrt` | 8 | 0 <= x < 2^span, down to the last bit |
+| `reciprocal` | 8 | 2^-30 <= x < 2^span |
+| `reciprocal(signed=True)`, `1 / x` | 9 | the same for the magnitude of x |
+| `x / y` | 10 | y as in `reciprocal(signed=True)` |
+| `polynomial`, degree d | 0, 1, 2 for d = 1, 2, 3; then 2 + ceil(log2((d+1)/4)) | all powers within the span |
+
+Error: 1e-9 relative or 2 ulp, whichever is larger. Range: the 128-bit ring only.
+Security: that of gates and products.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Input: a client's numbers become shares before they leave the client.
 
-1. The client encodes its values, refusing what is not finite or beyond the promised span.
+1. The client encodes round(v 2^f). A value that is not finite or beyond the promised span is refused with its position;
+   nothing is sent.
 2. It draws two keys from the operating system. R0 and C0 are the streams of these keys; R1 and C1 are the data minus
    them.
-3. Seat (r, c) gets, for each split, the key (first summand) or the array (second summand): 4 times the data in all.
+3. Seat (r, c) gets, for each split, the key (first summand) or the array (second summand).
 
-Security: any one server sees a key and an array masked by the other key's stream, or two masked arrays: uniform.
+Rounds: none among servers. Sent: 4 elements per element in all. Error: half an ulp.
+Security: a server has one summand of each split, and the splits have independent keys: uniform.
 """
 
 from __future__ import annotations

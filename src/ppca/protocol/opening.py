@@ -1,8 +1,12 @@
 """Opening: the one place where values leave the sharing. Every opening is recorded with what, to whom and why.
 
-To the servers (1 round): column mates exchange row shares and add them. Sent: 1 element per element.
-To a receiver (no round among servers): the servers of column 0 hand over their row shares, those of column 1 a digest of
-theirs. The receiver adds the shares and checks that each digest fits the share of the same row.
+- `open`, to the servers: column mates exchange row shares and add them; all four know the value.
+- `reveal`, to a receiver: the servers of column 0 hand over their row shares, those of column 1 a BLAKE2b digest of
+  theirs. The receiver adds the shares and checks that each digest fits the share of the same row.
+
+Rounds: 1 for `open`, none among servers for `reveal`. Sent: 1 element per element.
+Error: none for integers, the nearest double for fixed point.
+Security: this is the disclosure. An empty reason is refused; docs/openings.md lists what jobs open.
 """
 
 from __future__ import annotations

@@ -134,13 +134,14 @@ class Party:
 
 
 def agree_keys(seat: int, session: bytes) -> Step[Party]:
-    """Agrees the two keys a server shares with its mates, and gives the server its `Party`.
+    """Key agreement: a server and its mates agree keys at the start of a run, and the server gets its `Party`.
 
     1. Of each pair of mates the one with the lower seat draws 32 bytes from the operating system and sends them over
        their (in production: mutually authenticated TLS) link.
     2. Both hash them with the session name and the pair into the key of their stream.
 
-    Rounds: 1. Security: a key is known to the two mates only; a new session has new keys, so masks never repeat.
+    Rounds: 1, counted in `report.rounds`. Sent: at most 64 bytes per server.
+    Security: a key is known to the two mates only; a new session has new keys, so masks never repeat.
     """
     mates = {"row": seat ^ 1, "column": seat ^ 2}
     drawn = {mate: secrets.token_bytes(32) for mate in mates.values() if seat < mate}

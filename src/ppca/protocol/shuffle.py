@@ -1,13 +1,14 @@
-"""Shuffle and sort.
+"""Shuffle and sort: a secret order of the rows, and the order of their values.
 
-Shuffle (2 rounds): row 0 permutes its column shares by a permutation drawn from its own key and reshares; then row 1 does
-the same with its own. Each row knows one factor, no server the composition.
+- Shuffle (2 rounds): row 0 permutes its column shares by a permutation drawn from its own key and reshares; then row 1
+  does the same with its own. Each row knows one factor, no server the composition.
+- Ranks (2 rounds): all pairs i < j are compared in one batch, [x_j < x_i]; the complement serves for i > j, so ranks
+  are distinct and ties keep their order. No equality tests.
+- Sort (5 rounds): ranks, shuffle of (values, payload, ranks) together, opening of the shuffled ranks: a uniformly
+  random permutation, which tells nothing; then everyone reorders its shares.
 
-Ranks (2 rounds): all pairs i < j are compared in one batch, [x_j < x_i]; the complement serves for i > j, so ranks are
-distinct and ties keep their order. No equality tests.
-Sort (5 rounds): ranks, shuffle of (values, ranks) together, opening of the shuffled ranks: a uniformly random permutation,
-which tells nothing; then everyone reorders its shares.
-Reference: the paper's MPS and batch_sort, with the equality matrix removed.
+Operations: `shuffle`, `ranks`, `sort`, `argsort`. Range: n(n-1)/2 comparisons, so up to some thousands of elements.
+Error: none. Reference: the paper's MPS and batch_sort, with the equality matrix removed.
 """
 
 from __future__ import annotations

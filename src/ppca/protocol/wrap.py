@@ -1,16 +1,19 @@
 """Exact truncation and ring extension: the wrap of a split, found in one round.
 
-For |x| < 2^(k-2) let x' = x + 2^(k-2), so 0 <= x' < 2^(k-1). Its two summands wrap around the ring iff at least one of
+For |X| < 2^(k-2) let X' = X + 2^(k-2), so 0 <= X' < 2^(k-1). Its two summands wrap around the ring iff at least one of
 their top bits is set: w = m0 + m1 - m0 m1, with m0 known to both servers of row 0 and m1 to both of row 1 (and the same
-for the column split, with columns in place of rows). Then x' = R0 + R1 - w 2^k over the integers, which can be shifted
-or widened. Only the product u = m0 m1 needs a message. Three-server oblivious transfer, for each server A of line 0:
+for the column split, with columns in place of rows). Then X' = R0 + R1 - w 2^k over the integers. Only the product
+m0 m1 needs a message. Three-server oblivious transfer, for each server A of line 0:
 
 1. Line 1 draws u1 from its own key. Its server D on the diagonal of A offers both possible answers,
    0 - u1 and m1 - u1, each masked by a draw of the key that D shares with its mate B (B is in A's line and knows m0).
 2. B sends A the mask of the answer numbered m0. A unmasks u0 = m0 m1 - u1, and line 0 holds u0, line 1 holds u1.
+3. With the wrap known as shares, the summands are shifted (`truncate`) or widened (`extend`) exactly.
 
-A learns one masked answer only; the other stays under a mask it never gets.
-Rounds: 1 for both splits. Reference: Mohassel, Rindal, "ABY3", 2018, section 5.4 (three-party OT).
+Rounds: 1 for both splits. Sent: 2 to 4 words of 64 bits per element, by seat.
+Error: `truncate` below 1 ulp, unbiased; `extend` none. Failure: never.
+Security: A learns one answer, masked by u1; the other stays under a mask it never gets.
+Reference: Mohassel, Rindal, "ABY3", 2018, section 5.4 (three-party OT).
 """
 
 from __future__ import annotations
