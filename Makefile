@@ -13,7 +13,7 @@ help:
 	@echo "make lint    ruff, mypy and clang-format"
 	@echo "make format  write the code as ruff and clang-format want it"
 	@echo "make bench   native kernels and secure operations: tables, JSON and plots in bench-results/"
-	@echo "make docs    write the generated tables of README.md and docs/ again"
+	@echo "make docs    write the generated parts of README.md and docs/ again"
 	@echo "make setup   build and install into $(VENV) (the others do it when needed)"
 	@echo "make clean   remove $(VENV) and build products"
 
@@ -45,7 +45,7 @@ bench: setup
 	$(BIN)/ppca bench ops
 
 docs: setup
-	$(BIN)/python docs/make_protocol_table.py
+	$(BIN)/python -m docs.generate
 
 clean:
 	rm -rf $(VENV) build dist

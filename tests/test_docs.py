@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from markdown_it import MarkdownIt
+
+from docs import generate
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -20,17 +21,24 @@ EXAMPLES = {
 }
 
 
-def table_maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_protocol_table", ROOT / "docs" / "make_protocol_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def test_generated_parts_are_current() -> None:
+    assert list(generate.stale()) == [], "run `make docs` and commit the result"
 
 
-def test_generated_tables_are_current() -> None:
-    assert list(table_maker().stale()) == [], "run `make docs` and commit the result"
+@pytest.mark.parametrize("source", generate.SECTIONS)
+def test_protocol_sections_say_what_the_docstring_says(source: str) -> None:
+    """Rendered, a section has the words of its docstring: no character of a formula is taken for Markdown."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(generate.section(source).split("\n", 4)[4])
+    inline = [child for token in tokens for child in token.children or [token]]
+    shown = " ".join(token.content or "\n" for token in inline if token.type != "link_close")
+    title, _, body = generate.docstring(source).partition("\n\n")
+    assert title.count(": ") > 0
+    assert letters(shown) == letters(re.sub(r"^\d\. |^- |^\| ---.*|docs/", "", body, flags=re.MULTILINE))
+
+
+def letters(text: str) -> str:
+    """Without white space, back-quotes and the bars of tables."""
+    return re.sub(r"[\s`|]", "", text)
 
 
 @pytest.mark.parametrize("marker", EXAMPLES)

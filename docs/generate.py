@@ -1,0 +1,291 @@
+"""Writes what the pages say twice from the one place where it is said once, between markers.
+
+Costs come from the declarations and from lock-step runs, the protocols of docs/protocols.md from the docstrings that are
+the protocols, the rooms of docs/architecture.md from the first sentence of every module and native file.
+
+    python -m docs.generate             writes
+    python -m docs.generate --check     writes nothing, exit code 1 if something is out of date
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ppca.native import kernels
+from ppca.protocol import Pending, SecretArray, local_parties, run_lockstep, share
+from ppca.protocol.cost import PROTOCOLS
+from ppca.protocol.gates import gate_bytes
+from ppca.protocol.signs import sign_bytes
+
+ROOT = Path(__file__).resolve().parent.parent
+PROTOCOL = ROOT / "src/ppca/protocol"
+
+ROOMS = (
+    "native",
+    "src/ppca/native",
+    "src/ppca/transport",
+    "src/ppca/protocol",
+    "src/ppca/algorithms",
+    "src/ppca/servers",
+    "src/ppca/jobs",
+    "src/ppca/owner",
+    "src/ppca/receiver",
+    "src/ppca/estimator",
+    "src/ppca/report",
+    "src/ppca/cli",
+    "benchmarks",
+)
+"""Folders in the order of the layers, the lowest first. Every package of src/ppca must be here."""
+
+SECTIONS = (
+    "party.agree_keys",
+    "inputs",
+    "multiply",
+    "reshare",
+    "opening",
+    "wrap",
+    "gates",
+    "signs",
+    "compare",
+    "normalise",
+    "functions",
+    "shuffle",
+)
+"""The docstrings that are the sections of docs/protocols.md."""
+
+LABEL = re.compile(r"(?:^|(?<=\* )|(?<=\. ))(Operations|Rounds|Sent|Range|Error|Failure|Security|References?): ")
+
+N = 100
+"""Elements of every example. A multiple of four, so that the four dealers of a gate have equal parts."""
+
+MANY = 16_000
+"""Elements of the averages by width: enough that the rounding of parts to whole bytes does not show."""
+
+SEATS = range(4)
+WIDTHS = (9, 17, 33, 49, 64, 72, 96, 128)
+
+OPERATIONS: dict[str, Callable[[SecretArray, SecretArray], Any]] = {
+    "`x + y`, `3 * x`, `x[i]`, `x.sum()`, `x.T`": lambda x, y: (3 * x + y)[::-1],
+    "`x * y`": lambda x, y: x * y,
+    "`A @ B` (10 x 10)": lambda x, y: x.reshape(10, 10) @ y.reshape(10, 10),
+    "`x.inner(y)`": lambda x, y: x.inner(y, axis=0),
+    "`x.open(why=...)`": lambda x, y: x.open(why="table"),
+    "`x < y`, `<=`, `>`, `>=`": lambda x, y: x < y,
+    "`x == y`, `!=`": lambda x, y: x == y,
+    "`x.sign()`": lambda x, y: x.sign(),
+    "`x.lookup(thresholds, values)`": lambda x, y: x.lookup([0.5, 1.0, 1.5], [1.0, 2.0, 3.0, 4.0]),
+    "`abs(x)`": lambda x, y: abs(x),
+    "`where(bit, x, y)`": lambda x, y: SecretArray.constant(x.party, np.arange(N) % 2).where(x, y),
+    "`x.rsqrt()`": lambda x, y: x.rsqrt(),
+    "`x.sqrt()`": lambda x, y: x.sqrt(),
+    "`x.reciprocal()`, x > 0": lambda x, y: x.reciprocal(),
+    "`x / y`, y of any sign": lambda x, y: x / y,
+    "`x.shuffle()`": lambda x, y: x.shuffle(),
+    "`x.sort()`": lambda x, y: x.sort(),
+}
+
+
+def measure(operation: Callable[[SecretArray, SecretArray], Any]) -> tuple[int, int]:
+    """Rounds, and bytes of the busiest seat, of one operation on N elements: four servers in one thread, no network."""
+    values = np.random.default_rng(0).uniform(0.5, 2.0, (2, N))
+    packets = [share(one) for one in values]
+    parties = local_parties()
+
+    async def program(seat: int) -> None:
+        x, y = (SecretArray.from_packet(parties[seat], packet[seat]) for packet in packets)
+        result = operation(x, y)
+        if isinstance(result, Pending) or hasattr(result, "__await__"):
+            await result
+
+    _, traffic = run_lockstep([program(seat) for seat in SEATS])
+    return traffic.rounds, max(traffic.sent)
+
+
+def markdown(headings: list[str], rows: list[list[str]], right: set[int]) -> str:
+    """A table; the columns numbered in `right` are numbers."""
+    rule = ["---:" if i in right else "---" for i in range(len(headings))]
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [headings, rule, *escaped])
+
+
+def operations_table() -> str:
+    rows = []
+    for name, operation in OPERATIONS.items():
+        rounds, sent = measure(operation)
+        rows.append([name, str(rounds), f"{sent:,}"])
+    return markdown(["operation", "rounds", f"bytes sent by the busiest server, {N} elements"], rows, {1, 2})
+
+
+def protocols_table() -> str:
+    rows = [
+        [
+            f"`{cost.name}`",
+            str(cost.rounds(N)),
+            f"{max(cost.sent(seat, N) for seat in SEATS):,}",
+            cost.bytes_text,
+            cost.input_range,
+            cost.error,
+            cost.failure,
+        ]
+        for cost in PROTOCOLS.values()
+    ]
+    headings = [
+        "protocol",
+        "rounds",
+        f"bytes, n = {N}",
+        "bytes per server",
+        "input range",
+        "error",
+        "failure probability",
+    ]
+    return markdown(headings, rows, {1, 2})
+
+
+def widths_table() -> str:
+    """Bytes of one comparison and one equality by the bits of the range they work on."""
+    rows = []
+    for bits in WIDTHS:
+        cells = [str(bits), f"{16 + kernels.sign_words(1, bits):,}"]
+        for limbs in (2, 1):
+            key, size = kernels.dpf_key_size(bits, limbs, False), 8 * limbs
+            less = max(sign_bytes(seat, MANY, bits, size) for seat in SEATS)
+            equal = max(gate_bytes(seat, MANY, bits, key, 1, size) for seat in SEATS)
+            cells += [f"{sent / MANY:,.0f}" if bits <= 64 * limbs else "" for sent in (less, equal)]
+        rows.append(cells)
+    headings = [
+        "bits of range",
+        "one key of lt",
+        "lt, 128-bit ring",
+        "eq, 128-bit ring",
+        "lt, 64-bit ring",
+        "eq, 64-bit ring",
+    ]
+    return markdown(headings, rows, set(range(6)))
+
+
+def docstring(source: str) -> str:
+    """Of a module of src/ppca/protocol, or of a function in it: "module.function"."""
+    module, _, function = source.partition(".")
+    tree = ast.parse((PROTOCOL / f"{module}.py").read_text())
+    nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
+    return ast.get_docstring(nodes[0] if function else tree) or ""
+
+
+def section(source: str) -> str:
+    """A docstring as a section: "Heading: subject.", then its text; lines that begin with a label become a list.
+
+    Its bullets are stars, so that Markdown does not join it to a list of dashes before it.
+    """
+    title, _, body = docstring(source).partition("\n\n")
+    heading, _, subject = title.partition(": ")
+    module = f"{source.partition('.')[0]}.py"
+    lines = [f"## {heading}", "", f"[`{module}`](../src/ppca/protocol/{module}): {subject}", ""]
+    listing = False
+    for line in body.splitlines():
+        if LABEL.match(line):
+            if not listing and lines[-1]:
+                lines.append("")
+            listing = True
+            line = f"* {line}"
+        elif listing:
+            listing, line = bool(line), f"  {line}".rstrip()
+        if listing:
+            line = LABEL.sub(r"**\1:** ", line)
+        lines.append(re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", line))
+    return "\n".join(lines)
+
+
+def protocol_sections() -> str:
+    return "\n\n".join(section(source) for source in SECTIONS)
+
+
+def first_sentence(text: str) -> str:
+    paragraph = " ".join(text.strip().partition("\n\n")[0].split())
+    return re.split(r"(?<=\.)\s+(?=[A-Z`])", paragraph)[0].rstrip(".")
+
+
+def subject(path: Path) -> str:
+    """The first sentence of a Python module's docstring, or of the comment that opens a C++ file."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        return first_sentence(ast.get_docstring(ast.parse(text)) or "")
+    opening = re.match(r"(?://.*\n)*", text)
+    return first_sentence(re.sub(r"^// ?", "", opening[0], flags=re.MULTILINE)) if opening else ""
+
+
+def members(folder: Path) -> dict[str, list[Path]]:
+    """The files of a room by name; a C++ header and its source are one entry."""
+    kinds = {".py", ".cpp", ".hpp"}
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.rglob("*"), key=lambda p: (p.parent, p.stem, p.suffix == ".cpp")):
+        if path.suffix in kinds and path.name not in ("__init__.py", "__main__.py"):
+            found.setdefault(str(path.relative_to(folder).with_suffix("")), []).append(path)
+    return found
+
+
+def room(folder: str) -> str:
+    """The room's own sentence, and a table of what is in it."""
+    place = ROOT / folder
+    about = subject(place / "__init__.py") if (place / "__init__.py").exists() else ""
+    rows = []
+    for name, files in members(place).items():
+        names = [name] if files[0].suffix == ".py" else [str(file.relative_to(place)) for file in files]
+        said = [text for text in map(subject, files) if text]
+        if not said:
+            raise ValueError(f"{files[0].relative_to(ROOT)} does not begin with a sentence that says what it is")
+        rows.append([", ".join(f"`{one}`" for one in names), said[0]])
+    heading = f"### {folder}\n\n" + (f"{about}.\n\n" if about else "")
+    return f"{heading}{markdown(['file' if folder == 'native' else 'module', 'subject'], rows, set())}"
+
+
+def rooms_tables() -> str:
+    packages = {f"src/ppca/{init.parent.name}" for init in (ROOT / "src/ppca").glob("*/__init__.py")}
+    if missing := packages - set(ROOMS):
+        raise ValueError(f"{sorted(missing)[0]} is not in the list of rooms of docs/generate.py")
+    return "\n\n".join(room(folder) for folder in ROOMS)
+
+
+WRITTEN: dict[str, tuple[str, Callable[[], str]]] = {
+    "operations-table": ("README.md", operations_table),
+    "protocols-table": ("docs/protocols.md", protocols_table),
+    "protocol-sections": ("docs/protocols.md", protocol_sections),
+    "widths-table": ("docs/protocols.md", widths_table),
+    "rooms": ("docs/architecture.md", rooms_tables),
+}
+
+
+def replaced(text: str, name: str, new: str) -> str:
+    """`text` with `new` between the markers of that name."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"markers {begin} ... {end} are missing")
+    return f"{before}{begin}\n{new}\n{end}{after}"
+
+
+def stale(write: bool = False) -> Iterator[str]:
+    """What is out of date; with `write` it is brought up to date."""
+    for name, (file, make) in WRITTEN.items():
+        path = ROOT / file
+        text = path.read_text()
+        new = replaced(text, name, make())
+        if new != text:
+            if write:
+                path.write_text(new)
+            yield f"{name} in {file}"
+
+
+if __name__ == "__main__":
+    checking = "--check" in sys.argv[1:]
+    outdated = list(stale(write=not checking))
+    for part in outdated:
+        print(f"{'out of date' if checking else 'written'}: {part}")
+    sys.exit(1 if checking and outdated else 0)
