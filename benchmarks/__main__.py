@@ -86,11 +86,12 @@ def accuracy(
 ) -> None:
     """Joint PCA of real data sets beside scikit-learn: rounds, bytes, time, errors, and the limits they must keep."""
     from benchmarks import accuracy as bench
+    from benchmarks.data_sets import DATA_SETS
 
-    chosen = data or list(bench.DATA_SETS)
-    unknown = [name for name in chosen if name not in bench.DATA_SETS]
+    chosen = data or list(DATA_SETS)
+    unknown = [name for name in chosen if name not in DATA_SETS]
     if unknown:
-        raise typer.BadParameter(f"unknown data set {unknown[0]!r}; choose from {', '.join(bench.DATA_SETS)}")
+        raise typer.BadParameter(f"unknown data set {unknown[0]!r}; choose from {', '.join(DATA_SETS)}")
     bench.main(chosen, output)
 
 

@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from benchmarks.accuracy import DATA, WIDTH, nbaiot
+from benchmarks.accuracy import WIDTH
+from benchmarks.data_sets import DATA, nbaiot
 from ppca.report import duration, size
 
 ROWS, COLUMNS, OWNERS = 7_062_606, 115, 9

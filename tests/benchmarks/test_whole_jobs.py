@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import accuracy, owner
+from benchmarks import accuracy, data_sets, owner
 from ppca.cli.main import app
 
 
@@ -42,7 +42,7 @@ def test_broken_limits_are_named() -> None:
 
 
 def test_absent_data_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accuracy, "DATA", tmp_path)
+    monkeypatch.setattr(data_sets, "DATA", tmp_path)
     command = ["bench", "accuracy", "--data", "Musk", "--data", "N-BaIoT", "-o", str(tmp_path)]
     done = CliRunner().invoke(app, command, catch_exceptions=False)
     assert done.exit_code == 0
@@ -52,7 +52,7 @@ def test_absent_data_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_split_deals_out_every_row() -> None:
     X = np.arange(40.0).reshape(20, 2)
     for parts in (1, 3, 5):
-        owners = accuracy.split(X, parts)
+        owners = data_sets.split(X, parts)
         assert len(owners) == parts
         np.testing.assert_array_equal(np.vstack(owners), X)
 

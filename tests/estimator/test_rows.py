@@ -20,7 +20,8 @@ from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import estimator_checks
 
-from benchmarks.accuracy import ACCURACY_LIMITS, DATA_SETS, Accuracy, accuracy_of, split, standardised
+from benchmarks.accuracy import ACCURACY_LIMITS, Accuracy, accuracy_of, standardised
+from benchmarks.data_sets import DATA_SETS, split
 from ppca import PCA
 from ppca.servers import LocalServers
 

@@ -1,6 +1,6 @@
 """Fills the tables of docs/benchmarks.md and docs/vertical.md from the JSON that `ppca bench ...` wrote.
 
-    python docs/make_benchmark_tables.py bench-results
+    python -m benchmarks.tables bench-results
 
 A table whose JSON is not in the folder is left as it is. No figure is typed by hand.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.vertical import pieces
 from ppca.report import duration, size
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parent.parent / "docs"
 SHOWN_LEVELS = ("avx512ifma", "avx2", "vaes", "aesni", "portable")
 
 
