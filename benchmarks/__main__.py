@@ -17,6 +17,10 @@ app = typer.Typer(
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="folder for JSON and plots")]
 DEFAULT_OUTPUT = Path("bench-results")
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", envvar="PPCA_DATA", exists=True, file_okay=False, help="folder of the data sets' files"),
+]
 
 
 @app.command()
@@ -63,6 +67,7 @@ def spu(
 @app.command()
 def eigen(
     output: Output = DEFAULT_OUTPUT,
+    data: Data = None,
     dimensions: Annotated[list[int] | None, typer.Option("--d", help="dimension; repeat the option")] = None,
     solvers: Annotated[list[str] | None, typer.Option("--solver", help="solver; repeat the option")] = None,
     tol: Annotated[float, typer.Option(help="tolerance of the solvers")] = 1e-6,
@@ -76,28 +81,30 @@ def eigen(
     unknown = [name for name in chosen if name not in SOLVERS]
     if unknown:
         raise typer.BadParameter(f"unknown solver {unknown[0]!r}; choose from {', '.join(SOLVERS)}")
-    bench.main(dimensions or [11, 50, 85, 115, 166, 200], chosen, tol, budget, output)
+    bench.main(dimensions or [11, 50, 85, 115, 166, 200], data, chosen, tol, budget, output)
 
 
 @app.command()
 def accuracy(
     output: Output = DEFAULT_OUTPUT,
-    data: Annotated[list[str] | None, typer.Option("--data", help="data set; repeat the option")] = None,
+    data: Data = None,
+    names: Annotated[list[str] | None, typer.Option("--set", help="data set; repeat the option")] = None,
 ) -> None:
     """Joint PCA of real data sets beside scikit-learn: rounds, bytes, time, errors, and the limits they must keep."""
     from benchmarks import accuracy as bench
     from benchmarks.data_sets import DATA_SETS
 
-    chosen = data or list(DATA_SETS)
+    chosen = names or list(DATA_SETS)
     unknown = [name for name in chosen if name not in DATA_SETS]
     if unknown:
         raise typer.BadParameter(f"unknown data set {unknown[0]!r}; choose from {', '.join(DATA_SETS)}")
-    bench.main(chosen, output)
+    bench.main(chosen, data, output)
 
 
 @app.command()
 def owner(
     output: Output = DEFAULT_OUTPUT,
+    data: Data = None,
     rows: Annotated[int, typer.Option(min=100, help="rows of all owners together")] = 7_062_606,
     folder: Annotated[
         Path | None, typer.Option(help="where the tables are written for the time of the measurement (3.2 GB)")
@@ -106,12 +113,13 @@ def owner(
     """Owners' passes over tables of the paper's size, beside reading them and one product; then the whole joint PCA."""
     from benchmarks import owner as bench
 
-    bench.main(rows, folder, output)
+    bench.main(rows, data, folder, output)
 
 
 @app.command()
 def vertical(
     output: Output = DEFAULT_OUTPUT,
+    data: Data = None,
     rows: Annotated[int, typer.Option(min=1000, help="rows of the synthetic table")] = 195_177,
     pieces: Annotated[list[int] | None, typer.Option("--pieces", help="row pieces; repeat the option")] = None,
     ids: Annotated[int, typer.Option(min=1000, help="ids per owner in the measurement of tags")] = 10_000_000,
@@ -119,7 +127,15 @@ def vertical(
     """Owners of columns: time by stage, memory, bytes and accuracy of ten owners; private set intersection of many ids."""
     from benchmarks import vertical as bench
 
-    bench.main(rows, pieces or [24, 48, 96], ids, output)
+    bench.main(rows, pieces or [24, 48, 96], ids, data, output)
+
+
+@app.command()
+def tables(results: Annotated[Path, typer.Argument(help="folder of the JSON")] = DEFAULT_OUTPUT) -> None:
+    """Write the tables of docs/benchmarks.md and docs/vertical.md from JSON."""
+    from benchmarks import tables as pages
+
+    pages.main(results)
 
 
 if __name__ == "__main__":

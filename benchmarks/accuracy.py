@@ -17,7 +17,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.data_sets import DATA, DATA_SETS, Floats
+from benchmarks.data_sets import DATA_SETS, Floats, Folder, MissingData
 from ppca import PCA
 from ppca.report import duration, size
 from ppca.servers import LocalServers
@@ -123,28 +123,30 @@ def measure(servers: LocalServers, name: str, owners: list[Floats], standardize:
     )  # fmt: skip
 
 
-def measured(servers: LocalServers, names: list[str], status: Callable[[str], None]) -> Iterator[Row | str]:
-    """A row per data set and scaling, or the name of a data set that is not there."""
+def measured(
+    servers: LocalServers, names: list[str], data: Folder, status: Callable[[str], None]
+) -> Iterator[Row | tuple[str, MissingData]]:
+    """A row per data set and scaling, or the name of a data set that is not there, and why."""
     for name in names:
         try:
-            owners = DATA_SETS[name]()
-        except FileNotFoundError:
-            yield name
+            owners = DATA_SETS[name](data)
+        except MissingData as missing:
+            yield name, missing
             continue
         for standardize in (False, True):
             status(f"{name}, {'standardised' if standardize else 'raw'}")
             yield measure(servers, name, owners, standardize)
 
 
-def main(names: list[str], directory: Path) -> None:
+def main(names: list[str], data: Folder, directory: Path) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
     rows: list[Row] = []
-    absent: list[str] = []
+    absent: list[tuple[str, MissingData]] = []
     with LocalServers(timeout=600) as servers, console.status("") as status:
-        for row in measured(servers, names, status.update):
-            if isinstance(row, str):
+        for row in measured(servers, names, data, status.update):
+            if isinstance(row, tuple):
                 absent.append(row)
             else:
                 rows.append(row)
@@ -163,12 +165,14 @@ def main(names: list[str], directory: Path) -> None:
             *(f"{getattr(row, key):.0e}" for key in ACCURACY_LIMITS), ", ".join(row.broken) or "kept",
         )  # fmt: skip
     console.print(table)
-    for name in absent:
-        console.print(f"{name} was left out: its files are not in {DATA}", highlight=False)
+    for name, why in absent:
+        console.print(f"{name} was left out: {why}", highlight=False)
     console.print(
         "limits: ratios, eigenvalues and residual 1e-6, orthogonality 1e-7, rounds as shown, 250 MB sent up to 115 columns"
     )
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "accuracy.json"
-    path.write_text(json.dumps({"rows": [asdict(row) for row in rows], "absent": absent}, indent=1) + "\n")
+    path.write_text(
+        json.dumps({"rows": [asdict(row) for row in rows], "absent": [name for name, _ in absent]}, indent=1) + "\n"
+    )
     console.print(f"written: {path}")

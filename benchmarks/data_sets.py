@@ -1,6 +1,7 @@
 """The data sets of the benchmarks, as tables of several owners.
 
-Three come with scikit-learn; the others are Parquet files that are left out where they are not present.
+Three come with scikit-learn. The others are Parquet files in a folder that the user names (`--data`, or PPCA_DATA); where a
+file is not there, `MissingData` says which, and the measurement goes on without it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,21 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-DATA = Path("../shared/data")
+Folder = Path | None
+"""Where the files are; None if the user named no folder."""
+
+
+class MissingData(FileNotFoundError):
+    """A file of a data set is not there; the message names it and says what to do."""
+
+
+def find(data: Folder, name: str) -> Path:
+    """The file or folder of that name among the data."""
+    if data is None:
+        raise MissingData(f"no {name}: name the folder that has it with --data or PPCA_DATA")
+    if not (data / name).exists():
+        raise MissingData(f"no {name} in {data}")
+    return data / name
 
 
 def split(X: Floats, parts: int) -> list[Floats]:
@@ -23,67 +38,70 @@ def split(X: Floats, parts: int) -> list[Floats]:
     return np.split(X, ends[:-1])
 
 
-def _frame(name: str, leave_out: tuple[str, ...]) -> tuple[Floats, Any]:
+def _frame(path: Path, leave_out: tuple[str, ...]) -> tuple[Floats, Any]:
     import pyarrow.parquet
 
-    table = pyarrow.parquet.read_table(DATA / name)
+    table = pyarrow.parquet.read_table(path)
     kept = [column for column in table.column_names if column not in leave_out]
     return np.column_stack([table[column].to_numpy() for column in kept]).astype(np.float64), table
 
 
-def breast_cancer() -> list[Floats]:
+def breast_cancer(data: Folder) -> list[Floats]:
     from sklearn.datasets import load_breast_cancer
 
     return split(load_breast_cancer().data, 3)
 
 
-def digits() -> list[Floats]:
+def digits(data: Folder) -> list[Floats]:
     from sklearn.datasets import load_digits
 
     return split(load_digits().data, 4)
 
 
-def wine() -> list[Floats]:
+def wine(data: Folder) -> list[Floats]:
     """One owner per cultivar."""
     from sklearn.datasets import load_wine
 
-    data = load_wine()
-    return [data.data[data.target == kind] for kind in range(3)]
+    cultivars = load_wine()
+    return [cultivars.data[cultivars.target == kind] for kind in range(3)]
 
 
-def wine_quality() -> list[Floats]:
+def wine_quality(data: Folder) -> list[Floats]:
     """Red and white wines."""
-    X, table = _frame("wine_quality.parquet", ("quality", "color"))
+    X, table = _frame(find(data, "wine_quality.parquet"), ("quality", "color"))
     colour = np.asarray(table["color"].to_pylist())
     return [X[colour == kind] for kind in np.unique(colour)]
 
 
-def insurance() -> list[Floats]:
-    return split(_frame("insurance_coil2000.parquet", ("CARAVAN", "split"))[0], 3)
+def insurance(data: Folder) -> list[Floats]:
+    return split(_frame(find(data, "insurance_coil2000.parquet"), ("CARAVAN", "split"))[0], 3)
 
 
-def musk() -> list[Floats]:
-    return split(_frame("musk_odds.parquet", ("outlier",))[0], 2)
+def musk(data: Folder) -> list[Floats]:
+    return split(_frame(find(data, "musk_odds.parquet"), ("outlier",))[0], 2)
 
 
-def nbaiot() -> list[Floats]:
+def nbaiot(data: Folder) -> list[Floats]:
     """One owner per device."""
-    files = sorted((DATA / "nbaiot").glob("*.parquet"))
-    if not files:
-        raise FileNotFoundError(DATA / "nbaiot")
-    return [_frame(f"nbaiot/{file.name}", ("family", "attack", "label"))[0] for file in files]
+    files = sorted(find(data, "nbaiot").glob("*.parquet"))
+    return [_frame(file, ("family", "attack", "label"))[0] for file in files]
 
 
-def mooccube(columns: int = 200) -> list[Floats]:
+def concepts(data: Folder) -> Floats:
+    """Students x concepts of MOOCCube, 200 columns."""
     flags = ("student", "enrolled_top400", "enrolled_top100")
-    return split(_frame("mooccube/student_concept_200.parquet", flags)[0][:, :columns], 3)
+    return _frame(find(data, "mooccube/student_concept_200.parquet"), flags)[0]
 
 
-def mooccube_50() -> list[Floats]:
-    return mooccube(50)
+def mooccube(data: Folder) -> list[Floats]:
+    return split(concepts(data), 3)
 
 
-DATA_SETS: dict[str, Callable[[], list[Floats]]] = {
+def mooccube_50(data: Folder) -> list[Floats]:
+    return split(concepts(data)[:, :50], 3)
+
+
+DATA_SETS: dict[str, Callable[[Folder], list[Floats]]] = {
     "wine": wine,
     "breast cancer": breast_cancer,
     "digits": digits,

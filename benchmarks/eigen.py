@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from benchmarks import table_console
+from benchmarks.data_sets import Folder, MissingData, find
 from ppca.algorithms.solvers import eigh
 from ppca.estimator.job import Job
 from ppca.protocol import FIXED, InputPacket, Party, PlainArray, SecretArray, share
@@ -29,7 +31,6 @@ from ppca.servers import LocalServers
 NETWORKS = {"LAN": (0.3e-3, 1e9), "WAN": (40e-3, 100e6)}
 """Latency of a round in seconds, bits per second of a server's link."""
 
-DATA = Path("../shared/data")
 PROBE = 2
 """Iterations measured for a projection."""
 
@@ -62,21 +63,20 @@ async def solve(party: Party, A: SecretArray, *, solver: str, tol: float, fixed:
     }
 
 
-def matrix(d: int) -> tuple[NDArray[np.float64], str]:
+def file_of(d: int) -> str:
+    """The data set whose first d columns are taken."""
+    files = {11: "wine_quality.parquet", 85: "insurance_coil2000.parquet", 115: "nbaiot", 166: "musk_odds.parquet"}
+    return files.get(d, "mooccube/student_concept_200.parquet")
+
+
+def matrix(d: int, data: Folder) -> tuple[NDArray[np.float64], str]:
     """A correlation matrix of dimension d scaled to |A|_F in (1/2, 1]: of real data where present, else of made ones."""
-    known = {11: "wine_quality.parquet", 85: "insurance_coil2000.parquet", 166: "musk_odds.parquet"}
     columns: NDArray[np.float64] | None = None
     name = "synthetic"
-    path = (
-        DATA / known[d]
-        if d in known
-        else DATA / "nbaiot"
-        if d == 115
-        else DATA / "mooccube" / "student_concept_200.parquet"
-    )
-    if path.exists():
+    with suppress(MissingData):
         import pyarrow.parquet as pq
 
+        path = find(data, file_of(d))
         tables = [pq.read_table(file) for file in (sorted(path.glob("*.parquet")) if path.is_dir() else [path])]
         skip = {"quality", "color", "CARAVAN", "split", "outlier", "family", "attack", "label", "student"}
         names = [n for n in tables[0].column_names if n not in skip and not n.startswith("enrolled")]
@@ -110,8 +110,8 @@ def _finish(program: Coroutine[Any, Any, int]) -> int:
     raise AssertionError("the plaintext backend never talks")
 
 
-def measure(servers: LocalServers, d: int, solver: str, tol: float, budget: float) -> Row:
-    A, source = matrix(d)
+def measure(servers: LocalServers, d: int, data: Folder, solver: str, tol: float, budget: float) -> Row:
+    A, source = matrix(d, data)
     packets = share(A, FIXED)
     iterations = plain_iterations(A, solver, tol) if solver != "allpairs" else 0
     probe = None
@@ -160,14 +160,18 @@ def predicted(row: dict[str, Any], network: str) -> float:
     return float(row["rounds"] * latency + row["bytes_per_server"] * 8 / bandwidth + local)
 
 
-def main(dimensions: list[int], solvers: list[str], tol: float, budget: float, directory: Path) -> None:
+def main(dimensions: list[int], data: Folder, solvers: list[str], tol: float, budget: float, directory: Path) -> None:
     console = table_console()
     rows: list[dict[str, Any]] = []
     with LocalServers(timeout=600) as servers, console.status("") as status:
         for d in dimensions:
+            try:
+                find(data, file_of(d))
+            except MissingData as missing:
+                console.print(f"d = {d} is synthetic: {missing}", highlight=False)
             for solver in solvers:
                 status.update(f"{solver}, d = {d}")
-                row = asdict(measure(servers, d, solver, tol, budget))
+                row = asdict(measure(servers, d, data, solver, tol, budget))
                 rows.append(row | {name: predicted(row, name) for name in NETWORKS})
     table = Table(title=f"Eigensolvers on shares, tolerance {tol:g} (* projected)")
     for name in (

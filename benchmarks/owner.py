@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from benchmarks.accuracy import WIDTH
-from benchmarks.data_sets import DATA, nbaiot
+from benchmarks.data_sets import Folder, MissingData, find, nbaiot
 from ppca.report import duration, size
 
 ROWS, COLUMNS, OWNERS = 7_062_606, 115, 9
@@ -57,25 +58,29 @@ class Pass:
 # -- data ------------------------------------------------------------------------------------------------------------
 
 
-def distribution() -> tuple[NDArray[np.float32], NDArray[np.float32], str]:
+def distribution(data: Folder) -> tuple[NDArray[np.float32], NDArray[np.float32], str]:
     """Mean and a factor F such that mean + F z has the wanted covariance."""
     try:
-        X = np.vstack(nbaiot())
-    except FileNotFoundError:
+        X = np.vstack(nbaiot(data))
+    except MissingData as missing:
         rng = np.random.default_rng(0)
         Q, _ = np.linalg.qr(rng.standard_normal((COLUMNS, COLUMNS)))
-        return np.zeros(COLUMNS, np.float32), (Q * np.geomspace(1, 1e-3, COLUMNS)).astype(np.float32), "fixed spectrum"
+        return (
+            np.zeros(COLUMNS, np.float32),
+            (Q * np.geomspace(1, 1e-3, COLUMNS)).astype(np.float32),
+            f"fixed spectrum; {missing}",
+        )
     deviation = X.std(axis=0)
     values, V = np.linalg.eigh(np.corrcoef((X / np.where(deviation > 0, deviation, 1)).T))
     factor = deviation[:, None] * (V * np.sqrt(np.maximum(values, 0)))
     return X.mean(axis=0).astype(np.float32), factor.astype(np.float32), "covariance of N-BaIoT"
 
 
-def rows_of_owners(total: int) -> list[int]:
+def rows_of_owners(total: int, data: Folder) -> list[int]:
     """The rows of the nine devices, in the proportions of the original; equal where the counts are absent."""
-    path = DATA / "nbaiot" / "full_dataset_row_counts.csv"
     weights = np.ones(OWNERS)
-    if path.exists():
+    with suppress(MissingData):
+        path = find(data, "nbaiot/full_dataset_row_counts.csv")
         table = np.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")
         devices = np.unique(table["device"])
         weights = np.array([table["rows_in_full_dataset"][table["device"] == device].sum() for device in devices])
@@ -181,13 +186,13 @@ def joint(files: list[Path], standardize: bool) -> dict[str, Any]:
     }
 
 
-def main(total: int, folder: Path | None, directory: Path) -> None:
+def main(total: int, data: Folder, folder: Path | None, directory: Path) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
-    rows = rows_of_owners(total)
+    rows = rows_of_owners(total, data)
     with threadpool_limits(1):
-        mean, factor, source = distribution()
+        mean, factor, source = distribution(data)
     with tempfile.TemporaryDirectory(prefix="ppca-owners-", dir=folder) as name, console.status("") as status:
         files = [Path(name) / f"owner-{i + 1}.npy" for i in range(len(rows))]
         for i, (path, count) in enumerate(zip(files, rows, strict=True)):

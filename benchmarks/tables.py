@@ -1,6 +1,4 @@
-"""Fills the tables of docs/benchmarks.md and docs/vertical.md from the JSON that `ppca bench ...` wrote.
-
-    python -m benchmarks.tables bench-results
+"""Fills the tables of docs/benchmarks.md and docs/vertical.md from the JSON that the measurements wrote.
 
 A table whose JSON is not in the folder is left as it is. No figure is typed by hand.
 """
@@ -8,15 +6,14 @@ A table whose JSON is not in the folder is left as it is. No figure is typed by 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.vertical import pieces
+from docs.generate import ROOT, replaced
 from ppca.report import duration, size
 
-DOCS = Path(__file__).parent.parent / "docs"
 SHOWN_LEVELS = ("avx512ifma", "avx2", "vaes", "aesni", "portable")
 
 
@@ -195,16 +192,6 @@ def main(folder: Path) -> None:
         if not data.exists():
             print(f"{name}: {data} is not there, the table stays as it is")
             continue
-        text = (DOCS / page).read_text()
-        begin, end = f"<!-- {name}-table -->", f"<!-- end of {name}-table -->"
-        before, found, after = text.partition(begin)
-        _, closed, rest = after.partition(end)
-        if not found or not closed:
-            print(f"{name}: no markers in {page}")
-            continue
-        (DOCS / page).write_text(f"{before}{begin}\n{make(json.loads(data.read_text()))}\n{end}{rest}")
+        path = ROOT / "docs" / page
+        path.write_text(replaced(path.read_text(), f"{name}-table", make(json.loads(data.read_text()))))
         print(f"{name}: written")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("bench-results"))

@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from rich.box import SIMPLE
 from rich.table import Table
 
 from benchmarks import table_console
 from benchmarks.accuracy import Accuracy, accuracy_of
+from benchmarks.data_sets import Floats, Folder, MissingData, concepts
 from ppca import PCA, Columns
 from ppca.algorithms.gram import LONGEST_PIECE
 from ppca.jobs.matching import match
@@ -34,9 +33,6 @@ from ppca.owner.alignment.tags import make_tags, order_of
 from ppca.report import duration, size
 from ppca.servers import LocalServers
 
-Floats = NDArray[np.float64]
-
-MOOC = Path("../shared/data/mooccube/student_concept_200.parquet")
 OWNERS, WIDTH = 10, 20
 PAPER_ROWS, PAPER_SECONDS = 195_177, 50.2
 """The paper's covariance step: 200 columns, ten owners, four servers of 40 cores."""
@@ -65,14 +61,6 @@ class Row:
     bytes_between_servers: list[int]
     rounds: int
     accuracy: dict[str, float]
-
-
-def mooc() -> Floats | None:
-    """Students x concepts of MOOCCube; None where the file is absent."""
-    if not MOOC.exists():
-        return None
-    table = pq.read_table(MOOC)
-    return np.column_stack([table[f"c{i:03d}"].to_numpy() for i in range(OWNERS * WIDTH)]).astype(np.float64)
 
 
 def synthetic(rows: int = PAPER_ROWS) -> Floats:
@@ -201,15 +189,14 @@ def _apart(work: Callable[..., TagRow], *arguments: Any) -> TagRow:
 # -- the command -----------------------------------------------------------------------------------------------------------
 
 
-def main(rows: int, pieces: list[int], ids: int, output: Path) -> None:
+def main(rows: int, pieces: list[int], ids: int, data: Folder, output: Path) -> None:
     console = table_console()
     X = synthetic(rows)
     jobs: list[Row] = []
-    real = mooc()
-    if real is None:
-        console.print(f"skipped: MOOCCube ({MOOC} is absent)", highlight=False)
-    else:
-        jobs.append(measure("MOOCCube", real, "psi", None))
+    try:
+        jobs.append(measure("MOOCCube", concepts(data), "psi", None))
+    except MissingData as missing:
+        console.print(f"MOOCCube was left out: {missing}", highlight=False)
     jobs.append(measure("synthetic", X, "aligned", None))
     jobs += [measure("synthetic", X, "psi", count) for count in pieces]
     console.print(_job_table(jobs), _traffic_table(jobs))

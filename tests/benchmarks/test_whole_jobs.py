@@ -14,7 +14,7 @@ from ppca.cli.main import app
 
 
 def test_accuracy(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["bench", "accuracy", "--data", "wine", "-o", str(tmp_path)], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["bench", "accuracy", "--set", "wine", "-o", str(tmp_path)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     rows = json.loads((tmp_path / "accuracy.json").read_text())["rows"]
     assert [row["standardised"] for row in rows] == [False, True]
@@ -26,7 +26,7 @@ def test_accuracy(tmp_path: Path) -> None:
 
 
 def test_unknown_data_set() -> None:
-    done = CliRunner().invoke(app, ["bench", "accuracy", "--data", "iris"])
+    done = CliRunner().invoke(app, ["bench", "accuracy", "--set", "iris"])
     assert done.exit_code == 2
     assert "unknown data set" in done.output
 
@@ -41,11 +41,16 @@ def test_broken_limits_are_named() -> None:
     assert accuracy.Accuracy(1e-5, 1e-7, float("nan"), 1e-6).broken() == ["ratio_error", "residual", "orthogonality"]
 
 
-def test_absent_data_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_sets, "DATA", tmp_path)
-    command = ["bench", "accuracy", "--data", "Musk", "--data", "N-BaIoT", "-o", str(tmp_path)]
+@pytest.mark.parametrize(
+    ("named", "said"), [(True, "no musk_odds.parquet in"), (False, "no musk_odds.parquet: name the folder")]
+)
+def test_absent_data_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool, said: str) -> None:
+    monkeypatch.delenv("PPCA_DATA", raising=False)
+    where = ["--data", str(tmp_path)] if named else []
+    command = ["bench", "accuracy", "--set", "Musk", "--set", "N-BaIoT", *where, "-o", str(tmp_path)]
     done = CliRunner().invoke(app, command, catch_exceptions=False)
     assert done.exit_code == 0
+    assert f"Musk was left out: {said}" in done.stdout
     assert json.loads((tmp_path / "accuracy.json").read_text())["absent"] == ["Musk", "N-BaIoT"]
 
 
@@ -58,12 +63,16 @@ def test_split_deals_out_every_row() -> None:
 
 
 @pytest.mark.parametrize("present", [True, False])
-def test_owners_have_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, present: bool) -> None:
-    if not present:
-        monkeypatch.setattr(owner, "DATA", tmp_path)
-    rows = owner.rows_of_owners(owner.ROWS)
+def test_owners_have_all_rows(tmp_path: Path, present: bool) -> None:
+    counts = tmp_path / "nbaiot" / "full_dataset_row_counts.csv"
+    if present:
+        counts.parent.mkdir()
+        lines = [f"device {i // 2},{1000 * i + 1}" for i in range(2 * owner.OWNERS)]
+        counts.write_text("\n".join(["device,rows_in_full_dataset", *lines]))
+    rows = owner.rows_of_owners(owner.ROWS, tmp_path)
     assert len(rows) == owner.OWNERS
     assert sum(rows) == owner.ROWS
+    assert (len(set(rows)) > 2) == present  # equal but for rounding where the counts are absent
 
 
 def test_pass_and_floor(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ orthogonality within 1e-7. Larger data sets are measured by `ppca bench accuracy
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import estimator_checks
 
 from benchmarks.accuracy import ACCURACY_LIMITS, Accuracy, accuracy_of, standardised
-from benchmarks.data_sets import DATA_SETS, split
+from benchmarks.data_sets import DATA_SETS, MissingData, split
 from ppca import PCA
 from ppca.servers import LocalServers
 
@@ -83,10 +85,11 @@ REAL = [
 
 @pytest.mark.parametrize(("name", "standardize"), REAL)
 def test_real_data(servers: LocalServers, name: str, standardize: bool) -> None:
+    folder = os.environ.get("PPCA_DATA")
     try:
-        owners = DATA_SETS[name]()
-    except FileNotFoundError as error:
-        pytest.skip(f"{name} is not here: {error}")
+        owners = DATA_SETS[name](Path(folder) if folder else None)
+    except MissingData as missing:
+        pytest.skip(f"{name}: {missing}")
     pca = PCA(standardize=standardize, servers=servers).fit(owners)
     pooled = np.vstack(owners)
     check(pca, pooled)
