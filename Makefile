@@ -5,15 +5,19 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 NATIVE := $(wildcard native/*/*) CMakeLists.txt pyproject.toml
 
-.PHONY: help setup demo test lint format bench docs clean
+WORKERS := --numprocesses auto --maxprocesses 8 --dist loadgroup
+
+.PHONY: help setup shell demo test quick lint format bench docs clean
 
 help:
 	@echo "make demo    three hospitals on four local servers, beside the plaintext answer"
+	@echo "make quick   the tests that start no process, in about a minute: what to run while you work"
 	@echo "make test    all tests"
 	@echo "make lint    ruff, mypy and clang-format"
 	@echo "make format  write the code as ruff and clang-format want it"
 	@echo "make bench   native kernels and secure operations: tables, JSON and plots in bench-results/"
 	@echo "make docs    write the generated parts of README.md and docs/ again"
+	@echo "make shell   a shell with $(BIN) first in PATH: ppca, python, pytest"
 	@echo "make setup   build and install into $(VENV) (the others do it when needed)"
 	@echo "make clean   remove $(VENV) and build products"
 
@@ -24,11 +28,19 @@ $(STAMP): $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
+shell: setup
+	PATH="$(abspath $(BIN)):$$PATH" VIRTUAL_ENV="$(abspath $(VENV))" $${SHELL:-/bin/sh}
+
 demo: setup
 	$(BIN)/ppca demo
 
+# Whatever asserts times runs after the others, with the machine to itself.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS) -m "not alone" --durations=15
+	$(BIN)/python -m pytest -m alone --durations=5
+
+quick: setup
+	$(BIN)/python -m pytest $(WORKERS) -m "not alone and not processes and not slow"
 
 lint: setup
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ from ppca.servers import LocalServers, ServersFailed, local
 from ppca.servers.conversation import GRACE
 from ppca.servers.failure import Failure, explain
 
+pytestmark = pytest.mark.alone
 X = np.array([0.5, -0.25])
 MARGIN = 2.0  # seconds that a busy machine may add
 

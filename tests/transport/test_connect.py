@@ -26,6 +26,8 @@ from ppca.transport import (
 )
 from ppca.transport.frames import DATA, HELLO, pack_header
 
+pytestmark = pytest.mark.alone
+
 
 def close(meshes: list[Any]) -> None:
     for mesh in meshes:

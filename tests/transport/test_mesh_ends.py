@@ -16,6 +16,8 @@ from ppca.transport.frames import CLOSE, DATA, HEADER_SIZE, MAX_REASON, abort_fr
 from ppca.transport.link import TcpLink
 from ppca.transport.tcp import SocketMesh
 
+pytestmark = pytest.mark.alone
+
 
 def wait_for_mates(mesh: Mesh) -> None:
     row, column = mesh.seat ^ 1, mesh.seat ^ 2
