@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -59,6 +60,27 @@ def test_the_page_shows_what_the_example_prints(page: str, file: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == re.sub(r"^    ", "", shown[1], flags=re.MULTILINE)
+
+
+def test_readme_shows_the_demo(tmp_path: Path) -> None:
+    """Lines that are shown are printed, in this order; errors near zero and times differ from run to run."""
+
+    def stable(text: str) -> list[str]:
+        masked = re.sub(r"\d(\.\d)?e-(0[6-9]|1\d)|[\d.]+ m?s\b", "#", text)
+        return [re.sub(r"\s+", " ", line).strip() for line in masked.splitlines()]
+
+    shown = re.search(r"<!-- demo -->\n\n    \$ make demo\n((?:    .*\n)+)", README)
+    assert shown is not None
+    done = subprocess.run(
+        [sys.executable, "-m", "ppca.cli.main", "demo"],
+        capture_output=True, text=True, timeout=120, cwd=tmp_path, env=os.environ | {"COLUMNS": "100"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    printed = iter(stable(done.stdout))
+    for line in stable(shown[1]):
+        assert line == "..." or line in printed, line
+    for pattern in re.findall(r"demo-result/[\w/*.]+csv", README):
+        assert list(tmp_path.glob(pattern)), f"the demo leaves no {pattern}"
 
 
 def anchors(page: Path) -> set[str]:
