@@ -7,8 +7,7 @@ For tables, [x < t] for ANY number of public thresholds t costs one key: with DC
 
 Operations: `<`, `<=`, `>`, `>=`, `==`, `!=`, `sign`, `lookup`, `classify`.
 Rounds: 2 for each 65,536 elements; `abs` and `piecewise_linear` take one product more, 3 rounds.
-Range: |x| < 2^span for signs and thresholds; the difference of two such values for x < y. `within(bound)` promises a
-tighter range, which means a smaller key. Error: none.
+Range: |x| < 2^span for signs and thresholds; the difference of two such values for x < y. `within` makes keys smaller.
 """
 
 from __future__ import annotations

@@ -7,17 +7,9 @@
 
 Why not Newton or Goldschmidt steps: they cost two rounds each and three of them; the polynomial costs four in all.
 Zero goes to zero in every function here, which is what a constant column wants (scikit-learn's convention, too).
-
-| operation | rounds | range |
-| --- | --- | --- |
-| `rsqrt`, `sqrt` | 8 | 0 <= x < 2^span, down to the last bit |
-| `reciprocal` | 8 | 2^-30 <= x < 2^span |
-| `reciprocal(signed=True)`, `1 / x` | 9 | the same for the magnitude of x |
-| `x / y` | 10 | y as in `reciprocal(signed=True)` |
-| `polynomial`, degree d | 0, 1, 2 for d = 1, 2, 3; then 2 + ceil(log2((d+1)/4)) | all powers within the span |
-
-Error: 1e-9 relative or 2 ulp, whichever is larger. Range: the 128-bit ring only.
-Security: that of gates and products.
+Rounds: 8; 9 for `1 / x`, 10 for `x / y`; `polynomial` alone takes 2 + ceil(log2((degree + 1) / 4)) from degree 4 on.
+Range: the 128-bit ring, 0 <= x < 2^span down to the last bit; for `reciprocal` and divisors 2^-30 <= |x| < 2^span.
+Error: 1e-9 relative or 2 ulp, whichever is larger. Security: that of gates and products.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Gates: public functions of a secret by function secret sharing, in two rounds, with arithmetic shares as output.
 
 x is known to lie in [0, 2^bits) after adding a public offset. Work modulo N = 2^bits (dropping high bits is local).
-
 1. Dealer: a server of row q, which knows Rq. It draws a mask alpha, makes a pair of FSS keys for alpha, and sends
    each server of the other row (the evaluators) its key and Rq + alpha. Both evaluators know the other row share, so
    both now know m = x + alpha mod N, and nothing else; the dealer does not know m.
@@ -9,7 +8,6 @@ x is known to lie in [0, 2^bits) after adding a public offset. Work modulo N = 2
    combinations of the pieces are local. Their row then reshares the result.
 
 A batch is cut into four parts, one for each possible dealer, so that work and traffic are balanced.
-
 Rounds: 2 for each 65,536 elements (larger batches run in passes, to bound memory).
 Sent: a key and a masked value to each of two evaluators, then 3 elements per output.
 Security: an evaluator sees m (uniform) and one FSS key (pseudo-random); dealers see nothing before the reshare.

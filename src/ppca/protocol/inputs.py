@@ -1,11 +1,8 @@
 """Input: a client's numbers become shares before they leave the client.
 
-1. The client encodes round(v 2^f). A value that is not finite or beyond the promised span is refused with its position;
-   nothing is sent.
-2. It draws two keys from the operating system. R0 and C0 are the streams of these keys; R1 and C1 are the data minus
-   them.
+1. The client encodes round(v 2^f). Before anything is sent, what is not finite or beyond the span is refused by place.
+2. It draws two keys from the operating system. R0 and C0 are their streams; R1 and C1 are the data minus them.
 3. Seat (r, c) gets, for each split, the key (first summand) or the array (second summand).
-
 Rounds: none among servers. Sent: 4 elements per element in all. Error: half an ulp.
 Security: a server has one summand of each split, and the splits have independent keys: uniform.
 """

@@ -5,14 +5,11 @@
 1. Server (r, c) computes the one local product t = Rr(x) * Cc(y).
 2. It sends t + a to its row mate and t + b to its column mate. a comes from the key of column c, plus in row 0 and
    minus in row 1; b from the key of row r, plus in column 0 and minus in column 1.
-3. New Rr = sum of the two (t + a) of row r; new Cc = sum of the two (t + b) of column c. The masks cancel over the
-   grid.
-4. Fractional bits that must go are shifted out of both splits locally, in the same round: first summands are rounded
-   down, second ones up.
+3. New Rr = sum of the two (t + a) of row r; new Cc = sum of the two (t + b) of column c. The masks cancel.
+4. Fractional bits that must go are shifted out of both splits locally: first summands rounded down, second ones up.
 
 Operations: `x * y`, `A @ B`, `inner`, `square`. Rounds: 1. Sent: 2 elements per OUTPUT element.
-Range: the product before truncation must fit: |xy| < 2^span of the result.
-Error: below 1 ulp, unbiased; none if the product has no more than f fractional bits.
+Range: |xy| < 2^span of the result. Error: below 1 ulp, unbiased; none if no fractional bit has to go.
 Failure: one split fails with probability |xy| 2^(2f-k), either of them with |xy| 2^(2f+1-k) = |xy| 2^-47; the value is
 then off by about 2^(k-2f). 64-bit fixed point has no room for it. `mul(y, exact=True)` never fails, in 2 rounds.
 Security: what a server receives is masked by a key it does not hold, fresh for each operation.

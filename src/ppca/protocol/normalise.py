@@ -10,7 +10,6 @@ satisfies
 for every g at once, walking five nodes down the tree: ten AES calls per level, where exact thresholds 2^j would cost a
 walk of their own each. The first true B (they are monotone in g) places x within [2^(g+1), 5/4 * 2^(g+2)): the binade
 of x, a quarter too wide, which a polynomial does not mind. `exact=True` uses comparison keys for binades proper.
-
 Range: 0 <= x < 2^span; zero gives zeros. Rounds: 2 for the binade, 1 for the product z.
 Reference: Boneh et al., "Lightweight Techniques for Private Heavy Hitters", IEEE S&P 2021 (incremental DPF).
 """

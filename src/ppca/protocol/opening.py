@@ -3,9 +3,7 @@
 - `open`, to the servers: column mates exchange row shares and add them; all four know the value.
 - `reveal`, to a receiver: the servers of column 0 hand over their row shares, those of column 1 a BLAKE2b digest of
   theirs. The receiver adds the shares and checks that each digest fits the share of the same row.
-
-Rounds: 1 for `open`, none among servers for `reveal`. Sent: 1 element per element.
-Error: none for integers, the nearest double for fixed point.
+Rounds: 1 for `open`, none among servers for `reveal`. Sent: 1 element per element. Error: that of the nearest double.
 Security: this is the disclosure. An empty reason is refused; docs/openings.md lists what jobs open.
 """
 

@@ -1,13 +1,8 @@
 """One server's seat at the grid: who its mates are, the keys it shares with them, and its record of openings.
 
-    (0,0) --row 0-- (0,1)
-      |               |
-    col 0           col 1
-      |               |
-    (1,0) --row 1-- (1,1)
-
-Seat number = 2 * row + column. A secret x is split twice, independently: by rows x = R0 + R1 and by columns
-x = C0 + C1. Server (r, c) holds Rr and Cc: two independent uniform values. Role is data; there is one code for all.
+Seat number = 2 * row + column (drawn in docs/architecture.md). A secret x is split twice, independently: by rows
+x = R0 + R1 and by columns x = C0 + C1. Server (r, c) holds Rr and Cc: two independent uniform values. Role is data;
+there is one code for all.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Reshare from a row: two servers of one row hold additive pieces of z; one round makes both splits of it.
 
 Row q's servers hold p0 (column 0) and p1 (column 1), p0 + p1 = z. From the key of row q both draw mu, n0, n1.
-
 1. Column split: C0 = p0 + mu, C1 = p1 - mu; server (q, c) sends Cc to its column mate.
 2. Row split: Rq = n0 + n1, known to row q without a message; server (q, c) sends pc - nc to both servers of the other
    row, whose sum of the two is the other row share.
 
-Rounds: 1, also if both rows reshare (different values). Sent: 3 elements per element and sender.
-Range: the whole ring. Error: none.
+Rounds: 1, also if both rows reshare (different values). Sent: 3 elements per element and sender. Error: none.
 Security: everything sent is masked by a fresh draw of a key the receiving row does not hold.
 """
 

@@ -6,7 +6,6 @@
   are distinct and ties keep their order. No equality tests.
 - Sort (5 rounds): ranks, shuffle of (values, payload, ranks) together, opening of the shuffled ranks: a uniformly
   random permutation, which tells nothing; then everyone reorders its shares.
-
 Operations: `shuffle`, `ranks`, `sort`, `argsort`. Range: n(n-1)/2 comparisons, so up to some thousands of elements.
 Error: none. Reference: the paper's MPS and batch_sort, with the equality matrix removed.
 """

@@ -15,11 +15,9 @@ Shares of r = r0 ^ r1, for a batch of which r0 belongs to column 0 (for each qua
 renamed, so that all servers send the same): R0 is drawn from the key of row 0, C0 from that of column 0. R1 = r - R0
 must reach the servers of row 1, C1 = r - C0 those of column 1. Each of them knows one of r0, r1, so it may choose
 between the two values that r can have for it, by three-server oblivious transfer:
-
 - (1,1) gets R1 and C1 for both r1 from (0,0), under masks of row 0's key, and the masks for its r1 from (0,1);
 - (1,0) gets R1 for both r0 from (0,1), under masks of row 0's key, and the mask for its r0 from (0,0);
 - (0,1) gets C1 for both r1 from (1,0), under masks of row 1's key, and the mask for its r1 from (1,1).
-
 Rounds: 2 for each 65,536 elements. Error: none.
 Sent: 16 bytes per bit of range and evaluator, 3 elements, 3 bits per two elements.
 Security: evaluators see m and one key; z is masked by the bit of the column a server is not in; the other row sees the

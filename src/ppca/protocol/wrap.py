@@ -9,7 +9,6 @@ m0 m1 needs a message. Three-server oblivious transfer, for each server A of lin
    0 - u1 and m1 - u1, each masked by a draw of the key that D shares with its mate B (B is in A's line and knows m0).
 2. B sends A the mask of the answer numbered m0. A unmasks u0 = m0 m1 - u1, and line 0 holds u0, line 1 holds u1.
 3. With the wrap known as shares, the summands are shifted (`truncate`) or widened (`extend`) exactly.
-
 Rounds: 1 for both splits. Sent: 2 to 4 words of 64 bits per element, by seat.
 Error: `truncate` below 1 ulp, unbiased; `extend` none. Failure: never.
 Security: A learns one answer, masked by u1; the other stays under a mask it never gets.
