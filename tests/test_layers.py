@@ -7,20 +7,10 @@ from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from docs import generate
+
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "ppca"
-ROOMS = [
-    "native",
-    "transport",
-    "protocol",
-    "algorithms",
-    "servers",
-    "jobs",
-    "owner",
-    "receiver",
-    "estimator",
-    "report",
-    "cli",
-]  # from the ground up
+ROOMS = [Path(folder).name for folder in generate.ROOMS if folder.startswith("src/ppca/")]  # from the ground up
 PLAINTEXT = {"owner", "receiver", "estimator", "report", "cli"}
 """Rooms that see an owner's rows or a receiver's results."""
 

@@ -31,6 +31,14 @@ def test_unknown_data_set() -> None:
     assert "unknown data set" in done.output
 
 
+def test_without_a_checkout_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed package has no benchmarks/ beside it."""
+    monkeypatch.setattr("ppca.cli.bench.CHECKOUT", tmp_path)
+    done = CliRunner().invoke(app, ["bench", "ops"])
+    assert done.exit_code == 1
+    assert "benchmarks are part of a checkout, not of the installed package: clone it" in done.stderr
+
+
 def test_limits_by_size() -> None:
     sizes = [1, 50, 51, 115, 116, 200, 201]
     assert [accuracy.limit_at(accuracy.ROUND_LIMITS, d) for d in sizes] == [260, 260, 330, 330, 420, 420, None]
