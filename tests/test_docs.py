@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from docs import generate
 
 ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 EXAMPLES = {
     "first-steps": ("README.md", "first_steps.py"),

@@ -5,7 +5,7 @@ For tables, [x < t] for ANY number of public thresholds t costs one key: with DC
 
     [x < t] = [m < t] + DCF(m - t) - DCF(m)      (mod N = 2^bits)
 
-Operations: `<`, `<=`, `>`, `>=`, `==`, `!=`, `sign`, `lookup`, `classify`.
+Operations: `<`, `<=`, `>`, `>=`, `==`, `!=`, `negative`, `sign`, `lookup`, `classify`.
 Rounds: 2 for each 65,536 elements; `abs` and `piecewise_linear` take one product more, 3 rounds.
 Range: |x| < 2^span for signs and thresholds; the difference of two such values for x < y. `within` makes keys smaller.
 """

@@ -135,7 +135,7 @@ def agree_keys(seat: int, session: bytes) -> Step[Party]:
        their (in production: mutually authenticated TLS) link.
     2. Both hash them with the session name and the pair into the key of their stream.
 
-    Rounds: 1, counted in `report.rounds`. Sent: at most 64 bytes per server.
+    Rounds: 1, counted in `account.rounds`. Sent: at most 64 bytes per server.
     Security: a key is known to the two mates only; a new session has new keys, so masks never repeat.
     """
     mates = {"row": seat ^ 1, "column": seat ^ 2}
