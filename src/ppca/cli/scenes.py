@@ -32,7 +32,7 @@ INK, JOINT = "#1c2733", "#1f5f8b"
 
 @dataclass(frozen=True)
 class Finding:
-    """What somebody finds in the standardised data: components in rows, and the share of variance of each."""
+    """What somebody finds in the standardised data: components in rows, and the fraction of variance of each."""
 
     name: str
     rows: int

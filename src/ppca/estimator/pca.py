@@ -32,7 +32,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     n_components : int, float in (0, 1) or None
-        Number of components; the share of variance to explain (their number is then opened); or all of them.
+        Number of components; the fraction of variance to explain (their number is then opened); or all of them.
     standardize : bool
         Analyse the correlation: columns are divided by their (privately computed) joint deviation first.
     whiten : bool
@@ -223,7 +223,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.solver not in SOLVERS:
             raise ValueError(f"solver={self.solver!r} is unknown; choose from {', '.join(SOLVERS)}")
         if isinstance(k, float) and not 0 < k < 1:
-            raise ValueError(f"n_components={k} must lie strictly between 0 and 1 to mean a share of variance")
+            raise ValueError(f"n_components={k} must lie strictly between 0 and 1 to mean a fraction of variance")
         if isinstance(k, int | np.integer) and not isinstance(k, bool) and not 1 <= k <= width:
             raise ValueError(f"n_components={k} must be between 1 and {width}, the number of columns")
         if not 1e-9 <= self.tol <= 1e-2:

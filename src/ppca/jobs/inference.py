@@ -3,7 +3,7 @@
 transform   rows projected onto the components               raw: 1 round; standardised: 4
 inverse     rows rebuilt from projected ones                  1 round; standardised: the units are put back by the receiver
 scores      squared distance of every row to its projection   3 rounds more; batch by batch, they stay shared
-flags       score above a public threshold, or the `contamination` share of rows with the largest scores
+flags       score above a public threshold, or the `contamination` fraction of rows with the largest scores
 """
 
 from __future__ import annotations
