@@ -85,6 +85,18 @@ def eigen(
 
 
 @app.command()
+def counts(
+    output: Output = DEFAULT_OUTPUT,
+    d: Annotated[int, typer.Option(min=3, help="dimension of the counted runs")] = 8,
+    sizes: Annotated[list[int] | None, typer.Option("--size", help="numbers to sort; repeat the option")] = None,
+) -> None:
+    """Expensive operations per iteration of every solver (the paper's Table 2); its batch_sort beside our sort."""
+    from benchmarks import counts as bench
+
+    bench.main(d, sizes or [20, 50, 115], output)
+
+
+@app.command()
 def accuracy(
     output: Output = DEFAULT_OUTPUT,
     data: Data = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppca.algorithms.baselines.counting import CountingArray, counted, expensive_operations, table
+from ppca.algorithms.baselines.counting import CountingArray, counted, expensive_operations
 
 
 @pytest.mark.parametrize("d", [4, 7])
@@ -37,9 +37,3 @@ def test_every_expensive_operation_counts() -> None:
 
     tally = counted(program, np.ones((2, 2)))
     assert dict(tally) == {"comparison": 7, "equality": 2, "sqrt": 1, "rsqrt": 1, "reciprocal": 3, "table": 2}
-
-
-def test_table_as_text() -> None:
-    lines = table(4).splitlines()
-    assert lines[0].split() == ["per", "iteration", "comparison", "equality", "sqrt", "rsqrt", "reciprocal", "table"]
-    assert lines[3].split() == ["jacobi-classic", "1", "1", "2", "0", "3", "0"]

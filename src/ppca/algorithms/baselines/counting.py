@@ -102,14 +102,3 @@ def expensive_operations(d: int = 8) -> dict[str, dict[str, int]]:
         "qr": {name: qr[name] for name in OPERATIONS},
         "power": difference(eigh_power),
     }
-
-
-def table(d: int = 8) -> str:
-    """The counts as text."""
-    rows = [["per iteration", *OPERATIONS]]
-    for name, counts in expensive_operations(d).items():
-        rows.append([name, *(f"{counts[operation]}" for operation in OPERATIONS)])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
