@@ -114,6 +114,14 @@ def accuracy(
 
 
 @app.command()
+def edges(output: Output = DEFAULT_OUTPUT) -> None:
+    """Joint PCA where digits are lost easily, beside exact arithmetic: large means, timestamps, scales far apart."""
+    from benchmarks import edges as bench
+
+    bench.main(output)
+
+
+@app.command()
 def owner(
     output: Output = DEFAULT_OUTPUT,
     data: Data = None,

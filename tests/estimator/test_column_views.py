@@ -129,7 +129,7 @@ def documented(title: str) -> list[list[str]]:
 def test_openings_are_the_documented_ones(way: str, standardize: bool) -> None:
     seats, pca = job(way, standardize=standardize, fixed_iterations=8)
     cases = {"every fit", "every fit, d > 1", "fit with `reveal`", f"vertical fit, {way}"}
-    cases |= {"fit with `reveal`, standardised", "vertical fit, standardised"} if standardize else {"vertical fit, raw"}
+    cases |= {"fit with `reveal`, standardised", "every fit, standardised"} if standardize else {"every fit, raw"}
     letters = {"n": N, "d": D, "k": K, "m": len(CUTS), "1": 1}
     wanted: Counter[tuple[str, tuple[int, ...], str]] = Counter()
     for title, to in (("To the servers", "servers"), ("To the receiver", "client"), ("Owners of columns", "")):

@@ -209,18 +209,15 @@ def test_constant_columns(seats: LockstepServers) -> None:
     assert np.abs(pca.components_[:, [1, 3]]).max() < 1e-9
 
 
-def test_declared_bounds_open_no_exponents(seats: LockstepServers) -> None:
+def test_a_constant_column_of_any_size_costs_nothing(seats: LockstepServers) -> None:
+    """Its scale is that of nothing, its mean a number of its own."""
     X = sample(60, 4)
-    bound = float(np.abs(X).max())
-    pca = PCA(4, partition=PSI, bounds=bound, servers=seats).fit(split(X, [2]))
-    check(pca, X)
-    assert not [line for line in pca.openings_ if line["what"] == "scale exponents"]
-    each = PCA(4, partition=PSI, standardize=True, bounds=np.abs(X).max(axis=0), servers=seats)
-    check(each.fit(split(X, [2])), X)
-    with pytest.raises(OwnerError, match=r"owner 2: c3 reaches .* beyond its declared bound"):
-        PCA(4, partition=PSI, bounds=[*[bound] * 3, 1e-3], servers=seats).fit(split(X, [2]))
-    with pytest.raises(ValueError, match="3 numbers for 4 columns"):
-        PCA(4, partition=PSI, bounds=[1, 2, 3], servers=seats).fit(split(X, [2]))
+    X[:, 3] = 1e30
+    pca = PCA(3, partition=PSI, servers=seats).fit(split(X, [2]))
+    truth = PlainPCA(3).fit(X[:, :3])
+    assert np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < TOLERANCE
+    assert pca.mean_[3] == 1e30
+    assert not [line for line in pca.openings_ if line["what"] == "scale exponents" and line["to"] == "servers"]
 
 
 def test_servers_forget_the_rows() -> None:
@@ -295,14 +292,13 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Any], type[Exception], str]] = {
         "four different schedulers",
     ),
     "partition": ([GOOD, GOOD], {"partition": "diagonal"}, ValueError, "choose 'rows' or ppca.Columns"),
-    "bounds": ([GOOD, GOOD], {"bounds": "tight"}, ValueError, "bounds='tight'"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_before_anything_is_computed(case: str) -> None:
     owners, options, kind, message = REFUSED[case]
-    here = {name: value for name, value in options.items() if name in ("columns", "bounds", "partition")}
+    here = {name: value for name, value in options.items() if name in ("columns", "partition")}
     there = {name: value for name, value in options.items() if name not in here}
     with pytest.raises(kind, match=message):
         PCA(**{"partition": Columns(**{"id": "id", **there}), "servers": Untouched(), **here}).fit(owners)

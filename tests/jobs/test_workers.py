@@ -24,7 +24,6 @@ from ppca.owner.tables.records import Records
 from ppca.servers import LocalServers, ServersFailed
 
 X = np.random.default_rng(2).standard_normal((400, 6)) @ np.diag([5.0, 3, 2, 1, 0.5, 0.2])
-SCALE = np.full(2, 5)
 TABLES = [with_ids(X[:, 2 * k : 2 * k + 2], [f"a{k}", f"b{k}"], np.arange(len(X))) for k in range(3)]
 
 
@@ -34,7 +33,7 @@ def moments(servers: LocalServers, executor: dict[str, Any] | None) -> list[Any]
     owners = [Centred.of(rows) for rows in arrange(records, Alignment("aligned"))]
     job = Job(servers)
     with job.table() as table:
-        pieces = (piece for i, owner in enumerate(owners) for piece in owner.pieces(i, SCALE, False))
+        pieces = (piece for i, owner in enumerate(owners) for piece in owner.pieces(i, False))
         upload(job, table, pieces, 3 * len(X))
         found = job.run(programs.moments, table=table, rows=len(X), starts=[0, 2, 4, 6], executor=executor)
     return [(np.asarray(found[key]) * 2.0**48).tolist() for key in ("products", "columns")]

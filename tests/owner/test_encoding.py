@@ -1,4 +1,4 @@
-"""What an owner sends, against exact arithmetic: sums as ring elements, scales, rows for inference, and refusals."""
+"""What an owner sends, against exact arithmetic: mantissas and exponents, factors of sums, rows for inference, and refusals."""
 
 from __future__ import annotations
 
@@ -9,77 +9,77 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppca.algorithms.covariance import MEAN_FRAC, MOMENT_FRAC
+from ppca.algorithms.entry import COUNT_BITS
+from ppca.algorithms.scales import HALF_BITS, MANTISSA_BITS, NONE
 from ppca.native import ring
 from ppca.owner.errors import BadValue, OwnerError
-from ppca.owner.moments import moments
-from ppca.owner.rows import (
-    NO_EXPONENT,
-    check_within,
-    declared_scale,
-    encode_moments,
-    exponents,
-    joint_scale,
-    new_rows,
-    refuse_beyond,
-)
+from ppca.owner.moments import Moments, moments
+from ppca.owner.rows import new_rows, refuse_beyond, scaled_factor, share_numbers, share_sums
 from ppca.owner.tables.opening import open_table
+from ppca.protocol import InputPacket, RingType
 from ppca.protocol.inputs import receive
 
 
-def integers(words: ring.Ring) -> list[int]:
-    """Elements of the 128-bit ring as signed integers."""
-    whole = [int(low) + (int(high) << 64) for low, high in words.reshape(-1, 2)]
+def plain(packets: list[InputPacket]) -> list[int]:
+    """What was shared, as signed integers: seats (0,0) and (1,1) together hold both summands of both splits."""
+    first, second = receive(packets[0], 0, 0), receive(packets[3], 1, 1)
+    both = [ring.add(first[split], second[split]) for split in (0, 1)]
+    assert np.array_equal(both[0], both[1])
+    whole = [int(low) + (int(high) << 64) for low, high in both[0].reshape(-1, 2)]
     return [value - (1 << 128) if value >> 127 else value for value in whole]
 
 
+numbers = st.one_of(st.just(0.0), st.floats(1e-300, 1e300), st.floats(1e-300, 1e300).map(lambda x: -x))
+
+
 @settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 2**32),
-    rows=st.integers(1, 9),
-    ratio=st.sampled_from([0.0, 1.0, 1e4, 1e7]),
-    others=st.integers(0, 1000),
-)
-def test_sums_are_those_of_exact_arithmetic(seed: int, rows: int, ratio: float, others: int) -> None:
-    """Second moments M = G/n + m (m c/n) and means m c/n, for c of n rows, in units of 2^-112 and 2^-56.
+@given(value=numbers, part=st.floats(-0.5, 0.5))
+def test_numbers_travel_with_eighty_bits(value: float, part: float) -> None:
+    """A double and the rest that rounding it left, up to half of its last bit."""
+    rest = part * np.spacing(value) if value else 0.0
+    exponent, mantissa, upper = (plain(packets)[0] for packets in share_numbers(np.array([value]), np.array([rest])))
+    if not value:
+        assert (exponent, mantissa, upper) == (NONE, 0, 0)
+        return
+    exact = (Fraction(value) + Fraction(rest)) / Fraction(2) ** exponent
+    assert Fraction(1, 2) <= abs(Fraction(value) / Fraction(2) ** exponent) < 1
+    assert abs(Fraction(mantissa, 1 << MANTISSA_BITS) - exact) <= Fraction(1, 1 << MANTISSA_BITS)
+    assert abs(Fraction(upper, 1 << HALF_BITS) - exact) <= Fraction(2, 1 << HALF_BITS)
 
-    G comes from doubles: its error is 2^-50 of its size. Means are rounded to 2^-56, so the product of means errs by 2^-55.
-    """
-    x = np.random.default_rng(seed).standard_normal((rows, 3)) + ratio
+
+@pytest.mark.parametrize("kind", ["full", "singular", "zero", "scales apart"])
+def test_factors_of_sums(kind: str) -> None:
+    """R'R is the sums in units of the deviations' powers of two: to a few last bits of the product of two deviations."""
+    x = np.random.default_rng(2).standard_normal((12, 4))
+    if kind == "singular":
+        x[:, 2] = x[:, 0] - x[:, 1]
+    if kind == "zero":
+        x[:, 1] = 5
+    if kind == "scales apart":
+        x *= [1e140, 1e-140, 1, 1e10]
     sums = moments(open_table(x))
-    scale = exponents(sums.largest, True)
-    packed, means = encode_moments(sums, rows + others, scale)
-    exact = [[Fraction(float(value)) / Fraction(2) ** int(e) for value, e in zip(row, scale, strict=True)] for row in x]
-    n = rows + others
-    for j, found in enumerate(integers(means)):
-        wanted = sum(row[j] for row in exact) / n
-        assert abs(Fraction(found, 1 << MEAN_FRAC) - wanted) <= Fraction(2, 1 << 52)
-    i, j = np.triu_indices(3)
-    for a, b, found in zip(i.tolist(), j.tolist(), integers(packed), strict=True):
-        wanted = sum(row[a] * row[b] for row in exact) / n
-        assert abs(Fraction(found, 1 << MOMENT_FRAC) - wanted) <= Fraction(4, 1 << 50)
+    exponent, packed = scaled_factor(sums.gram, sums.count)
+    factor = np.zeros((4, 4))
+    factor[np.triu_indices(4)] = packed
+    units = np.where(exponent == NONE, 0, exponent)
+    wanted = np.ldexp(np.ldexp(sums.gram, -units), -units[:, None])
+    np.testing.assert_allclose(factor.T @ factor, wanted, rtol=0, atol=12 * 2.0**-48)
+    deviation = np.sqrt(np.diagonal(sums.gram) / 12)
+    moving = deviation > 0
+    assert np.all((deviation[moving] < 2.0 ** exponent[moving]) & (deviation[moving] >= 2.0 ** (exponent[moving] - 1)))
+    assert (exponent[~moving] == NONE).all()
 
 
-def test_exponents() -> None:
-    largest = np.array([0.0, 1.0, 0.999, 2.0**-1074, 1e150])
-    assert exponents(largest, True).tolist() == [NO_EXPONENT, 1, 0, -1073, 499]
-    assert exponents(largest, False).tolist() == [499]
-    assert joint_scale([3], 2).tolist() == [3, 3]
-    assert joint_scale([NO_EXPONENT, 5], 2).tolist() == [0, 5]
-
-
-def test_declared_bounds() -> None:
-    assert declared_scale(100.0, 2, False).tolist() == [7, 7]
-    assert declared_scale([1.0, 100.0], 2, True).tolist() == [1, 7]
-    assert declared_scale([1.0, 100.0], 2, False).tolist() == [7, 7]
-    for wrong in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="positive and finite"):
-            declared_scale(wrong, 2, False)
-    with pytest.raises(ValueError, match="3 numbers for 2 columns"):
-        declared_scale([1.0, 2.0, 3.0], 2, False)
-    check_within("north", ["a"], np.array([2.0]), np.array([2.0]))
-    with pytest.raises(OwnerError, match="north: b reaches 3, beyond its declared bound"):
-        check_within("north", ["a", "b"], np.array([1.0, 3.0]), np.array([2.0, 2.0]))
+def test_what_an_owner_sends_has_a_size_of_its_columns_only() -> None:
+    few, many = (
+        share_sums(moments(open_table(np.random.default_rng(0).standard_normal((rows, 5)))), 3) for rows in (2, 5000)
+    )
+    assert [packets[0].shape for packets in few] == [packets[0].shape for packets in many]
+    assert plain(many[0]) == [5000]
+    assert few[-1][0].shape == (15,)
+    huge = Moments(1 << COUNT_BITS, np.zeros(1), np.zeros(1), np.zeros((1, 1)), label="north")
+    with pytest.raises(OwnerError, match="north: 68,719,476,736 rows; each of 3 owners may have at most"):
+        share_sums(huge, 3)
 
 
 def test_new_rows_come_in_batches_that_share_to_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,21 +88,17 @@ def test_new_rows_come_in_batches_that_share_to_the_same_values(monkeypatch: pyt
     rows *= 2.0**scale
     batches = list(new_rows([rows[:5], rows[5:]], scale, False, None))
     assert [packets[0].shape for packets in batches] == [(2, 3), (2, 3), (1, 3)] + [(2, 3)] * 3
-    plain = []
-    for packets in batches:  # seats (0,0) and (1,1) together hold both summands of both splits
-        first, second = receive(packets[0], 0, 0), receive(packets[3], 1, 1)
-        for split in (0, 1):
-            plain.append(ring.decode(ring.add(first[split], second[split]), packets[0].dtype.frac))
-    ulp = 2.0**-40
-    np.testing.assert_allclose(np.vstack(plain[0::2]), rows / 2.0**scale, rtol=0, atol=ulp)
-    np.testing.assert_array_equal(np.vstack(plain[0::2]), np.vstack(plain[1::2]))
+    found = np.array([value for packets in batches for value in plain(packets)]).reshape(11, 3) / 2.0**40
+    np.testing.assert_allclose(found.astype(float), rows / 2.0**scale, rtol=0, atol=2.0**-40)
 
 
 def test_rows_beyond_the_model_are_refused() -> None:
-    with pytest.raises(BadValue, match=r"column 'b' has 40 in row 13, its limit is 32: this model takes") as caught:
-        list(new_rows([np.zeros((12, 2)), np.array([[0, 40.0]])], np.array([0, 0]), False, ["a", "b"]))
+    with pytest.raises(
+        BadValue, match=r"column 'b' has 2e\+06 in row 13; this model takes magnitudes below 1.04858e\+06"
+    ) as caught:
+        list(new_rows([np.zeros((12, 2)), np.array([[0, 2e6]])], np.array([0, 0]), False, ["a", "b"]))
     assert (caught.value.column, caught.value.row) == ("b", 13)
     with pytest.raises(BadValue, match="north: column '2' has nan in row 1"):
-        refuse_beyond(np.array([[0, np.nan]]), np.ones(2), None, "north: ", "hint")
+        refuse_beyond(np.array([[0, np.nan]]), np.zeros(2, np.int64), RingType(128, 40, 20), None, "north: ")
     with pytest.raises(ValueError, match="must have 2 columns"):
         list(new_rows([np.zeros((2, 3))], np.array([0, 0]), False, None))

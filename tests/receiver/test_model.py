@@ -22,39 +22,45 @@ SCALE = np.full(4, 7)
 CLOSE = 1e-12  # a few roundings of doubles
 
 
-def answer(k: int, standardize: bool, shrink: float = 1.0) -> dict[str, Any]:
-    """What servers would reveal of X: scaled by 2^7, then by a secret factor; signs as they fall."""
+def answer(k: int, standardize: bool, ratio: float | None = None) -> dict[str, Any]:
+    """What servers would reveal of X: in units of 2^7, times `ratio` (None: 50 / 64) and a secret factor; signs as they fall."""
+    times = 50 / 64 if ratio is None else ratio
     scaled = X / 2.0**SCALE
     C = np.cov(scaled.T, bias=True)
     deviation = np.sqrt(np.diagonal(C))
     matrix = C / np.outer(deviation, deviation) if standardize else C
     factor, shift = 2.0**-3, 12
-    values, vectors = np.linalg.eigh(matrix * factor / 2.0**shift * (1 if standardize else shrink**2))
+    values, vectors = np.linalg.eigh(matrix * factor / 2.0**shift * (1 if standardize else times))
     found = {
         "components": -vectors.T[::-1][:k],
         "values": values[::-1][:k],
         "total": values.sum(),
         "factor": factor * 2.0**-100,
         "shift": shift,
-        "shrink": shrink,
-        "mean": scaled.mean(axis=0),
+        "ratio": ratio,
+        "rows": np.int64(len(X)),
+        "mean": np.frexp(X.mean(axis=0))[0],
+        "mean_exponents": np.frexp(X.mean(axis=0))[1],
         "solver": "allpairs",
         "iterations": 9,
         "verified": True,
         "fell_back": False,
+        "resolution": 1e-6,
     }
     power = 2.0 ** np.array([3, 4, 5, 6])
-    return found | ({"inverse": 1 / deviation / power, "power": power * 2.0**-60} if standardize else {})
+    return found | (
+        {"inverse": 1 / deviation / power / np.sqrt(times), "power": power * 2.0**-60} if standardize else {}
+    )
 
 
-def model(k: int, standardize: bool, shrink: float = 1.0) -> PCAModel:
-    return PCAModel.from_result(answer(k, standardize, shrink), rows=len(X), scale=SCALE, names=list("abcd"), audit=[])
+def model(k: int, standardize: bool, ratio: float | None = None) -> PCAModel:
+    return PCAModel.from_result(answer(k, standardize, ratio), scale=SCALE, names=list("abcd"), audit=[])
 
 
-@pytest.mark.parametrize("shrink", [1.0, 50 / 64])
+@pytest.mark.parametrize("ratio", [None, 1.0, (50 / 64) ** 2])
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-def test_units_and_signs_are_those_of_scikit_learn(standardize: bool, shrink: float) -> None:
-    found = model(3, standardize, shrink)
+def test_units_and_signs_are_those_of_scikit_learn(standardize: bool, ratio: float | None) -> None:
+    found = model(3, standardize, ratio)
     scaler = StandardScaler(with_std=standardize).fit(X)
     truth = PlainPCA(3, svd_solver="full").fit(scaler.transform(X))
     np.testing.assert_allclose(found.explained_variance, truth.explained_variance_, rtol=1e-10)
@@ -77,7 +83,7 @@ def test_units_and_signs_are_those_of_scikit_learn(standardize: bool, shrink: fl
 
 def test_a_matrix_of_zeros_has_no_variance() -> None:
     zero = answer(2, False) | {"factor": 0.0, "values": np.zeros(2), "total": 0.0}
-    found = PCAModel.from_result(zero, rows=50, scale=SCALE, names=None, audit=[])
+    found = PCAModel.from_result(zero, scale=SCALE, names=None, audit=[])
     assert found.total_variance == 0
     assert found.explained_variance_ratio.tolist() == [0, 0]
 

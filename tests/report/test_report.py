@@ -62,6 +62,7 @@ def model_of(d: int, k: int, names: list[str] | None = None, **changes: Any) -> 
         "iterations": 13,
         "verified": True,
         "fell_back": False,
+        "resolution": 1e-12,
         "audit": audit,
     }
     return PCAModel(**(facts | changes))
@@ -202,3 +203,13 @@ def test_amounts() -> None:
     assert [size(n) for n in (12, 1234, 1.5e6, 2.5e9)] == ["12 B", "1.23 kB", "1.5 MB", "2.5 GB"]
     assert [percent(f) for f in (0, 0.4427, 0.000031)] == ["0 %", "44.27 %", "0.0031 %"]
     assert shortened("a" * 40 + "end", 12) == "aaaaaaa…aend"
+
+
+def test_variances_below_the_resolution_are_no_digits(tmp_path: Path) -> None:
+    limit = float(model_of(6, 3).explained_variance_ratio[1:].mean())
+    model = model_of(6, 3, resolution=limit)
+    text = Balanced(page_of(tmp_path, model)).text
+    assert model.resolved.tolist() == [True, True, False]
+    assert f"{model.explained_variance[1]:.6g}" in text
+    assert f"{model.explained_variance[2]:.6g}" not in text
+    assert f"< {percent(limit)}" in text

@@ -20,6 +20,15 @@ ORTHOGONALITY = 1e-7
 """What verification promises of |V'V - I|_F."""
 
 
+def resolution(solver: str, d: int, tol: float) -> float:
+    """A variance below this part of the total is noise: what the certificate allows an eigenvalue to be off.
+
+    |A V - V L|_F < 2 promised means that sorted eigenvalues are off by at most so much (Weyl); A itself is rounded to 40 bits,
+    which moves them by d 2^-40; and the trace of A is at least |A|_F >= 1/2.
+    """
+    return 2 * (2 * promised_residual(solver, d, tol) + d * 2.0**-40)
+
+
 @dataclass
 class Spectrum:
     """Shared eigenvalues in descending order, eigenvectors as ROWS in the same order, and the public course of events."""

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from ..native import clock, kernels, ring
 from ..protocol import Party, Pending, RingType, SecretArray, make_type, together
 from ..protocol.multiply import masked
-from .covariance import MEAN_FRAC, MOMENT_FRAC
+from .covariance import MOMENT_FRAC
+from .scales import EXPONENT, MEAN_FRAC, power_table
 
 GRID = 24
 """Fractional bits of the rows."""
@@ -146,20 +147,19 @@ def shrink(rows: int) -> float:
 
 
 SMALL = 23
-"""A column's own scale is kept down to 2^-23 of the largest; smaller columns are treated as being that small."""
+"""A column counts in a common scale down to 2^-23 of the largest: its variance is then 2^-46 of the largest."""
 
 
-async def rescaled(packed: SecretArray, means: SecretArray, powers: SecretArray) -> tuple[SecretArray, SecretArray]:
-    """Covariance (packed, 112 fractional bits) and means (56) of columns in scales of their own, in a common one: three rounds.
-
-    powers: secret integers 2^(23 + e_j - e) for a column with scale 2^(e_j), e - 23 <= e_j <= e. Nobody learns e_j.
-    """
-    i, j = np.triu_indices(len(means))
+async def rescaled(packed: SecretArray, exponent: SecretArray, common: SecretArray) -> SecretArray:
+    """Covariance (packed, 112 fractional bits) of columns in units of 2^exponent, in units of 2^common: five rounds."""
+    thresholds, values = power_table(0, SMALL, lambda u: 1 << (SMALL - u))
     kept = 78
-    factors, short = await together(powers[i] * powers[j], packed.truncate(MOMENT_FRAC - kept))
-    products, sums = await together(short.mul(factors, frac=kept), means.mul(powers, frac=MEAN_FRAC))
-    covariance, mean = await together(
-        products.retype(make_type(128, kept + 2 * SMALL, 1)).truncate(kept + 2 * SMALL - MOMENT_FRAC),
-        sums.retype(make_type(128, MEAN_FRAC + SMALL, 1)).truncate(SMALL),
+    found, short = await together(
+        (common - exponent).retype(EXPONENT).classify(thresholds, values, 0), packed.truncate(MOMENT_FRAC - kept)
     )
-    return covariance, mean
+    i, j = np.triu_indices(len(exponent))
+    powers = found[..., 0]
+    products = await short.mul(await (powers[i] * powers[j]), frac=kept)
+    wide = products.retype(make_type(128, kept + 2 * SMALL, 1))
+    covariance: SecretArray = await wide.truncate(kept + 2 * SMALL - MOMENT_FRAC)
+    return covariance

@@ -52,12 +52,6 @@ def fit(
         list[str] | None,
         typer.Option("--drop", help="columns to leave out: a,b,c; may be repeated", rich_help_panel=TABLES),
     ] = None,
-    bounds: Annotated[
-        str,
-        typer.Option(
-            help="public bound on magnitudes: 'auto', a number, or one per column: 1,10,5", rich_help_panel=TABLES
-        ),
-    ] = "auto",
     vertical: Annotated[
         bool,
         typer.Option(
@@ -124,7 +118,7 @@ def fit(
     With --vertical owners hold different columns of the same individuals, joined by --id; their rows reach the servers as shares.
     """
     with complaints(), ExitStack() as work:
-        count, limits = component_count(components), bounds_of(bounds)
+        count = component_count(components)
 
         from ..estimator.pca import PCA
         from ..owner.tables.opening import open_columns, open_rows
@@ -139,7 +133,6 @@ def fit(
             standardize=standardize,
             solver=solver,
             tol=tol,
-            bounds=limits,
             fixed_iterations=fixed_iterations,
             max_iterations=max_iterations,
             keep=KEPT_AS if keep else None,
@@ -159,7 +152,7 @@ def fit(
         _print_notes(files, tables)
         state = work.enter_context(kept_state()) if keep else None
         fit_shown(pca, tables, tls=tls, timeout=timeout, state=state)
-        settings = settings_of(pca, tls, bounds=bounds, columns="all" if columns is drop is None else None)
+        settings = settings_of(pca, tls, columns="all" if columns is drop is None else None)
         with whole_folder(output, KNOWN, replace=force) as folder:
             if reveal:
                 owners = [table.label for table in tables]
@@ -225,16 +218,6 @@ def component_count(text: str) -> int | float | None:
         except ValueError:
             continue
     raise ValueError(f"-k {text}: give a whole number, a part of the variance between 0 and 1, or 'all'.")
-
-
-def bounds_of(text: str) -> Any:
-    if text == "auto":
-        return text
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--bounds {text}: give 'auto', a number, or one number per column, as 1,10,5.") from None
-    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _print_notes(files: list[Path], tables: list[Table]) -> None:

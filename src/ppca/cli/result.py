@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..receiver import PCAModel, SharedFacts
-from ..report import duration, opening_lines, percent, size, stage_lines, write_report
+from ..report import below_resolution, duration, opening_lines, percent, size, stage_lines, write_report
 from ..report.page import feature_names
 from ..servers import Account
 from .complaint import printable
@@ -44,11 +44,11 @@ def write_result(
     with (folder / VARIANCE).open("w", newline="") as file:
         table = csv.writer(file)
         heads = ["explained_variance", "explained_variance_ratio", "cumulative_ratio", "singular_value"]
-        table.writerow(["component", *heads])
+        table.writerow(["component", *heads, "resolved"])
         ratios = model.explained_variance_ratio
         columns = [model.explained_variance, ratios, np.cumsum(ratios), model.singular_values]
         for i, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-            table.writerow([i + 1, *values])
+            table.writerow([i + 1, *values, int(model.resolved[i])])
     model.save(folder / MODEL)
     write_report(folder / REPORT, model, run, title=title, settings=settings, owners=owners)
 
@@ -65,13 +65,15 @@ def print_scree(console: Console, model: PCAModel) -> None:
         table.add_column(heading, justify="right")
     table.add_column("", width=BAR_WIDTH)
     sums = np.cumsum(model.explained_variance_ratio)
+    noise = below_resolution(model.resolution, model.total_variance)
     values = zip(model.explained_variance.tolist(), model.explained_variance_ratio.tolist(), sums.tolist(), strict=True)
     for i, (variance, ratio, total) in enumerate(values):
         if i == MOST_LINES:
             left = len(sums) - MOST_LINES
             table.add_row("…", f"{left} more", "", percent(float(sums[-1])), _bar(float(sums[-1])))
             break
-        table.add_row(str(i + 1), f"{variance:.6g}", percent(ratio), percent(total), _bar(total))
+        digits = (f"{variance:.6g}", percent(ratio)) if model.resolved[i] else noise
+        table.add_row(str(i + 1), *digits, percent(total), _bar(total))
     console.print(table)
 
 

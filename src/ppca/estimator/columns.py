@@ -8,17 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..jobs import columns as programs
 from ..jobs import uploads, workers
 from ..jobs.matching import MINIMUM, MatchError
-from ..owner import rows as owner_rows
 from ..owner.alignment.arrangement import Alignment, arrange
-from ..owner.columns import Centred, Piece, check_bounds
+from ..owner.columns import Centred, Piece
 from ..owner.tables.records import Records
-from ..protocol import share
 from .job import Job
 
 T = TypeVar("T")
@@ -58,16 +53,11 @@ class Columns:
 
 @dataclass
 class ColumnFit:
-    """What came out of a fit: the result, the exponents of the columns, bytes by owner, seconds by step.
-
-    told: what the receiver was told beside the servers' openings.
-    """
+    """What came out of a fit: what the servers returned, bytes by owner, seconds by step."""
 
     result: dict[str, Any]
-    scale: NDArray[np.int64]
     bytes_sent: list[int]
     seconds: dict[str, float]
-    told: list[dict[str, Any]]
 
 
 def upload(job: Job, table: str, pieces: Iterable[Piece], total: int) -> dict[int, int]:
@@ -117,41 +107,27 @@ def fit_columns(
     job: Job,
     owners: Sequence[Records],
     partition: Columns,
-    bounds: Any,
     choices: dict[str, Any],
     check_rows: Callable[[int], None],
 ) -> ColumnFit:
     """The whole job: owners arrange and share their rows, servers align and analyse them."""
     if len(owners) < 2:
         raise ValueError("a partition by columns needs at least two owners; one owner of all columns needs no servers")
-    if isinstance(bounds, str) and bounds != "auto":
-        raise ValueError(f"bounds={bounds!r}: use 'auto', a number, or one number per column")
-    way, common, clock = partition.way, not choices["standardize"], _Clock()
+    way, clock = partition.way, _Clock()
     own = way.owners_know_rows
     parts = [Centred.of(arranged) for arranged in arrange(owners, way)]
     clock.done("arrange")
-    if not isinstance(bounds, str):
-        check_bounds(parts, bounds)
     with job.table() as table:
-        scale = scales(job, parts, bounds, choices["standardize"])
-        clock.done("survey")
-        pairs = list(zip(parts, np.split(scale, np.cumsum([part.width for part in parts])[:-1]), strict=True))
-        pieces = (
-            piece
-            for number, (part, own_scale) in enumerate(pairs)
-            for piece in part.pieces(number, part.grid_scale(own_scale) if common else own_scale, own)
-        )
+        pieces = (piece for number, part in enumerate(parts) for piece in part.pieces(number, own))
         sent = upload(job, table, pieces, sum(len(part.arranged.values) for part in parts))
         clock.done("upload")
         rows = align(job, table, way.minimum)["rows"]
         clock.done("align")
         check_rows(rows)
-        packets = [part.share_offset(own_scale) for part, own_scale in pairs]
-        packets += [part.share_powers(own_scale) for part, own_scale in pairs] if common else []
-        packets += [part.share_own() for part in parts] if own else []
+        packets = [[*part.share_scales(), part.share_own()] if own else part.share_scales() for part in parts]
         result = job.run(
             programs.fit,
-            *packets,
+            *[packet for each in packets for packet in each],
             table=table,
             widths=[part.width for part in parts],
             rows=rows,
@@ -161,23 +137,4 @@ def fit_columns(
             choices=choices,
         )
     clock.done("analysis")
-    told = {"what": "scale exponents", "shape": [len(scale)], "to": "client", "why": "units of the owners' columns"}
-    was_told = isinstance(bounds, str) and choices["standardize"]
-    return ColumnFit(result, scale, [sent[number] for number in range(len(parts))], clock.seconds, [told] * was_told)
-
-
-def scales(job: Job, owners: Sequence[Centred], bounds: Any, per_column: bool) -> NDArray[np.int64]:
-    """Scale exponents of all columns after their offsets are subtracted.
-
-    From declared bounds; or of each column its own, told to the receiver only (standardised: servers need no common scale);
-    or the largest of all, opened by the servers.
-    """
-    width = sum(owner.width for owner in owners)
-    if not isinstance(bounds, str):
-        return owner_rows.declared_scale(bounds, width, per_column) + 1  # |x - mean| may be twice the bound on |x|
-    own = [owner_rows.exponents(owner.spread, True) for owner in owners]
-    if per_column:
-        found = np.concatenate(own)
-        return np.where(found <= owner_rows.NO_EXPONENT, 0, found)
-    packets = [share(part.max(keepdims=True), owner_rows.EXPONENT, "exponent") for part in own]
-    return owner_rows.joint_scale([job.run(programs.largest_exponent, *packets)], width)
+    return ColumnFit(result, [sent[number] for number in range(len(parts))], clock.seconds)

@@ -22,7 +22,7 @@ from ..servers import Account, Servers
 from ..servers.interface import Progress
 from .columns import Columns, fit_columns
 from .job import Job
-from .rows import fit_rows, sums_of
+from .rows import fit_rows
 from .shared import SharedModel
 
 
@@ -41,8 +41,6 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         "allpairs" (default), "jacobi", or the paper's "jacobi-classic", "jacobi-eo", "qr", "power".
     tol : float
         Off-diagonal Frobenius norm, relative to the matrix, at which the eigensolver stops.
-    bounds : "auto", float or array of shape (n_features,)
-        |x| <= bounds, public. "auto" opens the smallest power of two that holds for all owners.
     fixed_iterations : int or None
         Run so many iterations and open no convergence bits.
     columns : list of str or None
@@ -61,6 +59,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_, scale_, n_components_,
     n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn (scale_: the deviations, or None)
     n_iter_, verified_, fell_back_ : how the eigensolver went; whether Jacobi had to take over
+    resolution_, resolved_ : variances below this part of the total are noise; which components stand above it
     openings_ : everything that left the sharing
     bytes_uploaded_, owner_seconds_ : of owners of columns: what each sent; seconds by step, seen from the owners
     account_ : rounds, bytes and seconds by stage
@@ -74,7 +73,6 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         whiten: bool = False,
         solver: str = "allpairs",
         tol: float = 1e-6,
-        bounds: Any = "auto",
         fixed_iterations: int | None = None,
         max_iterations: int | None = None,
         columns: Sequence[str] | None = None,
@@ -88,7 +86,6 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.whiten = whiten
         self.solver = solver
         self.tol = tol
-        self.bounds = bounds
         self.fixed_iterations = fixed_iterations
         self.max_iterations = max_iterations
         self.columns = columns
@@ -110,40 +107,30 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 return self._fit_columns(X, self.partition, job)
             if self.partition != "rows":
                 raise ValueError(f"partition={self.partition!r} is unknown; choose 'rows' or ppca.Columns(id=...)")
-            return self._fit_rows(X, None, job)
+            return self._fit_rows(X, False, job)
 
     def partial_fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
         """Adds rows (a new owner's, or new ones of an old owner) to the kept sums and fits again; nothing is sent twice.
 
-        Needs `servers` and `keep`. The row count of the addition becomes known, as the difference of two joint counts.
+        Needs `servers` and `keep`. Whoever receives the number of rows of both fits knows that of the addition.
         """
         if self.partition != "rows":
             raise ValueError("partial_fit is for owners of rows; fit owners of columns again with all their rows")
         if self.servers is None or self.keep is None:
             raise ValueError("partial_fit needs servers that keep the sums: pass servers=... and keep='name'")
-        return self._fit_rows(X, getattr(self, "scale_exponents_", None), Job(self.servers, progress))
+        return self._fit_rows(X, hasattr(self, "n_features_in_"), Job(self.servers, progress))
 
-    def _fit_rows(self, X: Any, former: NDArray[np.int64] | None, job: Job) -> Self:
-        """One joint fit; `former`: the scale of kept sums to which these owners are added."""
+    def _fit_rows(self, X: Any, add: bool, job: Job) -> Self:
+        """One joint fit; `add`: these owners are added to those whose sums the servers keep."""
         tables = open_rows(X, columns=self.columns)
         width = tables[0].n_columns
         self._check_parameters(width)
-        if former is not None and len(former) != width:
+        if add and self.n_features_in_ != width:
             raise ValueError(
-                f"X has {width} features, but {type(self).__name__} is expecting {len(former)} features as input"
+                f"X has {width} features, but {type(self).__name__} is expecting {self.n_features_in_} features as input"
             )
-        bounds, before = self.bounds, 0
-        if former is not None:
-            bounds, before = np.ldexp(1.0, former - 1), self.n_samples_
-        result, scale = fit_rows(
-            job,
-            sums_of(tables, job),
-            bounds,
-            self._choices(),
-            lambda rows: self._check_rows(rows + before, width),
-            None if former is None else self.keep,
-        )
-        return self._record(result, job.account, scale, tables[0].names)
+        result = fit_rows(job, tables, self._choices(), self.keep if add else None)
+        return self._record(result, job.account, width, tables[0].names)
 
     def _fit_columns(self, X: Any, partition: Columns, job: Job) -> Self:
         tables = open_columns(X, partition.id, columns=self.columns)
@@ -151,13 +138,9 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._check_parameters(width)
         job.progress("owners, reading", None)
         owners = [Records.of(table) for table in tables]
-        found = fit_columns(
-            job, owners, partition, self.bounds, self._choices(), lambda rows: self._check_rows(rows, width)
-        )
+        found = fit_columns(job, owners, partition, self._choices(), lambda rows: self._check_rows(rows, width))
         self.bytes_uploaded_, self.owner_seconds_ = found.bytes_sent, found.seconds
-        account = job.account
-        account.audit += [{"number": len(account.audit) + i, **line} for i, line in enumerate(found.told, start=1)]
-        return self._record(found.result, account, found.scale, joint_names(owners))
+        return self._record(found.result, job.account, width, joint_names(owners))
 
     def _choices(self) -> dict[str, Any]:
         """The public parameters of the analysis on the servers."""
@@ -172,20 +155,20 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "reveal_model": self.reveal,
         }
 
-    def _record(
-        self, result: dict[str, Any], account: Account, scale: NDArray[np.int64], names: list[str] | None
-    ) -> Self:
+    def _record(self, result: dict[str, Any], account: Account, width: int, names: list[str] | None) -> Self:
         """Takes over what the servers returned, and the account of it."""
-        self.scale_exponents_ = scale
-        self.n_samples_: int = result["rows"]
-        self.n_features_in_ = len(scale)
+        rows = int(result["rows"])
+        self._check_rows(rows, width)
+        self.scale_exponents_ = np.broadcast_to(np.asarray(result["exponents"], np.int64), (width,)).copy()
+        self.n_samples_, self.n_features_in_ = rows, width
         self.n_iter_, self.verified_, self.fell_back_ = result["iterations"], result["verified"], result["fell_back"]
         self.openings_, self.account_ = account.audit, account
-        self.n_components_ = result["count"]
+        self.n_components_ = min(result["count"], rows)
         if names is not None:
             self.feature_names_in_ = np.asarray(names, dtype=object)
         if self.reveal:
-            self._take(PCAModel.from_result(result, rows=result["rows"], scale=scale, names=names, audit=account.audit))
+            model = PCAModel.from_result(result, scale=self.scale_exponents_, names=names, audit=account.audit)
+            self._take(model)
         return self
 
     def shared_model(self) -> SharedModel:
@@ -245,6 +228,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.mean_ = model.mean
         self.scale_ = model.scale
         self.noise_variance_ = model.noise_variance
+        self.resolution_, self.resolved_ = model.resolution, model.resolved
 
     # -- use of the revealed model, in the clear ---------------------------------------------------------------------
 
@@ -270,9 +254,14 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(rows + self.mean_)
 
     def _whitening(self) -> NDArray[np.float64]:
-        """Variances to divide by; vanishing ones are lifted, as scikit-learn does."""
-        smallest = np.finfo(np.float64).eps
-        return np.maximum(self.explained_variance_, smallest)
+        """Variances to divide by; refused where they are noise."""
+        if not self.resolved_.all():
+            first = int((~self.resolved_).argmax()) + 1
+            raise ValueError(
+                f"whiten: the variance of component {first} lies below the resolution, {self.resolution_:.1g} of the total, and "
+                f"is noise. Keep at most {first - 1} components, or fit with a smaller tol."
+            )
+        return np.asarray(self.explained_variance_)
 
     def _validated(self, X: Any) -> NDArray[np.float64]:
         if isinstance(X, list | tuple) and X and not np.isscalar(X[0]) and np.ndim(X[0]) == 2:

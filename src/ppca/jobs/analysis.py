@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..algorithms.covariance import Normalised, normalised_correlation, normalised_covariance
-from ..algorithms.decomposition import Spectrum, components_for, decompose
-from ..protocol import Party, RingType, SecretArray
+from ..algorithms.decomposition import Spectrum, components_for, decompose, resolution
+from ..algorithms.entry import Joint
+from ..algorithms.scales import MEAN_FRAC, floating, in_units
+from ..protocol import Party, RingType, SecretArray, together
+from . import inference
 from .kept import keep
 
 
@@ -30,17 +34,18 @@ class Choices:
     reveal_model: bool = True
 
 
-async def analyse(
-    party: Party, packed: SecretArray, means: SecretArray, rows: int, owners: int, choices: Choices, shrink: float = 1.0
-) -> dict[str, Any]:
-    """From covariance (packed, 112 fractional bits) and means to the result.
+async def analyse(party: Party, joint: Joint, choices: Choices) -> dict[str, Any]:
+    """From covariance and means in secret scales to the result.
 
-    shrink: a public factor that the covariance has too much squared, and the means are free of (see `algorithms.gram`).
+    `joint.rows` and `joint.ratio` are public where owners of columns made them so, else shared.
     """
-    d = len(means)
+    d = len(joint.grid)
     with party.stage("covariance"):
         normalise = normalised_correlation if choices.standardize else normalised_covariance
-        scaled: Normalised = await normalise(packed, d, owners)
+        scaled: Normalised
+        scaled, (mean, mean_exponent), kept_mean = await together(
+            normalise(joint.packed, d), floating(joint.grid, joint.largest), _kept_mean(joint, choices)
+        )
     with party.stage("eigendecomposition"):
         identity = SecretArray.constant(party, np.eye(d))
         spectrum = await decompose(
@@ -54,50 +59,72 @@ async def analyse(
             progress=party.progress,
         )
     with party.stage("result"):
-        most = min(d, rows)
-        if choices.components is None:
-            count = most
-        elif isinstance(choices.components, float):
-            count = min(most, await components_for(spectrum.values, choices.components))
-        else:
-            count = choices.components
-        deviations = scaled.inverse_deviation
-        if deviations is not None and shrink != 1.0:
-            deviations = deviations[0] * shrink, deviations[1]
+        count = await _components(choices.components, spectrum, joint.rows)
         if choices.keep is not None:
-            kept = {"vectors": spectrum.vectors[:count], "values": spectrum.values[:count], "mean": means}
-            if deviations is not None:
-                kept["inverse"], kept["power"] = deviations
-            keep(party, choices.keep, kept, {"features": d, "rows": rows, "components": count})
+            kept = {"vectors": spectrum.vectors[:count], "values": spectrum.values[:count], "mean": kept_mean}
+            if scaled.inverse_deviation is not None:
+                inverse, kept["power"] = scaled.inverse_deviation
+                kept["inverse"] = await _unshrunk(inverse, joint.ratio)
+            keep(party, choices.keep, kept, {"features": d, "components": count})
         party.progress("result", 1.0)
 
         def reveal(array: SecretArray, what: str) -> Any:
             return array.reveal(what=what, why="agreed result")
 
-        result: dict[str, Any] = {"rows": rows, "shrink": shrink}
-        if not choices.reveal_model:
-            return result | facts_of(spectrum, scaled, count)
-        result |= {
-            "components": reveal(spectrum.vectors[:count], "components"),
-            "values": reveal(spectrum.values[:count], "explained variance"),
-            "total": reveal(spectrum.values.sum(), "total variance"),
-            "factor": reveal(scaled.factor.retype(RingType(128, 100, 26)), "scale of the variance"),
-            "mean": reveal(means, "means"),
+        result = {
+            "rows": joint.rows if isinstance(joint.rows, int) else reveal(joint.rows, "number of rows"),
+            "ratio": joint.ratio if isinstance(joint.ratio, float) else None,
+            "exponents": reveal(joint.exponent, "scale exponents"),
         }
-        if deviations is not None:
-            inverse, power = deviations
-            result["inverse"] = reveal(inverse, "deviations")
-            result["power"] = reveal(power.retype(RingType(128, 60, 62)), "scale of the deviations")
-    return result | facts_of(spectrum, scaled, count)
+        if choices.reveal_model:
+            result |= {
+                "components": reveal(spectrum.vectors[:count], "components"),
+                "values": reveal(spectrum.values[:count], "explained variance"),
+                "total": reveal(spectrum.values.sum(), "total variance"),
+                "factor": reveal(scaled.factor.retype(RingType(128, 100, 26)), "scale of the variance"),
+                "mean": reveal(mean, "means"),
+                "mean_exponents": reveal(mean_exponent, "scale of the means"),
+            }
+            if scaled.inverse_deviation is not None:
+                inverse, power = scaled.inverse_deviation
+                result["inverse"] = reveal(inverse, "deviations")
+                result["power"] = reveal(power.retype(RingType(128, 60, 62)), "scale of the deviations")
+    return result | facts_of(spectrum, scaled, count, choices.tol)
 
 
-def facts_of(spectrum: Spectrum, scaled: Normalised, count: int) -> dict[str, Any]:
+async def _kept_mean(joint: Joint, choices: Choices) -> SecretArray | None:
+    """Means in the units of the covariance, if the model is kept: inference subtracts them from rows in these units."""
+    if choices.keep is None:
+        return None
+    mean: SecretArray = await in_units(joint.grid, joint.largest, joint.exponent)
+    if not choices.standardize:
+        mean = await mean.truncate(MEAN_FRAC - inference.RAW.frac)
+    return mean
+
+
+async def _components(wanted: int | float | None, spectrum: Spectrum, rows: Any) -> int:
+    """How many components there are: as asked for, or by the variance that they explain. Rows limit it where they are public."""
+    most = len(spectrum.values) if not isinstance(rows, int) else min(len(spectrum.values), rows)
+    if wanted is None:
+        return most
+    return min(most, await components_for(spectrum.values, wanted)) if isinstance(wanted, float) else wanted
+
+
+async def _unshrunk(inverse: SecretArray, ratio: Any) -> SecretArray:
+    """Reciprocals of the deviations of C from those of ratio * C."""
+    root = math.sqrt(ratio) if isinstance(ratio, float) else await ratio.within(1).sqrt()
+    found: SecretArray = inverse * root if isinstance(root, float) else await (inverse * root)
+    return found
+
+
+def facts_of(spectrum: Spectrum, scaled: Normalised, count: int, tol: float) -> dict[str, Any]:
     """The public course of a decomposition."""
     return {
         "count": count,
         "shift": scaled.shift,
         "solver": spectrum.solver,
         "iterations": spectrum.iterations,
+        "resolution": resolution(spectrum.solver, len(spectrum.values), tol),
         "verified": spectrum.verified,
         "fell_back": spectrum.fell_back,
     }

@@ -1,8 +1,4 @@
-"""Programs for owners of columns: second moments over the rows that all owners have, in pieces, then the same analysis.
-
-largest_exponent    the scale of all columns, opened (raw data)
-fit                 uploaded and aligned rows -> components for the receiver; the model may stay shared under a name
-"""
+"""The program for owners of columns: second moments over the rows that all owners have, in pieces, then the same analysis."""
 
 from __future__ import annotations
 
@@ -10,30 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms.covariance import MEAN_FRAC, sums_over_owners
-from ..algorithms.gram import GRID, LONGEST_PIECE, SMALL, Blocks, central, gram, rescaled, shrink
-from ..protocol import Party, RingType, SecretArray, concatenate, make_type, stack
+from ..algorithms.entry import Joint
+from ..algorithms.gram import GRID, LONGEST_PIECE, Blocks, central, gram, rescaled, shrink
+from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UPPER_HALF, maximum, on_grid
+from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from . import workers
 from .analysis import Choices, analyse
 from .uploads import Uploads, forget
 
-OFFSETS = RingType(128, MEAN_FRAC, 40)
-"""What an owner subtracted from its columns, in their scale: secret, added to the means again."""
-
 OWN = RingType(128, 2 * GRID, 40)
 """An owner's sums of products of its own columns."""
-
-POWERS = RingType(128, 0, SMALL + 1)
-"""The scale of a column beside the common one, see `algorithms.gram.rescaled`."""
-
-
-async def largest_exponent(party: Party, *exponents: SecretArray) -> int:
-    """Opens the largest scale exponent of all owners' columns."""
-    with party.stage("survey"):
-        _, largest = await sums_over_owners(exponents[0], stack(exponents))
-        assert largest is not None
-        opened = await largest.open(what="scale exponents", why="common power-of-two scale of the data")
-    return int(opened[0])
 
 
 async def fit(
@@ -49,12 +31,12 @@ async def fit(
 ) -> dict[str, Any]:
     """Joint PCA of the aligned rows.
 
-    Inputs: the offsets of every owner; unless standardised, the powers of every owner; with own=True its own second moments.
+    Inputs, of one owner after the other: exponents of its columns; exponents, mantissas and their upper halves of what it
+    subtracted from them; with own=True its own second moments.
     """
-    owners, chosen = len(widths), Choices(**choices)
-    offsets, powers, own_blocks = inputs[:owners], inputs[owners:], inputs[owners:]
-    if not chosen.standardize:
-        powers, own_blocks = inputs[owners : 2 * owners], inputs[2 * owners :]
+    chosen = Choices(**choices)
+    parts = 5 if own else 4
+    exponent, *offsets = (concatenate(inputs[k::parts]) for k in range(4))
     starts = (0, *np.cumsum(widths).tolist())
     blocks = Blocks(tuple(int(s) for s in starts), own=not own)
     count = min(rows, max(pieces or 1, -(-rows // LONGEST_PIECE)))
@@ -62,17 +44,29 @@ async def fit(
         source = Uploads.of(party, table).pieces(rows, count)
         products, columns = await gram(party, source, count, blocks, submit, ahead)
         await forget(party, table=table)
-        packed = _packed(products, blocks, own_blocks, widths)
+        packed = _packed(products, blocks, inputs[4::5] if own else (), widths)
     with party.stage("covariance"):
         centred, means = await central(packed, columns, rows)
-        ratio = shrink(rows)
-        # Means came out times `ratio`; the exact truncation keeps all their digits.
-        wide = (means.astype(MEAN_FRAC) * round(2**40 / ratio)).retype(make_type(128, MEAN_FRAC + 40, 2))
-        means = await wide.truncate(40)
+        largest, grid = await _means(means, exponent, offsets, shrink(rows))
         if not chosen.standardize:
-            centred, means = await rescaled(centred, means, concatenate(powers))
-        means = (means + concatenate(offsets)).retype(OFFSETS)
-    return await analyse(party, centred, means, rows, owners, chosen, ratio)
+            common = await maximum(exponent.reshape(len(exponent), 1))
+            centred, exponent = await rescaled(centred, exponent, common), common
+    return await analyse(party, Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2), chosen)
+
+
+async def _means(
+    means: SecretArray, exponent: SecretArray, offsets: list[SecretArray], ratio: float
+) -> tuple[SecretArray, SecretArray]:
+    """Joint means on a grid: what owners subtracted, and the means of what was left, which come times `ratio`."""
+    frac = means.dtype.frac
+    wide = (means * round(2**40 / ratio)).retype(RingType(128, frac + 40, 2))
+    left = await wide.truncate(40)
+    mantissa, upper = left.astype(MANTISSA_BITS).retype(MANTISSA), await left.truncate(frac - HALF_BITS)
+    numbers = [stack([mine, theirs]) for mine, theirs in zip((exponent, mantissa, upper), offsets, strict=True)]
+    largest, grid = await on_grid(
+        numbers[1].retype(MANTISSA), numbers[2].retype(UPPER_HALF), numbers[0].retype(EXPONENT)
+    )
+    return largest, grid.sum(0).retype(grid.dtype)
 
 
 def _packed(products: SecretArray, blocks: Blocks, own: tuple[SecretArray, ...], widths: list[int]) -> SecretArray:

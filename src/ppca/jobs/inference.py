@@ -30,8 +30,8 @@ SCORE = RingType(128, SCORE_FRAC, 46)
 NUMBERS = 1 << 19
 """Numbers of joint rows worked on at a time, however many rows there are."""
 
-RAW = RingType(128, 40, 5)
-STANDARD = RingType(128, ROW_FRAC, 5)
+RAW = RingType(128, 40, 20)
+STANDARD = RingType(128, ROW_FRAC, 20)
 
 
 def row_type(standardized: bool) -> RingType:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms.gram import GRID, LONGEST_PIECE, ROWS, SMALL, Blocks, local_product
+from ..algorithms import scales
+from ..algorithms.gram import GRID, LONGEST_PIECE, ROWS, Blocks, local_product
 from ..jobs import columns, inference
 from ..native import kernels, ring
 from ..protocol import InputPacket, share, share_ring
@@ -23,9 +23,6 @@ LARGEST = 2.0**500
 
 PIECE_NUMBERS = 1 << 19
 """Numbers that travel in one run of an upload: 4 MB a split in the 64-bit ring."""
-
-REACH = 20
-"""New rows may be 2^20 times larger than the scale of a column: that is the scale of its spread, not of its mean."""
 
 Floats = NDArray[np.float64]
 
@@ -50,8 +47,6 @@ class Centred:
 
     arranged: Arranged
     offset: Floats
-    largest: Floats
-    """Largest magnitude of each column as it is."""
     spread: Floats
     """Largest magnitude after the offset was subtracted."""
     own: Words
@@ -68,7 +63,7 @@ class Centred:
         if not np.all(largest < LARGEST):
             raise OwnerError(f"{arranged.table.label}: values are too large to be squared; scale the columns first.")
         width = values.shape[1]
-        return cls(arranged, offset, largest, spread, ring.zeros((width * (width + 1) // 2,), 2))
+        return cls(arranged, offset, spread, ring.zeros((width * (width + 1) // 2,), 2))
 
     @property
     def label(self) -> str:
@@ -78,9 +73,9 @@ class Centred:
     def width(self) -> int:
         return len(self.offset)
 
-    def pieces(self, owner: int, scale: NDArray[np.int64], own: bool) -> Iterator[Piece]:
-        """Shares of the rows on the grid of 2^-24, in pieces."""
-        shrink = np.ldexp(1.0, -scale)
+    def pieces(self, owner: int, own: bool) -> Iterator[Piece]:
+        """Shares of the rows on a grid of 2^-24 of the scale of each column, in pieces."""
+        shrink = np.ldexp(1.0, -np.where(self.spread > 0, self.exponents, 0))
         step = max(1, PIECE_NUMBERS // self.width)
         for start in range(0, len(self.arranged.values), step):
             part = (self.arranged.values[start : start + step] - self.offset) * shrink
@@ -92,17 +87,16 @@ class Centred:
             tags = None if self.arranged.tags is None else self.arranged.tags[start : start + step]
             yield Piece(owner, self.label, len(part), share_ring(encoded, ROWS), tags)
 
-    def share_offset(self, scale: NDArray[np.int64]) -> list[InputPacket]:
-        """What was subtracted, in the scale of the columns."""
-        return share(self.offset * np.ldexp(1.0, -scale), columns.OFFSETS, f"offset of {self.label}")
+    @property
+    def exponents(self) -> NDArray[np.int64]:
+        """The smallest e with |x - offset| < 2^e of every column: the scale of its grid."""
+        _, found = np.frexp(self.spread)
+        return np.where(self.spread > 0, found, scales.NONE).astype(np.int64)
 
-    def grid_scale(self, scale: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Exponents of the columns as they are shared: their own, as far as a common scale leaves room for them."""
-        return np.clip(rows.exponents(self.spread, True), scale - SMALL, scale)
-
-    def share_powers(self, scale: NDArray[np.int64]) -> list[InputPacket]:
-        """By how much the scale of each column is below the common one: secret."""
-        return share(1 << (self.grid_scale(scale) - scale + SMALL), columns.POWERS, f"powers of {self.label}")
+    def share_scales(self) -> list[list[InputPacket]]:
+        """The exponents of the columns, and what was subtracted from them; all secret."""
+        own = share(self.exponents, scales.EXPONENT, f"exponents of {self.label}")
+        return [own, *rows.share_numbers(self.offset, np.zeros_like(self.offset))]
 
     def share_own(self) -> list[InputPacket]:
         """The sums of products of the owner's own columns, of the rows as they were sent."""
@@ -118,23 +112,12 @@ class Centred:
             self.own = ring.add(self.own, wide)
 
 
-def check_bounds(owners: Sequence[Centred], bounds: Any) -> None:
-    """Refuses values beyond their declared bounds, before anything is sent."""
-    limits = np.ldexp(1.0, rows.declared_scale(bounds, sum(owner.width for owner in owners), True))
-    for owner, part in zip(owners, np.split(limits, np.cumsum([owner.width for owner in owners])[:-1]), strict=True):
-        rows.check_within(owner.label, owner.arranged.table.names, owner.largest, part)
-
-
 def new_rows(owner: int, arranged: Arranged, scale: NDArray[np.int64], standardized: bool) -> Iterator[Piece]:
     """Shares of an owner's columns of new rows for a shared model, in pieces; `scale`: the model's, of these columns."""
-    table = arranged.table
-    limits = np.ldexp(1.0, scale + REACH)
-    rows.refuse_beyond(table.values, limits, table.names, f"{table.label}: ", "Remove the row.")
-    wide = inference.row_type(standardized).with_span(
-        REACH
-    )  # what an owner may send; less the mean it is what the type promises
+    table, kind = arranged.table, inference.row_type(standardized)
+    rows.refuse_beyond(table.values, scale, kind, table.names, f"{table.label}: ")
     step = max(1, PIECE_NUMBERS // len(scale))
     for first in range(0, len(arranged.values), step):
         part = arranged.values[first : first + step]
         tags = None if arranged.tags is None else arranged.tags[first : first + step]
-        yield Piece(owner, table.label, len(part), share(part * np.ldexp(1.0, -scale), wide, table.label), tags)
+        yield Piece(owner, table.label, len(part), share(part * np.ldexp(1.0, -scale), kind, table.label), tags)

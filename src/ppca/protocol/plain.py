@@ -277,12 +277,16 @@ class PlainArray(Unreadable):
         return ready((self.like(z, RingType(self.dtype.bits, 40, 1)), type(self)(scale, self.mode, kind)))
 
     def binade_power(self, values: Callable[[int], int], smallest: int, span: int) -> Pending:
+        return self.binade_powers(lambda e: [values(e)], smallest, span).then(lambda found: found[..., 0])
+
+    def binade_powers(self, values: Callable[[int], list[int]], smallest: int, span: int) -> Pending:
         exponents = np.frexp(self.values)[1] + self.dtype.frac
+        none = [0] * len(values(1))
         table = [
-            0.0 if v < 2.0**smallest else float(values(int(e)))
-            for v, e in zip(self.values.flat, exponents.flat, strict=True)
+            none if v < 2.0**smallest else values(int(e)) for v, e in zip(self.values.flat, exponents.flat, strict=True)
         ]
-        return ready(type(self)(np.reshape(table, self.shape), self.mode, RingType(128, 0, 126)))
+        found = np.array(table, np.float64).reshape(*self.shape, len(none))
+        return ready(type(self)(found, self.mode, RingType(128, 0, 126)))
 
     def _function(self, values: NDArray[Any]) -> Self:
         kind = make_type(self.dtype.bits, self.dtype.frac or DEFAULT_FRAC)

@@ -163,9 +163,14 @@ class SecretArray(Shares):
 
         `values` is public; x must lie in [0, 2^span). Two rounds.
         """
+        return self.binade_powers(lambda e: [values(e)], smallest, span).then(lambda found: found[..., 0])
+
+    def binade_powers(self, values: Callable[[int], list[int]], smallest: int, span: int) -> Pending:
+        """Several such integers from one key; the last axis numbers them."""
         binades = normalise.Binades.of(self.dtype.frac, span, smallest)
-        step = normalise.binade_tables(self, binades, lambda e: [values(e)], [0], exact=True)
-        return Pending(step).then(lambda data: self.like(data[..., 0, :], RingType(128, 0, 126)))
+        outputs = len(values(1))
+        step = normalise.binade_tables(self, binades, values, [0] * outputs, exact=True)
+        return Pending(step).then(lambda data: self.like(data, RingType(128, 0, 126)))
 
     def rsqrt(self) -> Pending:
         return functions.rsqrt(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +19,10 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class PCAModel:
-    """Components and variances in the units of the data, as scikit-learn has them."""
+    """Components and variances in the units of the data, as scikit-learn has them.
+
+    resolution: a variance below this part of the total is noise of the computation, and so is its component.
+    """
 
     components: Floats
     explained_variance: Floats
@@ -32,6 +36,7 @@ class PCAModel:
     iterations: int
     verified: bool
     fell_back: bool
+    resolution: float
     audit: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
@@ -39,34 +44,34 @@ class PCAModel:
         cls,
         result: dict[str, Any],
         *,
-        rows: int,
         scale: NDArray[np.int64],
         names: list[str] | None,
         audit: list[dict[str, Any]],
     ) -> Self:
-        """Puts the opened parts of `programs.fit` into the units of the data, with deterministic signs."""
-        grow = np.ldexp(1.0, scale)
+        """Puts the revealed parts of a fit into the units of the data, with deterministic signs."""
+        rows, grow = int(result["rows"]), np.ldexp(1.0, scale)
+        # The servers had ratio * C; of owners of rows it is n / 4^h with 4^h above n, which only the receiver knows.
+        ratio = result["ratio"] or rows / 4.0 ** -(-rows.bit_length() // 2)
         factor = float(result["factor"]) * 2.0**100
         unbiased = rows / (rows - 1)
         # A = C * factor / 2^shift, so C's eigenvalues are A's times 2^shift / factor.
-        unit = 2.0 ** result["shift"] / factor / result["shrink"] ** 2 if factor else 0.0
+        unit = 2.0 ** result["shift"] / factor if factor else 0.0
         if "inverse" in result:
-            inverse = np.asarray(result["inverse"]) * np.asarray(result["power"]) * 2.0**60
+            inverse = np.asarray(result["inverse"]) * np.asarray(result["power"]) * 2.0**60 * math.sqrt(ratio)
             deviation = np.divide(grow, inverse, out=np.ones_like(grow), where=inverse > 0)
             # scikit-learn's StandardScaler divides by the population deviation; PCA then by n - 1.
-            variance_unit = unit * unbiased * result["shrink"] ** 2
+            variance_unit = unit * unbiased
         else:
             deviation = None
-            variance_unit = unit * unbiased * float(grow[0]) ** 2
-        values = np.maximum(np.asarray(result["values"], np.float64), 0.0) * variance_unit
+            variance_unit = unit / ratio * unbiased * float(grow[0]) ** 2
+        values = np.maximum(np.asarray(result["values"], np.float64), 0.0)[:rows] * variance_unit
         total = max(float(result["total"]), 0.0) * variance_unit
-        components = _signed(np.asarray(result["components"], np.float64))
         return cls(
-            components=components,
+            components=_signed(np.asarray(result["components"], np.float64)[:rows]),
             explained_variance=values,
             explained_variance_ratio=values / total if total else np.zeros_like(values),
             total_variance=total,
-            mean=np.asarray(result["mean"], np.float64) * grow,
+            mean=np.ldexp(np.asarray(result["mean"], np.float64), np.asarray(result["mean_exponents"], np.int64)),
             scale=deviation,
             rows=rows,
             feature_names=names,
@@ -74,8 +79,14 @@ class PCAModel:
             iterations=result["iterations"],
             verified=result["verified"],
             fell_back=result["fell_back"],
+            resolution=result["resolution"],
             audit=audit,
         )
+
+    @property
+    def resolved(self) -> NDArray[np.bool_]:
+        """Which components stand above the noise of the computation."""
+        return np.asarray(self.explained_variance_ratio > self.resolution)
 
     @property
     def noise_variance(self) -> float:

@@ -1,12 +1,13 @@
 """What a person gets of a joint PCA: one self-contained page, and the tables that the command line prints as well."""
 
 from .account import OpeningLine, StageLine, opening_lines, stage_lines
-from .amounts import duration, percent, size
+from .amounts import below_resolution, duration, percent, size
 from .page import write_report
 
 __all__ = [
     "OpeningLine",
     "StageLine",
+    "below_resolution",
     "duration",
     "opening_lines",
     "percent",

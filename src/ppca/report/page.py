@@ -15,7 +15,7 @@ from ..receiver import PCAModel
 from ..servers import Account
 from . import charts
 from .account import opening_lines, stage_lines
-from .amounts import duration, percent, size
+from .amounts import below_resolution, duration, percent, size
 
 STRONGEST = 6
 """Components, and features of each, that are listed by name."""
@@ -109,9 +109,8 @@ def _variance(model: PCAModel) -> str:
     for i, (variance, ratio, total) in enumerate(zip(model.explained_variance, ratios, sums, strict=True)):
         width = 100 * min(1.0, max(0.0, float(total)))
         meter = f'<td class="meter"><i style="width:{width:.2f}%"></i></td>'
-        lines.append(
-            _row([i + 1, f"{variance:.6g}", percent(float(ratio)), percent(float(total))], numbers=4, tail=meter)
-        )
+        digits = (f"{variance:.6g}", percent(float(ratio))) if model.resolved[i] else _noise(model)
+        lines.append(_row([i + 1, *digits, percent(float(total))], numbers=4, tail=meter))
     unit = "of the standardised columns" if model.scale is not None else "in squared units of the data"
     heads = '<th class="number">component</th><th class="number">variance</th><th class="number">ratio</th>'
     heads += '<th class="number">cumulative</th><th></th>'
@@ -122,6 +121,10 @@ def _variance(model: PCAModel) -> str:
         f"<div><h3>Cumulative</h3>{charts.cumulative(ratios)}</div></div>"
         f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>',
     )
+
+
+def _noise(model: PCAModel) -> tuple[str, str]:
+    return below_resolution(model.resolution, model.total_variance)
 
 
 def _loadings(model: PCAModel, names: list[str]) -> str:

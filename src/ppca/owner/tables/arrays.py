@@ -40,6 +40,8 @@ class ArrayTable(Table):
             )
         self.rows, self.n_columns = shape
         self.dtype = exact_dtype(dtype)
+        if dtype.kind in "iu" and dtype.itemsize == 8:
+            self.integers = np.ones(self.n_columns, np.bool_)
 
     def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Table:
         if id is not None:

@@ -46,6 +46,7 @@ class ArrowTable(Table):
         other.wanted = names if id is None else [*names, id]
         other.dtype = np.result_type(*[chunk_dtype(other.kind_of(name)) for name in names])
         other.check_types()
+        other.integers = np.array([is_wide(other.stored_kind(name)) for name in names])
         return other
 
     names: list[str]
@@ -55,6 +56,10 @@ class ArrowTable(Table):
 
     def kind_of(self, name: str) -> Any:
         return self.schema.field(self.stored.index(name)).type
+
+    def stored_kind(self, name: str) -> Any:
+        """The type as it stands in the data, where numbers are parsed as another one."""
+        return self.kind_of(name)
 
     def check_types(self) -> None:
         """Refuse chosen columns whose declared type is not numeric, with the first value as evidence."""
@@ -224,6 +229,11 @@ def numbers(column: Any) -> NDArray[Any]:
     if not (pa.types.is_floating(kind) or (pa.types.is_integer(kind) and column.null_count == 0)):
         column = pc.cast(column, pa.float64(), safe=False)
     return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def is_wide(kind: Any) -> bool:
+    """Integers of 64 bits."""
+    return bool(pa.types.is_int64(kind) or pa.types.is_uint64(kind))
 
 
 def is_numeric(kind: Any) -> bool:

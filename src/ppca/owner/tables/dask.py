@@ -34,6 +34,7 @@ class DaskTable(Table):
         other = copy.copy(self)
         other._like = self._like.choose(columns, id)
         other.names, other.id, other.chosen = other._like.names, id, True
+        other.integers = other._like.integers
         other.n_columns = self.data.shape[1] if other.names is None else len(other.names)
         return other
 

@@ -28,6 +28,8 @@ class Records:
         values, ids = table.read()
         if ids is not None and len(ids) != len(values):
             raise OwnerError(f"{table.label}: {len(ids):,} ids for {len(values):,} rows.")
+        if len(values):
+            table.refuse_rounded(np.abs(values).max(axis=0), values.std(axis=0))
         return cls(table.label, values, table.names, ids)
 
 

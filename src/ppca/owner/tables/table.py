@@ -25,6 +25,10 @@ CHUNK_ROWS = 1 << 16
 """Most rows of a chunk; the rounding error of a sum over a chunk grows with them (see moments.py)."""
 
 
+ROUNDED = 1000.0
+"""Deviations in units of rounding from which on rounding moves a variance by less than 1e-7."""
+
+
 def chunk_rows_for(n_columns: int) -> int:
     """Rows of a chunk of `n_columns` columns."""
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * max(1, n_columns))))
@@ -44,6 +48,7 @@ class Table(ABC):
     id : the name of the id column, which is no column of a chunk, or None
     chosen : whether columns were chosen
     rows : number of rows where it is known without reading the data, else None
+    integers : (n_columns,) which columns hold integers of 64 bits, of which doubles keep 53; None if there are none
     notes : what a user should be told: columns put into another order, names taken over from another owner
     """
 
@@ -52,6 +57,7 @@ class Table(ABC):
     names: list[str] | None
     n_columns: int
     rows: int | None
+    integers: NDArray[np.bool_] | None = None
     id: str | None = None
     chosen: bool = False
     notes: tuple[str, ...] = ()
@@ -99,6 +105,17 @@ class Table(ABC):
     def column_title(self, index: int) -> str:
         """How messages call a column."""
         return f"column {index + 1}" if self.names is None else f"column {self.names[index]!r}"
+
+    def refuse_rounded(self, largest: NDArray[np.float64], deviation: NDArray[np.float64]) -> None:
+        """Raise `OwnerError` for integers beyond 2^53 whose rounding to doubles is not far below the deviation of the column."""
+        if self.integers is None:
+            return
+        lost = self.integers & (largest > 2.0**53) & (deviation < ROUNDED * np.spacing(largest))
+        if lost.any():
+            raise OwnerError(
+                f"{self.label}: {self.column_title(int(lost.argmax()))} holds integers beyond 2^53 that differ by little: "
+                "doubles do not tell them apart. Subtract the same offset from the column at all owners."
+            )
 
     def refuse_not_finite(self, chunk: Chunk, rows_before: int) -> None:
         """Raise `BadValue` for the first row of the chunk with a NaN or infinity; return if all values are finite."""

@@ -37,8 +37,11 @@ class CsvTable(ArrowTable):
         refuse_headerless(label, list(self.inferred.names))
         super().__init__(label, pa.schema([pa.field(field.name, parsed_as(field.type)) for field in self.inferred]))
 
+    def stored_kind(self, name: str) -> Any:
+        return self.inferred.field(self.stored.index(name)).type
+
     def check_types(self) -> None:
-        if not all(is_numeric(self.inferred.field(self.stored.index(name)).type) for name in self.names):
+        if not all(is_numeric(self.stored_kind(name)) for name in self.names):
             self._refuse_text()
 
     def _open(self, types: dict[str, Any], *, threads: bool = True, text: bool = False) -> Any:

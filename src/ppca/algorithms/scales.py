@@ -1,0 +1,126 @@
+"""Numbers in secret scales: a mantissa and an exponent, both shared, brought to common scales without opening an exponent.
+
+A mantissa has 80 fractional bits, the upper half of its bits comes with it: a product with a secret power of two must stay
+below 2^126, so a shift by up to 80 bits is done in halves. All cuts are exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..protocol import RingType, together
+
+MANTISSA_BITS = 80
+HALF_BITS = MANTISSA_BITS // 2
+CUT = 44
+MEAN_FRAC = 56
+"""Fractional bits of means in the units of a covariance."""
+
+NONE = -3000
+"""The exponent of zero: below those of all doubles, whatever is added here."""
+
+FAR = 4096
+"""Added to exponents that a table gives, so that zero can stand for none."""
+
+EXPONENT = RingType(128, 0, 13)
+MANTISSA = RingType(128, MANTISSA_BITS, 1)
+UPPER_HALF = RingType(128, HALF_BITS, 1)
+GRID = RingType(128, MANTISSA_BITS, 2)
+GROUP = 16
+"""Numbers whose largest is found at once, by comparing all pairs."""
+
+_RAW = RingType(128, 112, 14)
+"""Integers below 2^126, as a type that every backend can hold."""
+
+
+async def maximum(values: Any) -> Any:
+    """The largest along the first axis of shared integers: five rounds for up to sixteen of them, three for two."""
+    while len(values) > 2:
+        size = min(GROUP, len(values))
+        groups = -(-len(values) // size)
+        padded = values[np.minimum(np.arange(groups * size), len(values) - 1)]
+        x = padded.reshape(groups, size, *values.shape[1:])
+        i, j = np.triu_indices(size, 1)
+        later = await (x[:, i] < x[:, j])
+        gains = (np.arange(size)[:, None] == j).astype(np.int64) - (np.arange(size)[:, None] == i)
+        flat = later.reshape(groups, len(i), -1)
+        wins = (gains @ flat).reshape(x.shape) + np.bincount(i, minlength=size).reshape(size, *[1] * (values.ndim - 1))
+        first = await (wins.within(size) == size - 1)
+        values = await first.inner(x, axis=1)
+        values = values.retype(EXPONENT)
+    if len(values) == 1:
+        return values[0]
+    second = await (values[0] < values[1])
+    return (await second.where(values[1], values[0])).retype(EXPONENT)
+
+
+def power_table(low: int, high: int, *values: Any) -> tuple[Any, Any]:
+    """Thresholds and tables of public functions over the integers low .. high; zero outside."""
+    inside = range(low, high + 1)
+    return np.arange(low, high + 2), np.array([[0, *map(value, inside), 0] for value in values], dtype=object)
+
+
+async def on_grid(mantissa: Any, upper: Any, exponent: Any) -> tuple[Any, Any]:
+    """Along the first axis: the largest exponent A, and all numbers in units of 2^A with 80 fractional bits.
+
+    What lies 80 bits below the largest is cut off. Nine rounds for up to sixteen numbers.
+    """
+    largest = await maximum(exponent)
+    thresholds, values = power_table(
+        0,
+        MANTISSA_BITS,
+        lambda s: 1 << (HALF_BITS - s) if s <= HALF_BITS else 0,
+        lambda s: 1 << (MANTISSA_BITS - s) if s > HALF_BITS else 0,
+    )
+    powers = await (largest - exponent).retype(EXPONENT).classify(thresholds, values, 0)
+    near, far = powers[..., 0].retype(UPPER_HALF), powers[..., 1].retype(MANTISSA)
+    whole = MANTISSA_BITS + HALF_BITS
+    a, b = await together(mantissa.mul(near, frac=whole), upper.mul(far, frac=whole))
+    return largest, (await (a + b).retype(RingType(128, whole, 2)).truncate(HALF_BITS)).retype(GRID)
+
+
+async def floating(grid: Any, largest: Any) -> tuple[Any, Any]:
+    """Numbers in units of 2^A (80 fractional bits) as v 2^e: |v| in [1/2, 1) with 82 fractional bits, or zero. Four rounds.
+
+    What a receiver gets of them is a floating-point number, and nothing of A.
+    """
+
+    def powers(e: int) -> list[int]:
+        return [1 << max(0, MANTISSA_BITS + 2 - e), e + FAR]
+
+    negative, above, below = await together(
+        grid.negative(),
+        grid.binade_powers(powers, -MANTISSA_BITS, 2),
+        (-grid).binade_powers(powers, -MANTISSA_BITS, 2),
+    )
+    change = await (negative.reshape(*negative.shape, 1) * (below - above))
+    chosen = (above + change).retype(above.dtype)
+    raw = await grid.retype(_RAW).mul(chosen[..., 0], frac=112)
+    exponent = largest + chosen[..., 1].retype(EXPONENT) - (MANTISSA_BITS + FAR)
+    return raw.retype(RingType(128, MANTISSA_BITS + 2, 1)), exponent.retype(EXPONENT)
+
+
+async def in_units(grid: Any, largest: Any, exponent: Any) -> Any:
+    """Numbers in units of 2^D, 56 fractional bits, from those in units of 2^A (80); zero if they reach 2^44 units."""
+    # X 2^(x - 24) with x = A - D: above, a shift to the left; about 0, one to the left and a cut by 44; below, the same
+    # with the upper half of the bits. One table gives the powers of all three.
+    thresholds, values = power_table(
+        -60,
+        CUT,
+        lambda x: 1 << (x - 24) if x > 23 else 0,
+        lambda x: 1 << (x + 20) if -21 < x < 24 else 0,
+        lambda x: 1 << (x + 60) if x < -20 else 0,
+    )
+    shift = (largest - exponent).retype(EXPONENT)
+    powers, upper = await together(shift.classify(thresholds, values, 0), grid.truncate(HALF_BITS))
+    above, about, below = (powers[..., k] for k in range(3))
+    whole = RingType(128, MEAN_FRAC, 45)
+    left, near, far = await together(
+        grid.retype(whole).mul(above, frac=MEAN_FRAC),
+        grid.retype(_RAW).mul(about, frac=112),
+        upper.retype(_RAW).mul(below, frac=112),
+    )
+    short = await (near + far).retype(_RAW).truncate(CUT)
+    return (left.retype(whole) + short.retype(whole)).retype(whole)

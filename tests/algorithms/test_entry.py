@@ -1,0 +1,124 @@
+"""Owners' sums in secret scales become one covariance: on shares, against exact arithmetic over all rows.
+
+Error of an entry, relative to the product of two joint deviations: what the owners' doubles carry (2^-46 here), 2^-50 for the
+distances, 2^-55 of X; ten times their sum is allowed. Besides, distances are multiples of 2^-80 of the means.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from harness.lockstep import LockstepServers
+from ppca import Job
+from ppca.algorithms.entry import Sums, enter
+from ppca.algorithms.scales import floating
+from ppca.owner.moments import moments
+from ppca.owner.rows import share_sums
+from ppca.owner.tables.opening import open_table
+from ppca.protocol import Party, RingType, SecretArray, concatenate, stack
+
+Floats = NDArray[np.float64]
+ERROR = 1e-12
+RANDOM = np.random.default_rng(0)
+
+
+async def entered(party: Party, *inputs: SecretArray, width: int, common: bool) -> Any:
+    columns = [inputs[k::7] for k in range(7)]
+    parts = [concatenate(column) if k < 2 else stack(column) for k, column in enumerate(columns)]
+    joint = await enter(Sums(*parts), width, common)
+    mean, exponent = await floating(joint.grid, joint.largest)
+    wide = joint.packed.retype(RingType(128, 112, 14))
+    return [one.reveal(why="test") for one in (wide, joint.exponent, mean, exponent, joint.rows, joint.ratio)]
+
+
+def joint(owners: list[Floats], common: bool) -> tuple[Floats, Floats, int, int]:
+    """Covariance and means in the units of the data, the number of rows, and the rounds."""
+    d = owners[0].shape[1]
+    sums = [moments(open_table(owner)) for owner in owners]
+    packets = [packet for one in sums for packet in share_sums(one, len(owners))]
+    servers = LockstepServers()
+    packed, exponent, mean, mean_exponent, rows, ratio = Job(servers).run(entered, *packets, width=d, common=common)
+    half = -(-int(rows).bit_length() // 2)
+    assert abs(ratio - rows / 4.0**half) < 2.0**-36
+    units = np.broadcast_to(exponent, (d,))
+    i, j = np.triu_indices(d)
+    C = np.zeros((d, d))
+    C[i, j] = np.ldexp(packed / (rows / 4.0**half), units[i] + units[j])
+    assert servers.traffic is not None
+    assert not [line for line in servers.openings[0] if line.to == "servers"]
+    return np.triu(C) + np.triu(C, 1).T, np.ldexp(mean, mean_exponent), int(rows), servers.traffic.rounds - 4
+
+
+def exact(owners: list[Floats]) -> tuple[Floats, Floats]:
+    X = np.vstack(owners)
+    mean = [sum(map(Fraction, column.tolist())) / len(X) for column in X.T]
+    Z = np.array([[float(Fraction(float(x)) - m) for x, m in zip(row, mean, strict=True)] for row in X])
+    return Z.T @ Z / len(X), np.array([float(m) for m in mean])
+
+
+def check(owners: list[Floats], common: bool) -> int:
+    C, mean, rows, rounds = joint(owners, common)
+    wanted, means = exact(owners)
+    deviation = np.sqrt(np.diagonal(wanted))
+    size = np.outer(deviation, deviation) if not common else np.full_like(C, (deviation**2).max())
+    assert rows == sum(map(len, owners))
+    grid = 2.0**-78 * np.abs(means)  # means lie on a grid of 2^-80 of the largest mean of a column
+    assert np.all(np.abs(C - wanted) <= ERROR * size + np.outer(grid, deviation) + np.outer(deviation, grid))
+    assert np.all(np.abs(mean - means) <= 2.0**-50 * np.abs(means) + ERROR * deviation)
+    return rounds
+
+
+@pytest.mark.parametrize("common", [False, True], ids=["each", "common"])
+@pytest.mark.parametrize("apart", [0.0, 1e-3, 1.0, 30.0, 1e6])
+@pytest.mark.parametrize("ratio", [0.0, 1e3, 1e6, 1e9, 1e11])
+def test_offsets_and_distances_of_any_size(ratio: float, apart: float, common: bool) -> None:
+    """mean / deviation, and how many deviations the owners' means are apart."""
+    mix = RANDOM.standard_normal((4, 4))
+    scale = np.array([1.0, 2.0, 0.5, 3.0] if common else [1.0, 1e7, 1e-8, 3e2])
+    owners = [
+        (RANDOM.standard_normal((rows, 4)) @ mix + ratio + apart * i) * scale for i, rows in enumerate((40, 25, 60))
+    ]
+    assert check(owners, common) == (33 if common else 28)
+
+
+@pytest.mark.parametrize("owners", [1, 2, 17])
+def test_numbers_of_owners(owners: int) -> None:
+    check([RANDOM.standard_normal((3 + i, 3)) * 10.0**i + i for i in range(owners)], False)
+
+
+def test_extreme_columns() -> None:
+    """Constant, constant but different at each owner, zero, tiny, huge, integers about 2^53, nanoseconds since 1970."""
+    n = 30
+    columns = [
+        np.full(n, 1e30),
+        np.repeat([1.0, 2.0, 3.0], 10),
+        np.zeros(n),
+        RANDOM.standard_normal(n) * 1e-140,
+        RANDOM.standard_normal(n) * 1e140,
+        2.0**53 - RANDOM.integers(0, 100, n),
+        1.7e18 + RANDOM.integers(0, 10**6, n) * 8.64e10,
+        np.where(np.arange(n) == 7, 1e9, RANDOM.standard_normal(n)),
+    ]
+    X = np.column_stack(columns)
+    check(np.split(X, 3), False)
+
+
+def test_owners_of_one_row_and_of_equal_rows() -> None:
+    check([np.array([[1.0, 2.0]]), np.array([[1.0, 2.5]]), np.array([[4.0, 2.0]] * 5)], False)
+
+
+def test_an_owner_of_few_rows_that_varies_most() -> None:
+    """Its scale is that of all; the others' variance keeps its digits."""
+    owners = [RANDOM.standard_normal((2000, 2)), RANDOM.standard_normal((2, 2)) * 1e5]
+    check(owners, False)
+    check(owners, True)
+
+
+def test_singular_sums() -> None:
+    x = RANDOM.standard_normal((20, 1))
+    check([np.hstack([x, x, 2 * x]), np.hstack([x, x, 2 * x])[:2]], False)
