@@ -114,11 +114,13 @@ def accuracy(
 
 
 @app.command()
-def edges(output: Output = DEFAULT_OUTPUT) -> None:
+def edges(
+    output: Output = DEFAULT_OUTPUT, rows: Annotated[int, typer.Option(min=20, help="rows of every table")] = 600
+) -> None:
     """Joint PCA where digits are lost easily, beside exact arithmetic: large means, timestamps, scales far apart."""
     from benchmarks import edges as bench
 
-    bench.main(output)
+    bench.main(rows, output)
 
 
 @app.command()

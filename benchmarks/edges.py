@@ -19,7 +19,7 @@ from ppca.report import size
 from ppca.servers import LocalServers
 
 Floats = NDArray[np.float64]
-ROWS, OWNERS = 600, 3
+OWNERS = 3
 
 
 @dataclass
@@ -36,15 +36,15 @@ class Row:
     bytes_per_server: int
 
 
-def tables() -> Iterator[tuple[str, Floats]]:
+def tables(rows: int) -> Iterator[tuple[str, Floats]]:
     random = np.random.default_rng(0)
-    X = random.standard_normal((ROWS, 5)) @ random.standard_normal((5, 5))
+    X = random.standard_normal((rows, 5)) @ random.standard_normal((5, 5))
     for ratio in (0.0, 1e3, 1e5, 1e7, 1e9):
         yield f"mean / deviation {ratio:g}", X + ratio * X.std(axis=0)
     day = 86_400_000_000_000
-    when = 1_700_000_000_000_000_000 + random.integers(0, 365, ROWS) * day
+    when = 1_700_000_000_000_000_000 + random.integers(0, 365, rows) * day
     yield "ns timestamps, and a value", np.column_stack([when.astype(np.float64), X[:, 0], X[:, 1]])
-    number = 2.0**53 - random.integers(0, 1000, ROWS)
+    number = 2.0**53 - random.integers(0, 1000, rows)
     yield "integers about 2^53, and a value", np.column_stack([number, X[:, 0], X[:, 1]])
     yield "five columns of scales 1e7 to 1e-3", X * 10.0 ** np.array([7, 4, 2, 0, -3])
 
@@ -75,9 +75,11 @@ def measure(servers: LocalServers, name: str, X: Floats, standardize: bool) -> R
     )
 
 
-def main(directory: Path) -> None:
+def main(rows_of_table: int, directory: Path) -> None:
     with LocalServers(timeout=600) as servers:
-        rows = [measure(servers, name, X, standardize) for name, X in tables() for standardize in (False, True)]
+        rows = [
+            measure(servers, name, X, standardize) for name, X in tables(rows_of_table) for standardize in (False, True)
+        ]
     table = Table(title=f"Joint PCA of {OWNERS} owners beside exact arithmetic", title_justify="left")
     for heading in ("data", "", "ratio error", "variance error", "verified", "below resolution", "rounds", "sent"):
         table.add_column(heading, justify="left" if heading in ("data", "") else "right")
