@@ -398,6 +398,15 @@ def test_shared_model(servers: LocalServers, standardize: bool) -> None:
     np.testing.assert_allclose(rebuilt, truth.inverse_transform(wanted), rtol=0, atol=CLOSE * np.abs(reference).max())
 
 
+def test_a_shared_model_with_a_constant_column(servers: LocalServers) -> None:
+    """It counts for nothing, whatever new rows have there: as the model in the clear, whose deviation is 1 there."""
+    X = np.column_stack([random(60, 3), np.full(60, 7.0)])
+    pca = PCA(2, standardize=True, servers=servers, keep="constant").fit(split(X, 2))
+    found, wanted = pca.shared_model().transform(X), pca.transform(X)
+    signs = np.sign((found * wanted).sum(axis=0))
+    np.testing.assert_allclose(found * signs, wanted, rtol=0, atol=CLOSE * np.abs(wanted).max())
+
+
 def test_score_of_a_row_far_away(servers: LocalServers) -> None:
     """Scores stay right up to 2^46: here a row of 1e6 deviations, whose squares are 1e12."""
     X = random(2000, 4)

@@ -14,7 +14,7 @@ from ppca.algorithms.scales import HALF_BITS, MANTISSA_BITS, NONE
 from ppca.native import ring
 from ppca.owner.errors import BadValue, OwnerError
 from ppca.owner.moments import Moments, moments
-from ppca.owner.rows import new_rows, refuse_beyond, scaled_factor, share_numbers, share_sums
+from ppca.owner.rows import in_units, new_rows, scaled_factor, share_numbers, share_sums
 from ppca.owner.tables.opening import open_table
 from ppca.protocol import InputPacket, RingType
 from ppca.protocol.inputs import receive
@@ -99,6 +99,11 @@ def test_rows_beyond_the_model_are_refused() -> None:
         list(new_rows([np.zeros((12, 2)), np.array([[0, 2e6]])], np.array([0, 0]), False, ["a", "b"]))
     assert (caught.value.column, caught.value.row) == ("b", 13)
     with pytest.raises(BadValue, match="north: column '2' has nan in row 1"):
-        refuse_beyond(np.array([[0, np.nan]]), np.zeros(2, np.int64), RingType(128, 40, 20), None, "north: ")
+        in_units(np.array([[0, np.nan]]), np.zeros(2, np.int64), RingType(128, 40, 20), None, "north: ")
     with pytest.raises(ValueError, match="must have 2 columns"):
         list(new_rows([np.zeros((2, 3))], np.array([0, 0]), False, None))
+
+
+def test_columns_that_were_constant_count_for_nothing() -> None:
+    found = in_units(np.array([[6.0, 1e300]]), np.array([1, NONE + 2]), RingType(128, 40, 20), None, "")
+    assert found.tolist() == [[3.0, 0.0]]

@@ -115,9 +115,17 @@ class Centred:
 def new_rows(owner: int, arranged: Arranged, scale: NDArray[np.int64], standardized: bool) -> Iterator[Piece]:
     """Shares of an owner's columns of new rows for a shared model, in pieces; `scale`: the model's, of these columns."""
     table, kind = arranged.table, inference.row_type(standardized)
-    rows.refuse_beyond(table.values, scale, kind, table.names, f"{table.label}: ")
+    rows.in_units(
+        table.values, scale, kind, table.names, f"{table.label}: "
+    )  # refuses what does not fit, by the owner's rows
     step = max(1, PIECE_NUMBERS // len(scale))
     for first in range(0, len(arranged.values), step):
         part = arranged.values[first : first + step]
         tags = None if arranged.tags is None else arranged.tags[first : first + step]
-        yield Piece(owner, table.label, len(part), share(part * np.ldexp(1.0, -scale), kind, table.label), tags)
+        yield Piece(
+            owner,
+            table.label,
+            len(part),
+            share(rows.in_units(part, scale, kind, table.names, ""), kind, table.label),
+            tags,
+        )

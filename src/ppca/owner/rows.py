@@ -92,17 +92,20 @@ def new_rows(
             raise ValueError(f"rows must have {len(scale)} columns, got shape {array.shape}")
         step = max(1, BATCH // len(scale))
         for start in range(0, len(array), step):
-            part = array[start : start + step]
-            refuse_beyond(part, scale, kind, names, "", before + start)
-            yield share(part * np.ldexp(1.0, -scale), kind, "row")
+            part = in_units(array[start : start + step], scale, kind, names, "", before + start)
+            yield share(part, kind, "row")
         before += len(array)
 
 
-def refuse_beyond(
+def in_units(
     values: Floats, scale: NDArray[np.int64], kind: RingType, names: Sequence[str] | None, label: str, before: int = 0
-) -> None:
-    """Raise `BadValue` for the first row with a value that does not fit the numbers of a model; `before`: rows before these."""
-    limits = np.ldexp(1.0, scale + kind.span)
+) -> Floats:
+    """New rows in the units of a model's columns; zero in columns that were constant in the fit, as they count for nothing.
+
+    Raises `BadValue` for the first row with a value that does not fit the numbers of a model. `before`: rows before these.
+    """
+    constant = scale <= scales.NONE + 2
+    limits = np.where(constant, np.inf, np.ldexp(1.0, scale + kind.span))
     bad = ~(np.abs(values) < limits)
     if bad.any():
         row, column = (int(i) for i in np.argwhere(bad)[0])
@@ -113,3 +116,4 @@ def refuse_beyond(
             column=name,
             row=before + row + 1,
         )
+    return np.asarray(np.where(constant, 0.0, np.ldexp(values, np.where(constant, 0, -scale))))
