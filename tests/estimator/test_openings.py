@@ -13,6 +13,7 @@ import pytest
 from harness.lockstep import LockstepServers
 from ppca import PCA
 from ppca.algorithms.allpairs import FIRST_CHECK
+from ppca.algorithms.jacobi import enough_steps
 from ppca.servers import LocalServers
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"
@@ -150,6 +151,25 @@ def test_fall_back_to_jacobi(seats: LockstepServers, standardize: bool) -> None:
     assert accuracy_of(pca, np.vstack(OWNERS)).broken() == []
     opened = found(pca.openings_)
     assert opened[("verification bit", (), "servers")] == opened[("shuffled ranks", (D,), "servers")] == 2
+
+
+@pytest.mark.parametrize("solver", ["allpairs", "power"])
+@pytest.mark.parametrize("components", [K, 0.8, None])
+def test_fall_back_after_fixed_iterations_opens_no_convergence_bit(
+    seats: LockstepServers, components: int | float | None, solver: str
+) -> None:
+    """What fixed_iterations promises holds of the fall-back, too: it makes a number of steps that depends on d alone."""
+    from benchmarks.accuracy import accuracy_of
+
+    pca = PCA(components, fixed_iterations=1, solver=solver, servers=seats).fit(OWNERS)
+    assert pca.fell_back_
+    assert pca.verified_
+    assert pca.n_iter_ == enough_steps(D)
+    assert accuracy_of(pca, np.vstack(OWNERS)).broken() == []
+    opened = found(pca.openings_)
+    fraction = ("`n_components` in (0, 1)",) if components == 0.8 else ()
+    twice = expected("every fit", "every fit, d > 1")
+    assert opened == expected(*ALWAYS, RAW, REVEALED, *fraction, components=int(pca.n_components_)) + twice
 
 
 def test_fall_back_is_said(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """From a normalised shared matrix to its sorted spectrum: solve, verify on shares, fall back if needed, sort.
 
-Openings: the solver's convergence bits, one verification bit, shuffled ranks; with a fraction of variance as the number of
-components, that number.
+Openings: the solver's convergence bits (none with `fixed_iterations`, in the fall-back either), one verification bit and
+shuffled ranks (two of each after a fall-back); with a fraction of variance as the number of components, that number.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from ..protocol import together
 from .eigen import Eigen, defect
 from .iteration import Progress, silent
+from .jacobi import enough_steps
 from .solvers import eigh, promised_residual
 
 ORTHOGONALITY = 1e-7
@@ -48,19 +49,23 @@ async def decompose(
     solver: str = "allpairs",
     tol: float = 1e-6,
     top: int | None = None,
+    max_iterations: int | None = None,
+    fixed_iterations: int | None = None,
     progress: Progress = silent,
-    **limits: int | None,
 ) -> Spectrum:
     """Sorted spectrum of a shared symmetric matrix with |A|_F <= 1.
 
-    top: how many of its pairs must be accurate (None: all). limits: max_iterations, fixed_iterations, see `eigh`.
+    top: how many of its pairs must be accurate (None: all). max_iterations, fixed_iterations: see `eigh`. The fall-back to cyclic
+    Jacobi, if verification says no, runs until it has converged; with `fixed_iterations` a fixed number of steps, too.
     """
+    limits = {"max_iterations": max_iterations, "fixed_iterations": fixed_iterations}
     found = await eigh(A, identity, solver=solver, tol=tol, top=top, progress=progress, **limits)
     values, vectors = await _sorted(found, progress)
     verified = await is_accurate(A, values, vectors, 2 * promised_residual(solver, len(A), tol), top)
     fell_back = not verified and solver != "jacobi"
     if fell_back:
-        found = await eigh(A, identity, solver="jacobi", tol=tol, progress=progress)
+        steps = None if fixed_iterations is None else enough_steps(len(A))
+        found = await eigh(A, identity, solver="jacobi", tol=tol, fixed_iterations=steps, progress=progress)
         values, vectors = await _sorted(found, progress)
         verified = await is_accurate(A, values, vectors, 2 * tol, top)
     return Spectrum(values, vectors, solver, found.iterations, verified, fell_back)

@@ -42,7 +42,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     tol : float
         Off-diagonal Frobenius norm, relative to the matrix, at which the eigensolver stops.
     fixed_iterations : int or None
-        Run so many iterations and open no convergence bits.
+        Run so many iterations and open no convergence bits, in a fall-back to cyclic Jacobi either.
     columns : list of str or None
         The columns to use of files and frames.
     servers : Servers or None
