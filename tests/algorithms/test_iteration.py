@@ -72,14 +72,14 @@ def test_silence() -> None:
 
 async def three_rounds(x: Any, done: int) -> Any:
     for _ in range(3):
-        x = await (x * 0.5).square()
+        x = (await (x * 0.5).square()).within(1)
     return x
 
 
 def on_shares(most: int, fixed: int | None) -> Ended:
     async def program(x: SecretArray) -> list[Any]:
         x, done, converged = await until_converged(
-            x, three_rounds, lambda x: x < 0.25, due=lambda done: done > 0, most=most, fixed=fixed
+            x.within(1), three_rounds, lambda x: x < 0.25, due=lambda done: done > 0, most=most, fixed=fixed
         )
         return [x, done, -1 if converged is None else int(converged)]
 

@@ -19,7 +19,8 @@ from hypothesis.extra import numpy as hnp
 from harness.lockstep import run
 from ppca.native import ring
 from ppca.protocol import INTEGER, Pending, PlainArray, RingType, SecretArray, make_type, skew, symmetric
-from ppca.protocol.multiply import sum_of_products
+from ppca.protocol.dtypes import span_of
+from ppca.protocol.multiply import product_type, sum_of_products
 
 ULP = 2.0**-40
 FIXED64 = make_type(64, 20)
@@ -168,6 +169,46 @@ def test_products(data: st.DataObject) -> None:
     # The inner product is truncated once; the sum of squares once per term. float64 sums add up to one ulp here.
     assert abs(got[3] - full.sum()) <= 2 * ULP
     assert abs(got[4] - (b * b).sum()) <= (1.5 * b.size + 1) * ULP
+
+
+LARGE = 2.0**14.5
+"""Products of two such numbers come near 2^30: a local truncation of 2 * 40 fractional bits would fail once in 2^18."""
+
+
+def test_large_products_are_never_wrong() -> None:
+    """Half a million products near 2^29, of every kind: a local truncation would fail for about two of them in either split."""
+    n = 512
+    a, b = np.full((n, n), LARGE), np.full((n, n), -LARGE)
+
+    async def program(x: Any, y: Any) -> Any:
+        return [await (x * y), await x[:, :1].matmul(y[:1]), await x.reshape(-1).inner(y.reshape(-1)[None], axis=0)]
+
+    got = run(program, a, b).value
+    for one in got:
+        assert np.max(np.abs(one + LARGE**2)) <= 1.5 * ULP
+
+
+@pytest.mark.parametrize(
+    ("kinds", "frac", "within", "local"),
+    [
+        ((make_type(128, 40), make_type(128, 40)), None, None, False),
+        ((make_type(128, 40), make_type(128, 40)), None, 127.9, True),  # 80 + 7 bits: 2^-40
+        ((make_type(128, 40), make_type(128, 40)), None, 128.0, False),
+        ((make_type(128, 40, 3), make_type(128, 40, 4)), None, None, True),
+        ((make_type(128, 40, 4), make_type(128, 40, 4)), None, None, False),
+        ((make_type(128, 20), make_type(128, 20)), None, None, True),
+        ((make_type(128, 40), make_type(128, 40)), 80, None, True),  # nothing to truncate
+        ((make_type(128, 0), make_type(128, 40)), None, None, True),
+        ((make_type(64, 20, 1), make_type(64, 20, 1)), None, None, False),
+    ],
+)
+def test_the_span_chooses_the_truncation(
+    kinds: tuple[RingType, RingType], frac: int | None, within: float | None, local: bool
+) -> None:
+    span = None if within is None else span_of(within)
+    plan = product_type(*kinds, frac, span)
+    assert (plan.exact is None) == local
+    assert plan.shift == 0 or plan.exact is None or plan.exact.frac - plan.shift == plan.dtype.frac
 
 
 MATMULS = [
@@ -434,19 +475,20 @@ def test_the_64_bit_ring_refuses_fractional_factors() -> None:
 
 
 def test_products_in_the_64_bit_ring() -> None:
-    # A local truncation would fail with probability |xy| 2^-23 there: it is refused; exact truncation and all bits work.
+    # A local truncation would fail with probability |xy| 2^-23 there: products are truncated exactly, or keep all bits.
     a, b = grid(np.random.default_rng(11).uniform(-1, 1, (2, 64)), 20)
 
     async def program(x: Any, y: Any) -> Any:
-        return [await x.mul(y, exact=True), await (await x.mul(y, frac=40)).extend(), await x.matmul(y, frac=40)]
+        return [await (x * y), await (await x.mul(y, frac=40)).extend(), await x.matmul(y, frac=40)]
 
     got = run(program, a, b, dtypes=(FIXED64, FIXED64)).value
     assert np.max(np.abs(got[0] - a * b)) < 2.0**-20
     assert np.array_equal(got[1], a * b)
     assert got[2] == pytest.approx(a @ b, abs=1e-15)
 
-    async def truncating(x: Any, y: Any) -> Any:
+    async def without_room(x: Any, y: Any) -> Any:
         return await (x * y)
 
-    with pytest.raises(TypeError, match="exact=True"):
-        run(truncating, a, b, dtypes=(FIXED64, FIXED64))
+    wide = make_type(64, 31)
+    with pytest.raises(TypeError, match="no room"):
+        run(without_room, a, b, dtypes=(wide, wide))

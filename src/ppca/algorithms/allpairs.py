@@ -40,6 +40,15 @@ TAU = 1.4
 COARSE = 20
 """Fractional bits of U and its powers: they only steer the damping, and grow."""
 
+ANGLE = 0.75
+"""Of an entry of the generator: one half, 26% more from the table."""
+
+POWER = 16.0
+"""Of an entry of T^2, T^3 and what follows them: |T| <= 2 in the spectral norm, where the damping aims at 1.4.
+
+This promise, and those that A, V and W stay below 2, keep local truncations likely to be right; they hold while the iteration
+does what it should. Where it does not, verification says so."""
+
 REFRESH = 6
 FIRST_CHECK = 6
 """The iteration from which convergence is checked: no matrix of some size is done before."""
@@ -78,6 +87,7 @@ async def eigh_allpairs(
     d = A0.shape[0]
     if d == 1:
         return Eigen(A0[0], identity, 0, True if fixed_iterations is None else None)
+    A0 = A0.within(1)
     delta_min = max(tol / 10, 64 * math.sqrt(d) * 2.0**-40)
 
     async def step(state: _State, done: int) -> _State:
@@ -99,7 +109,7 @@ async def eigh_allpairs(
         fixed=fixed_iterations,
     )
     V = await orthonormal(state.V)
-    values = await V.inner(await (A0 @ V), axis=0)
+    values = await V.inner(await A0.matmul(V, within=1.5), axis=0, within=1.5)
     return Eigen(values, V, iterations, converged)
 
 
@@ -130,20 +140,23 @@ async def _iterate(state: _State, delta: float, refresh: bool, measure: bool) ->
         ready(V) if state.E is None else orthonormal(V, state.E),
     )
     if state.c is None:  # first iteration: the damping must be measured in line
-        U = await signed[0].mul(y, frac=COARSE)
+        U = await signed[0].mul(y, frac=COARSE, within=ANGLE)
         U2 = symmetric(await skew(U, d).matmul_upper(skew(U, d)), d)
         U4 = symmetric(await U2.matmul_upper(U2), d)
         c = await _damping(U4, thresholds, factors, nu_bound)
         ca = await (signed[0] * c)
-        t = await ca.mul(y, frac=40)
+        t = await ca.mul(y, frac=40, within=ANGLE)
     else:
-        U, t = await together(signed[0].mul(y, frac=COARSE), signed[1].mul(y, frac=40))  # r4
-    T, U = skew(t.within(2), d), skew(U, d)
-    t2, u2 = await together(T.matmul_upper(T), U.matmul_upper(U))  # r5
+        angles = signed[0].mul(y, frac=COARSE, within=ANGLE), signed[1].mul(y, frac=40, within=ANGLE)
+        U, t = await together(*angles)  # r4
+    T, U = skew(t, d), skew(U, d)
+    t2, u2 = await together(T.matmul_upper(T, within=POWER), U.matmul_upper(U))  # r5
     T2, U2 = symmetric(t2, d), symmetric(u2, d)
-    t3, u4 = await together(T.matmul_upper(T2, strict=True), U2.matmul_upper(U2))  # r6
+    t3, u4 = await together(T.matmul_upper(T2, strict=True, within=POWER), U2.matmul_upper(U2))  # r6
     T3, U4 = skew(t3, d), symmetric(u4, d)
-    tail, nu = await together(T3 @ (T * C4 + T2 * C5 + T3 * C6), U4.inner(U4, frac=2 * COARSE))  # r7
+    tail, nu = await together(  # r7
+        T3.matmul(T * C4 + T2 * C5 + T3 * C6, within=POWER), U4.inner(U4, frac=2 * COARSE)
+    )
     W = identity + T + T2 * 0.5 + T3 * C3 + tail
     (A, E, V), c = await together(  # r8-r9
         _rotate(A0, A, V, W, refresh, measure), nu.within(nu_bound).lookup(thresholds, factors, 40)
@@ -199,12 +212,12 @@ async def _rotate(A0: Any, A: Any, V: Any, W: Any, refresh: bool, measure: bool)
     """A := W'AW (or V'A0V), V := VW, and E = V'V - I if it is to be measured."""
     d = len(A0)
     if refresh:
-        V = await (V @ W)
-        AV, E = await together(A0 @ V, defect(V) if measure else ready(None))
-        upper = await V.T.matmul_upper(AV)
+        V = await V.matmul(W, within=1.5)
+        AV, E = await together(A0.matmul(V, within=1.5), defect(V) if measure else ready(None))
+        upper = await V.T.matmul_upper(AV, within=1.5)
     else:
-        AW, V = await together(A @ W, V @ W)
-        upper, E = await together(W.T.matmul_upper(AW), defect(V) if measure else ready(None))
+        AW, V = await together(A.matmul(W, within=1.5), V.matmul(W, within=1.5))
+        upper, E = await together(W.T.matmul_upper(AW, within=1.5), defect(V) if measure else ready(None))
     return symmetric(upper, d), E, V
 
 

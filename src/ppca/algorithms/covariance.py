@@ -64,7 +64,7 @@ async def normalised_covariance(packed: Any, d: int) -> Normalised:
 
 
 async def normalised_correlation(packed: Any, d: int) -> Normalised:
-    """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: nineteen rounds."""
+    """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: twenty-two rounds."""
     i, j = np.triu_indices(d)
     variance = packed[i == j] + FLOOR
     # Variance 2^(e-113) <= v < 2^(e-112): the factor 2^((112-e)//2) brings it to [1/4, 1) or a little below.

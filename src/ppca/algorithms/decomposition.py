@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol import together
+from ..protocol import concatenate, together
 from .eigen import Eigen, defect
 from .iteration import Progress, silent
 from .jacobi import enough_steps
@@ -19,6 +19,9 @@ from .solvers import eigh, promised_residual
 
 ORTHOGONALITY = 1e-7
 """What verification promises of |V'V - I|_F."""
+
+COARSE = 10
+"""Fractional bits that are enough to see whether an element is far off."""
 
 
 def resolution(solver: str, d: int, tol: float) -> float:
@@ -60,14 +63,14 @@ async def decompose(
     """
     limits = {"max_iterations": max_iterations, "fixed_iterations": fixed_iterations}
     found = await eigh(A, identity, solver=solver, tol=tol, top=top, progress=progress, **limits)
-    values, vectors = await _sorted(found, progress)
-    verified = await is_accurate(A, values, vectors, 2 * promised_residual(solver, len(A), tol), top)
+    bounded, (values, vectors) = await together(is_bounded(found), _sorted(found, progress))
+    verified = await is_accurate(A, values, vectors, bounded, 2 * promised_residual(solver, len(A), tol), top)
     fell_back = not verified and solver != "jacobi"
     if fell_back:
         steps = None if fixed_iterations is None else enough_steps(len(A))
         found = await eigh(A, identity, solver="jacobi", tol=tol, fixed_iterations=steps, progress=progress)
-        values, vectors = await _sorted(found, progress)
-        verified = await is_accurate(A, values, vectors, 2 * tol, top)
+        bounded, (values, vectors) = await together(is_bounded(found), _sorted(found, progress))
+        verified = await is_accurate(A, values, vectors, bounded, 2 * tol, top)
     return Spectrum(values, vectors, solver, found.iterations, verified, fell_back)
 
 
@@ -80,16 +83,42 @@ async def _sorted(found: Eigen, progress: Progress) -> tuple[Any, Any]:
     return values, vectors
 
 
-async def is_accurate(A: Any, values: Any, vectors: Any, tol: float, top: int | None = None) -> bool:
-    """Whether |A V - V L|_F < tol for the first `top` pairs, and |V'V - I|_F < 1e-7: one bit is opened."""
+async def _is_below(sum_of_squares: Any, bound: float) -> Any:
+    """The shared bit [|sum| < bound], all 128 bits of the sum being looked at: two rounds.
+
+    A sum of squares can be a few last bits below zero: the two splits of a truncated number may differ by one ulp.
+    """
+    whole = sum_of_squares.within(2.0 ** (126 - sum_of_squares.dtype.frac))
+    return await whole.lookup([-bound, bound], [0, 1, 0], 0)
+
+
+async def is_bounded(found: Eigen) -> Any:
+    """A shared bit: no entry of the vectors and no value is far off, as a failed truncation leaves it: four rounds.
+
+    Off by 2^87 or 2^88 in the ring, such an element can be invisible modulo 2^128 to products with whole numbers, as in a V with
+    unit vectors. So all of them are shortened to 10 fractional bits, exactly, and the sum of their squares, d and at most 1
+    where all is well, is looked at in the whole ring: one that is off adds 2^114 or more.
+    """
+    d = len(found.values)
+    short = await concatenate([found.vectors.reshape(d * d), found.values]).truncate(40 - COARSE)
+    size = await short.inner(short, frac=2 * COARSE)
+    return await _is_below(size, 4.0 * d + 4)
+
+
+async def is_accurate(A: Any, values: Any, vectors: Any, bounded: Any, tol: float, top: int | None = None) -> bool:
+    """Whether |A V - V L|_F < tol for the first `top` pairs, |V'V - I|_F < 1e-7, and the bit of `is_bounded`: one bit is opened.
+
+    The sums of squares are looked at in the whole ring: a V or L that a failed truncation has thrown far off makes sums that
+    wrap around; these look negative as often as not, but hardly small.
+    """
     d = len(A)
     count = d if top is None else min(top, d)
     V = vectors[:count].T
-    AV, scaled, off = await together(A @ V, V * values[:count], defect(vectors.T))
+    AV, scaled, off = await together(A.matmul(V, within=1.5), V.mul(values[:count], within=1.5), defect(vectors.T))
     residual = AV - scaled
-    squares = await together(residual.inner(residual, frac=80), off.inner(off, frac=80))
-    margins = [square - bound**2 for square, bound in zip(squares, (tol, ORTHOGONALITY), strict=True)]
-    bits = await type(A).stack(margins).within(2.0**20).negative()
+    square, orthogonal = await together(residual.inner(residual, frac=80), off.inner(off, frac=80))
+    square = square + (1 - bounded) * 2**20  # not below any tolerance
+    bits = await together(_is_below(square, tol**2), _is_below(orthogonal, ORTHOGONALITY**2))
     both = await (bits[0] * bits[1])
     opened = await both.open(what="verification bit", why="is the decomposition as accurate as promised")
     return bool(opened)

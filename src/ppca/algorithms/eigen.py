@@ -30,11 +30,11 @@ async def off_is_small(A: Any, tol: float) -> Any:
 async def defect(V: Any) -> Any:
     """V'V - I, how far the columns of V are from orthonormal: one round."""
     d = V.shape[1]
-    upper = await V.T.matmul_upper(V)
+    upper = await V.T.matmul_upper(V, within=3)
     return symmetric(upper - np.eye(d, dtype=np.int64)[np.triu_indices(d)], d)
 
 
 async def orthonormal(V: Any, E: Any | None = None) -> Any:
     """One Newton-Schulz step, V - V E / 2 with E = V'V - I: two rounds, one if E is known. The distance is squared."""
     E = await defect(V) if E is None else E
-    return V - (await (V @ E)) * 0.5
+    return V - (await V.matmul(E, within=3)) * 0.5

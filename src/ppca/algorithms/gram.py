@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..native import clock, kernels, ring
 from ..protocol import Party, Pending, RingType, SecretArray, make_type, together
-from ..protocol.multiply import masked
+from ..protocol.multiply import Product, masked
 from .covariance import MOMENT_FRAC
 from .scales import EXPONENT, MEAN_FRAC, power_table
 
@@ -115,8 +115,7 @@ async def gram(
             break
         product = np.asarray(waiting.pop(0).result())
         template = SecretArray(party, np.empty((2, 0, 1), np.uint64), RingType(64, 2 * GRID, 13))
-        data = await Pending(masked(template, product, 0))
-        wide = await template.like(data).extend()
+        wide = await (await Pending(masked(template, product, Product(template.dtype, 0, None)))).extend()
         total = wide if total is None else total + wide
         done += 1
         party.progress(f"second moments, piece {done} of {count}", done / count)

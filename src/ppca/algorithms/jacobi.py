@@ -68,13 +68,13 @@ async def cheap_rotation(a: Any, h: Any) -> tuple[Any, Any]:
     """Cosine and sine: eight rounds."""
     c = cosine_polynomial()
     side, y = await together(signed(a, h), inverse_length(a, h))  # r1-r3
-    t = (await side.mul(y, frac=40)).within(0.75)  # r4
+    t = await side.mul(y, frac=40, within=0.75)  # r4
     u = await (t * t)  # r5
-    uu, tu = await (stack([u, t]) * u)  # r6
-    uuu, uuuu, tuu, tuuu = await (stack([u, uu, t, tu]) * uu)  # r7
+    uu, tu = await stack([u, t]).mul(u, within=0.75)  # r6
+    uuu, uuuu, tuu, tuuu = await stack([u, uu, t, tu]).mul(uu, within=0.75)  # r7
     cos, sin = stack([u, uu, uuu]), stack([t, tu, tuu, tuuu])
     high = stack([c[5:] @ cos + c[4], c[4:] @ sin])
-    high_cos, high_sin = await (high * uuuu)  # r8
+    high_cos, high_sin = await high.mul(uuuu, within=0.75)  # r8
     return c[1:4] @ cos + 1.0 + high_cos, c[:4] @ sin + high_sin
 
 

@@ -76,10 +76,10 @@ def blocks_of(cos: Any, sin: Any) -> Any:
 
 
 async def rotate_columns(X: Any, J: Any, step: int, d: int) -> Any:
-    """X J for d columns: one round."""
+    """X J for d columns, of length one at most: one round."""
     pairs = round_robin(d)[step]
     rest, inverse, _, _ = _places(d, step)
-    turned = await (X[:, pairs].transpose(1, 0, 2) @ J)
+    turned = await X[:, pairs].transpose(1, 0, 2).matmul(J, within=1.5)
     columns = turned.transpose(1, 0, 2).reshape(len(X), 2 * len(pairs))
     return concatenate([columns, X[:, rest]], 1)[:, inverse] if len(rest) else columns[:, inverse]
 
@@ -90,7 +90,7 @@ async def rotate_rows(Y: Any, J: Any, step: int) -> Any:
     pairs = round_robin(d)[step]
     rest, _, (first, second), place = _places(d, step)
     old = Y[pairs[first][:, :, None], pairs[second][:, None, :]]
-    new = await (J.transpose(0, 2, 1)[first] @ old)
+    new = await J.transpose(0, 2, 1)[first].matmul(old, within=1.5)
     entries = new.reshape(4 * len(first))
     return (concatenate([entries, Y[rest].reshape(-1)]) if len(rest) else entries)[place]
 
@@ -105,8 +105,8 @@ async def rotate(A: Any, V: Any, cos: Any, sin: Any, step: int) -> tuple[Any, An
 async def refresh(A0: Any, V: Any) -> tuple[Any, Any]:
     """A = V' A0 V for V made orthonormal, and that V: four rounds."""
     V = await orthonormal(V)
-    AV = await (A0 @ V)
-    return symmetric(await V.T.matmul_upper(AV), len(A0)), V
+    AV = await A0.matmul(V, within=1.5)
+    return symmetric(await V.T.matmul_upper(AV, within=1.5), len(A0)), V
 
 
 async def in_sweeps(
@@ -178,6 +178,7 @@ async def sweeps(
     `iterations` of the result counts steps.
     """
     d = A0.shape[0]
+    A0 = A0.within(1)
 
     async def turn(state: _Sweeping, step: int) -> _Sweeping:
         A, V, _ = state

@@ -50,25 +50,25 @@ class SVD:
 async def _angle(G: Any, step: int) -> tuple[Any, Any]:
     columns = G[:, round_robin(G.shape[1])[step]]
     p, q = columns[:, :, 0], columns[:, :, 1]
-    pp, qq, pq = await stack([p, q, p]).inner(stack([p, q, q]), axis=1, frac=GRAM_BITS)
+    pp, qq, pq = await stack([p, q, p]).inner(stack([p, q, q]), axis=1, frac=GRAM_BITS, within=1.5)
     return await cheap_rotation(pq, qq - pp)
 
 
 async def _is_small(G: Any, tol: float) -> Any:
     """The shared bit [sum of the squares of the off-diagonal of G'G < tol^2]: four rounds."""
-    a = await G.T.matmul_upper(G, strict=True, frac=GRAM_BITS)
+    a = await G.T.matmul_upper(G, strict=True, frac=GRAM_BITS, within=1.5)
     off = await a.inner(a, frac=2 * GRAM_BITS)
     return await (off * 2 - tol * tol).within(2).negative()
 
 
 async def _factors(G0: Any, V: Any) -> tuple[Any, Any]:
-    """U and the singular values of G0 V, whose columns are orthogonal: 21 rounds."""
-    G = await (G0 @ V)
-    squares = await G.inner(G, axis=0, frac=WIDE)
-    values = (await squares.within(2).sqrt()).astype(40).within(2)
-    U = await (G * await values.reciprocal())
-    lengths = await U.inner(U, axis=0)
-    return await (U * (1.5 - lengths * 0.5)), values
+    """U and the singular values of G0 V, whose columns are orthogonal: 22 rounds."""
+    G = await G0.matmul(V, within=1.5)
+    squares = await G.inner(G, axis=0, frac=WIDE, within=1.5)
+    values = (await squares.sqrt()).astype(40).within(1.5)
+    U = await G.mul(await values.reciprocal(), within=1.5)
+    lengths = await U.inner(U, axis=0, within=1.5)
+    return await U.mul(1.5 - lengths * 0.5, within=1.5), values
 
 
 async def svd_jacobi(
@@ -97,7 +97,7 @@ async def svd_jacobi(
 
     async def renew(state: tuple[Any, Any]) -> tuple[Any, Any]:
         V = await orthonormal(state[1])
-        return await (G0 @ V), V
+        return await G0.matmul(V, within=1.5), V
 
     (_, V), steps, converged = await in_sweeps(
         (G0, identity),

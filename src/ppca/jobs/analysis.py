@@ -80,7 +80,8 @@ async def analyse(party: Party, joint: Joint, choices: Choices) -> dict[str, Any
             result |= {
                 "components": reveal(spectrum.vectors[:count], "components"),
                 "values": reveal(spectrum.values[:count], "explained variance"),
-                "total": reveal(spectrum.values.sum(), "total variance"),
+                # The trace: the sum of all eigenvalues, also of those that were not asked for and are not verified.
+                "total": reveal(scaled.matrix.diagonal().sum(), "total variance"),
                 "factor": reveal(scaled.factor.retype(RingType(128, 100, 26)), "scale of the variance"),
                 "mean": reveal(mean, "means"),
                 "mean_exponents": reveal(mean_exponent, "scale of the means"),

@@ -1,8 +1,8 @@
 """Inference on shares: the model and the rows are both secret; only the agreed result reaches its receiver.
 
-transform   rows projected onto the components               raw: 1 round; standardised: 4
-inverse     rows rebuilt from projected ones                  1 round; standardised: the units are put back by the receiver
-scores      squared distance of every row to its projection   3 rounds more; batch by batch, they stay shared
+transform   rows projected onto the components               raw: 2 rounds; standardised: 6
+inverse     rows rebuilt from projected ones                  2 rounds; standardised: the units are put back by the receiver
+scores      squared distance of every row to its projection   4 rounds more; batch by batch, they stay shared
 flags       score above a public threshold, or the `contamination` fraction of rows with the largest scores
 """
 

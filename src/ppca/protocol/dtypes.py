@@ -70,6 +70,19 @@ def make_type(bits: int, frac: int, span: int | None = None) -> RingType:
     return RingType(bits, frac, max(1, cap if span is None else min(span, cap)))
 
 
+LOCAL_RISK = 40
+"""A product whose local truncation may fail with more than 2^-40 is truncated exactly."""
+
+
+def truncates_locally(bits: int, whole: int) -> bool:
+    """Whether a local truncation is good enough for integers |X| < 2^whole in Z_2^bits.
+
+    Each of the two splits fails with probability |X| / 2^bits: where its first summand lies so close to 0 that X carries it
+    over. Both together stay below 2^-LOCAL_RISK. With 2 * 40 fractional bits before the truncation: |xy| < 2^7.
+    """
+    return whole + 1 - bits <= -LOCAL_RISK
+
+
 def span_of(bound: float) -> int:
     """The smallest span whose promise |v| < 2^span covers |v| <= bound."""
     if not bound > 0 or not math.isfinite(bound):

@@ -1,13 +1,15 @@
 """Functions: rsqrt, sqrt, reciprocal, division: normalise, evaluate a polynomial, scale back.
 
 1. Rounds 1-2: the binade of x (see `normalise`): a secret power of two for the input, the factor for the output.
-2. Round 3: z = x * power, in [1/2, 5/4), with 38 fractional bits.
+2. Round 3: z = x * power, in [1/2, 5/4), with 36 fractional bits.
 3. Rounds 4-7: p(z), of degree 15 in u = 2z - 7/4: its relative distance from the function is below 2^-33.
-4. Round 8: result = p(z) * factor.
+4. Rounds 8-9: result = p(z) * factor, truncated exactly; one round if the result's span is at most 2^9, as for the
+   square root of |x| < 2^17.
 
 Why not Newton or Goldschmidt steps: they cost two rounds each and three of them; the polynomial costs four in all.
 Zero goes to zero in every function here, which is what a constant column wants (scikit-learn's convention, too).
-Rounds: 8; 9 for `1 / x`, 10 for `x / y`; `polynomial` alone takes 2 + ceil(log2((degree + 1) / 4)) from degree 4 on.
+Rounds: 9; 10 for `1 / x`, 12 for `x / y` (its products with x and with 1 / y may be large: two rounds each);
+`polynomial` alone takes 2 + ceil(log2((degree + 1) / 4)) from degree 4 on, for |x| <= 1.
 Range: the 128-bit ring, 0 <= x < 2^span down to the last bit; for `reciprocal` and divisors 2^-30 <= |x| < 2^span.
 Error: 1e-9 relative or 2 ulp, whichever is larger. Security: that of gates and products.
 """
@@ -27,7 +29,7 @@ from .compare import negative
 from .cost import declare
 from .dtypes import DEFAULT_FRAC, DEFAULT_SPAN, RingType, make_type
 from .gates import gate_bytes, gate_rounds
-from .multiply import ELEMENT, multiply
+from .multiply import ELEMENT, exact_bytes, multiply
 from .normalise import Binades, binade_tables
 from .pending import Pending
 from .rounds import together
@@ -39,14 +41,17 @@ F = TypeVar("F")
 LOW, HIGH = 0.5, 1.25
 """Where a normalised value lies."""
 
-INNER = 38
-"""Fractional bits inside: products of numbers below 2 fail a local truncation with probability 2^-50 only."""
+WIDEST = 0.751
+"""|2 z - 7/4|, and the last bits of z."""
+
+INNER = 36
+"""Fractional bits inside, of public coefficients, too: a local truncation of a number of size one fails with 2^-55 only."""
 
 FACTOR_FRAC = 42
 RECIPROCAL_SMALLEST = -30
 
 NUMERATOR_FRAC = 50
-"""Of x / z before it is scaled by 1 / y: more lets small x / small y keep digits, until |x / y| 2^-46 becomes the risk."""
+"""Of x / z before it is scaled by 1 / y: more lets small x / small y keep digits."""
 
 
 @lru_cache
@@ -92,36 +97,41 @@ async def _normalised(x: S, exponent: float, smallest: int, factor_frac: int, si
         tables = await Pending(binade_tables(x, binades, values, [0, 0]))
     power = x.like(tables[..., 0, :], RingType(128, 0, 62))
     scaled = x.like(x.data, RingType(128, top, 1))
-    z = await Pending(multiply(scaled, power, INNER))
+    z = await Pending(multiply(scaled, power, INNER, HIGH))
     factor = x.like(tables[..., 1, :], RingType(128, factor_frac, 127 - factor_frac - 1))
     return z.like(z.data, RingType(128, INNER, 1)), factor
 
 
-async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None) -> S:
-    """sum of coefs[i] * x^i, for |x| <= 1 or so (the caller's range must keep every power within the span).
+async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None, within: float | None = None) -> S:
+    """sum of coefs[i] * x^i; the caller's range must keep every power within the default span.
 
     1. Powers x^2 [1 round], x^3 and x^4 [1]; blocks of four terms are then local.
     2. Neighbouring blocks are merged by x^4, x^8, x^16, ...: one round per doubling of the number of blocks.
 
-    Rounds: 0, 1, 2 for degrees 1, 2, 3; 2 + ceil(log2((degree + 1) / 4)) from degree 4 on.
+    within: |x| <= within (None: what the type says). Products that this bound keeps below 2^7 take a round, others two.
+    Rounds: 0, 1, 2 for degrees 1, 2, 3; 2 + ceil(log2((degree + 1) / 4)) from degree 4 on, if |x| <= 1.
     """
+    bound = min(2.0**x.dtype.span, math.inf if within is None else within)
     x = x.astype(DEFAULT_FRAC) if x.dtype.is_integer else x
     kept = x.dtype.frac if frac is None else frac
     terms = tuple(float(c) for c in coefs) or (0.0,)
     powers = x.reshape(1, *x.shape)
     if len(terms) > 2:
-        square = await Pending(multiply(powers, powers))
+        square = await Pending(multiply(powers, powers, None, bound**2))
         powers = type(x).concatenate([powers, square])
     if len(terms) > 3:
-        high = await Pending(multiply(powers if len(terms) > 4 else powers[:1], powers[1:]))
+        some = powers if len(terms) > 4 else powers[:1]
+        high = await Pending(multiply(some, powers[1:], None, max(1.0, bound**4)))
         powers = type(x).concatenate([powers, high])
     giant = powers[3:]
     blocks = _blocks(powers[:3], terms)
+    bits = 4 * len(blocks) * math.log2(max(1.0, bound)) + math.log2(max(1.0, sum(map(abs, terms))))
+    largest = 2.0 ** min(bits, DEFAULT_SPAN)
     while len(blocks) > 1:
         pairs = len(blocks) // 2
         last = len(blocks) == 2
         factors = blocks[1::2] if last else type(x).concatenate([blocks[1::2], giant])
-        products = await Pending(multiply(factors, giant, kept if last else None))
+        products = await Pending(multiply(factors, giant, kept if last else None, largest))
         giant = products[pairs:]
         even = blocks[0::2].astype(kept) if last else blocks[0::2]
         merged = even[:pairs] + products[:pairs]
@@ -130,12 +140,17 @@ async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None) -> S
     return result.like(result.data, make_type(x.dtype.bits, kept))  # the coefficients say nothing tighter
 
 
+def weight_bits(frac: int) -> int:
+    """Fractional bits of the coefficients of a polynomial in a number with so many."""
+    return min(DEFAULT_FRAC, max(frac, INNER))
+
+
 @lru_cache
 def _block_weights(terms: tuple[float, ...], powers: int, frac: int, limbs: int) -> tuple[Data, Data]:
     """Coefficients of all blocks of four, encoded once: (blocks, powers) for the powers, (blocks, 1) for the constants."""
     padded = np.zeros((-(-len(terms) // 4), 4))
     padded.reshape(-1)[: len(terms)] = terms
-    weights, _ = ring.encode(np.ascontiguousarray(padded[:, 1 : 1 + powers]), DEFAULT_FRAC, limbs)
+    weights, _ = ring.encode(np.ascontiguousarray(padded[:, 1 : 1 + powers]), weight_bits(frac), limbs)
     constants, _ = ring.encode(np.ascontiguousarray(padded[:, :1]), frac, limbs)
     return weights, constants
 
@@ -145,7 +160,7 @@ def _blocks(powers: S, terms: tuple[float, ...]) -> S:
     party, limbs, shape = powers.party, powers.dtype.limbs, powers.shape[1:]
     weights, constants = _block_weights(terms, len(powers), powers.dtype.frac, limbs)
     sums = ring.matmul(weights, powers.data.reshape(2, len(powers), -1, limbs))
-    result = powers.like(sums).shifted(DEFAULT_FRAC, powers.dtype)
+    result = powers.like(sums).shifted(weight_bits(powers.dtype.frac), powers.dtype)
     for split, adds in ((0, party.row == 0), (1, party.column == 0)):
         if adds:
             result.data[split] = ring.add(result.data[split], constants)
@@ -155,9 +170,11 @@ def _blocks(powers: S, terms: tuple[float, ...]) -> S:
 async def _apply(x: S, name: str, exponent: float, smallest: int, factor_frac: int, signed: bool = False) -> S:
     _check(x, name)
     z, factor = await _normalised(x, exponent, smallest, factor_frac, signed)
-    p = await polynomial(z.times_public(2) - 1.75, coefficients(name), 36)
-    y: S = await Pending(multiply(factor, p, x.dtype.frac or DEFAULT_FRAC))
-    return y.like(y.data, make_type(128, x.dtype.frac or DEFAULT_FRAC))
+    p = await polynomial(z.times_public(2) - 1.75, coefficients(name), INNER, WIDEST)
+    # Between 2^smallest and 2^span the function is largest at one of the ends.
+    largest = 1.01 * 2.0 ** max(exponent * smallest, exponent * x.dtype.span)
+    y: S = await Pending(multiply(factor, p, x.dtype.frac or DEFAULT_FRAC, largest))
+    return y
 
 
 def _check(x: Shares, name: str) -> None:
@@ -176,16 +193,16 @@ def _declared(name: str, smallest: int, input_range: str) -> Callable[[F], F]:
     def sent(seat: int, n: int) -> int:
         binades = Binades.of(DEFAULT_FRAC, DEFAULT_SPAN, smallest)
         key = kernels.dpf_key_size(binades.depth, 2, True)
-        return gate_bytes(seat, n, binades.width, key, 2) + 2 * 9 * n * ELEMENT
+        return gate_bytes(seat, n, binades.width, key, 2) + 2 * 8 * n * ELEMENT + exact_bytes(seat, n)
 
     return declare(
         name,
-        rounds=lambda n: gate_rounds(n) + 6,
+        rounds=lambda n: gate_rounds(n) + 7,
         sent=sent,
-        bytes_text="32 bytes per bit of range and evaluator, and 9 products",
+        bytes_text="32 bytes per bit of range and evaluator, and 9 products, one of them truncated exactly",
         input_range=input_range,
         error="1e-9 relative or 2 ulp, whichever is larger",
-        failure="2^-47 per element, and |result| 2^-49 (2^-60 for reciprocal)",
+        failure="2^-51 per element",
     )
 
 
@@ -215,11 +232,11 @@ def _inverse_frac(x: Shares) -> int:
 async def divide(x: S, y: S) -> S:
     """x / y, |y| in the range of `reciprocal`; x is multiplied in before scaling, so small quotients stay accurate.
 
-    Error: 1e-9 relative, or 2 ulp and 2^-49 / |y|, whichever is larger. Rounds: 10.
+    Error: 1e-9 relative, or 2 ulp and 2^-49 / |y|, whichever is larger. Rounds: 12.
     """
     _check(y, "divide")
     z, factor = await _normalised(y, -1.0, RECIPROCAL_SMALLEST, _inverse_frac(y), signed=True)
-    p = await polynomial(z.times_public(2) - 1.75, coefficients("reciprocal"), 36)
+    p = await polynomial(z.times_public(2) - 1.75, coefficients("reciprocal"), INNER, WIDEST)
     numerator = await Pending(multiply(p, x.astype(max(x.dtype.frac, DEFAULT_FRAC)), NUMERATOR_FRAC))
     quotient: S = await Pending(multiply(factor, numerator, DEFAULT_FRAC))
     return quotient.like(quotient.data, make_type(128, DEFAULT_FRAC))

@@ -1,4 +1,4 @@
-"""Products: any bilinear map of two secrets in one round, sending the output only.
+"""Products: any bilinear map of two secrets in one round (two if it is truncated exactly), sending the output only.
 
     xy = sum over r, c of Rr(x) * Cc(y)
 
@@ -6,12 +6,17 @@
 2. It sends t + a to its row mate and t + b to its column mate. a comes from the key of column c, plus in row 0 and
    minus in row 1; b from the key of row r, plus in column 0 and minus in column 1.
 3. New Rr = sum of the two (t + a) of row r; new Cc = sum of the two (t + b) of column c. The masks cancel.
-4. Fractional bits that must go are shifted out of both splits locally: first summands rounded down, second ones up.
+4. Fractional bits that must go are shifted out of both splits locally, first summands rounded down, second ones up, if
+   the span of the result makes that safe; else by exact truncation (see `wrap`), one round more.
 
-Operations: `x * y`, `A @ B`, `inner`, `square`. Rounds: 1. Sent: 2 elements per OUTPUT element.
+A local truncation fails with probability |xy| 2^(F-k) in either split, F the fractional bits before it (80 by default):
+the summand lies so close to 0 that xy carries it over, and the value is off by 2^(k-F). It is used where the span says that
+this happens with less than 2^-40, i.e. |xy| < 2^7; `within=` promises so where the operands' spans do not.
+
+Operations: `x * y`, `A @ B`, `inner`, `square`. Rounds: 1, and 1 for an exact truncation, as of default types.
+Sent: 2 elements per OUTPUT element, and 2 to 4 words of 64 bits for an exact truncation.
 Range: |xy| < 2^span of the result. Error: below 1 ulp, unbiased; none if no fractional bit has to go.
-Failure: one split fails with probability |xy| 2^(2f-k), either of them with |xy| 2^(2f+1-k) = |xy| 2^-47; the value is
-then off by about 2^(k-2f). 64-bit fixed point has no room for it. `mul(y, exact=True)` never fails, in 2 rounds.
+Failure: |xy| 2^(F+1-k) = |xy| 2^-47 of a local truncation; never of an exact one, which `mul(y, exact=True)` forces.
 Security: what a server receives is masked by a key it does not hold, fresh for each operation.
 Reference: Li, Xu, "PrivPy", 2019 (the 2-out-of-4 product), here in row/column form.
 """
@@ -21,49 +26,93 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ..native import clock, kernels, ring
 from .cost import declare
-from .dtypes import RingType, make_type
+from .dtypes import RingType, make_type, span_of, truncates_locally
 from .party import Party
-from .rounds import Round, Step
+from .rounds import Received, Round, Step
 from .shapes import broadcast_shape, matmul_any, matmul_shape
 from .shares import Data, Shares
+from .wrap import WORDS, truncate
 
 S = TypeVar("S", bound=Shares)
 
 ELEMENT = 16  # bytes of one element in the 128-bit ring
 
 
+class Product(NamedTuple):
+    """How a product is made: the type of the result, the bits to truncate, and the type before an exact truncation.
+
+    exact: None if the truncation is local, in the round of the product.
+    """
+
+    dtype: RingType
+    shift: int
+    exact: RingType | None
+
+
 @lru_cache(maxsize=4096)
-def product_type(x: RingType, y: RingType, frac: int | None, terms: int = 1) -> tuple[RingType, int]:
-    """The type of a product and the bits to truncate: by default the larger of the two fractional widths is kept."""
+def product_type(
+    x: RingType,
+    y: RingType,
+    frac: int | None = None,
+    span: int | None = None,
+    exact: bool = False,
+) -> Product:
+    """What becomes of a product of these types: by default the larger of the two fractional widths is kept.
+
+    span: of the result (None: the sum of the operands'). exact: truncate exactly, also where the span does not ask for it.
+    """
     if x.bits != y.bits:
         raise TypeError(f"operands live in different rings: {x} and {y}; use `extend`")
     wanted = max(x.frac, y.frac) if frac is None else frac
     if wanted > x.frac + y.frac:
         raise ValueError(f"a product of {x} and {y} has {x.frac + y.frac} fractional bits, {wanted} were asked for")
-    span = x.span + y.span + math.ceil(math.log2(max(terms, 1)))
-    return make_type(x.bits, wanted, span), x.frac + y.frac - wanted
+    full, shift = x.frac + y.frac, x.frac + y.frac - wanted
+    dtype = make_type(x.bits, wanted, x.span + y.span if span is None else span)
+    if not shift or (not exact and truncates_locally(x.bits, full + dtype.span)):
+        return Product(dtype, shift, None)
+    room = x.bits - 2 - full
+    if room < 1:
+        raise TypeError(f"{full} fractional bits of a product leave {x.bits} bits no room: drop bits with `astype`")
+    return Product(dtype, shift, RingType(x.bits, full, min(dtype.span, room)))
+
+
+def exact_bytes(seat: int, n: int) -> int:
+    """Payload bytes one seat sends for n products that are truncated exactly, by up to 64 bits."""
+    return 2 * n * ELEMENT + WORDS[seat] * n * 8
+
+
+def _span(x: Shares, y: Shares, terms: int, within: float | None) -> int:
+    """The span of a sum of `terms` products: what is promised of it, or what the operands' spans say."""
+    return x.dtype.span + y.dtype.span + math.ceil(math.log2(max(terms, 1))) if within is None else span_of(within)
 
 
 @declare(
     "mul",
+    rounds=2,
+    sent=lambda seat, n: exact_bytes(seat, n),
+    bytes_text="2 elements per output element, and 2 to 4 words of 64 bits, by seat",
+    input_range="|xy| < 2^30 and its span",
+    error="< 1 ulp, unbiased",
+)
+@declare(
+    "mul, tight",
     rounds=1,
     sent=lambda seat, n: 2 * n * ELEMENT,
     bytes_text="2 elements per output element",
-    input_range="|xy| < 2^30 and its span",
+    input_range="a span of |xy| <= 2^7, or integers",
     error="< 1 ulp, unbiased; exact for integers",
-    failure="|xy| 2^(2f+1-k) per element, i.e. |xy| 2^-47",
+    failure="|xy| 2^(2f+1-k) per element, i.e. |xy| 2^-47; never for integers",
 )
-def multiply(x: S, y: Shares, frac: int | None = None) -> Step[S]:
+def multiply(x: S, y: Shares, frac: int | None = None, within: float | None = None, exact: bool = False) -> Step[S]:
     """Element-wise product with broadcasting. `frac`: fractional bits to keep (None: the larger operand's)."""
-    dtype, shift = product_type(x.dtype, y.dtype, frac)
-    if shift and dtype.bits == 64:
-        raise _no_room()
+    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, 1, within), exact)
+    dtype = plan.dtype
     a, b = x.data[0], y.data[1]
     if a.shape != b.shape:
         shape = (*broadcast_shape(x.shape, y.shape), dtype.limbs)
@@ -79,8 +128,17 @@ def multiply(x: S, y: Shares, frac: int | None = None) -> Step[S]:
     row, column = data[0], data[1]
     kernels.mul_mask2(row, column, a, b, columns.key, op, party.row_mask_sign, rows.key, party.column_mask_sign)
     from_row, from_column = yield _to_mates(party, row, column)
-    kernels.combine2(data, from_row, from_column, shift, party.row_rounding, party.column_rounding)
-    return x.like(data, dtype)
+    return (yield from _finished(x, data, from_row, from_column, plan))
+
+
+def _finished(x: S, data: Data, from_row: Received, from_column: Received, plan: Product) -> Step[S]:
+    """Steps 3 and 4: sums of what was sent and what arrived, truncated as planned."""
+    party, local = x.party, plan.shift if plan.exact is None else 0
+    kernels.combine2(data, from_row, from_column, local, party.row_rounding, party.column_rounding)
+    if plan.exact is None:
+        return x.like(data, plan.dtype)
+    short = yield from truncate(x.like(data, plan.exact), plan.shift)
+    return x.like(short.data, plan.dtype)
 
 
 def bilinear(
@@ -88,21 +146,16 @@ def bilinear(
     y: Shares,
     shape: tuple[int, ...],
     local: Callable[[Data, Data], Data],
-    frac: int | None = None,
-    terms: int = 1,
+    plan: Product,
 ) -> Step[S]:
-    """Any bilinear map: `local` computes it on ring arrays, `terms` is how many products add up in one output."""
-    dtype, shift = product_type(x.dtype, y.dtype, frac, terms)
+    """Any bilinear map: `local` computes it on ring arrays."""
     with clock.products:
-        product = local(x.data[0], y.data[1]).reshape(*shape, dtype.limbs)
-    data = yield from masked(x, product, shift)
-    return x.like(data, dtype)
+        product = local(x.data[0], y.data[1]).reshape(*shape, plan.dtype.limbs)
+    return (yield from masked(x, product, plan))
 
 
-def masked(x: Shares, product: Data, shift: int) -> Step[Data]:
-    """Steps 2-4 for a local product: masks it, exchanges it, truncates both splits by `shift`."""
-    if shift and x.dtype.bits == 64:
-        raise _no_room()
+def masked(x: S, product: Data, plan: Product) -> Step[S]:
+    """Steps 2-4 for a local product: masks it, exchanges it, truncates it as planned."""
     party = x.party
     op = party.next_op()
     rows, columns = party.row_stream, party.column_stream
@@ -113,8 +166,7 @@ def masked(x: Shares, product: Data, shift: int) -> Step[Data]:
     whole = np.ascontiguousarray(product)
     kernels.mask2(row, column, whole, columns.key, op, party.row_mask_sign, rows.key, party.column_mask_sign)
     from_row, from_column = yield _to_mates(party, row, column)
-    kernels.combine2(data, from_row, from_column, shift, party.row_rounding, party.column_rounding)
-    return data
+    return (yield from _finished(x, data, from_row, from_column, plan))
 
 
 def _to_mates(party: Party, row: Data, column: Data) -> Round:
@@ -125,25 +177,32 @@ def _to_mates(party: Party, row: Data, column: Data) -> Round:
     )
 
 
-def _no_room() -> TypeError:
-    return TypeError("the 64-bit ring has no room for a local truncation: keep all bits with frac=..., or exact=True")
-
-
 @declare(
     "matmul",
+    rounds=2,
+    sent=lambda seat, n: exact_bytes(seat, n * n),
+    bytes_text="2 elements per OUTPUT element (here n x n), and 2 to 4 words of 64 bits, by seat",
+    input_range="|entries of the product| < 2^30",
+    error="< 1 ulp, unbiased",
+)
+@declare(
+    "matmul, tight",
     rounds=1,
     sent=lambda seat, n: 2 * n * n * ELEMENT,
     bytes_text="2 elements per OUTPUT element (here n x n)",
-    input_range="|entries of the product| < 2^30",
+    input_range="a span of |entries of the product| <= 2^7",
     error="< 1 ulp, unbiased",
     failure="|xy| 2^-47 per output element",
 )
-def matmul(x: S, y: Shares, frac: int | None = None) -> Step[S]:
+def matmul(x: S, y: Shares, frac: int | None = None, within: float | None = None) -> Step[S]:
     """x @ y with NumPy's rules for 1-D operands and leading axes."""
-    return bilinear(x, y, matmul_shape(x.shape, y.shape), matmul_any, frac, x.shape[-1])
+    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, x.shape[-1], within))
+    return bilinear(x, y, matmul_shape(x.shape, y.shape), matmul_any, plan)
 
 
-def matmul_upper(x: S, y: Shares, strict: bool = False, frac: int | None = None) -> Step[S]:
+def matmul_upper(
+    x: S, y: Shares, strict: bool = False, frac: int | None = None, within: float | None = None
+) -> Step[S]:
     """The upper triangle of a product known to be symmetric (or, `strict`, skew), packed row by row: half the work and
     half the bytes. `symmetric` and `skew` unpack it, locally."""
     n, terms = x.shape
@@ -153,11 +212,12 @@ def matmul_upper(x: S, y: Shares, strict: bool = False, frac: int | None = None)
         kernels.matmul_upper(out, np.ascontiguousarray(a), np.ascontiguousarray(b), n, terms, strict)
         return out
 
-    return bilinear(x, y, (n * (n - 1 if strict else n + 1) // 2,), local, frac, terms)
+    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, terms, within))
+    return bilinear(x, y, (n * (n - 1 if strict else n + 1) // 2,), local, plan)
 
 
-def inner(x: S, y: Shares, axis: int | None = None, frac: int | None = None) -> Step[S]:
-    """(x * y).sum(axis) in one round, sending the sums only."""
+def inner(x: S, y: Shares, axis: int | None = None, frac: int | None = None, within: float | None = None) -> Step[S]:
+    """(x * y).sum(axis), sending the sums only."""
     full = broadcast_shape(x.shape, y.shape)
     if axis is None:
         shape: tuple[int, ...] = ()
@@ -174,20 +234,18 @@ def inner(x: S, y: Shares, axis: int | None = None, frac: int | None = None) -> 
             return ring.total(products.reshape(-1, products.shape[-1]), 0)
         return ring.total(products, axis)
 
-    return bilinear(x, y, shape, local, frac, terms)
+    return bilinear(x, y, shape, local, product_type(x.dtype, y.dtype, frac, _span(x, y, terms, within)))
 
 
 def sum_of_products(pairs: Sequence[tuple[S, Shares]], frac: int | None = None) -> Step[S]:
-    """x1*y1 + x2*y2 + ... element-wise in one round, sending the sum only. All pairs have the same fractional bits."""
+    """x1*y1 + x2*y2 + ... element-wise, sending the sum only. All pairs have the same fractional bits."""
     first, second = pairs[0]
-    dtype, shift = product_type(first.dtype, second.dtype, frac)
     widest = max(x.dtype.span + y.dtype.span for x, y in pairs)
-    dtype = dtype.with_span(widest + math.ceil(math.log2(len(pairs))))
+    plan = product_type(first.dtype, second.dtype, frac, widest + math.ceil(math.log2(len(pairs))))
     for x, y in pairs[1:]:
         if (x.dtype.frac, y.dtype.frac) != (first.dtype.frac, second.dtype.frac):
             raise TypeError("all pairs of a sum of products must have the same fractional bits")
     total = ring.mul(first.data[0], second.data[1])
     for x, y in pairs[1:]:
         total = ring.add(total, ring.mul(x.data[0], y.data[1]))
-    data = yield from masked(first, total, shift)
-    return first.like(data, dtype)
+    return (yield from masked(first, total, plan))

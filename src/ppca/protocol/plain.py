@@ -152,10 +152,12 @@ class PlainArray(Unreadable):
     def __pos__(self) -> Self:
         return self
 
-    def _product(self, other: Any, values: NDArray[Any], frac: int | None = None) -> Self:
+    def _product(self, other: Any, values: NDArray[Any], frac: int | None = None, within: float | None = None) -> Self:
         kind = self._kind(values, self, other)
-        if frac is not None:
-            kind = make_type(kind.bits, frac)
+        if frac is not None or within is not None:
+            kind = make_type(
+                kind.bits, kind.frac if frac is None else frac, None if within is None else span_of(within)
+            )
         other_frac = other.dtype.frac if isinstance(other, PlainArray) else DEFAULT_FRAC
         return self._truncated(values, kind, self.dtype.frac + other_frac - kind.frac)
 
@@ -211,18 +213,24 @@ class PlainArray(Unreadable):
 
     # -- operations that talk on shares ------------------------------------------------------------------------------
 
-    def mul(self, other: PlainArray, frac: int | None = None, exact: bool = False) -> Pending:
-        return ready(self._product(other, self.values * other.values, frac))
+    def mul(
+        self, other: PlainArray, frac: int | None = None, within: float | None = None, exact: bool = False
+    ) -> Pending:
+        return ready(self._product(other, self.values * other.values, frac, within))
 
-    def matmul(self, other: PlainArray, frac: int | None = None) -> Pending:
-        return ready(self._product(other, np.asarray(self.values @ other.values), frac))
+    def matmul(self, other: PlainArray, frac: int | None = None, within: float | None = None) -> Pending:
+        return ready(self._product(other, np.asarray(self.values @ other.values), frac, within))
 
-    def inner(self, other: PlainArray, axis: int | None = None, frac: int | None = None) -> Pending:
-        return ready(self._product(other, np.asarray((self.values * other.values).sum(axis)), frac))
+    def inner(
+        self, other: PlainArray, axis: int | None = None, frac: int | None = None, within: float | None = None
+    ) -> Pending:
+        return ready(self._product(other, np.asarray((self.values * other.values).sum(axis)), frac, within))
 
-    def matmul_upper(self, other: PlainArray, strict: bool = False, frac: int | None = None) -> Pending:
+    def matmul_upper(
+        self, other: PlainArray, strict: bool = False, frac: int | None = None, within: float | None = None
+    ) -> Pending:
         product = np.asarray(self.values @ other.values)
-        return ready(self._product(other, product[np.triu_indices(len(product), 1 if strict else 0)], frac))
+        return ready(self._product(other, product[np.triu_indices(len(product), 1 if strict else 0)], frac, within))
 
     def sum_of_squares(self, other: PlainArray, frac: int | None = None) -> Pending:
         return ready(self._product(other, self.values**2 + other.values**2, frac))
@@ -303,7 +311,7 @@ class PlainArray(Unreadable):
     def reciprocal(self, signed: bool = False) -> Pending:
         return ready(self._function(_inverse(self.values)))
 
-    def polynomial(self, coefficients: Sequence[float]) -> Pending:
+    def polynomial(self, coefficients: Sequence[float], within: float | None = None) -> Pending:
         return ready(self._function(np.polynomial.polynomial.polyval(self.values, list(coefficients))))
 
     def shuffle(self) -> Pending:

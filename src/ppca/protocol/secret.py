@@ -87,21 +87,21 @@ class SecretArray(Shares):
 
     # -- operations that talk --------------------------------------------------------------------------------------
 
-    def mul(self, other: Shares, frac: int | None = None, exact: bool = False) -> Pending:
-        """Product with control over precision: `frac` fractional bits kept; `exact` truncates without the small
-        probability of a wrap, for one round more."""
-        if not exact:
-            return Pending(multiply.multiply(self, other, frac))
-        return Pending(_exact_product(self, other, frac))
+    def mul(self, other: Shares, frac: int | None = None, within: float | None = None, exact: bool = False) -> Pending:
+        """Product with control over precision: `frac` fractional bits kept; `within`: the promise |xy| <= within, which
+        may save the round of an exact truncation; `exact` pays it in any case."""
+        return Pending(multiply.multiply(self, other, frac, within, exact))
 
-    def matmul(self, other: Shares, frac: int | None = None) -> Pending:
+    def matmul(self, other: Shares, frac: int | None = None, within: float | None = None) -> Pending:
         matmul_shape(self.shape, other.shape)
-        return Pending(multiply.matmul(self, other, frac))
+        return Pending(multiply.matmul(self, other, frac, within))
 
-    def matmul_upper(self, other: Shares, strict: bool = False, frac: int | None = None) -> Pending:
+    def matmul_upper(
+        self, other: Shares, strict: bool = False, frac: int | None = None, within: float | None = None
+    ) -> Pending:
         """The packed upper triangle of a product known to be symmetric (strict: skew); see `symmetric` and `skew`."""
         matmul_shape(self.shape, other.shape)
-        return Pending(multiply.matmul_upper(self, other, strict, frac))
+        return Pending(multiply.matmul_upper(self, other, strict, frac, within))
 
     def sum_of_squares(self, other: Shares, frac: int | None = None) -> Pending:
         """self**2 + other**2, sending the sum only."""
@@ -111,9 +111,11 @@ class SecretArray(Shares):
         """self**exponent within about 11% (for -1/2), where smallest <= self: two rounds."""
         return Pending(normalise.coarse_power(self, exponent, smallest, frac))
 
-    def inner(self, other: Shares, axis: int | None = None, frac: int | None = None) -> Pending:
+    def inner(
+        self, other: Shares, axis: int | None = None, frac: int | None = None, within: float | None = None
+    ) -> Pending:
         """(self * other).sum(axis), sending the sums only."""
-        return Pending(multiply.inner(self, other, axis, frac))
+        return Pending(multiply.inner(self, other, axis, frac, within))
 
     def square(self) -> Pending:
         return Pending(multiply.multiply(self, self))
@@ -151,7 +153,7 @@ class SecretArray(Shares):
         return Pending(compare.classify(self, thresholds, tables, frac))
 
     def piecewise_linear(self, thresholds: ArrayLike, slopes: ArrayLike, intercepts: ArrayLike) -> Pending:
-        """slopes[i] * x + intercepts[i] on each interval; 3 rounds."""
+        """slopes[i] * x + intercepts[i] on each interval; 4 rounds, 3 if its range is tight (see `multiply`)."""
         return Pending(_piecewise_linear(self, thresholds, slopes, intercepts))
 
     def normalise(self, smallest: int | None = None, exact: bool = False) -> Pending:
@@ -181,9 +183,9 @@ class SecretArray(Shares):
     def reciprocal(self, signed: bool = False) -> Pending:
         return functions.reciprocal(self, signed)
 
-    def polynomial(self, coefficients: Sequence[float]) -> Pending:
-        """sum of coefficients[i] * x^i."""
-        return Pending(functions.polynomial(self, coefficients))
+    def polynomial(self, coefficients: Sequence[float], within: float | None = None) -> Pending:
+        """sum of coefficients[i] * x^i. `within`: the promise |x| <= within, which saves rounds where powers stay small."""
+        return Pending(functions.polynomial(self, coefficients, None, within))
 
     def shuffle(self) -> Pending:
         """The rows in a random order that no server knows."""
@@ -225,13 +227,6 @@ def _check_shapes(a: Shares, b: Shares) -> None:
         broadcast_shape(a.shape, b.shape)
 
 
-async def _exact_product(x: SecretArray, y: Shares, frac: int | None) -> SecretArray:
-    _, shift = multiply.product_type(x.dtype, y.dtype, frac)
-    product = await Pending(multiply.multiply(x, y, x.dtype.frac + y.dtype.frac))
-    result: SecretArray = await Pending(wrap.truncate(product, shift))
-    return result
-
-
 async def _absolute(x: SecretArray) -> SecretArray:
     bit = await x.negative()
     flipped = await (bit * x)
@@ -256,7 +251,7 @@ async def _normalise(x: SecretArray, smallest: int | None, exact: bool) -> tuple
     tables = await Pending(normalise.binade_tables(x, binades, values, [0, 0], exact))
     power = x.like(tables[..., 0, :], RingType(128, 0, 62))
     scaled = x.like(x.data, RingType(128, top, 1))
-    z = await Pending(multiply.multiply(scaled, power, 40))
+    z = await Pending(multiply.multiply(scaled, power, 40, functions.HIGH))
     return z.like(z.data, RingType(128, 40, 1)), x.like(tables[..., 1, :], RingType(128, scale_frac, 62))
 
 

@@ -354,9 +354,10 @@ def _whole(array: NDArray[Any]) -> NDArray[Any] | None:
 def _fraction_bits(array: NDArray[Any]) -> int:
     """How many fractional bits represent these public numbers exactly, or give the largest of them 40 significant bits.
 
+    The fewer, the less the local truncation risks: |xc| 2^(frac + bits + 1 - k).
     A factor below one has correspondingly more: the product is no larger, so the truncation is as safe as with factor one.
     """
-    for bits in (1, 2, 4, 8, 16):
+    for bits in (1, 2, 4, 8, 16, 32):
         scaled = array * float(1 << bits)
         if np.all(scaled == np.round(scaled)):
             return bits

@@ -16,7 +16,7 @@ the argument of a square root must not be negative, cos 2theta is multiplied by 
 root for small a and h). Every pair is thus turned at least by 2^-14.5, which leaves an entry of 2^-14.5 |h|, and since
 the sum of h^2 over all pairs is at most d, the off-diagonal stays near 2^-14 sqrt(d): 2e-4 at d = 11, 7e-4 at d = 115.
 So the stop test uses max(tol, 2^-13 sqrt(d)), and the eigenvectors have the three digits the paper reports; eigenvalues
-have the square of it over their distance. Rounds: 31 a step.
+have the square of it over their distance. Rounds: 32 a step.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def reachable(d: int) -> float:
 
 
 async def _double_cosine(a: Any, h: Any) -> Any:
-    """|h| / sqrt(4 a^2 + h^2): 18 rounds."""
+    """|h| / sqrt(4 a^2 + h^2): 19 rounds."""
     q, negative = await together(h.sum_of_squares(a * 2, frac=80), h.within(2).negative())
     flipped, root = await together(negative * h, (q + FLOOR).within(3).astype(WIDE).sqrt())
     inverse = await root.astype(40).within(2).reciprocal()
-    return await ((h - flipped * 2) * inverse)
+    return await (h - flipped * 2).mul(inverse, within=1.5)
 
 
 async def _positive(a: Any, h: Any) -> Any:

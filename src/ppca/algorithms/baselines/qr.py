@@ -1,6 +1,6 @@
 """QR: Householder tridiagonalisation, then QR iterations with a Rayleigh shift (the paper's appendix). A baseline, corrected.
 
-A reflection of w (expensive operations: 1 comparison, 2 square roots, 1 reciprocal, one after the other, 33 rounds):
+A reflection of w (expensive operations: 1 comparison, 2 square roots, 1 reciprocal, one after the other, 34 rounds):
 
     u = w;  u_0 += sign(w_0) |w|;  u /= |u|;  P = I - 2 u u'
 
@@ -21,7 +21,7 @@ vectors have few digits, so u'u = 1 + x is measured and 2 replaced by 2 (1 - x +
 at the smallest vector). Accuracy: a reflection leaves 1e-9 |w| of what it should remove (the accuracy of the square
 root), which is dropped: with N reflections the residual is about sqrt(N) 1e-9, N = d + 0.85 d^2. Eigenvectors are
 orthonormal to the last bits: the final step is that of the Jacobi solvers, V := V - V (V'V - I) / 2 and the eigenvalues
-from V' A0 V. Rounds: 35 a column, then 34 m + 8 a QR iteration on m + 1 rows.
+from V' A0 V. Rounds: 36 a column, then 35 m + 8 a QR iteration on m + 1 rows.
 """
 
 from __future__ import annotations
@@ -43,34 +43,34 @@ WIDE = 70
 
 
 async def reflector(w: Any) -> tuple[Any, Any]:
-    """The unit vector u and the factor f of the reflection I - f u u' that turns w into (-+|w|, 0, ...): 31 rounds."""
+    """The unit vector u and the factor f of the reflection I - f u u' that turns w into (-+|w|, 0, ...): 32 rounds."""
     square, negative = await together(w.inner(w, frac=80), w[0].within(2).negative())
     length = (await square.within(2).astype(WIDE).sqrt()).astype(40).within(2)
     flipped = await (negative * length)
     u = concatenate([(w[0] + length - flipped * 2).reshape(1), w[1:]])
     square = (await u.inner(u, frac=80)).within(5).astype(WIDE)
     length = (await square.sqrt()).astype(40).within(3)
-    u = await (u * (await length.reciprocal()))
-    excess = (await u.inner(u)) - 1.0
+    u = await u.mul(await length.reciprocal(), within=1.5)
+    excess = (await u.inner(u, within=1.5)) - 1.0
     return u, (1.0 - excess + await (excess * excess)) * 2
 
 
 async def reflection(w: Any, eye: Any) -> Any:
-    """I - f u u' on the last len(w) of len(eye) coordinates: 33 rounds."""
+    """I - f u u' on the last len(w) of len(eye) coordinates: 34 rounds."""
     u, factor = await reflector(w)
     if len(eye) > len(w):
         u = concatenate([u.zeros((len(eye) - len(w),)), u])
-    outer = await (u.reshape(-1, 1) * u.reshape(1, -1))
-    return eye - await (factor * outer)
+    outer = await u.reshape(-1, 1).mul(u.reshape(1, -1), within=1.5)
+    return eye - await factor.mul(outer, within=3)
 
 
 async def tridiagonal(A: Any, V: Any, identity: Any, progress: Progress) -> tuple[Any, Any, Any]:
-    """Diagonal and subdiagonal of P'AP, and VP: 35 rounds a column."""
+    """Diagonal and subdiagonal of P'AP, and VP: 36 rounds a column."""
     d = len(A)
     for k in range(d - 2):
         P = await reflection(A[k + 1 :, k], identity)
-        AP, V = await together(A @ P, V @ P)
-        A = symmetric(await P.matmul_upper(AP), d)
+        AP, V = await together(A.matmul(P, within=1.5), V.matmul(P, within=1.5))
+        A = symmetric(await P.matmul_upper(AP, within=1.5), d)
         progress(f"tridiagonalisation, column {k + 1}", 0.3 * (k + 1) / d)
     below = np.arange(d - 1)
     return A.diagonal(), A[below + 1, below], V
@@ -80,9 +80,9 @@ async def wilkinson_shift(a: Any, b: Any) -> Any:
     """Wilkinson's shift from the last two diagonal entries and the entry below them, to 20%: six rounds."""
     h = a[-2] - a[-1]
     sides, y = await together(signed(stack([b, h]), h), inverse_length(b, h))
-    z, x = await sides.mul(y, frac=40)  # sign b / 2r and |e| / r, r = sqrt(e^2 + b^2)
-    zb = await (z * b)
-    return a[-1] - await (zb * (2.0 - x))  # 1 / (1 + x) is 1 - x/2, exactly at both ends of 0..1
+    z, x = await sides.mul(y, frac=40, within=1.5)  # sign b / 2r and |e| / r, r = sqrt(e^2 + b^2)
+    zb = await z.mul(b, within=1.5)
+    return a[-1] - await zb.mul(2.0 - x, within=3)  # 1 / (1 + x) is 1 - x/2, exactly at both ends of 0..1
 
 
 async def _is_small(b: Any, tol: float) -> Any:
@@ -93,12 +93,12 @@ async def _is_small(b: Any, tol: float) -> Any:
 
 async def _turn(V: Any, P: Any, k: int) -> Any:
     """V P on columns k and k + 1: one round."""
-    turned = await (V[:, k : k + 2] @ P)
+    turned = await V[:, k : k + 2].matmul(P, within=1.5)
     return concatenate([V[:, :k], turned, V[:, k + 2 :]], 1)
 
 
 async def iterate(a: Any, b: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, Any, Any]:
-    """One QR iteration on the tridiagonal matrix (a, b): 34 rounds a row, and 2."""
+    """One QR iteration on the tridiagonal matrix (a, b): 35 rounds a row, and 2."""
     m = len(b)
     zero = a.zeros(())
     low = a - shift
@@ -108,16 +108,17 @@ async def iterate(a: Any, b: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, An
     for k in range(m):
         P, V = await together(reflection(stack([x, b[k]]), eye), turning)
         following = b[k + 1] if k + 1 < m else zero
-        rows = await (P @ stack([stack([x, y, zero]), stack([b[k], low[k + 1], following])]))
+        rows = await P.matmul(stack([stack([x, y, zero]), stack([b[k], low[k + 1], following])]), within=3)
         corner.append(rows[0, 0])
         beside.append(rows[0, 1])
         x, y = rows[1, 1], rows[1, 2]
         mirrors.append(P)
         turning = _turn(V, P, k)
     R, S, P = stack([*corner, x]), stack(beside), stack(mirrors)
-    scaled, below, V = await together(R[1:] * P[:, 1, 1], R[1:] * P[:, 0, 1], turning)
+    products = R[1:].mul(P[:, 1, 1], within=3), R[1:].mul(P[:, 0, 1], within=3)
+    scaled, below, V = await together(*products, turning)
     scaled = concatenate([R[:1], scaled])
-    diagonal = await stack([scaled[:-1], S]).inner(stack([P[:, 0, 0], P[:, 0, 1]]), axis=0)
+    diagonal = await stack([scaled[:-1], S]).inner(stack([P[:, 0, 0], P[:, 0, 1]]), axis=0, within=3)
     return concatenate([diagonal, scaled[-1:]]) + shift, below, V
 
 
@@ -145,6 +146,7 @@ async def eigh_qr(
     d = A0.shape[0]
     if d == 1:
         return Eigen(A0[0], identity, 0, True if fixed_iterations is None else None)
+    A0 = A0.within(1)
     a, b, V = await tridiagonal(A0, identity, identity, progress)
     eye = identity[:2, :2]
     left = 30 * d if max_iterations is None else max_iterations
