@@ -116,6 +116,9 @@ def stream_rows(level: str, repeats: int) -> Iterator[Row]:
         yield row("prg", f"n = {n}", level, "GB/s", [16 * n / t * 1e-9 for t in times])
 
 
+TREE = k.TreeKey(bytes(range(32)))
+
+
 def fss_rows(level: str, repeats: int) -> Iterator[Row]:
     """Keys over 64 bits, in microseconds per key or evaluation: of comparisons as bits (what x < y uses), then with payloads
     in the 128-bit ring (tables, normalisation)."""
@@ -128,26 +131,26 @@ def fss_rows(level: str, repeats: int) -> Iterator[Row]:
         keys = np.zeros((2, n, k.dcf_key_size(bits, limbs)), np.uint8)
         size = f"n = {n}"
         roots, correction = np.zeros((2, 16 * n), np.uint8), np.zeros(k.sign_words(n, bits), np.uint8)
-        times = seconds_per_call(partial(k.sign_gen, roots[0], roots[1], correction, alpha, bits, seeds), repeats)
+        times = seconds_per_call(partial(k.sign_gen, roots[0], roots[1], correction, TREE, alpha, bits, seeds), repeats)
         yield row("sign_gen", size, level, "us/key", [t / n * 1e6 for t in times])
         packed, nothing = np.zeros((n + 7) // 8, np.uint8), np.zeros(0, np.uint8)
-        call = partial(k.sign_eval, packed, 0, roots[0], correction, nothing, nothing, m, bits)
+        call = partial(k.sign_eval, packed, TREE, 0, roots[0], correction, nothing, nothing, m, bits)
         yield row("sign_eval", size, level, "us/eval", [t / n * 1e6 for t in seconds_per_call(call, repeats)])
-        times = seconds_per_call(partial(k.dcf_gen, keys[0], keys[1], alpha, bits, limbs, seeds), repeats)
+        times = seconds_per_call(partial(k.dcf_gen, keys[0], keys[1], TREE, alpha, bits, limbs, seeds), repeats)
         yield row("dcf_gen", size, level, "us/key", [t / n * 1e6 for t in times])
         out = np.zeros((n, 1, limbs), np.uint64)
-        times = seconds_per_call(partial(k.dcf_eval, out, 0, keys[0], m, bits), repeats)
+        times = seconds_per_call(partial(k.dcf_eval, out, TREE, 0, keys[0], m, bits), repeats)
         yield row("dcf_eval", size, level, "us/eval", [t / n * 1e6 for t in times])
         if n > 1_000:
             continue
         out = np.zeros((n, len(powers), limbs), np.uint64)
-        times = seconds_per_call(partial(k.classify_bits, out, 0, keys[0], m, powers, bits), repeats)
+        times = seconds_per_call(partial(k.classify_bits, out, TREE, 0, keys[0], m, powers, bits), repeats)
         yield row("classify_bits", f"{size}, 64 powers", level, "us/eval", [t / n / len(powers) * 1e6 for t in times])
         keys = np.zeros((2, n, k.dpf_key_size(bits, limbs, True)), np.uint8)
-        times = seconds_per_call(partial(k.dpf_gen, keys[0], keys[1], alpha, bits, limbs, seeds, True), repeats)
+        times = seconds_per_call(partial(k.dpf_gen, keys[0], keys[1], TREE, alpha, bits, limbs, seeds, True), repeats)
         yield row("dpf_gen incremental", size, level, "us/key", [t / n * 1e6 for t in times])
         out = np.zeros((n, bits, 1, limbs), np.uint64)
-        times = seconds_per_call(partial(k.prefix_bits, out, 0, keys[0], m, bits, 1, bits, nodes - 1, 1), repeats)
+        times = seconds_per_call(partial(k.prefix_bits, out, TREE, 0, keys[0], m, bits, 1, bits, nodes - 1, 1), repeats)
         yield row("prefix_bits", f"{size}, {nodes} nodes", level, "us/key", [t / n * 1e6 for t in times])
 
 

@@ -86,7 +86,7 @@ def measure(servers: LocalServers, op: str, n: int, repeats: int) -> Row:
     x, y = inputs(op, n)
     job = Job(servers)
     job.run(programs.count_operation, x, y, name=op)
-    rounds, sent = job.account.rounds - 1, max(job.account.bytes_sent) - 64  # less the key agreement
+    rounds, sent = job.account.rounds - 1, max(job.account.bytes_sent) - 160  # less the key agreement
     inner = 1
     trial = job.run(programs.time_operation, x, y, name=op, repeats=1, inner=1)
     once = _slowest(trial["seconds"])

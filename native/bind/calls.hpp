@@ -39,6 +39,16 @@ struct Key {
     }
 };
 
+// The public keys of a run's FSS trees, from 32 bytes.
+struct TreeKeyPair : TreeKey {
+    explicit TreeKeyPair(nb::bytes keys) {
+        if (keys.size() != 32) fail("keys has " + std::to_string(keys.size()) + " bytes, expected 32");
+        const auto* bytes = reinterpret_cast<const uint8_t*>(keys.c_str());
+        tree = expand_key(bytes);
+        payload = expand_key(bytes + 16);
+    }
+};
+
 constexpr size_t kGilWords = 8192;  // a few microseconds of work of a step: below, keep the GIL
 
 // Fills `out` with the stream (op, purpose) of a key.

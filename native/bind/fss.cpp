@@ -57,30 +57,33 @@ void prg_py(nb::handle out_, const Key& key, uint64_t op, uint64_t purpose) {
 
 // ---------------------------------------------------------------------------------------------------- generation
 
-void generate_py(const TreeShape& shape, nb::handle key0_, nb::handle key1_, nb::handle alpha_, nb::handle seeds_) {
+void generate_py(const TreeKeyPair& tree, const TreeShape& shape, nb::handle key0_, nb::handle key1_, nb::handle alpha_,
+                 nb::handle seeds_) {
     const Bytes key0(key0_, "key0", Access::write), key1(key1_, "key1", Access::write);
     const Words alpha(alpha_, "alpha"), seeds(seeds_, "seeds");
     const size_t count = count_keys(key0, shape);
     key1.require_size(key0.size());
     alpha.require_size(2 * count);
     seeds.require_size(4 * count);
-    const GenCall call{shape, key0.data(), key1.data(), alpha.data(), seeds.data()};
+    const GenCall call{tree, shape, key0.data(), key1.data(), alpha.data(), seeds.data()};
     run(count, 2 * (shape.seeds + shape.values),
         [&, generate = fss().generate](size_t begin, size_t end) { generate(call, begin, end); });
 }
 
-void dcf_gen_py(nb::handle key0, nb::handle key1, nb::handle alpha, int bits, int limbs, nb::handle seeds) {
-    generate_py(dcf_shape(bits, limbs), key0, key1, alpha, seeds);
+void dcf_gen_py(nb::handle key0, nb::handle key1, const TreeKeyPair& tree, nb::handle alpha, int bits, int limbs,
+                nb::handle seeds) {
+    generate_py(tree, dcf_shape(bits, limbs), key0, key1, alpha, seeds);
 }
 
-void dpf_gen_py(nb::handle key0, nb::handle key1, nb::handle alpha, int bits, int limbs, nb::handle seeds,
-                bool incremental) {
-    generate_py(dpf_shape(bits, limbs, incremental), key0, key1, alpha, seeds);
+void dpf_gen_py(nb::handle key0, nb::handle key1, const TreeKeyPair& tree, nb::handle alpha, int bits, int limbs,
+                nb::handle seeds, bool incremental) {
+    generate_py(tree, dpf_shape(bits, limbs, incremental), key0, key1, alpha, seeds);
 }
 
 // ---------------------------------------------------------------------------------------------------- evaluation
 
-void eval_py(const TreeShape& shape, const Words& out, int party, nb::handle keys_, nb::handle points_) {
+void eval_py(const TreeKeyPair& tree, const TreeShape& shape, const Words& out, int party, nb::handle keys_,
+             nb::handle points_) {
     const Bytes keys(keys_, "keys");
     const Words points(points_, "points");
     require_party(party);
@@ -90,22 +93,23 @@ void eval_py(const TreeShape& shape, const Words& out, int party, nb::handle key
              std::to_string(count) + " keys");
     out.require_size(pairs * size_t(shape.limbs));
     if (pairs == 0) return;
-    const EvalCall call{shape, party, out.data(), keys.data(), points.data(), pairs / count};
+    const EvalCall call{tree, shape, party, out.data(), keys.data(), points.data(), pairs / count};
     const auto eval = shape.comparison ? fss().dcf_eval : fss().dpf_eval;
     run(pairs, shape.seeds + 0.5 * shape.values, [&](size_t begin, size_t end) { eval(call, begin, end); });
 }
 
-void dcf_eval_py(nb::handle out_, int party, nb::handle keys, nb::handle points, int bits) {
+void dcf_eval_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle keys, nb::handle points, int bits) {
     const Words out(out_, "out", Access::write);
-    eval_py(dcf_shape(bits, limbs_of(out)), out, party, keys, points);
+    eval_py(tree, dcf_shape(bits, limbs_of(out)), out, party, keys, points);
 }
 
-void dpf_eval_py(nb::handle out_, int party, nb::handle keys, nb::handle points, int bits) {
+void dpf_eval_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle keys, nb::handle points, int bits) {
     const Words out(out_, "out", Access::write);
-    eval_py(dpf_shape(bits, limbs_of(out), false), out, party, keys, points);
+    eval_py(tree, dpf_shape(bits, limbs_of(out), false), out, party, keys, points);
 }
 
-void classify_bits_py(nb::handle out_, int party, nb::handle keys_, nb::handle m_, nb::handle thresholds_, int bits) {
+void classify_bits_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle keys_, nb::handle m_,
+                      nb::handle thresholds_, int bits) {
     const Words out(out_, "out", Access::write), m(m_, "m"), thresholds(thresholds_, "thresholds");
     const Bytes keys(keys_, "keys");
     const TreeShape shape = dcf_shape(bits, limbs_of(out));
@@ -120,13 +124,13 @@ void classify_bits_py(nb::handle out_, int party, nb::handle keys_, nb::handle m
     }
     out.require_size(count * per_key * size_t(shape.limbs));
     if (count == 0 || per_key == 0) return;
-    const ClassifyCall call{shape, party, out.data(), keys.data(), m.data(), thresholds.data(), per_key};
+    const ClassifyCall call{tree, shape, party, out.data(), keys.data(), m.data(), thresholds.data(), per_key};
     run(count, double(per_key + 1) * bits,
         [&, classify = fss().classify_bits](size_t begin, size_t end) { classify(call, begin, end); });
 }
 
-void prefix_bits_py(nb::handle out_, int party, nb::handle keys_, nb::handle m_, int bits, int first_level, int levels,
-                    int first_k, int width) {
+void prefix_bits_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle keys_, nb::handle m_, int bits,
+                    int first_level, int levels, int first_k, int width) {
     const Words out(out_, "out", Access::write), m(m_, "m");
     const Bytes keys(keys_, "keys");
     const TreeShape shape = dpf_shape(bits, limbs_of(out), true);
@@ -141,7 +145,7 @@ void prefix_bits_py(nb::handle out_, int party, nb::handle keys_, nb::handle m_,
     m.require_size(2 * count);
     out.require_size(count * size_t(levels) * size_t(width) * size_t(shape.limbs));
     if (out.size() == 0) return;
-    const PrefixCall call{shape, party, out.data(), keys.data(), m.data(), first_level, levels, first_k, width};
+    const PrefixCall call{tree, shape, party, out.data(), keys.data(), m.data(), first_level, levels, first_k, width};
     run(count, 2.0 * (first_k + width) * (first_level + levels - 1),
         [&, prefix = fss().prefix_bits](size_t begin, size_t end) { prefix(call, begin, end); });
 }
@@ -151,8 +155,8 @@ void prefix_bits_py(nb::handle out_, int party, nb::handle keys_, nb::handle m_,
 // Bytes of the correction words of so many keys; the last level's are in the roots.
 size_t sign_words(size_t keys, int bits) { return bits > 2 ? 16 * keys * size_t(bits - 2) : 0; }
 
-void sign_gen_py(nb::handle roots0_, nb::handle roots1_, nb::handle words_, nb::handle alpha_, int bits,
-                 nb::handle seeds_) {
+void sign_gen_py(nb::handle roots0_, nb::handle roots1_, nb::handle words_, const TreeKeyPair& tree, nb::handle alpha_,
+                 int bits, nb::handle seeds_) {
     const Bytes roots0(roots0_, "roots0", Access::write), roots1(roots1_, "roots1", Access::write);
     const Bytes words(words_, "words", Access::write);
     const Words alpha(alpha_, "alpha"), seeds(seeds_, "seeds");
@@ -163,13 +167,13 @@ void sign_gen_py(nb::handle roots0_, nb::handle roots1_, nb::handle words_, nb::
     words.require_size(sign_words(keys, bits));
     alpha.require_size(2 * keys);
     seeds.require_size(4 * keys);
-    const SignGenCall call{bits, keys, {roots0.data(), roots1.data()}, words.data(), alpha.data(), seeds.data()};
+    const SignGenCall call{tree, bits, keys, {roots0.data(), roots1.data()}, words.data(), alpha.data(), seeds.data()};
     run(keys, 2 * bits, [&, generate = fss().sign_gen](size_t begin, size_t end) { generate(call, begin, end); });
 }
 
 // The keys of two dealers in turn.
-void sign_eval_py(nb::handle out_, int party, nb::handle roots_, nb::handle words_, nb::handle more_roots_,
-                  nb::handle more_words_, nb::handle m_, int bits) {
+void sign_eval_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle roots_, nb::handle words_,
+                  nb::handle more_roots_, nb::handle more_words_, nb::handle m_, int bits) {
     const Bytes out(out_, "out", Access::write);
     const Words m(m_, "m");
     require_bits(bits);
@@ -184,7 +188,8 @@ void sign_eval_py(nb::handle out_, int party, nb::handle roots_, nb::handle word
         const size_t keys = roots.size() / 16;
         if (roots.size() % 16 || keys > all - first) fail("roots has " + std::to_string(roots.size()) + " bytes");
         words.require_size(sign_words(keys, bits));
-        const SignEvalCall call{bits, party, keys, bit.get() + first, roots.data(), words.data(), m.data() + 2 * first};
+        const SignEvalCall call{
+            tree, bits, party, keys, bit.get() + first, roots.data(), words.data(), m.data() + 2 * first};
         run(keys, bits, [&, eval = fss().sign_eval](size_t begin, size_t end) { eval(call, begin, end); });
         first += keys;
     }
@@ -202,6 +207,9 @@ void register_fss(nanobind::module_& m) {
     nb::class_<Key>(m, "Key", "An AES-128 key of 16 bytes, expanded once.")
         .def(nb::init<nb::bytes>(), nb::sig("def __init__(self, key: bytes, /) -> None"));
 
+    nb::class_<TreeKeyPair>(m, "TreeKey", "The public keys of a run's FSS trees, from 32 bytes, expanded once.")
+        .def(nb::init<nb::bytes>(), nb::sig("def __init__(self, keys: bytes, /) -> None"));
+
     m.def("aes_blocks", &aes_blocks_py, nb::sig("def aes_blocks(out: Bytes, key: Key, blocks: Bytes, /) -> None"),
           "AES-128 of every 16-byte block (ECB, for tests).");
     m.def("prg", &prg_py, nb::sig("def prg(out: Words, key: Key, op: int, purpose: int, /) -> None"),
@@ -212,13 +220,15 @@ void register_fss(nanobind::module_& m) {
         nb::sig("def dcf_key_size(bits: int, limbs: int, /) -> int"), "Bytes of one DCF key.");
     m.def(
         "dcf_gen", &dcf_gen_py,
-        nb::sig("def dcf_gen(key0: Bytes, key1: Bytes, alpha: Words, bits: int, limbs: int, seeds: Words, /) -> None"),
+        nb::sig(
+            "def dcf_gen(key0: Bytes, key1: Bytes, tree: TreeKey, alpha: Words, bits: int, limbs: int, seeds: Words, /) -> None"),
         "Keys of [y < alpha]; seeds are 4 random words per key.");
     m.def("dcf_eval", &dcf_eval_py,
-          nb::sig("def dcf_eval(out: Words, party: int, keys: Buffer, points: Words, bits: int, /) -> None"),
+          nb::sig(
+              "def dcf_eval(out: Words, tree: TreeKey, party: int, keys: Buffer, points: Words, bits: int, /) -> None"),
           "Share of [point < alpha].");
     m.def("classify_bits", &classify_bits_py,
-          nb::sig("def classify_bits(out: Words, party: int, keys: Buffer, m: Words, thresholds: Words, "
+          nb::sig("def classify_bits(out: Words, tree: TreeKey, party: int, keys: Buffer, m: Words, thresholds: Words, "
                   "bits: int, /) -> None"),
           "Share of [x < t] for x = m - alpha mod 2^bits and every threshold t; cheapest when neighbouring "
           "thresholds are close.");
@@ -228,28 +238,33 @@ void register_fss(nanobind::module_& m) {
         [](int bits, int limbs, bool incremental) { return dpf_shape(bits, limbs, incremental).key_size(); },
         nb::sig("def dpf_key_size(bits: int, limbs: int, incremental: bool, /) -> int"), "Bytes of one DPF key.");
     m.def("dpf_gen", &dpf_gen_py,
-          nb::sig("def dpf_gen(key0: Bytes, key1: Bytes, alpha: Words, bits: int, limbs: int, seeds: Words, "
-                  "incremental: bool, /) -> None"),
+          nb::sig(
+              "def dpf_gen(key0: Bytes, key1: Bytes, tree: TreeKey, alpha: Words, bits: int, limbs: int, seeds: Words, "
+              "incremental: bool, /) -> None"),
           "Keys of [y == alpha], or of [y == first i bits of alpha] for every i.");
     m.def("dpf_eval", &dpf_eval_py,
-          nb::sig("def dpf_eval(out: Words, party: int, keys: Buffer, points: Words, bits: int, /) -> None"),
+          nb::sig(
+              "def dpf_eval(out: Words, tree: TreeKey, party: int, keys: Buffer, points: Words, bits: int, /) -> None"),
           "Share of [point == alpha].");
-    m.def("prefix_bits", &prefix_bits_py,
-          nb::sig("def prefix_bits(out: Words, party: int, keys: Buffer, m: Words, bits: int, first_level: int, "
-                  "levels: int, first_k: int, width: int, /) -> None"),
-          "From incremental keys, out[n, j, w] = share of [(m >> g) - (alpha >> g) mod 2^i <= first_k + w] "
-          "with i = first_level + j and g = bits - i.");
+    m.def(
+        "prefix_bits", &prefix_bits_py,
+        nb::sig(
+            "def prefix_bits(out: Words, tree: TreeKey, party: int, keys: Buffer, m: Words, bits: int, first_level: int, "
+            "levels: int, first_k: int, width: int, /) -> None"),
+        "From incremental keys, out[n, j, w] = share of [(m >> g) - (alpha >> g) mod 2^i <= first_k + w] "
+        "with i = first_level + j and g = bits - i.");
 
     m.def("sign_words", &sign_words, nb::sig("def sign_words(keys: int, bits: int, /) -> int"),
           "Bytes of the correction words of so many keys.");
     m.def("sign_gen", &sign_gen_py,
-          nb::sig("def sign_gen(roots0: Bytes, roots1: Bytes, words: Bytes, alpha: Words, bits: int, "
+          nb::sig("def sign_gen(roots0: Bytes, roots1: Bytes, words: Bytes, tree: TreeKey, alpha: Words, bits: int, "
                   "seeds: Words, /) -> None"),
           "Keys of the top bit of m - alpha mod 2^bits; roots are 16 bytes per key and evaluator, "
           "seeds are 4 random words per key.");
     m.def("sign_eval", &sign_eval_py,
-          nb::sig("def sign_eval(out: Bytes, party: int, roots: Buffer, words: Buffer, more_roots: Buffer, "
-                  "more_words: Buffer, m: Words, bits: int, /) -> None"),
+          nb::sig(
+              "def sign_eval(out: Bytes, tree: TreeKey, party: int, roots: Buffer, words: Buffer, more_roots: Buffer, "
+              "more_words: Buffer, m: Words, bits: int, /) -> None"),
           "Packed exclusive-or shares of the top bits, from the keys of two dealers in turn.");
 
     m.def(

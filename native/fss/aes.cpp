@@ -1,4 +1,4 @@
-// AES-128: the key schedule, and the two public keys behind the FSS trees.
+// AES-128: the key schedule.
 #include "fss/aes.hpp"
 
 #include <cstring>
@@ -35,20 +35,6 @@ Schedule expand_key(const uint8_t key[16]) {
         for (int i = 0; i < 4; ++i) now[i] = before[i] ^ word[i];
         for (int i = 4; i < 16; ++i) now[i] = before[i] ^ now[i - 4];
     }
-    return schedule;
-}
-
-const Schedule& tree_schedule() {
-    static const uint8_t pi[16] = {0x24, 0x3f, 0x6a, 0x88, 0x85, 0xa3, 0x08, 0xd3,
-                                   0x13, 0x19, 0x8a, 0x2e, 0x03, 0x70, 0x73, 0x44};
-    static const Schedule schedule = expand_key(pi);
-    return schedule;
-}
-
-const Schedule& payload_schedule() {
-    static const uint8_t pi[16] = {0xa4, 0x09, 0x38, 0x22, 0x29, 0x9f, 0x31, 0xd0,
-                                   0x08, 0x2e, 0xfa, 0x98, 0xec, 0x4e, 0x6c, 0x89};
-    static const Schedule schedule = expand_key(pi);
     return schedule;
 }
 

@@ -28,11 +28,6 @@ struct alignas(32) Schedule {
 // Expands a 16-byte key. Constant time.
 Schedule expand_key(const uint8_t key[16]);
 
-// The schedules of the two public keys behind the fixed permutations of the FSS trees (see tree.hpp). The keys are
-// the first two times 128 bits of the fractional part of pi: any constants do, these show that none was chosen.
-const Schedule& tree_schedule();
-const Schedule& payload_schedule();
-
 // The AES S-box on bit planes: bit plane j of every byte is q[j]. 113 gates, from J. Boyar and R. Peralta, "A small
 // depth-16 circuit for the AES S-box", SEC 2012. Word is any type with ^, & and ~.
 template <class Word> [[gnu::always_inline]] static inline void sbox(Word q[8]) {

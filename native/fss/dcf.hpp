@@ -15,7 +15,7 @@ template <int Limbs> class DcfWalk {
     static constexpr int kLevels = 128;
 
 public:
-    explicit DcfWalk(const TreeShape& shape) : shape(shape) {}
+    DcfWalk(const TreeKey& tree, const TreeShape& shape) : permutations(tree), shape(shape) {}
 
     void start(const KeyLanes& group) {
         keys = &group;
@@ -96,7 +96,7 @@ public:
     }
 
 private:
-    const Permutations& permutations = Permutations::get();
+    const Permutations permutations;
     const TreeShape& shape;
     const KeyLanes* keys = nullptr;
     // Seeds by depth. (The distance of rows keeps a store from hiding the load of another row 4 KiB apart.)
@@ -107,7 +107,7 @@ template <int Limbs> void dcf_eval_limbs(const EvalCall& call, size_t begin, siz
     constexpr size_t kG = size_t(kLanes);
     using Walk = DcfWalk<Limbs>;
     const size_t size = call.shape.key_size();
-    const std::unique_ptr<Walk> walk(new Walk(call.shape));
+    const std::unique_ptr<Walk> walk(new Walk(call.tree, call.shape));
     for (size_t at = begin; at < end; at += kG) {
         const KeyLanes keys(call.keys, size, at, end, call.per_key);
         u128 y[kG];
@@ -158,7 +158,7 @@ template <int Limbs> void classify_limbs(const ClassifyCall& call, size_t begin,
     };
     const std::unique_ptr<Sums> known(new Sums);
     using Walk = DcfWalk<Limbs>;
-    const std::unique_ptr<Walk> walk(new Walk(call.shape));
+    const std::unique_ptr<Walk> walk(new Walk(call.tree, call.shape));
 
     for (size_t at = begin; at < end; at += kG) {
         const KeyLanes keys(call.keys, size, at, end, 1);
@@ -233,8 +233,8 @@ template <int Limbs> void classify_few(const ClassifyCall& call, size_t begin, s
     }
     const size_t size = call.shape.key_size();
     uint64_t* share = shares[0].word;
-    dcf_eval_limbs<Limbs>({call.shape, call.party, share, call.keys + size * begin, points[0].word, per_key}, 0,
-                          keys * per_key);
+    dcf_eval_limbs<Limbs>({call.tree, call.shape, call.party, share, call.keys + size * begin, points[0].word, per_key},
+                          0, keys * per_key);
     for (size_t i = 0; i < keys; ++i) {
         const u128 m = align_top(load128(points[i * per_key].word), call.shape.bits);
         for (size_t j = 0; j < call.count; ++j) {

@@ -17,19 +17,20 @@ struct Nodes {
     }
 
     // Calls use(r, child of Vec r on side(r)); `at` is where the level's correction word is in a key.
-    template <class Side, class Use> void children(const KeyLanes& keys, size_t at, Side side, Use use) const {
+    template <class Side, class Use>
+    void children(const C::Context& permutation, const KeyLanes& keys, size_t at, Side side, Use use) const {
         Vec x[C::kBatch];
         C::each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = seed[r]; });
-        C::rounds(Permutations::get().tree, x);
+        C::rounds(permutation, x);
         C::each<C::kBatch>(
             [&](auto r) INLINE_LAMBDA { use(r, C::last(x[r], child_mask(seed[r], side(r), keys.word(r, at)))); });
     }
 
     // Calls use(r, payload of Vec r); word(r) is the payload correction word.
-    template <class Word, class Use> void payloads(Word word, Use use) const {
+    template <class Word, class Use> void payloads(const C::Context& permutation, Word word, Use use) const {
         Vec x[C::kBatch];
         C::each<C::kBatch>([&](auto r) INLINE_LAMBDA { x[r] = seed[r]; });
-        C::rounds(Permutations::get().payload, x);
+        C::rounds(permutation, x);
         C::each<C::kBatch>([&](auto r) INLINE_LAMBDA { use(r, C::last(x[r], payload_mask(seed[r], word(r)))); });
     }
 };
@@ -45,6 +46,7 @@ static Sides sides_of(const uint64_t* points, size_t begin, size_t end, int bits
 template <int Limbs> void dpf_eval_limbs(const EvalCall& call, size_t begin, size_t end) {
     constexpr size_t kG = size_t(kLanes);
     const int bits = call.shape.bits;
+    const Permutations permutations(call.tree);
     for (size_t at = begin; at < end; at += kG) {
         const KeyLanes keys(call.keys, call.shape.key_size(), at, end, call.per_key);
         const Sides sides = sides_of(call.points, at, end, bits);
@@ -52,7 +54,8 @@ template <int Limbs> void dpf_eval_limbs(const EvalCall& call, size_t begin, siz
         nodes.root(keys);
         for (int depth = 0; depth < bits; ++depth) {
             nodes.children(
-                keys, call.shape.seed_at(depth), [&](int r) INLINE_LAMBDA { return sides.side[r][depth]; },
+                permutations.tree, keys, call.shape.seed_at(depth),
+                [&](int r) INLINE_LAMBDA { return sides.side[r][depth]; },
                 [&](int r, Vec child) INLINE_LAMBDA { nodes.seed[r] = child; });
         }
         alignas(32) Block value[kG];
@@ -60,7 +63,8 @@ template <int Limbs> void dpf_eval_limbs(const EvalCall& call, size_t begin, siz
         const auto word = [&](int r) INLINE_LAMBDA {
             return payload_word<Limbs>([&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
         };
-        nodes.payloads(word, [&](int r, Vec x) INLINE_LAMBDA { C::store(value + r * C::kWidth, x); });
+        nodes.payloads(permutations.payload, word,
+                       [&](int r, Vec x) INLINE_LAMBDA { C::store(value + r * C::kWidth, x); });
         for (size_t l = 0; l < kG && at + l < end; ++l)
             store_share<Limbs>(call.out + Limbs * (at + l), load128(&value[l]), call.party);
     }
@@ -79,12 +83,13 @@ void dpf_eval(const EvalCall& call, size_t begin, size_t end) {
 struct PrefixWindow {
     Nodes node[kMaxNodes];
 
-    void descend(const Sides& sides, int depth, const KeyLanes& keys, size_t at, int count) {
+    void descend(const C::Context& permutation, const Sides& sides, int depth, const KeyLanes& keys, size_t at,
+                 int count) {
         Vec beyond[C::kBatch];  // the other child of node p + 1
         for (int p = count >> 1; p >= 0; --p) {
             const Nodes parent = node[p];
             parent.children(
-                keys, at, [&](int r) INLINE_LAMBDA { return sides.side[r][depth]; },
+                permutation, keys, at, [&](int r) INLINE_LAMBDA { return sides.side[r][depth]; },
                 [&](int r, Vec child) INLINE_LAMBDA {
                     const Vec other = C::bit_xor(child, C::bit_xor(parent.seed[r], C::halve(parent.seed[r])));
                     const Vec right = C::mask(sides.side[r][depth]);
@@ -100,6 +105,7 @@ template <int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, siz
     constexpr size_t kG = size_t(kLanes);
     const int bits = call.shape.bits, count = call.first_k + call.width;
     const int last_level = call.first_level + call.levels - 1;
+    const Permutations permutations(call.tree);
     PrefixWindow window;
     for (size_t at = begin; at < end; at += kG) {
         const KeyLanes keys(call.keys, call.shape.key_size(), at, end, 1);
@@ -107,7 +113,7 @@ template <int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, siz
         window.node[0].root(keys);
         for (int a = 1; a < count; ++a) window.node[a] = window.node[0];
         for (int level = 1; level <= last_level; ++level) {
-            window.descend(sides, level - 1, keys, call.shape.seed_at(level - 1), count);
+            window.descend(permutations.tree, sides, level - 1, keys, call.shape.seed_at(level - 1), count);
             if (level < call.first_level) continue;
 
             Sum<Limbs> sum[C::kBatch];
@@ -119,8 +125,9 @@ template <int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, siz
             for (int a = 0; a < count; ++a) {
                 // On the first levels the window is wider than the level: a node met again is not counted again.
                 if (level >= 7 || a < (1 << level)) {
-                    window.node[a].payloads([&](int r) INLINE_LAMBDA { return word[r]; },
-                                            [&](int r, Vec value) INLINE_LAMBDA { sum[r].add(value); });
+                    window.node[a].payloads(
+                        permutations.payload, [&](int r) INLINE_LAMBDA { return word[r]; },
+                        [&](int r, Vec value) INLINE_LAMBDA { sum[r].add(value); });
                 }
                 if (a < call.first_k) continue;
                 const size_t row = size_t(level - call.first_level), column = size_t(a - call.first_k);

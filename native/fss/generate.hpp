@@ -26,7 +26,7 @@ private:
 // (often a power of two apart) would chase each other out of the first cache.
 class Generator {
 public:
-    explicit Generator(const GenCall& call) : call(call) {}
+    Generator(const GenCall& call, const Permutations& permutations) : call(call), permutations(permutations) {}
 
     // Keys begin .. begin + count - 1; `more` if a full group comes after them.
     void group(size_t begin, int count, bool more) {
@@ -48,7 +48,7 @@ private:
     static constexpr int kG = kLanes, kR = C::kBatch, kChunk = 16;
 
     const GenCall& call;
-    const Permutations& permutations = Permutations::get();
+    const Permutations& permutations;
     SecretPaths alpha;
     Vec seed[2][kR];  // of both parties, on the path
     Vec delta[kR];    // their difference
@@ -144,7 +144,8 @@ private:
 };
 
 void generate(const GenCall& call, size_t begin, size_t end) {
-    Generator generator(call);
+    const Permutations permutations(call.tree);
+    Generator generator(call, permutations);
     for (size_t at = begin; at < end; at += size_t(kLanes)) {
         const size_t left = end - at, group = size_t(kLanes);
         generator.group(at, int(left < group ? left : group), left >= 2 * group);

@@ -29,6 +29,12 @@ struct TreeShape {
     [[gnu::always_inline]] size_t key_size() const { return value_at(first_value + values); }
 };
 
+// The two AES keys behind the permutations P and P' of FSS trees (tree.hpp), expanded. They are public: the servers of
+// a run agree on them at its start, and another run has others.
+struct TreeKey {
+    Schedule tree, payload;
+};
+
 struct MaskCall {
     uint64_t *out_a, *out_b;
     const uint64_t *x, *y;
@@ -40,12 +46,14 @@ struct MaskCall {
 // Arrays of 128-bit integers (alpha, points, m, thresholds) are pairs of 64-bit words, low first, and are reduced mod
 // 2^bits.
 struct GenCall {
+    const TreeKey& tree;
     TreeShape shape;
     uint8_t *key0, *key1;
     const uint64_t *alpha, *seeds;
 };
 
 struct EvalCall {
+    const TreeKey& tree;
     TreeShape shape;
     int party;
     uint64_t* out;
@@ -55,6 +63,7 @@ struct EvalCall {
 };
 
 struct ClassifyCall {
+    const TreeKey& tree;
     TreeShape shape;
     int party;
     uint64_t* out;
@@ -64,6 +73,7 @@ struct ClassifyCall {
 };
 
 struct PrefixCall {
+    const TreeKey& tree;
     TreeShape shape;
     int party;
     uint64_t* out;
@@ -74,6 +84,7 @@ struct PrefixCall {
 
 // Keys for the sign of m - alpha mod 2^bits (sign.hpp): a root per evaluator, and `bits - 2` words per key for both.
 struct SignGenCall {
+    const TreeKey& tree;
     int bits;
     size_t keys;
     uint8_t *roots[2], *words;
@@ -81,6 +92,7 @@ struct SignGenCall {
 };
 
 struct SignEvalCall {
+    const TreeKey& tree;
     int bits, party;
     size_t keys;
     uint8_t* out;  // one byte per key, 0 or 1

@@ -91,7 +91,7 @@ static inline Vec free_bits() { return C::bit_xor(C::low_word(1), C::up64(C::low
 
 void sign_gen(const SignGenCall& call, size_t begin, size_t end) {
     constexpr int kG = kLanes, kR = C::kBatch;
-    const C::Context& permutation = Permutations::get().tree;
+    const C::Context permutation(call.tree.tree);
     const int levels = call.bits - 1;
     const Vec one = C::low_word(1), spare = free_bits();
     for (size_t at = begin; at < end; at += size_t(kG)) {
@@ -149,7 +149,7 @@ void sign_gen(const SignGenCall& call, size_t begin, size_t end) {
 
 void sign_eval(const SignEvalCall& call, size_t begin, size_t end) {
     constexpr int kG = kLanes, kR = C::kBatch;
-    const C::Context& permutation = Permutations::get().tree;
+    const C::Context permutation(call.tree.tree);
     const int levels = call.bits - 1;
     const Vec spare = free_bits();
     for (size_t at = begin; at < end; at += size_t(kG)) {

@@ -4,8 +4,8 @@
 // bits are its two control bits. Off the path of the secret alpha both parties have the same seed, so whatever they
 // derive there cancels. On the path at depth d the seeds differ by a secret Delta_d, which has both control bits. With
 //
-//     P, P'        AES under two public keys (aes.hpp), without the first and the last round key (which would add
-//                  constants to input and output)
+//     P, P'        AES under the two public keys of the run (TreeKey), without the first and the last round key (which
+//                  would add constants to input and output)
 //     x / 2        both words of x shifted right by one bit
 //
 // the children of a node with seed s are, before correction,
@@ -40,6 +40,13 @@
 // meets the answer to such a question. Delta_d has 126 uniform bits, Delta_d / 2 has 124, and the s_d are uniform, so q
 // questions find that with probability about q * 2^-124 per level and key. (It takes the offset: from P(h_d) itself,
 // h_d would follow by inverting P. So both maps that go into the children, and their sum R, have to preserve Delta_d.)
+//
+// One question serves against all keys made under the same P: with N levels of keys in sight the bound is N q * 2^-124.
+// (Guo, Katz, Wang, Weng and Yu, "Better concrete security for half-gates garbling (in the multi-instance setting)",
+// Crypto 2020, show such an attack on garbled circuits.) So P and P' are new in every run: their AES keys are a hash of
+// a nonce that one server draws at the start and tells the others (protocol/party.py). With AES as an ideal cipher,
+// questions under the keys of other runs, or from before the nonce was drawn, say nothing about these permutations; N
+// counts the keys of one run, and q the questions that are asked for this run alone.
 #pragma once
 
 #include <cstring>
@@ -67,14 +74,10 @@ static inline uint8_t path_byte(const u128& aligned, int i) {
     return reinterpret_cast<const uint8_t*>(&aligned)[15 - i];
 }
 
-// P and P', built once per instruction-set level.
+// P and P' in the form of the instruction-set level, built once per call.
 struct Permutations {
-    C::Context tree{tree_schedule()}, payload{payload_schedule()};
-
-    static const Permutations& get() {
-        static const Permutations permutations;
-        return permutations;
-    }
+    C::Context tree, payload;
+    explicit Permutations(const TreeKey& key) : tree(key.tree), payload(key.payload) {}
 };
 
 // The keys of a group of lanes; lanes past the end repeat the last key, and their results are dropped.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import ppca.native._kernels as k
+
+PI = bytes.fromhex("243f6a8885a308d313198a2e03707344a4093822299f31d0082efa98ec4e6c89")
+TREE = k.TreeKey(PI)
+"""The digits of pi: any 32 bytes do."""
 
 SMALL = range(1, 7)
 LARGE = (7, 31, 32, 33, 63, 64, 65, 80, 127, 128)
@@ -48,14 +53,14 @@ Keys = tuple[np.ndarray, np.ndarray]
 def dcf_keys(alphas: list[int], bits: int, limbs: int, seed: int = 0) -> Keys:
     n = len(alphas)
     keys = np.zeros((2, n, k.dcf_key_size(bits, limbs)), np.uint8)
-    k.dcf_gen(keys[0], keys[1], words(alphas), bits, limbs, seeds(n, seed))
+    k.dcf_gen(keys[0], keys[1], TREE, words(alphas), bits, limbs, seeds(n, seed))
     return keys[0], keys[1]
 
 
 def dpf_keys(alphas: list[int], bits: int, limbs: int, incremental: bool, seed: int = 0) -> Keys:
     n = len(alphas)
     keys = np.zeros((2, n, k.dpf_key_size(bits, limbs, incremental)), np.uint8)
-    k.dpf_gen(keys[0], keys[1], words(alphas), bits, limbs, seeds(n, seed), incremental)
+    k.dpf_gen(keys[0], keys[1], TREE, words(alphas), bits, limbs, seeds(n, seed), incremental)
     return keys[0], keys[1]
 
 
@@ -63,14 +68,14 @@ def evaluate(function: str, keys: Keys, points: np.ndarray, bits: int, limbs: in
     """Both parties' outputs of dcf_eval / dpf_eval at points of shape (n, P, 2)."""
     out = np.zeros((2, *points.shape[:2], limbs), np.uint64)
     for party in (0, 1):
-        getattr(k, function)(out[party], party, keys[party], points, bits)
+        getattr(k, function)(out[party], TREE, party, keys[party], points, bits)
     return out[0], out[1]
 
 
 def classify(keys: Keys, m: list[int], thresholds: list[int], bits: int, limbs: int) -> tuple[np.ndarray, np.ndarray]:
     out = np.zeros((2, len(m), len(thresholds), limbs), np.uint64)
     for party in (0, 1):
-        k.classify_bits(out[party], party, keys[party], words(m), words(thresholds), bits)
+        k.classify_bits(out[party], TREE, party, keys[party], words(m), words(thresholds), bits)
     return out[0], out[1]
 
 
@@ -79,7 +84,7 @@ def prefix(
 ) -> tuple[np.ndarray, np.ndarray]:
     out = np.zeros((2, len(m), levels[1], window[1], limbs), np.uint64)
     for party in (0, 1):
-        k.prefix_bits(out[party], party, keys[party], words(m), bits, *levels, *window)
+        k.prefix_bits(out[party], TREE, party, keys[party], words(m), bits, *levels, *window)
     return out[0], out[1]
 
 
@@ -232,6 +237,43 @@ def test_all_levels_and_thread_counts_give_the_same_bytes(n: int, limbs: int) ->
             assert (a == b).all()
 
 
+def made(tree: k.TreeKey) -> dict[str, bytes]:
+    """Keys of every kind for three secrets and fixed seeds."""
+    alpha = words([5, 9, 65535])
+    random = np.arange(12, dtype=np.uint64).reshape(3, 4) * np.uint64(0x9E3779B97F4A7C15)
+    found = {}
+    for incremental in (False, True):
+        keys = np.zeros((2, 3, k.dpf_key_size(16, 2, incremental)), np.uint8)
+        k.dpf_gen(keys[0], keys[1], tree, alpha, 16, 2, random, incremental)
+        found["incremental" if incremental else "dpf"] = keys.tobytes()
+    for name, bits in (("dcf", 16), ("dcf of one bit", 1)):
+        keys = np.zeros((2, 3, k.dcf_key_size(bits, 2)), np.uint8)
+        k.dcf_gen(keys[0], keys[1], tree, alpha, bits, 2, random)
+        found[name] = keys.tobytes()
+    roots, correction = np.zeros((2, 48), np.uint8), np.zeros(k.sign_words(3, 16), np.uint8)
+    k.sign_gen(roots[0], roots[1], correction, tree, alpha, 16, random)
+    found["sign"] = roots.tobytes() + correction.tobytes()
+    return found
+
+
+def test_known_keys(level: str) -> None:
+    """Keys under the digits of pi, as the implementation with these keys built in made them."""
+    found = made(TREE)
+    digest = hashlib.sha256(b"".join(found[name] for name in ("dpf", "incremental", "dcf", "sign"))).hexdigest()
+    assert digest == "40538eb72e36a1abf4c9bee38e2dd77755a870dffa9344f021702ddabbf7523d"
+
+
+def test_both_permutations_are_those_of_the_key(level: str) -> None:
+    """The first 16 bytes are for the nodes (a comparison of one bit has none below its root), the others for payloads (a sign
+    has none)."""
+    pi = made(TREE)
+    tree, payload = made(k.TreeKey(bytes(16) + PI[16:])), made(k.TreeKey(PI[:16] + bytes(16)))
+    assert {name for name in pi if tree[name] == pi[name]} == {"dcf of one bit"}
+    assert {name for name in pi if payload[name] == pi[name]} == {"sign"}
+    with pytest.raises(ValueError, match="keys has 16 bytes, expected 32"):
+        k.TreeKey(bytes(16))
+
+
 def test_values_are_taken_modulo_the_domain(level: str) -> None:
     """High words beyond `bits` are ignored in alpha, points and m."""
     bits, noise = 10, 0xDEADBEEF << 40
@@ -302,29 +344,29 @@ def test_bad_arguments_name_the_argument() -> None:
     with pytest.raises(ValueError, match="limbs is 3"):
         k.dcf_key_size(16, 3)
     with pytest.raises(ValueError, match=f"multiple of the key size {size}"):
-        k.dcf_gen(key[:, :-1].copy(), key, m, 16, 2, seeds(3))
+        k.dcf_gen(key[:, :-1].copy(), key, TREE, m, 16, 2, seeds(3))
     with pytest.raises(ValueError, match="key1 has"):
-        k.dcf_gen(key, key[:2], m, 16, 2, seeds(3))
+        k.dcf_gen(key, key[:2], TREE, m, 16, 2, seeds(3))
     with pytest.raises(ValueError, match="alpha has 4 uint64 items, expected 6"):
-        k.dcf_gen(key, key, m[:2], 16, 2, seeds(3))
+        k.dcf_gen(key, key, TREE, m[:2], 16, 2, seeds(3))
     with pytest.raises(ValueError, match="seeds has 8 uint64 items, expected 12"):
-        k.dcf_gen(key, key, m, 16, 2, seeds(2))
+        k.dcf_gen(key, key, TREE, m, 16, 2, seeds(2))
     with pytest.raises(ValueError, match="points has 8 uint64 items"):
-        k.dcf_eval(out, 0, key, np.zeros((4, 2), np.uint64), 16)
+        k.dcf_eval(out, TREE, 0, key, np.zeros((4, 2), np.uint64), 16)
     with pytest.raises(ValueError, match="out has 6 uint64 items, expected 12"):
-        k.dcf_eval(out, 0, key, np.zeros((3, 2, 2), np.uint64), 16)
+        k.dcf_eval(out, TREE, 0, key, np.zeros((3, 2, 2), np.uint64), 16)
     with pytest.raises(ValueError, match="party is 2, expected 0 or 1"):
-        k.dcf_eval(out, 2, key, m, 16)
+        k.dcf_eval(out, TREE, 2, key, m, 16)
     with pytest.raises(ValueError, match="m has 4 uint64 items, expected 6"):
-        k.classify_bits(out, 0, key, m[:2], t, 16)
+        k.classify_bits(out, TREE, 0, key, m[:2], t, 16)
     with pytest.raises(ValueError, match="threshold 1 is not below 2\\^16"):
-        k.classify_bits(np.zeros((3, 2, 2), np.uint64), 0, key, m, words([1, 1 << 16]), 16)
+        k.classify_bits(np.zeros((3, 2, 2), np.uint64), TREE, 0, key, m, words([1, 1 << 16]), 16)
     tree = np.zeros((3, k.dpf_key_size(16, 2, True)), np.uint8)
     with pytest.raises(ValueError, match="levels 10 to 17 are not within 1 to 16"):
-        k.prefix_bits(out, 0, tree, m, 16, 10, 8, 4, 1)
+        k.prefix_bits(out, TREE, 0, tree, m, 16, 10, 8, 4, 1)
     with pytest.raises(ValueError, match="at most 64 together"):
-        k.prefix_bits(out, 0, tree, m, 16, 1, 16, 60, 5)
+        k.prefix_bits(out, TREE, 0, tree, m, 16, 1, 16, 60, 5)
     with pytest.raises(ValueError, match="out has 6 uint64 items, expected 96"):
-        k.prefix_bits(out, 0, tree, m, 16, 1, 16, 4, 1)
+        k.prefix_bits(out, TREE, 0, tree, m, 16, 1, 16, 4, 1)
     with pytest.raises(ValueError, match="out must be a writable C-contiguous uint64 array"):
-        k.dcf_eval(np.zeros((3, 1, 2)), 0, key, m, 16)
+        k.dcf_eval(np.zeros((3, 1, 2)), TREE, 0, key, m, 16)

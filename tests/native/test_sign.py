@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import ppca.native._kernels as k
 
 Keys = tuple[np.ndarray, np.ndarray]  # roots by evaluator, words
+TREE = k.TreeKey(bytes(range(32)))
 NONE = np.zeros(0, np.uint8)
 NO_KEYS: Keys = (np.zeros((2, 0), np.uint8), NONE)
 
@@ -36,7 +37,7 @@ def random_words(seed: int, *shape: int) -> np.ndarray:
 def generate(alpha: np.ndarray, bits: int, seed: int = 0) -> Keys:
     n = len(alpha)
     roots, words = np.zeros((2, 16 * n), np.uint8), np.zeros(k.sign_words(n, bits), np.uint8)
-    k.sign_gen(roots[0], roots[1], words, np.ascontiguousarray(alpha), bits, random_words(seed, n, 4))
+    k.sign_gen(roots[0], roots[1], words, TREE, np.ascontiguousarray(alpha), bits, random_words(seed, n, 4))
     return roots, words
 
 
@@ -45,7 +46,7 @@ def shares(keys: Keys, m: np.ndarray, bits: int, more: Keys = NO_KEYS) -> list[n
     result = []
     for party in (0, 1):
         out = np.full((len(m) + 7) // 8, 0xAA, np.uint8)
-        k.sign_eval(out, party, keys[0][party], keys[1], more[0][party], more[1], m, bits)
+        k.sign_eval(out, TREE, party, keys[0][party], keys[1], more[0][party], more[1], m, bits)
         unpacked = np.unpackbits(out, bitorder="little")
         assert not unpacked[len(m) :].any()  # padding
         result.append(unpacked[: len(m)])
@@ -120,14 +121,14 @@ def test_wrong_sizes_are_refused() -> None:
     roots, words = generate(pairs([1, 2, 3]), 8)
     m, out = pairs([1, 2, 3]), np.zeros(1, np.uint8)
     with pytest.raises(ValueError, match="words has"):
-        k.sign_eval(out, 0, roots[0], words[:-16], NONE, NONE, m, 8)
+        k.sign_eval(out, TREE, 0, roots[0], words[:-16], NONE, NONE, m, 8)
     with pytest.raises(ValueError, match="roots for 3 points"):
-        k.sign_eval(out, 0, roots[0][:32], words[: k.sign_words(2, 8)], NONE, NONE, m, 8)
+        k.sign_eval(out, TREE, 0, roots[0][:32], words[: k.sign_words(2, 8)], NONE, NONE, m, 8)
     with pytest.raises(ValueError, match="roots has 17 bytes"):
-        k.sign_eval(out, 0, roots[0][:17], words, NONE, NONE, m, 8)
+        k.sign_eval(out, TREE, 0, roots[0][:17], words, NONE, NONE, m, 8)
     with pytest.raises(ValueError, match="party is 2"):
-        k.sign_eval(out, 2, roots[0], words, NONE, NONE, m, 8)
+        k.sign_eval(out, TREE, 2, roots[0], words, NONE, NONE, m, 8)
     with pytest.raises(ValueError, match="bits is 129"):
-        k.sign_gen(roots[0], roots[1], words, m, 129, random_words(0, 3, 4))
+        k.sign_gen(roots[0], roots[1], words, TREE, m, 129, random_words(0, 3, 4))
     with pytest.raises(ValueError, match="out has 1"):
-        k.sign_eval(out, 0, roots[0], words, NONE, NONE, pairs([1] * 9), 8)
+        k.sign_eval(out, TREE, 0, roots[0], words, NONE, NONE, pairs([1] * 9), 8)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from harness.lockstep import run
 from harness.memory import memory_meshes
+from ppca.native import kernels
 from ppca.protocol import (
     Pending,
     Round,
@@ -237,7 +238,7 @@ def test_threads_over_a_mesh_give_the_same_as_lockstep() -> None:
 def test_agreed_keys() -> None:
     parties, traffic = run_lockstep([_agree(seat, b"one") for seat in range(4)])
     assert traffic.rounds == 1
-    assert sum(traffic.sent) == 4 * 32  # one draw for each of the four pairs
+    assert traffic.sent == [2 * 32 + 3 * 32, 32, 32, 0]  # one draw for each of the four pairs, and the nonce to all
 
     def draw(party: Any, stream: str) -> bytes:
         return getattr(party, stream).draw((4,), 2, 1, 0).tobytes()
@@ -250,6 +251,21 @@ def test_agreed_keys() -> None:
     assert len({rows[0], rows[2], columns[0], columns[1]}) == 4
     again, _ = run_lockstep([_agree(seat, b"one") for seat in range(4)])
     assert draw(again[0], "row_stream") != rows[0]  # the same session name, other keys
+
+
+def test_agreed_tree_keys() -> None:
+    """The four servers of a run make the same FSS keys of the same seeds; two runs, of the same session name, different ones."""
+
+    def made(party: Any) -> bytes:
+        keys = np.zeros((2, 3, kernels.dpf_key_size(16, 2, False)), np.uint8)
+        alpha, seeds = np.zeros((3, 2), np.uint64), np.arange(12, dtype=np.uint64).reshape(3, 4)
+        kernels.dpf_gen(keys[0], keys[1], party.tree, alpha, 16, 2, seeds, False)
+        return keys.tobytes()
+
+    runs = [run_lockstep([_agree(seat, b"one") for seat in range(4)])[0] for _ in range(2)]
+    by_run = [{made(party) for party in parties} for parties in (*runs, local_parties(), local_parties())]
+    assert [len(keys) for keys in by_run] == [1, 1, 1, 1]
+    assert len(set.union(*by_run)) == 4
 
 
 async def _agree(seat: int, session: bytes) -> Any:

@@ -51,14 +51,14 @@ class ThresholdGate:
     def outputs(self) -> int:
         return int(self.weights.shape[1])
 
-    def generate(self, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
+    def generate(self, tree: kernels.TreeKey, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
         keys = np.empty((2, len(alpha), self.key_size), np.uint8)
-        kernels.dcf_gen(keys[0], keys[1], alpha, self.bits, self.weights.shape[-1], seeds)
+        kernels.dcf_gen(keys[0], keys[1], tree, alpha, self.bits, self.weights.shape[-1], seeds)
         return keys[0], keys[1]
 
-    def evaluate(self, column: int, keys: list[Received], m: Data) -> Data:
+    def evaluate(self, tree: kernels.TreeKey, column: int, keys: list[Received], m: Data) -> Data:
         def fill(out: Data, part: Received, at: Data) -> None:
-            kernels.classify_bits(out, column, part, at, self.thresholds, self.bits)
+            kernels.classify_bits(out, tree, column, part, at, self.thresholds, self.bits)
 
         return weighted_sums(fill, keys, self.key_size, m, self.weights, self.bias if column == 0 else None)
 
@@ -72,15 +72,15 @@ class EqualityGate:
     key_size: int
     outputs: int = 1
 
-    def generate(self, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
+    def generate(self, tree: kernels.TreeKey, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
         keys = np.empty((2, len(alpha), self.key_size), np.uint8)
-        kernels.dpf_gen(keys[0], keys[1], alpha, self.bits, self.limbs, seeds, False)
+        kernels.dpf_gen(keys[0], keys[1], tree, alpha, self.bits, self.limbs, seeds, False)
         return keys[0], keys[1]
 
-    def evaluate(self, column: int, keys: list[Received], m: Data) -> Data:
+    def evaluate(self, tree: kernels.TreeKey, column: int, keys: list[Received], m: Data) -> Data:
         out = np.empty((len(m), 1, self.limbs), np.uint64)
         for part, here in by_dealer(keys, self.key_size):
-            kernels.dpf_eval(out[here], column, part, m[here], self.bits)
+            kernels.dpf_eval(out[here], tree, column, part, m[here], self.bits)
         return out
 
 

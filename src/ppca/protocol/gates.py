@@ -44,9 +44,9 @@ class Gate(Protocol):
     @property
     def key_size(self) -> int: ...
 
-    def generate(self, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]: ...
+    def generate(self, tree: kernels.TreeKey, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]: ...
 
-    def evaluate(self, column: int, keys: list[Received], m: Data) -> Data:
+    def evaluate(self, tree: kernels.TreeKey, column: int, keys: list[Received], m: Data) -> Data:
         """This evaluator's pieces, shape (n, outputs, limbs); `keys` are those of the two dealers, in the order of m."""
         ...
 
@@ -138,7 +138,7 @@ def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[D
         op = party.private.claim()
         kernels.deal_masks(alpha, seeds, masked, row_shares[mine], party.private.key, op, bits)
         with clock.fss:
-            first, second = gate.generate(alpha, seeds)
+            first, second = gate.generate(party.tree, alpha, seeds)
         sends = [(mates[0], first), (mates[0], masked), (mates[1], second), (mates[1], masked)]
     expects = [
         (mate, size)
@@ -154,7 +154,7 @@ def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[D
     low, high = offset & _LOW, offset >> 64
     kernels.masked_points(m, arrived[1], arrived[3], counts[0], row_shares[evaluated], low, high, bits)
     with clock.fss:
-        pieces = gate.evaluate(party.column, [arrived[0], arrived[2]], m)
+        pieces = gate.evaluate(party.tree, party.column, [arrived[0], arrived[2]], m)
 
     # Round 2: both rows reshare what they evaluated.
     data = np.empty((2, n, gate.outputs, limbs), np.uint64)

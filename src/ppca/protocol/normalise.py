@@ -59,18 +59,18 @@ class BinadeGate:
     def outputs(self) -> int:
         return int(self.weights.shape[1])
 
-    def generate(self, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
+    def generate(self, tree: kernels.TreeKey, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
         keys = np.empty((2, len(alpha), self.key_size), np.uint8)
         prefix = ring.shift_right(alpha, self.bits - self.depth, ring.FLOOR)
-        kernels.dpf_gen(keys[0], keys[1], prefix, self.depth, self.weights.shape[-1], seeds, True)
+        kernels.dpf_gen(keys[0], keys[1], tree, prefix, self.depth, self.weights.shape[-1], seeds, True)
         return keys[0], keys[1]
 
-    def evaluate(self, column: int, keys: list[Received], m: Data) -> Data:
+    def evaluate(self, tree: kernels.TreeKey, column: int, keys: list[Received], m: Data) -> Data:
         levels = self.depth - TOP + 1
 
         def fill(out: Data, part: Received, at: Data) -> None:
             wide = out.reshape(len(out), levels, self.steps, out.shape[-1])
-            kernels.prefix_bits(wide, column, part, at, self.depth, TOP, levels, NODES - 1, self.steps)
+            kernels.prefix_bits(wide, tree, column, part, at, self.depth, TOP, levels, NODES - 1, self.steps)
 
         prefix = ring.shift_right(m, self.bits - self.depth, ring.FLOOR)
         return weighted_sums(fill, keys, self.key_size, prefix, self.weights, self.bias if column == 0 else None)

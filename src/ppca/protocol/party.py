@@ -93,6 +93,7 @@ class Opening:
 class Party:
     """The state of one server in one session: seat, streams, operation counter, audit.
 
+    tree: the public keys of the permutations in FSS trees, the same on all four servers of a run, others in the next.
     progress: tells the client how far a program is; stage: names what follows in the account of rounds and bytes;
     store: what this server keeps between programs, by name (shares of a fitted model, of sums).
     tables: rows that were uploaded for a job under way, by name; they end with the job or the process.
@@ -101,6 +102,7 @@ class Party:
     seat: int
     row_stream: Stream
     column_stream: Stream
+    tree: kernels.TreeKey
     private: PrivateStream = field(default_factory=PrivateStream)
     audit: list[Opening] = field(default_factory=list)
     progress: Callable[[str, float | None], None] = lambda text, fraction: None
@@ -132,31 +134,47 @@ def agree_keys(seat: int, session: bytes) -> Step[Party]:
     """Key agreement: a server and its mates agree keys at the start of a run, and the server gets its `Party`.
 
     1. Of each pair of mates the one with the lower seat draws 32 bytes from the operating system and sends them over
-       their (in production: mutually authenticated TLS) link.
-    2. Both hash them with the session name and the pair into the key of their stream.
+       their (in production: mutually authenticated TLS) link. Seat 0 also draws a nonce of 32 bytes and sends it to all.
+    2. Both mates hash theirs with the session name and the pair into the key of their stream. All four hash the nonce
+       with the session name into the two public AES keys of their FSS trees.
 
-    Rounds: 1, counted in `account.rounds`. Sent: at most 64 bytes per server.
-    Security: a key is known to the two mates only; a new session has new keys, so masks never repeat.
+    Rounds: 1, counted in `account.rounds`. Sent: at most 160 bytes per server.
+    Security: a key is known to the two mates only; a new session has new keys, so masks never repeat. The nonce is public. That
+    one server draws it is enough: it must only be new, so that nobody has worked against these AES keys before the run, and
+    a server that follows the program draws it so. One that does not could choose keys it likes: it would be back at keys
+    that are known beforehand, against whom the bound of native/fss/tree.hpp still holds, with the work of all time in q.
     """
     mates = {"row": seat ^ 1, "column": seat ^ 2}
     drawn = {mate: secrets.token_bytes(32) for mate in mates.values() if seat < mate}
-    sends = [(mate, ring.np.frombuffer(value, ring.np.uint8)) for mate, value in drawn.items()]
+    nonce = secrets.token_bytes(32) if seat == 0 else b""
+    sends = [*drawn.items(), *((peer, nonce) for peer in (1, 2, 3) if seat == 0)]
     expected = [mate for mate in mates.values() if mate < seat]
-    arrived = yield Round(sends, [(mate, 32) for mate in expected])
-    known = drawn | {mate: bytes(value) for mate, value in zip(expected, arrived, strict=True)}
+    arrived = yield Round(
+        [(peer, ring.np.frombuffer(value, ring.np.uint8)) for peer, value in sends],
+        [(peer, 32) for peer in [*expected, *([0] if seat else [])]],
+    )
+    known = drawn | {mate: bytes(value) for mate, value in zip(expected, arrived[: len(expected)], strict=True)}
     streams = {}
     for kind, mate in mates.items():
         label = f"ppca {kind} {min(seat, mate)}{max(seat, mate)}".encode()
         digest = hashlib.blake2b(session, key=known[mate], person=label[:16], digest_size=KEY_BYTES).digest()
         streams[kind] = Stream(label.decode(), digest)
-    return Party(seat, streams["row"], streams["column"])
+    return Party(seat, streams["row"], streams["column"], tree_key(bytes(arrived[-1]) if seat else nonce, session))
+
+
+def tree_key(nonce: bytes, session: bytes) -> kernels.TreeKey:
+    """The two public AES keys of a run's FSS trees."""
+    return kernels.TreeKey(
+        hashlib.blake2b(session, key=nonce, person=b"ppca trees", digest_size=2 * KEY_BYTES).digest()
+    )
 
 
 def local_parties() -> list[Party]:
     """Four parties with fresh keys in one process: for lock-step tests."""
     rows = [secrets.token_bytes(KEY_BYTES) for _ in range(2)]
     columns = [secrets.token_bytes(KEY_BYTES) for _ in range(2)]
+    tree = tree_key(secrets.token_bytes(32), b"")
     return [
-        Party(seat, Stream(f"row {seat // 2}", rows[seat // 2]), Stream(f"column {seat % 2}", columns[seat % 2]))
+        Party(seat, Stream(f"row {seat // 2}", rows[seat // 2]), Stream(f"column {seat % 2}", columns[seat % 2]), tree)
         for seat in range(4)
     ]

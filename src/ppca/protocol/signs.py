@@ -112,7 +112,7 @@ def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
     roots = np.empty((2, 16 * dealt), np.uint8)
     words = np.empty(kernels.sign_words(dealt, bits), np.uint8)
     with clock.fss:
-        kernels.sign_gen(roots[0], roots[1], words, alpha, bits, seeds)
+        kernels.sign_gen(roots[0], roots[1], words, party.tree, alpha, bits, seeds)
     op = party.next_op()
     rows.claim(op, 0)
     columns.claim(op, 1)
@@ -136,7 +136,7 @@ def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
     kernels.masked_points(m, masked0, masked1, dealt_by[0], row_shares[evaluated], 0, 0, bits)
     shares = np.empty(evaluated_bytes, np.uint8)
     with clock.fss:
-        kernels.sign_eval(shares, column, roots0, words0, roots1, words1, m, bits)
+        kernels.sign_eval(shares, party.tree, column, roots0, words0, roots1, words1, m, bits)
     kernels.bits_in(data, own, offered, chosen, seat)
     here, there = np.empty(evaluated_bytes, np.uint8), np.empty(evaluated_bytes, np.uint8)
     rows.claim(op, 2)
