@@ -84,7 +84,7 @@ class Rows:
 
 
 async def joint_rows(count: Any) -> Rows:
-    """From the owners' numbers of rows: fourteen rounds."""
+    """From the owners' numbers of rows: fifteen rounds."""
     n = count.sum().retype(COUNT)
 
     def powers(e: int) -> list[int]:
@@ -104,7 +104,7 @@ INVERSE_FRAC = 44
 
 
 async def _reciprocal(x: Any) -> Any:
-    """1 / x for x in [1/2, 1) with 36 fractional bits, to 2^-44: one Newton step after the engine's. Eleven rounds."""
+    """1 / x for x in [1/2, 1) with 36 fractional bits, to 2^-44: one Newton step after the engine's. Twelve rounds."""
     start = (await x.astype(40).within(1).reciprocal()).within(2)
     frac = COUNT_BITS + 40
     rest = 1 - (await x.mul(start, frac=frac)).retype(RingType(128, frac, 2))

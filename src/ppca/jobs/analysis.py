@@ -112,9 +112,13 @@ async def _components(wanted: int | float | None, spectrum: Spectrum, rows: Any)
 
 
 async def _unshrunk(inverse: SecretArray, ratio: Any) -> SecretArray:
-    """Reciprocals of the deviations of C from those of ratio * C."""
-    root = math.sqrt(ratio) if isinstance(ratio, float) else await ratio.within(1).sqrt()
-    found: SecretArray = inverse * root if isinstance(root, float) else await (inverse * root)
+    """Reciprocals of the deviations of C from those of ratio * C.
+
+    A public root is multiplied in as a shared one: the truncation is then exact, and nobody verifies these numbers.
+    """
+    public = isinstance(ratio, float)
+    root = SecretArray.constant(inverse.party, math.sqrt(ratio)) if public else await ratio.within(1).sqrt()
+    found: SecretArray = await (inverse * root)
     return found
 
 
