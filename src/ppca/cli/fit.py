@@ -69,8 +69,12 @@ def fit(
         int | None, typer.Option(min=1, help="row pieces of the covariance step", rich_help_panel=COLUMNS)
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=0, help="worker processes of every server; 0: the server itself", rich_help_panel=COLUMNS)
-    ] = 0,
+        str,
+        typer.Option(
+            help="worker processes of every server, or 'dask': its operator's cluster; 0: the server itself",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = "0",
     solver: Annotated[str, typer.Option(help="eigensolver", rich_help_panel=SOLVER)] = "allpairs",
     tol: Annotated[
         float, typer.Option(help="where the eigensolver stops, relative to the matrix", rich_help_panel=SOLVER)

@@ -51,15 +51,19 @@ def partition_of(
     fold_case: bool,
     minimum: int,
     pieces: int | None = None,
-    workers: int = 0,
+    workers: str = "0",
 ) -> Columns:
     """How owners of columns come together, from the options of a command."""
     from ..estimator.columns import Columns
 
     if id is None and alignment != "aligned":
         raise ValueError("owners of columns are joined by id: name its column with --id, or give --alignment aligned.")
-    executor = {"kind": "processes", "workers": workers} if workers else None
-    return Columns(id, alignment, namespace, minimum, fold_case, pieces, executor)
+    return Columns(id, alignment, namespace, minimum, fold_case, pieces, workers_of(workers))
+
+
+def workers_of(text: str) -> int | str:
+    """What --workers means: a number of processes, or each operator's Dask cluster."""
+    return int(text) if text.isascii() and text.isdigit() else text
 
 
 def position_of(receiver: Path | None, rows: Sequence[Path]) -> int:

@@ -28,6 +28,7 @@ from ..transport import create_certificates, seat_dns_name
 from .conversation import GRACE, Heard, ServerProcess, converse
 from .failure import STOPPED, ServersFailed, explain
 from .interface import Progress
+from .operator import DASK, DaskCluster, check_apart
 from .outcome import Outcome
 from .programs import Program, ProgramError, Ran, name_of
 
@@ -52,18 +53,23 @@ class LocalServers:
     timeout: seconds one communication round may take.
     threads: threads of each server's kernels.
     state: folder in which the servers keep shares between runs (one sub-folder per seat), or None: in memory only.
+    dask: Dask clusters by seat, four different ones, for jobs with workers="dask". Whoever starts local servers is the operator
+    of all four, so the variables of one server's cluster (`operator`) do not reach them.
     """
 
     tls: bool = False
     timeout: float = 60.0
     threads: int = field(default_factory=lambda: max(1, min(2, (os.cpu_count() or 1) // 4)))
     state: Path | None = None
+    dask: Sequence[DaskCluster] | None = None
 
     def __post_init__(self) -> None:
         if not (self.timeout > 0 and math.isfinite(self.timeout)):
             raise ValueError(f"timeout must be a positive number of seconds, got {self.timeout!r}")
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads!r}")
+        if self.dask is not None:
+            check_apart(self.dask)
         self._servers: list[ServerProcess] = []
         self._busy = threading.Lock()
         self._finalizer: Any = None
@@ -123,6 +129,7 @@ class LocalServers:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
+        environment |= dict.fromkeys(DASK.values(), "") if self.dask is None else self.dask[seat].environment()
         try:
             return subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 command,
