@@ -183,7 +183,7 @@ def test_dask_clusters_of_worker_processes(tmp_path: Path) -> None:
             security = distributed.Security(tls_ca_file=ca, require_encryption=True, **sides)
             clusters.append(distributed.LocalCluster(n_workers=workers, security=security, protocol="tls", **options))
             found.append(DaskCluster(clusters[-1].scheduler_address, ca, certificate, key))
-        with LocalServers(timeout=120, dask=found) as servers:
+        with LocalServers(timeout=120, dask=found, developer=True) as servers:
             check(servers, "dask")
         for one in clusters:
             with distributed.Client(one) as client:

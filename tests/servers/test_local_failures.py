@@ -31,7 +31,7 @@ MARGIN = 2.0  # seconds that a busy machine may add
 def failing(within: float = GRACE + MARGIN, **settings: Any) -> Iterator[tuple[LocalServers, list[str]]]:
     """Servers whose run must fail: collects the message, checks the time and that no process is left."""
     messages: list[str] = []
-    with LocalServers(**{"timeout": 20.0, **settings}) as servers:
+    with LocalServers(**{"timeout": 20.0, "developer": True, **settings}) as servers:
         pids = servers.pids
         start = time.monotonic()
         with pytest.raises(ServersFailed) as caught:
@@ -72,7 +72,7 @@ def test_a_server_killed_during_a_run() -> None:
 
 
 def test_a_server_killed_after_a_run_and_the_block_left() -> None:
-    with LocalServers() as servers:
+    with LocalServers(developer=True) as servers:
         pids = servers.pids
         run(servers, program("reveal"), X)
         os.kill(pids[0], signal.SIGKILL)
@@ -160,7 +160,7 @@ def test_a_program_with_a_message_that_nobody_expects() -> None:
 
 
 def test_ctrl_c_in_the_client() -> None:
-    with LocalServers() as servers:
+    with LocalServers(developer=True) as servers:
         pids = servers.pids
 
         def progress(*_: object) -> None:
@@ -172,7 +172,7 @@ def test_ctrl_c_in_the_client() -> None:
 
 
 def test_an_exception_in_the_clients_progress_function() -> None:
-    with LocalServers() as servers:
+    with LocalServers(developer=True) as servers:
         pids = servers.pids
         with pytest.raises(ValueError, match="mine"):
             run(servers, program("many_rounds"), X, progress=lambda *_: (_ for _ in ()).throw(ValueError("mine")))
@@ -191,7 +191,7 @@ CLIENT = """
 import os, sys, time
 from ppca.estimator.job import Job
 from ppca.servers import LocalServers
-servers = LocalServers(tls={tls}).start()
+servers = LocalServers(tls={tls}, developer=True).start()
 if {fork} and not os.fork():  # a child that holds copies of the control channels
     time.sleep(3)
     os._exit(0)
@@ -226,7 +226,7 @@ def test_forgotten_servers_are_cleaned_up() -> None:
 
 def test_certificates_are_gone_once_the_servers_are_connected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with LocalServers(tls=True) as servers:
+    with LocalServers(tls=True, developer=True) as servers:
         assert list(tmp_path.iterdir()) == []
         np.testing.assert_array_equal(run(servers, program("reveal"), X), X)
     with failing(tls=True) as (servers, messages):

@@ -10,6 +10,7 @@ from ..algorithms.entry import Joint
 from ..algorithms.gram import GRID, LONGEST_PIECE, Blocks, central, gram, rescaled, shrink
 from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UPPER_HALF, maximum, on_grid
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
+from ..servers.programs import offered
 from .analysis import Choices, analyse
 from .uploads import Uploads, forget
 from .workers import Workers, submitter
@@ -18,6 +19,7 @@ OWN = RingType(128, 2 * GRID, 40)
 """An owner's sums of products of its own columns."""
 
 
+@offered
 async def fit(
     party: Party,
     *inputs: SecretArray,

@@ -17,19 +17,20 @@ from numpy.typing import NDArray
 from ..protocol import InputPacket, Party
 from ..protocol.inputs import summands
 from ..protocol.opening import SERVERS, record
-from ..servers.programs import packets_as_they_came
+from ..servers.programs import offered, packets_as_they_came
 from ..servers.spool import Spool
 from .matching import MatchError, match
 
 
 class Uploads:
-    """One job's table on this server: the owners' rows, their tags, the rows they have in common, and scores of rows."""
+    """One job's table on this server: the owners' rows, their tags, the rows they have in common, scores, and by which model."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Spool] = {}
         self.tags: dict[int, Spool] = {}
         self.common: list[NDArray[np.integer[Any]]] | None = None
         self.scores: list[NDArray[np.uint64]] = []
+        self.scored_by: str | None = None
 
     @classmethod
     def of(cls, party: Party, table: str) -> Uploads:
@@ -52,6 +53,7 @@ class Uploads:
             spool.close()
 
 
+@offered
 @packets_as_they_came
 async def upload(
     party: Party, piece: InputPacket, *, table: str, owner: int, tags: NDArray[np.uint64] | None = None
@@ -66,6 +68,7 @@ async def upload(
     return spool.rows
 
 
+@offered
 async def align(party: Party, *, table: str, minimum: int, tell: bool = False) -> dict[str, Any]:
     """Fixes the common rows; returns their number, which is public, or why the job cannot go on.
 
@@ -106,6 +109,7 @@ class _Tags(Sequence[Any]):
         return self._spools[owner].take(slice(None))[0]
 
 
+@offered
 async def forget(party: Party, *, table: str) -> None:
     """Drops the table of a job."""
     uploads = party.tables.pop(table, None)

@@ -26,6 +26,10 @@ OWN_FILES = (str(_HERE), str(_HERE.parent / "protocol" / "rounds.py"), "<frozen 
 STOPPED = "All servers were stopped; start new ones to run again."
 
 
+class Refusal(ValueError):
+    """A server will not do what it was asked to; the message says why and what to do, so no traceback goes with it."""
+
+
 class ServersFailed(RuntimeError):
     """A run failed. The message says which seat, in which step, why, and what to do next."""
 
@@ -45,7 +49,7 @@ class Failure:
         """The failure behind an exception that ended a server's program."""
         if isinstance(error, TransportError):  # its message names seat, peer and step
             return cls(seat, str(error), "", step, CONSEQUENCE if isinstance(error, PeerError) else SUSPECT)
-        if isinstance(error, CodecError):  # the message says it all
+        if isinstance(error, CodecError | Refusal):  # the message says it all
             return cls(seat, str(error), "", step)
         return cls(seat, _in_words(error), trace_of(error), step)
 

@@ -53,6 +53,8 @@ class LocalServers:
     timeout: seconds one communication round may take.
     threads: threads of each server's kernels.
     state: folder in which the servers keep shares between runs (one sub-folder per seat), or None: in memory only.
+    developer: whether the servers run programs of files and modules that the client names, which is any code; else those of
+    `ppca.jobs` that are offered.
     dask: Dask clusters by seat, four different ones, for jobs with workers="dask". Whoever starts local servers is the operator
     of all four, so the variables of one server's cluster (`operator`) do not reach them.
     """
@@ -61,6 +63,7 @@ class LocalServers:
     timeout: float = 60.0
     threads: int = field(default_factory=lambda: max(1, min(2, (os.cpu_count() or 1) // 4)))
     state: Path | None = None
+    developer: bool = False
     dask: Sequence[DaskCluster] | None = None
 
     def __post_init__(self) -> None:
@@ -121,7 +124,9 @@ class LocalServers:
         if hasattr(os, "sched_getaffinity"):
             command += ["--cores", ",".join(map(str, sorted(cores_of(seat, os.sched_getaffinity(0)))))]
         if self.state is not None:
-            command += ["--state", str(Path(self.state).resolve() / f"seat-{seat}")]
+            command += ["--state", str(seat_folder(Path(self.state).resolve(), seat))]
+        if self.developer:
+            command += ["--developer"]
         places = [place or os.getcwd() for place in sys.path if isinstance(place, str)]
         environment = {
             SEAT_VARIABLE: str(seat),
@@ -258,6 +263,11 @@ def _certificates() -> Iterator[list[dict[str, str]]]:
             }
             for seat in range(4)
         ]
+
+
+def seat_folder(state: Path, seat: int) -> Path:
+    """Where a local server keeps its shares: one folder per seat, as four operators would have four machines."""
+    return state / f"seat-{seat}"
 
 
 def cores_of(seat: int, cores: set[int]) -> set[int]:

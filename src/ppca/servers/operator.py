@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..transport import seat_name
+from .failure import Refusal
 
 WORKERS, INPUT_BYTES = "PPCA_WORKERS", "PPCA_INPUT_BYTES"
 DASK = {
@@ -33,7 +34,7 @@ ADDRESS = re.compile(r"tls://(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<name>[^\s:/\[\]]
 THIS_MACHINE = "this machine"
 
 
-class OperatorError(ValueError):
+class OperatorError(Refusal):
     """The operator's settings do not allow something, or are wrong."""
 
 

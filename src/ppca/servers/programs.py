@@ -1,13 +1,16 @@
 """Programs by name: what all four servers run.
 
 A program is an ``async def program(party, *secrets, **public)``. It is named ``package.module:function`` or
-``path/to/file.py:function``; every server loads it itself, so only the name travels.
+``path/to/file.py:function``; every server loads it itself, so only the name travels. Servers run the programs of `ppca.jobs`
+that are marked as `offered`, and nothing else: who may name a file or a module may run any code. A developer's servers do that.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
+import re
 import runpy
 import sys
 import time
@@ -34,6 +37,19 @@ TAKES_PACKETS = "takes_packets"
 def packets_as_they_came(program: Program) -> Program:
     """Marks a program that stores its inputs and does not compute with them: first summands stay keys of 16 bytes."""
     setattr(program, TAKES_PACKETS, True)
+    return program
+
+
+OFFERED: dict[str, Program] = {}
+"""The programs that servers run for any client, by name; modules of `ppca.jobs` add theirs when they are loaded."""
+
+JOBS = re.compile(r"ppca\.jobs\.[a-z_]+")
+"""Modules whose programs may be offered."""
+
+
+def offered(program: Program) -> Program:
+    """Marks a program of `ppca.jobs` that clients may have servers run. What is not marked is run for developers only."""
+    OFFERED[f"{program.__module__}:{program.__name__}"] = program
     return program
 
 
@@ -76,9 +92,18 @@ def check_async(program: Any, name: str) -> None:
         raise ProgramError(f"{name!r} is not an 'async def' function; write 'async def' and await what talks")
 
 
-def load(name: str) -> Program:
-    """The function behind a name."""
+def load(name: str, developer: bool = False) -> Program:
+    """The function behind a name: one that is offered or, on a developer's server only, any file's or module's."""
     place, _, function = name.rpartition(":")
+    if JOBS.fullmatch(place) and importlib.util.find_spec(place) is not None:
+        importlib.import_module(place)
+    if name in OFFERED:
+        return OFFERED[name]
+    if not developer:
+        raise ProgramError(
+            f"{name} is none of the programs that these servers offer. Programs of your own run on servers that were started for "
+            "developing: ppca.Job() without servers, or LocalServers(developer=True)."
+        )
     try:
         if place.endswith(".py"):
             directory = str(Path(place).resolve().parent)

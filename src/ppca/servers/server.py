@@ -62,9 +62,12 @@ def watch(seat: int, client: int, channel: Channel, inbox: queue.Queue[Message])
 class Server:
     """The life of one seat: connect, then run programs until the client closes the channel."""
 
-    def __init__(self, seat: int, channel: Channel, inbox: queue.Queue[Message], store: Store) -> None:
+    def __init__(
+        self, seat: int, channel: Channel, inbox: queue.Queue[Message], store: Store, developer: bool = False
+    ) -> None:
         self.seat = seat
         self.store = store
+        self.developer = developer
         self.tables: dict[str, Any] = {}
         self.channel = channel
         self.inbox = inbox
@@ -107,7 +110,7 @@ class Server:
         name = fields["program"]
         try:
             with _labelled(self.seat):
-                program = load(name)
+                program = load(name, self.developer)
             check_arguments(program, name, len(fields["packets"]), fields["public"])
         except ProgramError as error:
             trace = "" if error.__cause__ is None else trace_of(error.__cause__)
@@ -181,6 +184,7 @@ def main() -> None:
     parser.add_argument("--control", type=int, required=True, help="file descriptor of the control channel")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--state", type=Path, help="folder for the shares that this server keeps")
+    parser.add_argument("--developer", action="store_true", help="run any program that the client names")
     parser.add_argument("--cores", help="numbers of the cores to run on, with commas")
     arguments = parser.parse_args()
     if arguments.cores:
@@ -191,7 +195,7 @@ def main() -> None:
     inbox: queue.Queue[Message] = queue.Queue()
     watching = (arguments.seat, arguments.client, channel, inbox)
     threading.Thread(target=watch, args=watching, daemon=True).start()
-    server = Server(arguments.seat, channel, inbox, Store(arguments.state))
+    server = Server(arguments.seat, channel, inbox, Store(arguments.state), arguments.developer)
     try:
         server.serve()
     except BaseException as error:  # also SystemExit of a program: the client must hear of it

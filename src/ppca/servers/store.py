@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 
 from ..protocol import RingType
+from .failure import Refusal
 
 FORMAT = "ppca-shares-1"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+USABLE = "letters, digits, dots, dashes and underscores only"
 
 
-class StoreError(ValueError):
+class StoreError(Refusal):
     """A record is missing, damaged, or has an unusable name."""
 
 
@@ -29,14 +31,28 @@ Record = dict[str, Any]
 """Shares as (data, type) pairs under their names, public facts under "public"."""
 
 
-class Store(MutableMapping[str, Record]):
-    """Records by name; in memory, and in `folder` if one is given."""
+LOCAL = "local"
+"""The one client of local servers: the process that started them."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
+
+class Store(MutableMapping[str, Record]):
+    """One client's records by name; in memory, and in a folder of its own below `folder` if one is given.
+
+    A client reaches what it has kept itself: no name leads to another client's records.
+    """
+
+    def __init__(self, folder: Path | None = None, client: str = LOCAL) -> None:
+        if not NAME.fullmatch(client):
+            raise StoreError(f"{client!r} is not a usable name of a client: {USABLE}")
+        self._folder = None if folder is None else folder / client
         self._records: dict[str, Record] = {}
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (folder / client).mkdir(exist_ok=True, mode=0o700)
+
+    def __contains__(self, name: object) -> bool:
+        path = self._path(str(name))
+        return name in self._records or (path is not None and path.exists())
 
     def __setitem__(self, name: str, record: Record) -> None:
         path = self._path(name)
@@ -67,7 +83,7 @@ class Store(MutableMapping[str, Record]):
 
     def _path(self, name: str) -> Path | None:
         if not NAME.fullmatch(name):
-            raise StoreError(f"{name!r} is not a usable name: letters, digits, dots, dashes and underscores only")
+            raise StoreError(f"{name!r} is not a usable name: {USABLE}")
         return None if self._folder is None else self._folder / f"{name}.npz"
 
 
