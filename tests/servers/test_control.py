@@ -59,6 +59,10 @@ def framed(message: Any) -> bytes:
     return struct.pack("<I", len(text)) + text
 
 
+def packet_of(shape: list[int]) -> dict[str, Any]:
+    return {"$": "packet", "shape": shape, "ring": [128, 40, 30], "row": 0, "column": 1}
+
+
 @pytest.mark.parametrize(
     "stream",
     [
@@ -77,11 +81,44 @@ def framed(message: Any) -> bytes:
         framed({"kind": "run", "body": {"a": {"$": "array", "shape": [1], "type": "<f8", "at": -1}}, "sizes": [0]}),
         framed({"kind": "run", "body": {"a": {"$": "array", "shape": [9], "type": "<f8", "at": 0}}, "sizes": [0]}),
         framed({"kind": "run", "body": {"a": {"$": "packet", "shape": [1], "ring": [1]}}, "sizes": []}),
+        framed(b'{"kind": "run", "sizes": [], "body": {"a": ' + b"[" * 400 + b"]" * 400 + b"}}"),
+        framed(b'{"kind": "run", "sizes": [], "body": ' + b'{"a": ' * 400 + b"1" + b"}" * 401),
+        framed({"kind": "run", "body": {"a": {"$": {"b": 1}, "shape": []}}, "sizes": []}),
+        framed(
+            {"kind": "run", "body": {"a": {"$": "array", "shape": [10**400], "type": "<f8", "at": 0}}, "sizes": [0]}
+        ),
+        framed(
+            {"kind": "run", "body": {"a": {"$": "array", "shape": [1 << 40], "type": "<U0", "at": 0}}, "sizes": [0]}
+        ),
+        framed({"kind": "run", "body": {"a": {"$": "array", "shape": [1], "type": "i4,i4", "at": 0}}, "sizes": [0]}),
+        framed({"kind": "run", "body": {"a": {"$": "array", "shape": [True], "type": "|i1", "at": 0}}, "sizes": [0]}),
+        framed({"kind": "run", "body": {"a": packet_of([-1, -1])}, "sizes": [0, 0]}),
+        framed({"kind": "run", "body": {"a": packet_of([1 << 40, 1 << 40])}, "sizes": [0, 0]}),
+        framed({"kind": "run", "body": {"a": packet_of([1] * 100)}, "sizes": [0, 0]}),
+        framed({"kind": "run", "body": {}, "sizes": [1 << 33, 1 << 33, 1]}),
+        framed({"kind": "run", "body": {}, "sizes": [0] * 100_000}),
+        framed({"kind": "run", "body": {}, "sizes": {"0": 1}}),
     ],
 )
 def test_malformed_messages_are_errors(stream: bytes) -> None:
     with pytest.raises(CodecError):
-        through(stream, len(stream))
+        through(stream, 1 << 16)
+
+
+def test_the_readers_limit_counts_before_anything_arrives() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(framed({"kind": "run", "body": {}, "sizes": [600, 401]}))
+        channel = Channel(ours, longest=1000)
+        with pytest.raises(CodecError, match="more than 1,000 bytes"):
+            list(iter(channel.read, "never"))
+
+
+def test_what_lies_too_deep_is_refused() -> None:
+    deep: Any = []
+    deep.append(deep)
+    with pytest.raises(CodecError, match="deeper than 64 levels"):
+        pack(deep, [])
 
 
 def test_an_end_in_the_middle_of_a_message() -> None:

@@ -13,7 +13,7 @@ import harness.programs_for_tests as programs_for_tests
 from harness.lockstep import run as run_in_lockstep
 from harness.processes import program, run
 from ppca.estimator.job import Job
-from ppca.protocol import InconsistentShares, InputRefused, SecretArray, share
+from ppca.protocol import FIXED, InconsistentShares, InputPacket, InputRefused, SecretArray, share
 from ppca.servers import CodecError, LocalServers, ProgramError, ServersFailed
 from ppca.servers.programs import KEY_STAGE
 
@@ -76,6 +76,23 @@ def test_inputs_of_more_than_100_megabytes_on_a_channel(servers: LocalServers) -
 
 def test_shared_packets_are_taken_as_they_are(servers: LocalServers) -> None:
     np.testing.assert_array_equal(run(servers, program("reveal"), share([7, 8])), [7, 8])
+
+
+@pytest.mark.parametrize("shape", [(1 << 35,), (1 << 40, 0, 5), (3,)])
+def test_keys_that_stand_for_wrong_shapes(servers: LocalServers, pids: list[int], shape: tuple[int, ...]) -> None:
+    """32 bytes are two keys, for seat (0,0) an input of any size: a terabyte is refused before memory is taken."""
+    packet = InputPacket(shape, FIXED, bytes(16), bytes(16))
+    with pytest.raises(ProgramError, match=r"take 1,099,511,627,776 bytes|has 16 bytes, expected"):
+        run(servers, program("reveal"), [packet] * 4)
+
+
+def test_the_operators_limit_of_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PPCA_INPUT_BYTES", "3200")
+    with LocalServers(timeout=20, developer=True) as servers:
+        assert len(run(servers, program("reveal"), np.ones(100))) == 100
+        with pytest.raises(ProgramError, match=r"take 3,232 bytes .* allows 3,200 \(PPCA_INPUT_BYTES\)"):
+            run(servers, program("reveal"), np.ones(101))
+        assert len(run(servers, program("reveal"), np.ones(100))) == 100
 
 
 def test_what_programs_print_does_not_reach_standard_output(

@@ -18,7 +18,7 @@ from typing import Any, Self
 from ..jobs.uploads import forget
 from ..protocol import InputPacket, share
 from ..receiver.unsealing import unsealed
-from ..servers import Account, LocalServers, Servers, ServersFailed
+from ..servers import Account, LocalServers, Servers
 from ..servers.interface import Progress
 from ..servers.programs import Program
 
@@ -82,10 +82,8 @@ class Job:
         before = len(self._accounts)
         try:
             yield name
-        except ServersFailed:  # the servers have ended, and the table with them
-            raise
         except Exception:
-            if len(self._accounts) > before:
+            if len(self._accounts) > before and self.servers.running:  # else the table has ended with the servers
                 self.run(forget, table=name)
             raise
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..protocol import InputPacket, Party
 from ..protocol.inputs import summands
 from ..protocol.opening import SERVERS, record
+from ..servers.failure import Refusal
 from ..servers.programs import offered, packets_as_they_came
 from ..servers.spool import Spool
 from .matching import MatchError, match
@@ -40,6 +41,11 @@ class Uploads:
     def pieces(self, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
         """The common rows of all owners side by side, in `count` pieces of nearly equal length: (2, rows, words)."""
         width = sum(spool.width for spool in self.rows.values())
+        there = (
+            self.common[0] if self.common is not None else range(min((s.rows for s in self.rows.values()), default=0))
+        )
+        if not 0 < rows <= len(there):
+            raise Refusal(f"the job speaks of {rows} rows, the owners have {len(there)} in common")
         for start, stop in pairwise(rows * k // count for k in range(count + 1)):
             joint, column = np.empty((2, stop - start, width), np.uint64), 0
             for owner, spool in sorted(self.rows.items()):

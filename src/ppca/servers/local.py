@@ -26,7 +26,7 @@ from typing import Any, Self
 from ..protocol import InputPacket
 from ..transport import create_certificates, seat_dns_name
 from .conversation import GRACE, Heard, ServerProcess, converse
-from .failure import STOPPED, ServersFailed, explain
+from .failure import STOPPED, USABLE, ServersFailed, explain
 from .interface import Progress
 from .operator import DASK, DaskCluster, check_apart
 from .outcome import Outcome
@@ -103,7 +103,11 @@ class LocalServers:
             with theirs:
                 processes.append(self._launch(seat, theirs.fileno()))
             self._servers.append(ServerProcess(seat, processes[-1], ours))
-        listening = self._hear("listening", patience=START_TIMEOUT, waiting=True, what="the servers did not start")
+        self._connect("the servers did not start")
+
+    def _connect(self, what: str) -> None:
+        """Lets the servers, which are about to listen, find each other."""
+        listening = self._hear("listening", patience=START_TIMEOUT, waiting=True, what=what)
         addresses = {str(seat): ["127.0.0.1", listening.answers[seat]["port"]] for seat in range(4)}
         session = secrets.token_bytes(16).hex()
         with _certificates() if self.tls else contextlib.nullcontext([None] * 4) as credentials:
@@ -187,7 +191,7 @@ class LocalServers:
         public: Mapping[str, Any],
         progress: Progress | None = None,
     ) -> Outcome:
-        """See `Servers.run`. A run that fails stops all four."""
+        """See `Servers.run`. After a program that failed the servers run on; if one of them is gone, all four are stopped."""
         if not self._servers:
             raise ServersFailed("the servers are not running: use them in a 'with' block, or call start()")
         if not self._busy.acquire(blocking=False):
@@ -196,8 +200,8 @@ class LocalServers:
             self._say_run(name_of(program), inputs, public)
             self._prepare()
             with self._stopped_on_error():
-                answers = self._hear("done", patience=self.timeout + GRACE, progress=progress).answers
-            return self._outcome([Ran(**answers[seat]) for seat in range(4)])
+                heard = converse(self._servers, "done", patience=self.timeout + GRACE, progress=progress)
+            return self._outcome(heard)
         finally:
             self._busy.release()
 
@@ -223,19 +227,38 @@ class LocalServers:
             refusal = heard.refusals[min(heard.refusals)]
             raise ProgramError(f"{refusal['error']}\n{refusal['trace']}".rstrip())
 
-    def _outcome(self, runs: list[Ran]) -> Outcome:
+    def _outcome(self, heard: Heard) -> Outcome:
+        """What came of a run. If it failed and all servers are still there, they get new links."""
+        if heard.failures:
+            here = all(failure.reported for failure in heard.failures)
+            raise ServersFailed(
+                explain(heard.failures, heard.answers, self._reconnected() if here else self._stopped())
+            )
         try:
-            return Outcome.of(runs)
-        except ServersFailed as error:  # the servers are out of step: no further run would succeed
-            self.stop()
-            raise ServersFailed(f"{error} {STOPPED}") from None
+            return Outcome.of([Ran(**heard.answers[seat]) for seat in range(4)])
+        except ServersFailed as error:  # the servers are out of step: no further run would succeed on these links
+            raise ServersFailed(f"{error} {self._reconnected()}") from None
+
+    def _stopped(self) -> str:
+        self.stop()
+        return STOPPED
+
+    def _reconnected(self) -> str:
+        """Gives the servers new links after a failed run; says what became of them."""
+        for server in self._servers:
+            server.say("reconnect")
+        try:
+            with self._stopped_on_error():
+                self._connect("the servers did not connect again")
+        except ServersFailed:
+            return STOPPED
+        return USABLE
 
     def _hear(self, wanted: str, *, what: str = "", **how: Any) -> Heard:
         """What all four servers answer; a failure of any is raised, after all were stopped."""
         heard = converse(self._servers, wanted, **how)
         if heard.failures:
-            self.stop()
-            text = explain(heard.failures, heard.answers if wanted == "done" else ())
+            text = explain(heard.failures, outlook=self._stopped())
             raise ServersFailed(f"{what}: {text}" if what else text)
         return heard
 

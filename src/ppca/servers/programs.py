@@ -21,8 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from ..native import clock
-from ..protocol import InputPacket, Party, Pending, SecretArray, agree_keys, drive
+from ..protocol import InputPacket, InputRefused, Party, Pending, SecretArray, agree_keys, drive
+from ..protocol.inputs import size_of, summands
 from ..transport import Mesh
+from .codec import CodecError
+from .operator import INPUT_BYTES
 
 Program = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -133,6 +136,31 @@ def check_arguments(program: Program, name: str, secrets: int, public: dict[str,
         bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
         taken = inspect.Signature(bare)
         raise ProgramError(f"{name} takes {taken} but was given the party, {given}: {error}") from None
+
+
+def asked_for(fields: dict[str, Any]) -> tuple[str, list[InputPacket], dict[str, Any]]:
+    """Program, packets and public parameters of a `run` message; CodecError unless it has them."""
+    name, packets, public = (fields.get(key) for key in ("program", "packets", "public"))
+    if not isinstance(name, str) or not isinstance(public, dict) or not isinstance(packets, list):
+        raise CodecError("a 'run' message needs a program, a list of packets and public parameters")
+    if not all(isinstance(packet, InputPacket) for packet in packets):
+        raise CodecError("a 'run' message has something else than packets among its inputs")
+    return name, packets, public
+
+
+def check_inputs(packets: list[InputPacket], row: int, column: int, most: int) -> None:
+    """Refuses packets of wrong sizes, or of more bytes than the operator allows, before memory is taken for them."""
+    size = sum(size_of(packet) for packet in packets)
+    if size > most:
+        raise ProgramError(
+            f"the inputs take {size:,} bytes in the memory of a server, its operator allows {most:,} ({INPUT_BYTES}): send fewer "
+            "rows at a time"
+        )
+    try:
+        for packet in packets:
+            summands(packet, row, column)
+    except InputRefused as error:
+        raise ProgramError(str(error)) from None
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """One computation server: a process that waits for programs and runs them with its three peers.
 
 Started by `LocalServers` with one end of a control channel (see `control` for the conversation). It listens on loopback,
-tells the client its port, connects to its peers, and then runs programs. When the client goes away, even when it is
+tells the client its port, connects to its peers, and then runs programs. A program that fails ends the run: the servers get new
+links and wait for the next one. When the client goes away, even when it is
 killed in the middle of a run, the server ends at once.
 """
 
@@ -27,7 +28,8 @@ from ..transport import Mesh, TlsSettings, connect_mesh, open_listener, seat_nam
 from .codec import CodecError
 from .control import Channel, ChannelClosed, Message
 from .failure import Failure, trace_of
-from .programs import Program, ProgramError, check_arguments, execute, load
+from .operator import Operator
+from .programs import Program, ProgramError, asked_for, check_arguments, check_inputs, execute, load
 from .store import Store
 
 PROGRESS_EVERY = 0.05
@@ -63,10 +65,17 @@ class Server:
     """The life of one seat: connect, then run programs until the client closes the channel."""
 
     def __init__(
-        self, seat: int, channel: Channel, inbox: queue.Queue[Message], store: Store, developer: bool = False
+        self,
+        seat: int,
+        channel: Channel,
+        inbox: queue.Queue[Message],
+        store: Store,
+        operator: Operator,
+        developer: bool = False,
     ) -> None:
         self.seat = seat
         self.store = store
+        self.operator = operator
         self.developer = developer
         self.tables: dict[str, Any] = {}
         self.channel = channel
@@ -82,6 +91,12 @@ class Server:
         return kind, fields
 
     def serve(self) -> None:
+        while True:
+            session = self._connect()
+            self._run_programs(session)
+
+    def _connect(self) -> bytes:
+        """Finds the peers; returns the name of the session."""
         with open_listener() as listener:
             self.channel.send("listening", port=listener.getsockname()[1])
             _, fields = self._next("connect")
@@ -96,22 +111,35 @@ class Server:
                 exchange_timeout=float(fields["timeout"]),
             )
         self.channel.send("connected")
-        job = 0
+        return session
+
+    def _run_programs(self, session: bytes) -> None:
+        """Runs what the client asks for until it asks for new links: a program that fails ends its run, not the server."""
+        assert self.mesh is not None
+        kinds, job = ["run", "reconnect"], 0
         while True:
-            _, fields = self._next("run")
+            kind, fields = self._next(*kinds)
+            if kind == "reconnect":
+                self.mesh.close()
+                return
             program = self._prepare(fields)
             kind, _ = self._next("go", "drop")
             if kind == "go" and program is not None:
                 job += 1
-                self._run(self.mesh, session + job.to_bytes(8, "little"), program, fields)
+                try:
+                    self._run(self.mesh, session + job.to_bytes(8, "little"), program, fields)
+                except (Exception, SystemExit) as error:
+                    self.fail(error)
+                    kinds = ["reconnect"]  # links on which a round broke off are of no use
 
     def _prepare(self, fields: dict[str, Any]) -> Program | None:
-        """Loads a program and checks that it takes the inputs; tells the client."""
-        name = fields["program"]
+        """Loads a program and checks that it takes the inputs; tells the client. Nothing is made of the inputs before."""
+        name, packets, public = asked_for(fields)
         try:
+            check_inputs(packets, *divmod(self.seat, 2), self.operator.input_bytes)
             with _labelled(self.seat):
                 program = load(name, self.developer)
-            check_arguments(program, name, len(fields["packets"]), fields["public"])
+            check_arguments(program, name, len(packets), public)
         except ProgramError as error:
             trace = "" if error.__cause__ is None else trace_of(error.__cause__)
             self.channel.send("refused", error=str(error), trace=trace)
@@ -136,7 +164,7 @@ class Server:
             self.channel.send("progress", text=text, fraction=fraction, rounds=self.mesh.step - self._first_step)
 
     def fail(self, error: BaseException) -> None:
-        """Tells the peers, then the client. The links are of no use any more, so the server ends after this."""
+        """Tells the peers, then the client. The links are of no use any more."""
         failure = Failure.of(self.seat, None if self.mesh is None else self.mesh.step, error)
         if self.mesh is not None:
             self.mesh.abort(failure.reason)
@@ -191,11 +219,12 @@ def main() -> None:
         os.sched_setaffinity(0, {int(core) for core in arguments.cores.split(",")})
     kernels.set_threads(arguments.threads)
     kernels.keep_memory(KEPT_MEMORY)
-    channel = Channel(socket.socket(fileno=arguments.control))
+    operator = Operator.of()
+    channel = Channel(socket.socket(fileno=arguments.control), 2 * operator.input_bytes)  # inputs and public arrays
     inbox: queue.Queue[Message] = queue.Queue()
     watching = (arguments.seat, arguments.client, channel, inbox)
     threading.Thread(target=watch, args=watching, daemon=True).start()
-    server = Server(arguments.seat, channel, inbox, Store(arguments.state), arguments.developer)
+    server = Server(arguments.seat, channel, inbox, Store(arguments.state), operator, arguments.developer)
     try:
         server.serve()
     except BaseException as error:  # also SystemExit of a program: the client must hear of it
