@@ -55,5 +55,5 @@ def read_whole(path: Path, form: str) -> dict[str, Any]:
         if not isinstance(data, dict) or data.pop("format", None) != form:
             raise ValueError(f"it is not in the format {form}")
         return data
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot read {path}: {error}") from None

@@ -101,9 +101,9 @@ def unpack(value: Any, buffers: list[bytes], depth: int = 0) -> Any:
         return [item if type(item) in _PLAIN else unpack(item, buffers, depth + 1) for item in value]
     if not isinstance(value, dict):
         return value
-    kind = value.get("$")
-    if kind is None:
+    if "$" not in value:
         return {key: unpack(item, buffers, depth + 1) for key, item in value.items()}
+    kind = value["$"]
     try:
         if kind == "own":
             return PerSeat(unpack(value["value"], buffers, depth + 1))

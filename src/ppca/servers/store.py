@@ -6,14 +6,19 @@ without a second server's. Loading checks every size; a damaged or foreign file 
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
 import re
+import zipfile
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from ..protocol import RingType
 from .failure import Refusal
@@ -102,18 +107,42 @@ def _write(path: Path, record: Record) -> None:
 
 def _read(path: Path) -> Record:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(bytes(file["header"]))
-            if header.get("format") != FORMAT:
-                raise ValueError("it is not a record of shares")
-            record: Record = {"public": header["public"]}
-            for key, kind in header["types"].items():
-                data, dtype = file[key], RingType(*kind)
-                if data.dtype != np.uint64 or data.ndim < 2 or data.shape[0] != 2 or data.shape[-1] != dtype.limbs:
-                    raise ValueError(f"the shares of {key!r} have the wrong form")
-                record[key] = (data, dtype)
-            return record
+        return _record(path)
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         raise StoreError(f"cannot read the record {path.name}: {error}; fit the model again") from None
-    except Exception as error:  # zipfile raises its own family for damaged archives
+    except Exception as error:  # zipfile and the parsers of headers raise their own families for damaged archives
         raise StoreError(f"cannot read the record {path.name}: {type(error).__name__}; fit the model again") from None
+
+
+def _record(path: Path) -> Record:
+    with zipfile.ZipFile(path) as archive:
+        parts = archive.infolist()
+        if sum(part.file_size for part in parts) > path.stat().st_size:  # nothing in a record is compressed
+            raise ValueError("its parts are larger than it is")
+        arrays = {part.filename.removesuffix(".npy"): _array(archive.read(part)) for part in parts}
+    header = json.loads(arrays.pop("header").tobytes())
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ValueError("it is not a record of shares")
+    record: Record = {"public": header["public"]}
+    if not isinstance(record["public"], dict) or not isinstance(header["types"], dict):
+        raise ValueError("its header has the wrong form")
+    for key, kind in header["types"].items():
+        if not (isinstance(kind, list) and all(type(n) is int for n in kind)):
+            raise ValueError(f"the type of {key!r} has the wrong form")
+        data, dtype = arrays[key], RingType(*kind)
+        if data.dtype != np.uint64 or data.ndim < 2 or data.shape[0] != 2 or data.shape[-1] != dtype.limbs:
+            raise ValueError(f"the shares of {key!r} have the wrong form")
+        record[key] = (data, dtype)
+    return record
+
+
+def _array(content: bytes) -> NDArray[Any]:
+    """The array of a part. Its shape is believed only if the part has so many bytes."""
+    file = io.BytesIO(content)
+    if npy.read_magic(file) != (1, 0):
+        raise ValueError("it has a part of another format")
+    shape, by_columns, dtype = npy.read_array_header_1_0(file)
+    rest = content[file.tell() :]
+    if dtype not in (np.uint64, np.uint8) or by_columns or len(rest) != math.prod(shape) * dtype.itemsize:
+        raise ValueError("a part has another size or type than it says")
+    return np.frombuffer(rest, dtype).reshape(shape).copy()
