@@ -129,6 +129,7 @@ def test_nobody_receives_the_model(folder: Path, tmp_path: Path) -> None:
     shown = ppca("inspect", result)
     assert shown.exit_code == 0
     assert "Nobody received the model" in shown.stdout.replace("\n", " ")
+    assert "allowed: transform for client; flags for client" in shown.stdout
 
     assert ppca("transform", result, folder / "new.csv", "-o", tmp_path / "out.csv").exit_code == 0
     raw = PCA(3).fit(WINE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from ppca.protocol import Sealed, share
 from ppca.servers.codec import CodecError, PerSeat, pack, unpack
 from ppca.servers.control import Channel, ChannelClosed, Message, MessageReader, encode
+from ppca.servers.conversation import ServerProcess, converse
 
 
 def through(stream: bytes, piece: int) -> Message:
@@ -119,6 +120,27 @@ def test_what_lies_too_deep_is_refused() -> None:
     deep.append(deep)
     with pytest.raises(CodecError, match="deeper than 64 levels"):
         pack(deep, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        ("progress", {"text": "x"}, "it sent 'progress' without fraction and rounds"),
+        ("failed", {"error": "x"}, "it sent 'failed' without trace and step and rank"),
+        ("failed", {"error": "x", "trace": "", "step": "many", "rank": 0}, "nonsense about its failure"),
+        ("failed", {"error": "x", "trace": "", "step": 1, "rank": float("inf")}, "nonsense about its failure"),
+        ("done", {"result": 1}, "it sent 'done' without seconds and stats and audit"),
+        ("what", {}, "it answered 'what' where 'done' was expected"),
+    ],
+)
+def test_answers_of_the_wrong_form_are_failures(kind: str, fields: dict[str, Any], message: str) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"".join(encode(kind, **fields)))
+        heard = converse([ServerProcess(2, cast(Any, None), ours)], "done", patience=5.0, waiting=True)
+    (failure,) = heard.failures
+    assert (failure.seat, failure.reported) == (2, False)
+    assert message in failure.error
 
 
 def test_an_end_in_the_middle_of_a_message() -> None:

@@ -14,7 +14,7 @@ from harness.lockstep import run as run_in_lockstep
 from harness.processes import program, run
 from ppca.estimator.job import Job
 from ppca.protocol import FIXED, InconsistentShares, InputPacket, InputRefused, SecretArray, share
-from ppca.servers import CodecError, LocalServers, ProgramError, ServersFailed
+from ppca.servers import CodecError, LocalServers, OperatorError, ProgramError, ServersFailed
 from ppca.servers.programs import KEY_STAGE
 
 ULP = 2.0**-40
@@ -93,6 +93,12 @@ def test_the_operators_limit_of_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ProgramError, match=r"take 3,232 bytes .* allows 3,200 \(PPCA_INPUT_BYTES\)"):
             run(servers, program("reveal"), np.ones(101))
         assert len(run(servers, program("reveal"), np.ones(100))) == 100
+
+
+def test_wrong_settings_of_the_operator_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PPCA_INPUT_BYTES", "4 GiB")
+    with pytest.raises(OperatorError, match="PPCA_INPUT_BYTES='4 GiB' must be a whole number"):
+        LocalServers().start()
 
 
 def test_what_programs_print_does_not_reach_standard_output(

@@ -167,10 +167,17 @@ def _hear(server: ServerProcess, wanted: str, heard: Heard, progress: Callable[.
     elif kind == "refused":
         heard.refusals[seat] = fields
     elif kind == "failed":
-        heard.failures.append(Failure.from_fields(seat, fields))
+        heard.failures.append(_told(seat, fields))
     else:
         heard.failures.append(Failure(seat, f"it answered {kind!r} where {wanted!r} was expected"))
     return True
+
+
+def _told(seat: int, fields: dict[str, Any]) -> Failure:
+    try:
+        return Failure.from_fields(seat, fields)
+    except (TypeError, ValueError, OverflowError):
+        return Failure(seat, "it sent nonsense about its failure")
 
 
 def _silent(server: ServerProcess, patience: float, after_failure: bool) -> Failure:

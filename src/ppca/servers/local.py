@@ -28,7 +28,7 @@ from ..transport import create_certificates, seat_dns_name
 from .conversation import GRACE, Heard, ServerProcess, converse
 from .failure import STOPPED, USABLE, ServersFailed, explain
 from .interface import Progress
-from .operator import DASK, DaskCluster, check_apart
+from .operator import DASK, DaskCluster, Operator, check_apart
 from .outcome import Outcome
 from .programs import Program, ProgramError, Ran, name_of
 
@@ -139,6 +139,7 @@ class LocalServers:
             "OPENBLAS_NUM_THREADS": "1",
         }
         environment |= dict.fromkeys(DASK.values(), "") if self.dask is None else self.dask[seat].environment()
+        Operator.of(os.environ | environment)  # what is wrong there is said here, not by four processes
         try:
             return subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 command,
