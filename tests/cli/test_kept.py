@@ -151,6 +151,7 @@ def test_a_kept_result_can_be_replaced_and_forgotten(folder: Path, tmp_path: Pat
     assert done.exit_code == 0, done.output
     first = sorted(state.glob("seat-*/local/*"))
     assert len(first) == 4
+    first[0].with_suffix(".part").touch()  # as a killed server may leave it
     assert ppca(*command, "--keep", "--force").exit_code == 0
     second = sorted(state.glob("seat-*/local/*"))
     assert len(second) == 4
@@ -176,6 +177,21 @@ def test_a_fit_that_fails_leaves_no_shares(folder: Path, tmp_path: Path, monkeyp
     assert done.exit_code == 1
     assert list(state.glob("seat-*/local/*")) == []
     assert not (tmp_path / "result").exists()
+
+
+def test_shares_stay_when_only_the_printing_fails(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hung_up(*_: object) -> None:
+        raise BrokenPipeError
+
+    state = tmp_path / "state"
+    monkeypatch.setattr("ppca.cli.result.print_openings", hung_up)
+    command = ["fit", folder / "a.csv", "-k", 2, "--keep", "-o", tmp_path / "result", "--servers-state", state]
+    with pytest.raises(BrokenPipeError):
+        ppca(*command)
+    assert (tmp_path / "result" / "shared.json").exists()
+    assert len(list(state.glob("seat-*/local/*.npz"))) == 4
 
 
 def test_only_what_was_allowed(folder: Path, tmp_path: Path) -> None:

@@ -150,6 +150,21 @@ def test_many_failures_in_a_row_leave_nothing_behind() -> None:
         assert pca.shared_model().transform(np.eye(3)).shape == (3, 1)
 
 
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_nothing_is_kept_unless_all_servers_finish(on_disk: bool, tmp_path: Path) -> None:
+    """Else shares of two fits would lie under one name, and fit together as little as random numbers."""
+    with LocalServers(timeout=20, developer=True, state=tmp_path if on_disk else None) as servers:
+        with pytest.raises(ServersFailed, match="can be used again"):
+            run(servers, program("keep_and_fail"), X, name="new", seats=[3])
+        assert run(servers, program("kept_value"), name="new") is None
+        assert run(servers, program("keep_and_fail"), X, name="new", seats=[]) == 1
+        assert run(servers, program("kept_value"), name="new") == 2
+    if on_disk:
+        assert len(list(tmp_path.glob("seat-*/local/*"))) == 4
+        with LocalServers(timeout=20, developer=True, state=tmp_path) as servers:
+            assert run(servers, program("kept_value"), name="new") == 2
+
+
 def test_a_table_is_forgotten_when_a_program_fails() -> None:
     with LocalServers(timeout=20, developer=True) as servers:
         job = Job(servers)

@@ -165,10 +165,12 @@ def fit(
             tol=tol,
             fixed_iterations=fixed_iterations,
             max_iterations=max_iterations,
-            keep=None if state is None else work.enter_context(new_name(state)),
+            keep=None if state is None else new_name(),
             allow=allowed_in(allow),
             reveal=reveal,
         )
+        if state is not None:
+            work.callback(erase, state, str(pca.keep))
         if vertical:
             pca.partition = partition_of(id_column, alignment, namespace, fold_case, minimum, pieces, workers)
             tables = open_columns(files, id_column, columns=names_in(columns), drop=names_in(drop))
@@ -189,6 +191,7 @@ def fit(
                 write_result(folder, pca.model_, pca.account_, title=title, settings=settings, owners=owners)
             if state is not None:
                 pca.shared_facts().save(folder / SHARED)
+        work.pop_all()  # the result is there, and with it what the servers keep
         if former is not None:
             erase(state or state_folder(servers_state), former)
         console = Console()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from ..jobs.kept import SUMS
@@ -39,15 +37,9 @@ def state_folder(given: Path | None) -> Path:
     return folder
 
 
-@contextmanager
-def new_name(state: Path) -> Iterator[str]:
-    """A name that nobody can guess; what the servers keep under it is erased if the block fails."""
-    name = secrets.token_hex(16)
-    try:
-        yield name
-    except BaseException:
-        erase(state, name)
-        raise
+def new_name() -> str:
+    """A name that nobody can guess."""
+    return secrets.token_hex(16)
 
 
 def holds(state: Path, seat: int, name: str) -> bool:
@@ -61,10 +53,9 @@ def erase(state: Path, name: str) -> int:
     found = 0
     for folder in (seat_folder(state, seat) for seat in range(4)):
         store = Store(folder) if folder.is_dir() else Store()
-        here = [key for key in (name, name + SUMS) if key in store]
-        for key in here:
+        found += name in store
+        for key in (name, name + SUMS):
             del store[key]
-        found += bool(here)
     return found
 
 

@@ -6,10 +6,11 @@ The text is {"kind": ..., "body": ..., "sizes": [...]}; the codec says how value
     client -> server    connect   session, addresses, TLS files, timeout
                         run       program name, this seat's packets, public parameters
                         go, drop  start what `run` prepared, or forget it
+                        commit, drop  after `done` with keeps: keep what the program wants to keep, or not
                         reconnect after a failed run: drop the links, listen anew
     server -> client    listening, connected      while starting
                         ready or refused          after `run`; nothing has been computed yet
-                        progress, done            after `go`
+                        progress, done            after `go`; committed after `commit`
                         failed                    at any time: seat, step and reason; after a failed run the server waits for
                                                   `reconnect`, else it ends
 

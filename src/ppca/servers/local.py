@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ..protocol import InputPacket
+from ..protocol import InconsistentShares, InputPacket
 from ..transport import create_certificates, seat_dns_name
 from .conversation import GRACE, Heard, ServerProcess, converse
 from .failure import STOPPED, USABLE, ServersFailed, explain
@@ -235,10 +235,28 @@ class LocalServers:
             raise ServersFailed(
                 explain(heard.failures, heard.answers, self._reconnected() if here else self._stopped())
             )
+        runs = [Ran(**heard.answers[seat]) for seat in range(4)]
+        keeping = [server for server, ran in zip(self._servers, runs, strict=True) if ran.keeps]
         try:
-            return Outcome.of([Ran(**heard.answers[seat]) for seat in range(4)])
+            outcome = Outcome.of(runs)
         except ServersFailed as error:  # the servers are out of step: no further run would succeed on these links
             raise ServersFailed(f"{error} {self._reconnected()}") from None
+        except InconsistentShares:
+            self._settle(keeping, "drop")
+            raise
+        self._settle(keeping, "commit")
+        return outcome
+
+    def _settle(self, keeping: Sequence[ServerProcess], word: str) -> None:
+        """Tells the servers whose program wants to keep something whether it counts: all four have finished, or none keeps."""
+        for server in keeping:
+            server.say(word)
+            server.send()
+        if word == "commit" and keeping:
+            with self._stopped_on_error():
+                heard = converse(keeping, "committed", patience=self.timeout + GRACE, waiting=True)
+            if heard.failures:
+                raise ServersFailed(explain(heard.failures, outlook=self._stopped()))
 
     def _stopped(self) -> str:
         self.stop()

@@ -165,12 +165,16 @@ def check_inputs(packets: list[InputPacket], row: int, column: int, most: int) -
 
 @dataclass
 class Ran:
-    """One server's account of a run: its result (parts of it still sealed) and what it counted."""
+    """One server's account of a run: its result (parts of it still sealed) and what it counted.
+
+    keeps: whether it waits for word that the others have finished too, before it keeps or erases what the program wants.
+    """
 
     result: Any
     seconds: float
     stats: dict[str, Any]
     audit: list[dict[str, Any]] = field(default_factory=list)
+    keeps: bool = False
 
 
 def execute(

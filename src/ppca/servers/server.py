@@ -30,7 +30,7 @@ from .control import Channel, ChannelClosed, Message
 from .failure import Failure, trace_of
 from .operator import Operator
 from .programs import Program, ProgramError, asked_for, check_arguments, check_inputs, execute, load
-from .store import Store
+from .store import Staged, Store
 
 PROGRESS_EVERY = 0.05
 PARENT_EVERY = 1.0
@@ -126,11 +126,29 @@ class Server:
             kind, _ = self._next("go", "drop")
             if kind == "go" and program is not None:
                 job += 1
+                staged = Staged(self.store)
                 try:
-                    self._run(self.mesh, session + job.to_bytes(8, "little"), program, fields)
+                    self._run(self.mesh, session + job.to_bytes(8, "little"), program, fields, staged)
                 except (Exception, SystemExit) as error:
+                    staged.drop()
                     self.fail(error)
                     kinds = ["reconnect"]  # links on which a round broke off are of no use
+                    continue
+                if staged.changed and not self._settled(staged):
+                    return
+
+    def _settled(self, staged: Staged) -> bool:
+        """Keeps what a program wants to keep once the client has heard all four servers; False if it wants new links."""
+        kind, _ = self._next("commit", "drop", "reconnect")
+        if kind == "commit":
+            staged.commit()
+            self.channel.send("committed")
+        else:
+            staged.drop()
+        if kind == "reconnect":
+            assert self.mesh is not None
+            self.mesh.close()
+        return kind != "reconnect"
 
     def _prepare(self, fields: dict[str, Any]) -> Program | None:
         """Loads a program and checks that it takes the inputs; tells the client. Nothing is made of the inputs before."""
@@ -147,13 +165,14 @@ class Server:
         self.channel.send("ready")
         return program
 
-    def _run(self, mesh: Mesh, session: bytes, program: Program, fields: dict[str, Any]) -> None:
+    def _run(self, mesh: Mesh, session: bytes, program: Program, fields: dict[str, Any], store: Staged) -> None:
         self._first_step, self._last_progress = mesh.step, 0.0
         mesh.stats.reset()
         with _labelled(self.seat):
             ran = execute(
-                mesh, session, program, fields["packets"], fields["public"], self._progress, self.store, self.tables
+                mesh, session, program, fields["packets"], fields["public"], self._progress, store, self.tables
             )
+        ran.keeps = store.changed
         self.channel.send("done", **vars(ran))
 
     def _progress(self, text: str, fraction: float | None) -> None:

@@ -25,6 +25,7 @@ from .failure import Refusal
 
 FORMAT = "ppca-shares-1"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+PART = ".part"
 USABLE = "letters, digits, dots, dashes and underscores only"
 
 
@@ -60,10 +61,27 @@ class Store(MutableMapping[str, Record]):
         return name in self._records or (path is not None and path.exists())
 
     def __setitem__(self, name: str, record: Record) -> None:
+        self.prepare(name, record)
+        self.put(name, record)
+
+    def prepare(self, name: str, record: Record) -> None:
+        """Does what can fail: the record is on disk, but not yet under its name."""
         path = self._path(name)
         if path is not None:
-            _write(path, record)
+            _write(path.with_suffix(PART), record)
+
+    def put(self, name: str, record: Record) -> None:
+        """Gives a prepared record its name, in place of a former one."""
+        path = self._path(name)
+        if path is not None:
+            path.with_suffix(PART).replace(path)
         self._records[name] = record
+
+    def discard(self, name: str) -> None:
+        """Drops a prepared record."""
+        path = self._path(name)
+        if path is not None:
+            path.with_suffix(PART).unlink(missing_ok=True)
 
     def __getitem__(self, name: str) -> Record:
         if name not in self._records:
@@ -74,6 +92,8 @@ class Store(MutableMapping[str, Record]):
         return self._records[name]
 
     def __delitem__(self, name: str) -> None:
+        """Erases a record, and what a killed server may have left of one; no harm if there is none."""
+        self.discard(name)
         path = self._path(name)
         if path is not None:
             path.unlink(missing_ok=True)
@@ -92,17 +112,67 @@ class Store(MutableMapping[str, Record]):
         return None if self._folder is None else self._folder / f"{name}.npz"
 
 
-def _write(path: Path, record: Record) -> None:
+class Staged(MutableMapping[str, Record]):
+    """A client's store as one program sees it: what it keeps or erases counts once all four servers have finished the program.
+
+    Else a failure on one server would leave shares of two different fits under one name.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._changes: dict[str, Record | None] = {}
+
+    def __getitem__(self, name: str) -> Record:
+        record = self._changes.get(name)
+        if record is None and name in self._changes:
+            raise StoreError(f"this program has erased {name!r}")
+        return self._store[name] if record is None else record
+
+    def __contains__(self, name: object) -> bool:
+        return self._changes[str(name)] is not None if name in self._changes else name in self._store
+
+    def __setitem__(self, name: str, record: Record) -> None:
+        self._store.prepare(name, record)
+        self._changes[name] = record
+
+    def __delitem__(self, name: str) -> None:
+        self._changes[name] = None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(name for name in {*self._store, *self._changes} if name in self))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @property
+    def changed(self) -> bool:
+        return bool(self._changes)
+
+    def commit(self) -> None:
+        """Makes the changes."""
+        for name, record in self._changes.items():
+            if record is None:
+                del self._store[name]
+            else:
+                self._store.put(name, record)
+        self._changes = {}
+
+    def drop(self) -> None:
+        """Forgets the changes."""
+        for name in self._changes:
+            self._store.discard(name)
+        self._changes = {}
+
+
+def _write(part: Path, record: Record) -> None:
     types = {key: [v[1].bits, v[1].frac, v[1].span] for key, v in record.items() if key != "public"}
     header = json.dumps({"format": FORMAT, "types": types, "public": record.get("public", {})})
-    part = path.with_suffix(".part")
     arrays: dict[str, Any] = {key: record[key][0] for key in types}
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         np.savez(file, header=np.frombuffer(header.encode(), np.uint8), **arrays)
         file.flush()
         os.fsync(file.fileno())
-    part.replace(path)
 
 
 def _read(path: Path) -> Record:
