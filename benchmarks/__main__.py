@@ -153,6 +153,19 @@ def vertical(
 
 
 @app.command()
+def fuzz(
+    output: Output = DEFAULT_OUTPUT,
+    inputs: Annotated[int, typer.Option(min=100, help="malformed inputs in all")] = 120_000,
+    first: Annotated[int, typer.Option(min=0, help="number of the first input: another one gives other inputs")] = 0,
+) -> None:
+    """Malformed packets, messages, greetings, stores and tables: each must be refused by name, without harm."""
+    from benchmarks import fuzz as bench
+
+    if not bench.main(inputs, first, output):
+        raise typer.Exit(1)
+
+
+@app.command()
 def tables(results: Annotated[Path, typer.Argument(help="folder of the JSON")] = DEFAULT_OUTPUT) -> None:
     """Write the tables of docs/benchmarks.md and docs/vertical.md from JSON."""
     from benchmarks import tables as pages

@@ -57,7 +57,7 @@ def main(d: int, sizes: list[int], directory: Path) -> None:
     console = table_console()
     counts = expensive_operations(d)
     print_counts(console, counts, d)
-    with LocalServers(timeout=600) as servers:
+    with LocalServers(timeout=600, developer=True) as servers:
         sorts = [measure(servers, name, n) for n in sizes for name in ("batch_sort", "sort")]
     print_sorts(console, sorts)
     directory.mkdir(parents=True, exist_ok=True)

@@ -163,7 +163,7 @@ def predicted(row: dict[str, Any], network: str) -> float:
 def main(dimensions: list[int], data: Folder, solvers: list[str], tol: float, budget: float, directory: Path) -> None:
     console = table_console()
     rows: list[dict[str, Any]] = []
-    with LocalServers(timeout=600) as servers, console.status("") as status:
+    with LocalServers(timeout=600, developer=True) as servers, console.status("") as status:
         for d in dimensions:
             try:
                 find(data, file_of(d))

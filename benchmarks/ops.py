@@ -116,7 +116,7 @@ def beside_rounds(servers: LocalServers, row: Row, repeats: int) -> None:
 def run(sizes: list[int], operations: list[str], repeats: int, tls: bool, console: Console) -> dict[str, Any]:
     """All rows, with the small batch first; `relative` is filled from the multiplications of the same run."""
     rows: list[Row] = []
-    with LocalServers(tls=tls, timeout=600) as servers, console.status("") as status:
+    with LocalServers(tls=tls, timeout=600, developer=True) as servers, console.status("") as status:
         status.update("10^4 multiplications (the unit)")
         unit = measure(servers, "mul", UNIT, repeats)
         for n in [SMALL, *sizes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,9 +22,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("processes"))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Shares that commands keep do not reach the state of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("state")
+        patch.setenv("XDG_STATE_HOME", str(home))
+        yield home
+
+
 @pytest.fixture(scope="module")
 def servers() -> Iterator[LocalServers]:
-    with LocalServers(timeout=120) as running:
+    with LocalServers(timeout=120, developer=True) as running:
         yield running
 
 

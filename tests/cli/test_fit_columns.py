@@ -47,7 +47,21 @@ def write(folder: Path, rows: np.ndarray, name: str) -> tuple[list[Path], list[i
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int], str]:
     folder = tmp_path_factory.mktemp("vertical")
     files, common = write(folder, np.arange(150), "old")
-    options = ["--vertical", "--id", "student_id", "-k", 3, "--standardize", "--keep", "--pieces", 2, "--workers", 1]
+    options = [
+        "--vertical",
+        "--id",
+        "student_id",
+        "-k",
+        3,
+        "--standardize",
+        "--keep",
+        "--allow",
+        "transform,flags,scores",
+        "--pieces",
+        2,
+        "--workers",
+        1,
+    ]
     done = ppca("fit", *options, *files, "-o", folder / "result")
     assert done.exit_code == 0, done.output
     return folder / "result", common, done.stdout

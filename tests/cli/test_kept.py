@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from ppca.cli.main import app
 from ppca.cli.result import FILES, KEPT
+from ppca.receiver import SharedFacts
 from ppca.servers import LocalServers
 
 WINE = load_wine(as_frame=True).data
@@ -39,9 +40,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     WINE[:60].to_csv(place / "a.csv", index=False)
     WINE[60:].to_parquet(place / "b.parquet")
     WINE[WINE.columns[::-1]].assign(cellar="north").to_csv(place / "new.csv", index=False)
-    done = ppca("fit", place / "a.csv", place / "b.parquet", "-k", 3, "--standardize", "--keep", "-o", place / "result")
+    options = ["-k", 3, "--standardize", "--keep", "--allow", "transform,flags", "--allow", "scores"]
+    done = ppca("fit", place / "a.csv", place / "b.parquet", *options, "-o", place / "result")
     assert done.exit_code == 0, done.output
+    assert "the shares of all four servers lie with one user" in done.stdout
     return place
+
+
+def kept(result: Path, state: Path) -> list[Path]:
+    """The files of a result's model on the four servers."""
+    name = json.loads((result / "shared.json").read_text())["name"]
+    return [state / "ppca" / f"seat-{seat}" / "local" / f"{name}.npz" for seat in range(4)]
 
 
 def signed_alike(found: Any, wanted: Any) -> None:
@@ -50,14 +59,18 @@ def signed_alike(found: Any, wanted: Any) -> None:
     np.testing.assert_allclose(found * signs, wanted, rtol=0, atol=CLOSE)
 
 
-def test_kept_files(folder: Path) -> None:
+def test_kept_files(folder: Path, state_home: Path) -> None:
+    """A result can be mailed around: what servers keep is not in it, only a name that nobody can guess."""
     result = folder / "result"
-    assert sorted(path.name for path in result.iterdir()) == sorted([*FILES, *KEPT])
-    for seat in range(4):
-        kept = result / "servers" / f"seat-{seat}" / "model.npz"
-        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-        assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    assert sorted(path.name for path in result.iterdir()) == sorted([*FILES, "shared.json"])
+    for path in kept(result, state_home):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert list(path.parent.glob("*.sums.npz")) == []  # no command fits partially
+    assert stat.S_IMODE((state_home / "ppca").stat().st_mode) == 0o700
     facts = json.loads((result / "shared.json").read_text())
+    assert len(facts["name"]) == 32
+    assert facts["allowed"] == {"transform": ["client"], "flags": ["client"], "scores": ["client"]}
     assert facts["rows"] == 178
     assert facts["components"] == 3
     assert not {60, 118} & {value for value in facts.values() if isinstance(value, int)}  # single owners' row counts
@@ -116,6 +129,7 @@ def test_nobody_receives_the_model(folder: Path, tmp_path: Path) -> None:
     shown = ppca("inspect", result)
     assert shown.exit_code == 0
     assert "Nobody received the model" in shown.stdout.replace("\n", " ")
+    assert "allowed: transform for client; flags for client" in shown.stdout
 
     assert ppca("transform", result, folder / "new.csv", "-o", tmp_path / "out.csv").exit_code == 0
     raw = PCA(3).fit(WINE)
@@ -129,11 +143,84 @@ def test_nobody_receives_the_model(folder: Path, tmp_path: Path) -> None:
     assert "nobody received the model" in refused.stderr
 
 
-def test_a_kept_result_can_be_replaced(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder / "result", tmp_path / "result")
-    done = ppca("fit", folder / "a.csv", "-k", 2, "-o", tmp_path / "result", "--force")
+def test_a_kept_result_can_be_replaced_and_forgotten(folder: Path, tmp_path: Path) -> None:
+    """What the servers kept of it is erased; and so it is by `ppca forget`."""
+    state = tmp_path / "state"
+    command = ["fit", folder / "a.csv", "-k", 2, "-o", tmp_path / "result", "--servers-state", state]
+    done = ppca(*command, "--keep")
     assert done.exit_code == 0, done.output
+    first = sorted(state.glob("seat-*/local/*"))
+    assert len(first) == 4
+    first[0].with_suffix(".part").touch()  # as a killed server may leave it
+    assert ppca(*command, "--keep", "--force").exit_code == 0
+    second = sorted(state.glob("seat-*/local/*"))
+    assert len(second) == 4
+    assert not {*first} & {*second}
+    done = ppca("forget", tmp_path / "result", "--servers-state", state)
+    assert done.exit_code == 0, done.output
+    assert "erased: the shares of 4 servers" in done.stdout
+    assert list(state.glob("seat-*/local/*")) == []
     assert sorted(path.name for path in (tmp_path / "result").iterdir()) == sorted(FILES)
+    refused("names no kept model", "forget", tmp_path / "result", "--servers-state", state, place=tmp_path)
+    assert ppca(*command, "--keep", "--force").exit_code == 0
+    assert ppca(*command, "--force").exit_code == 0
+    assert list(state.glob("seat-*/local/*")) == []
+
+
+def test_a_fit_that_fails_leaves_no_shares(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    state = tmp_path / "state"
+    monkeypatch.setattr(SharedFacts, "save", full)
+    done = ppca("fit", folder / "a.csv", "-k", 2, "--keep", "-o", tmp_path / "result", "--servers-state", state)
+    assert done.exit_code == 1
+    assert list(state.glob("seat-*/local/*")) == []
+    assert not (tmp_path / "result").exists()
+
+
+def test_shares_stay_when_only_the_printing_fails(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hung_up(*_: object) -> None:
+        raise BrokenPipeError
+
+    state = tmp_path / "state"
+    monkeypatch.setattr("ppca.cli.result.print_openings", hung_up)
+    command = ["fit", folder / "a.csv", "-k", 2, "--keep", "-o", tmp_path / "result", "--servers-state", state]
+    with pytest.raises(BrokenPipeError):
+        ppca(*command)
+    assert (tmp_path / "result" / "shared.json").exists()
+    assert len(list(state.glob("seat-*/local/*.npz"))) == 4
+
+
+def test_only_what_was_allowed(folder: Path, tmp_path: Path) -> None:
+    """Scores are not allowed unless the fit said so; the command says it before servers start."""
+    state = ["--servers-state", tmp_path / "state"]
+    files = [folder / "a.csv", folder / "b.parquet"]
+    for options, allowed in (([], {"transform", "flags"}), (["--allow", "flags"], {"flags"})):
+        done = ppca("fit", *files, "-k", 2, "--keep", *options, *state, "-o", tmp_path / "result", "--force")
+        assert done.exit_code == 0, done.output
+        assert set(json.loads((tmp_path / "result" / "shared.json").read_text())["allowed"]) == allowed
+    rows = [tmp_path / "result", folder / "new.csv", *state]
+    refused("kept without 'transform': it allows flags", "transform", *rows, place=tmp_path)
+    refused("kept without 'scores'", "detect", *rows, "--threshold", 1, "--scores", place=tmp_path)
+    assert ppca("detect", *rows, "--threshold", 1, "-o", tmp_path / "flags.csv").exit_code == 0
+
+
+def test_bad_allowances(folder: Path, tmp_path: Path) -> None:
+    command = ["fit", folder / "a.csv", "-o", tmp_path / "result", "--servers-state", tmp_path / "state"]
+    (tmp_path / "state").mkdir(mode=0o700)
+    for options, cause in (
+        (["--allow", "scores"], "add --keep"),
+        (["--keep", "--allow", "everything"], "'everything' is no operation of a kept model"),
+        (["--keep", "--allow", "transform:x"], "operation:N"),
+        (["--keep", "--allow", "transform:1"], "'owner 1' is no receiver"),
+        (["--keep", "--allow", "transform:1,flags"], "with every operation, or with none"),
+    ):
+        refused(cause, *command, *options, place=tmp_path)
+    (tmp_path / "state").chmod(0o755)
+    refused("others may look into", *command, "--keep", place=tmp_path)
 
 
 # -- bad input -----------------------------------------------------------------------------------------------------------
@@ -150,12 +237,14 @@ def refused(cause: str, *arguments: object, place: Path) -> None:
     assert sorted(place.rglob("*")) == before
 
 
-def test_results_without_shares(folder: Path, tmp_path: Path) -> None:
+def test_results_without_shares(folder: Path, tmp_path: Path, state_home: Path) -> None:
     result = tmp_path / "result"
     shutil.copytree(folder / "result", result)
+    shutil.copytree(state_home / "ppca", tmp_path / "ppca")
+    kept(result, tmp_path)[2].unlink()
     out = ["-o", tmp_path / "out.csv"]
-    (result / "servers" / "seat-2" / "model.npz").unlink()
-    refused("the shares of seat (1,0) are missing", "transform", result, folder / "new.csv", *out, place=tmp_path)
+    there = [*out, "--servers-state", tmp_path / "ppca"]
+    refused("the shares of seat (1,0) are missing", "transform", result, folder / "new.csv", *there, place=tmp_path)
     (result / "shared.json").write_text("{}")
     refused(
         "it is not in the format ppca-shared-1", "detect", result, folder / "new.csv", *out, "--scores", place=tmp_path
@@ -166,13 +255,14 @@ def test_results_without_shares(folder: Path, tmp_path: Path) -> None:
     refused("there is no folder", "transform", tmp_path / "absent", folder / "new.csv", *out, place=tmp_path)
 
 
-def test_damaged_shares(folder: Path, tmp_path: Path) -> None:
-    result = tmp_path / "result"
-    shutil.copytree(folder / "result", result)
-    (result / "servers" / "seat-1" / "model.npz").write_bytes(b"PK garbage")
-    done = ppca("transform", result, folder / "new.csv", "-o", tmp_path / "out.csv")
+def test_damaged_shares(folder: Path, tmp_path: Path, state_home: Path) -> None:
+    shutil.copytree(state_home / "ppca", tmp_path / "ppca")
+    kept(folder / "result", tmp_path)[1].write_bytes(b"PK garbage")
+    there = ["-o", tmp_path / "out.csv", "--servers-state", tmp_path / "ppca"]
+    done = ppca("transform", folder / "result", folder / "new.csv", *there)
     assert done.exit_code == 1
-    assert "cannot read the record model.npz" in done.stderr
+    assert "cannot read the record" in done.stderr
+    assert "Traceback" not in done.stderr
     assert not (tmp_path / "out.csv").exists()
 
 

@@ -48,6 +48,7 @@ def fitted(request: pytest.FixtureRequest, servers: LocalServers) -> tuple[Share
         "servers": servers,
         "keep": "m",
         "reveal": False,
+        "allow": ("transform", "flags", "scores"),
     }
     pca = PCA(K, standardize=request.param, tol=1e-8, **options)
     scaler = StandardScaler(with_std=request.param).fit(DATA[common])

@@ -283,14 +283,7 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Any], type[Exception], str]] = {
         "owner 1: ids run from 0 to 19, outside 0..9",
     ),
     "pieces": ([GOOD, GOOD], {"pieces": 0}, ValueError, "pieces=0"),
-    "executor": ([GOOD, GOOD], {"executor": {"kind": "magic"}}, ValueError, "use 'processes' or 'dask'"),
-    "workers": ([GOOD, GOOD], {"executor": {"kind": "processes", "workers": 0}}, ValueError, "at least 1"),
-    "one scheduler for all": (
-        [GOOD, GOOD],
-        {"executor": {"kind": "dask", "schedulers": ["tcp://a:1"] * 4}},
-        ValueError,
-        "four different schedulers",
-    ),
+    "workers": ([GOOD, GOOD], {"workers": "magic"}, ValueError, "give a number of processes"),
     "partition": ([GOOD, GOOD], {"partition": "diagonal"}, ValueError, "choose 'rows' or ppca.Columns"),
 }
 

@@ -31,6 +31,7 @@ from ppca.servers import LocalServers
 
 Floats = NDArray[np.float64]
 CLOSE = 1e-6
+EVERYTHING = ("transform", "flags", "scores", "inverse")
 
 
 def random(*shape: int, seed: int = 0) -> Floats:
@@ -378,7 +379,9 @@ def test_shared_model(servers: LocalServers, standardize: bool) -> None:
     """Model and rows both secret; the same numbers as scikit-learn in the clear, up to signs of components."""
     X = random(150, 6) @ random(6, 6, seed=1) * np.geomspace(0.1, 10, 6) + 3
     X[7] *= 6
-    pca = PCA(3, standardize=standardize, servers=servers, keep="shared", reveal=False).fit(split(X, 3))
+    pca = PCA(3, standardize=standardize, servers=servers, keep="shared", reveal=False, allow=EVERYTHING).fit(
+        split(X, 3)
+    )
     assert not hasattr(pca, "components_")
     told = {line["what"] for line in pca.openings_ if line["to"] != "servers"}
     assert told == {"number of rows", "scale exponents"}
@@ -413,7 +416,7 @@ def test_score_of_a_row_far_away(servers: LocalServers) -> None:
     X[0, 3] = 30.0  # the scale leaves room for 32 times as much
     X[:, 3] *= 1e-3
     X[0, 3] = 1.0
-    pca = PCA(1, standardize=True, servers=servers, keep="far").fit([X])
+    pca = PCA(1, standardize=True, servers=servers, keep="far", allow=("scores",)).fit([X])
     rows = X[:5].copy()
     rows[2, 3] = 31.0
     wanted = pca.model_.scores(rows)

@@ -57,6 +57,18 @@ async def fail_on(party: Party, x: SecretArray, *, seats: list[int]) -> Any:
     return 1
 
 
+async def keep_and_fail(party: Party, x: SecretArray, *, name: str, seats: list[int]) -> Any:
+    """All servers keep something; some then fail, when the others may have finished."""
+    party.store[name] = {"public": {"value": 2}, "x": (x.data, x.dtype)}
+    if party.seat in seats:
+        raise ZeroDivisionError("a made-up failure")
+    return 1
+
+
+async def kept_value(party: Party, *, name: str) -> Any:
+    return party.store[name]["public"]["value"] if name in party.store else None
+
+
 async def signal_on(party: Party, x: SecretArray, *, seat: int, name: str) -> Any:
     """One server sends itself a signal after two rounds."""
     await (x * x)

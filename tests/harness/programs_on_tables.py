@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ppca.algorithms.gram import Blocks, gram
-from ppca.jobs import workers
 from ppca.jobs.uploads import Uploads, forget
+from ppca.jobs.workers import submitter
 from ppca.protocol import Party
 from ppca.servers.codec import PerSeat
 
@@ -16,9 +16,9 @@ async def count_tables(party: Party) -> PerSeat:
     return PerSeat(len(party.tables))
 
 
-async def moments(party: Party, *, table: str, rows: int, starts: list[int], executor: dict[str, Any] | None) -> Any:
-    """The sums of a job, opened: products and columns, computed in six pieces by the executor."""
-    with workers.submitter(executor, party.seat) as (submit, ahead):
+async def moments(party: Party, *, table: str, rows: int, starts: list[int], workers: int | str) -> Any:
+    """The sums of a job, opened: products and columns, computed in six pieces by the workers."""
+    with submitter(workers) as (submit, ahead):
         source = Uploads.of(party, table).pieces(rows, 6)
         products, columns = await gram(party, source, 6, Blocks(tuple(starts), True), submit, ahead)
     await forget(party, table=table)

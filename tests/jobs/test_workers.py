@@ -21,13 +21,15 @@ from ppca.owner.alignment.arrangement import Alignment, arrange
 from ppca.owner.columns import Centred
 from ppca.owner.tables.opening import open_columns
 from ppca.owner.tables.records import Records
-from ppca.servers import LocalServers, ServersFailed
+from ppca.servers import DaskCluster, LocalServers, OperatorError, ServersFailed
+from ppca.servers.operator import Operator
+from ppca.transport import create_certificates
 
 X = np.random.default_rng(2).standard_normal((400, 6)) @ np.diag([5.0, 3, 2, 1, 0.5, 0.2])
 TABLES = [with_ids(X[:, 2 * k : 2 * k + 2], [f"a{k}", f"b{k}"], np.arange(len(X))) for k in range(3)]
 
 
-def moments(servers: LocalServers, executor: dict[str, Any] | None) -> list[Any]:
+def moments(servers: LocalServers, workers: int | str) -> list[Any]:
     """The second moments and sums of the uploaded rows, which are integers in units of the grid."""
     records = [Records.of(table) for table in open_columns(TABLES, "id")]
     owners = [Centred.of(rows) for rows in arrange(records, Alignment("aligned"))]
@@ -35,18 +37,18 @@ def moments(servers: LocalServers, executor: dict[str, Any] | None) -> list[Any]
     with job.table() as table:
         pieces = (piece for i, owner in enumerate(owners) for piece in owner.pieces(i, False))
         upload(job, table, pieces, 3 * len(X))
-        found = job.run(programs.moments, table=table, rows=len(X), starts=[0, 2, 4, 6], executor=executor)
+        found = job.run(programs.moments, table=table, rows=len(X), starts=[0, 2, 4, 6], workers=workers)
     return [(np.asarray(found[key]) * 2.0**48).tolist() for key in ("products", "columns")]
 
 
-def fit(servers: LocalServers, executor: dict[str, Any]) -> PCA:
-    return PCA(partition=Columns("id", pieces=6, executor=executor), servers=servers).fit(TABLES)
+def fit(servers: LocalServers, workers: int | str) -> PCA:
+    return PCA(partition=Columns("id", pieces=6, workers=workers), servers=servers).fit(TABLES)
 
 
-def check(servers: LocalServers, executor: dict[str, Any]) -> None:
+def check(servers: LocalServers, workers: int | str) -> None:
     """Sums are equal to the last bit, and the whole fit is right."""
-    assert moments(servers, executor) == moments(servers, None)
-    found, truth = fit(servers, executor), PlainPCA().fit(X)
+    assert moments(servers, workers) == moments(servers, 0)
+    found, truth = fit(servers, workers), PlainPCA().fit(X)
     assert np.abs(found.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < 1e-6
 
 
@@ -58,7 +60,7 @@ def test_a_task_is_the_same_everywhere(own: bool) -> None:
     i, j = blocks.entries()
     assert local_product(piece[0], piece[1], blocks)[:, 0].tolist() == exact[i, j].tolist()
     assert len(i) == (21 if own else 11)
-    with submitter({"kind": "processes", "workers": 2}, 0) as (submit, ahead):
+    with submitter(2) as (submit, ahead):
         assert ahead == 4
         tasks = [submit(local_product, piece[0], piece[1], blocks) for _ in range(3)]
         for task in tasks:
@@ -66,7 +68,7 @@ def test_a_task_is_the_same_everywhere(own: bool) -> None:
 
 
 def test_worker_processes(servers: LocalServers) -> None:
-    check(servers, {"kind": "processes", "workers": 2})
+    check(servers, 2)
     assert not [child for pid in servers.pids for child in _children(pid)]
 
 
@@ -101,7 +103,7 @@ def test_workers_end_with_a_killed_server() -> None:
                 orphans.extend(_children(servers.pids[2]))
                 os.kill(servers.pids[2], 9)
 
-        partition = Columns("id", pieces=200, executor={"kind": "processes", "workers": 1})
+        partition = Columns("id", pieces=200, workers=1)
         with pytest.raises(ServersFailed):
             PCA(partition=partition, servers=servers).fit(TABLES, progress=kill)
     assert orphans
@@ -111,18 +113,80 @@ def test_workers_end_with_a_killed_server() -> None:
     assert not any(map(_alive, orphans))
 
 
-def test_dask_clusters_of_worker_processes(servers: LocalServers) -> None:
-    """Four schedulers, one per server, with worker processes of their own; the first has two."""
+def test_a_job_cannot_say_where_pieces_go(servers: LocalServers) -> None:
+    """Neither an address nor more processes than the operator allows; and the servers' own refusal is heard."""
+    for place in ({"kind": "dask", "schedulers": ["tcp://127.0.0.1:9"] * 4}, "tls://elsewhere:8786", -1, True):
+        with pytest.raises(ValueError, match="give a number of processes"):
+            Columns("id", workers=place)  # type: ignore[arg-type]
+    with (
+        pytest.raises(OperatorError, match=r"operator named no Dask cluster \(PPCA_DASK_SCHEDULER\)"),
+        submitter("dask"),
+    ):
+        pass
+
+
+def test_the_operators_limit_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PPCA_WORKERS", "2")
+    with pytest.raises(OperatorError, match=r"asks for 3 .* allows 2"), submitter(3):
+        pass
+    monkeypatch.setenv("PPCA_WORKERS", "many")
+    with pytest.raises(OperatorError, match="whole number"), submitter(1):
+        pass
+
+
+# -- Dask ----------------------------------------------------------------------------------------------------------------
+
+
+def cluster_at(*addresses: str) -> list[DaskCluster]:
+    return [DaskCluster(address, "a.pem", "c.pem", "c.key") for address in addresses]
+
+
+def test_shares_never_travel_to_a_scheduler_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in ("tcp://localhost:8786", "localhost:8786", "inproc://here", "tls://localhost"):
+        with pytest.raises(OperatorError, match="plain tcp:// is refused"):
+            cluster_at(address)
+    monkeypatch.setenv("PPCA_DASK_SCHEDULER", "tls://localhost:8786")
+    with pytest.raises(OperatorError, match="PPCA_DASK_AUTHORITY and PPCA_DASK_CERTIFICATE and PPCA_DASK_KEY"):
+        Operator.of()
+    security = pytest.importorskip("distributed") and cluster_at("tls://localhost:8786")[0].security()
+    assert security.require_encryption
+
+
+@pytest.mark.parametrize("other", ["tls://127.0.0.1:1", "tls://127.9.9.9:1", "tls://[::1]:1", "tls://localhost:1"])
+def test_two_names_of_one_scheduler_are_one(other: str) -> None:
+    places = ["tls://localhost:1", "tls://localhost:2", "tls://localhost:3", other]
+    with pytest.raises(OperatorError, match=r"seat \(0,0\) and seat \(1,1\) are the same, by whatever name"):
+        LocalServers(dask=cluster_at(*places))
+    LocalServers(dask=cluster_at(*places[:3], "tls://127.0.0.1:4"))
+    with pytest.raises(OperatorError, match="four Dask clusters, got 3"):
+        LocalServers(dask=cluster_at(*places[:3]))
+
+
+def test_dask_clusters_of_worker_processes(tmp_path: Path) -> None:
+    """Four schedulers, one per server, with worker processes of their own; the first has two. All links are encrypted."""
     distributed = pytest.importorskip("distributed", reason="Dask workers need the extra: pip install 'ppca[dask]'")
     options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "memory_limit": None}
     clusters: list[Any] = []
+    found: list[DaskCluster] = []
     try:
-        for workers in (2, 1, 1, 1):
-            clusters.append(distributed.LocalCluster(n_workers=workers, **options))
-        schedulers = [one.scheduler_address for one in clusters]
-        check(servers, {"kind": "dask", "schedulers": schedulers})
+        for seat, workers in enumerate((2, 1, 1, 1)):
+            files = tmp_path / f"operator-{seat}"
+            ca, certificate, key = (
+                str(create_certificates(files, ["dask"])),
+                *(str(files / f"dask.{e}") for e in ("pem", "key")),
+            )
+            sides = {
+                f"tls_{side}_{kind}": path
+                for side in ("scheduler", "worker", "client")
+                for kind, path in (("cert", certificate), ("key", key))
+            }
+            security = distributed.Security(tls_ca_file=ca, require_encryption=True, **sides)
+            clusters.append(distributed.LocalCluster(n_workers=workers, security=security, protocol="tls", **options))
+            found.append(DaskCluster(clusters[-1].scheduler_address, ca, certificate, key))
+        with LocalServers(timeout=120, dask=found, developer=True) as servers:
+            check(servers, "dask")
         for one in clusters:
-            with distributed.Client(one.scheduler_address) as client:
+            with distributed.Client(one) as client:
                 logs = client.run(lambda dask_worker: dask_worker.state.executed_count)
                 assert sum(logs.values()) >= 12
     finally:

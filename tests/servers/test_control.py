@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from ppca.protocol import Sealed, share
 from ppca.servers.codec import CodecError, PerSeat, pack, unpack
 from ppca.servers.control import Channel, ChannelClosed, Message, MessageReader, encode
+from ppca.servers.conversation import ServerProcess, converse
 
 
 def through(stream: bytes, piece: int) -> Message:
@@ -59,6 +60,10 @@ def framed(message: Any) -> bytes:
     return struct.pack("<I", len(text)) + text
 
 
+def packet_of(shape: list[int]) -> dict[str, Any]:
+    return {"$": "packet", "shape": shape, "ring": [128, 40, 30], "row": 0, "column": 1}
+
+
 @pytest.mark.parametrize(
     "stream",
     [
@@ -77,11 +82,65 @@ def framed(message: Any) -> bytes:
         framed({"kind": "run", "body": {"a": {"$": "array", "shape": [1], "type": "<f8", "at": -1}}, "sizes": [0]}),
         framed({"kind": "run", "body": {"a": {"$": "array", "shape": [9], "type": "<f8", "at": 0}}, "sizes": [0]}),
         framed({"kind": "run", "body": {"a": {"$": "packet", "shape": [1], "ring": [1]}}, "sizes": []}),
+        framed(b'{"kind": "run", "sizes": [], "body": {"a": ' + b"[" * 400 + b"]" * 400 + b"}}"),
+        framed(b'{"kind": "run", "sizes": [], "body": ' + b'{"a": ' * 400 + b"1" + b"}" * 401),
+        framed({"kind": "run", "body": {"a": {"$": {"b": 1}, "shape": []}}, "sizes": []}),
+        framed(
+            {"kind": "run", "body": {"a": {"$": "array", "shape": [10**400], "type": "<f8", "at": 0}}, "sizes": [0]}
+        ),
+        framed(
+            {"kind": "run", "body": {"a": {"$": "array", "shape": [1 << 40], "type": "<U0", "at": 0}}, "sizes": [0]}
+        ),
+        framed({"kind": "run", "body": {"a": {"$": "array", "shape": [1], "type": "i4,i4", "at": 0}}, "sizes": [0]}),
+        framed({"kind": "run", "body": {"a": {"$": "array", "shape": [True], "type": "|i1", "at": 0}}, "sizes": [0]}),
+        framed({"kind": "run", "body": {"a": packet_of([-1, -1])}, "sizes": [0, 0]}),
+        framed({"kind": "run", "body": {"a": packet_of([1 << 40, 1 << 40])}, "sizes": [0, 0]}),
+        framed({"kind": "run", "body": {"a": packet_of([1] * 100)}, "sizes": [0, 0]}),
+        framed({"kind": "run", "body": {}, "sizes": [1 << 33, 1 << 33, 1]}),
+        framed({"kind": "run", "body": {}, "sizes": [0] * 100_000}),
+        framed({"kind": "run", "body": {}, "sizes": {"0": 1}}),
     ],
 )
 def test_malformed_messages_are_errors(stream: bytes) -> None:
     with pytest.raises(CodecError):
-        through(stream, len(stream))
+        through(stream, 1 << 16)
+
+
+def test_the_readers_limit_counts_before_anything_arrives() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(framed({"kind": "run", "body": {}, "sizes": [600, 401]}))
+        channel = Channel(ours, longest=1000)
+        with pytest.raises(CodecError, match="more than 1,000 bytes"):
+            list(iter(channel.read, "never"))
+
+
+def test_what_lies_too_deep_is_refused() -> None:
+    deep: Any = []
+    deep.append(deep)
+    with pytest.raises(CodecError, match="deeper than 64 levels"):
+        pack(deep, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        ("progress", {"text": "x"}, "it sent 'progress' without fraction and rounds"),
+        ("failed", {"error": "x"}, "it sent 'failed' without trace and step and rank"),
+        ("failed", {"error": "x", "trace": "", "step": "many", "rank": 0}, "nonsense about its failure"),
+        ("failed", {"error": "x", "trace": "", "step": 1, "rank": float("inf")}, "nonsense about its failure"),
+        ("done", {"result": 1}, "it sent 'done' without seconds and stats and audit"),
+        ("what", {}, "it answered 'what' where 'done' was expected"),
+    ],
+)
+def test_answers_of_the_wrong_form_are_failures(kind: str, fields: dict[str, Any], message: str) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"".join(encode(kind, **fields)))
+        heard = converse([ServerProcess(2, cast(Any, None), ours)], "done", patience=5.0, waiting=True)
+    (failure,) = heard.failures
+    assert (failure.seat, failure.reported) == (2, False)
+    assert message in failure.error
 
 
 def test_an_end_in_the_middle_of_a_message() -> None:

@@ -18,6 +18,9 @@ import numpy as np
 import pytest
 
 from harness.processes import assert_gone, program, run, running
+from ppca import PCA
+from ppca.estimator.job import Job
+from ppca.jobs import inference, uploads
 from ppca.servers import LocalServers, ServersFailed, local
 from ppca.servers.conversation import GRACE
 from ppca.servers.failure import Failure, explain
@@ -28,10 +31,27 @@ MARGIN = 2.0  # seconds that a busy machine may add
 
 
 @contextmanager
+def failing_program(within: float = GRACE + MARGIN, **settings: Any) -> Iterator[tuple[LocalServers, list[str]]]:
+    """Servers whose program must fail: collects the message; the same processes then run the next program."""
+    messages: list[str] = []
+    with LocalServers(**{"timeout": 20.0, "developer": True, **settings}) as servers:
+        pids = servers.pids
+        start = time.monotonic()
+        with pytest.raises(ServersFailed) as caught:
+            yield servers, messages
+        assert time.monotonic() - start < within
+        messages.append(str(caught.value))
+        assert servers.pids == pids
+        np.testing.assert_array_equal(run(servers, program("reveal"), X), X)
+    assert_gone(pids)
+    assert messages[0].rstrip().endswith("The servers have new links and can be used again.")
+
+
+@contextmanager
 def failing(within: float = GRACE + MARGIN, **settings: Any) -> Iterator[tuple[LocalServers, list[str]]]:
     """Servers whose run must fail: collects the message, checks the time and that no process is left."""
     messages: list[str] = []
-    with LocalServers(**{"timeout": 20.0, **settings}) as servers:
+    with LocalServers(**{"timeout": 20.0, "developer": True, **settings}) as servers:
         pids = servers.pids
         start = time.monotonic()
         with pytest.raises(ServersFailed) as caught:
@@ -72,7 +92,7 @@ def test_a_server_killed_during_a_run() -> None:
 
 
 def test_a_server_killed_after_a_run_and_the_block_left() -> None:
-    with LocalServers() as servers:
+    with LocalServers(developer=True) as servers:
         pids = servers.pids
         run(servers, program("reveal"), X)
         os.kill(pids[0], signal.SIGKILL)
@@ -101,7 +121,7 @@ def test_a_stopped_server_after_its_last_round() -> None:
 
 
 def test_an_exception_in_one_server() -> None:
-    with failing() as (servers, messages):
+    with failing_program() as (servers, messages):
         run(servers, program("fail_on"), X, seats=[2])
     text = messages[0]
     assert text.startswith("seat (1,0) failed in step 2: ZeroDivisionError: a made-up failure\n  seat (0,0): ")
@@ -111,10 +131,54 @@ def test_an_exception_in_one_server() -> None:
 
 
 def test_an_exception_in_all_servers() -> None:
-    with failing() as (servers, messages):
+    with failing_program() as (servers, messages):
         run(servers, program("fail_on"), X, seats=[0, 1, 2, 3])
     assert "failed in step 2: ZeroDivisionError: a made-up failure" in messages[0].splitlines()[0]
     assert messages[0].count("Traceback") == 1
+
+
+def test_many_failures_in_a_row_leave_nothing_behind() -> None:
+    """Kept shares survive a failing program of another job; links and files of failed runs do not pile up."""
+    with LocalServers(timeout=20, developer=True, tls=True) as servers:
+        pca = PCA(1, servers=servers, keep="model").fit([np.eye(3)])
+        before: list[int] = []
+        for _ in range(5):
+            with pytest.raises(ServersFailed, match="can be used again"):
+                run(servers, program("fail_on"), X, seats=[3])
+            before.append(sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in servers.pids))
+        assert before[0] == before[-1]
+        assert pca.shared_model().transform(np.eye(3)).shape == (3, 1)
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_nothing_is_kept_unless_all_servers_finish(on_disk: bool, tmp_path: Path) -> None:
+    """Else shares of two fits would lie under one name, and fit together as little as random numbers."""
+    with LocalServers(timeout=20, developer=True, state=tmp_path if on_disk else None) as servers:
+        with pytest.raises(ServersFailed, match="can be used again"):
+            run(servers, program("keep_and_fail"), X, name="new", seats=[3])
+        assert run(servers, program("kept_value"), name="new") is None
+        assert run(servers, program("keep_and_fail"), X, name="new", seats=[]) == 1
+        assert run(servers, program("kept_value"), name="new") == 2
+    if on_disk:
+        assert len(list(tmp_path.glob("seat-*/local/*"))) == 4
+        with LocalServers(timeout=20, developer=True, state=tmp_path) as servers:
+            assert run(servers, program("kept_value"), name="new") == 2
+
+
+def test_a_table_is_forgotten_when_a_program_fails() -> None:
+    with LocalServers(timeout=20, developer=True) as servers:
+        job = Job(servers)
+        count = f"{Path(__file__).parents[1] / 'harness' / 'programs_on_tables.py'}:count_tables"
+
+        def too_many_rows() -> None:
+            with job.table() as table:
+                job.run(uploads.upload, np.eye(2), table=table, owner=0)
+                assert job.run(count) == [1] * 4
+                job.run(inference.add_scores_of_table, table=table, rows=9, model="m", standardized=False)
+
+        with pytest.raises(ServersFailed, match="speaks of 9 rows, the owners have 2"):
+            too_many_rows()
+        assert job.run(count) == [0] * 4
 
 
 def test_every_different_traceback_is_told_once() -> None:
@@ -127,19 +191,19 @@ def test_every_different_traceback_is_told_once() -> None:
 
 
 def test_a_program_that_exits() -> None:
-    with failing() as (servers, messages):
+    with failing_program() as (servers, messages):
         run(servers, program("exit_on"), X, seat=3)
     assert messages[0].startswith("seat (1,1) failed in step 1: SystemExit: enough")
 
 
 def test_an_exception_without_words() -> None:
-    with failing() as (servers, messages):
+    with failing_program() as (servers, messages):
         run(servers, program("fail_without_words"))
     assert "BrokenError: (its text cannot be shown)" in messages[0]
 
 
 def test_a_secret_that_is_returned_as_it_is() -> None:
-    with failing() as (servers, messages):
+    with failing_program() as (servers, messages):
         run(servers, program("return_secret"), X)
     first = messages[0].splitlines()[0]
     assert " failed in step 1: result['wrong'][0] is a SecretArray, which never leaves a server as it is" in first
@@ -147,20 +211,20 @@ def test_a_secret_that_is_returned_as_it_is() -> None:
 
 
 def test_a_program_with_one_round_more_on_one_server() -> None:
-    with failing(within=1.0 + GRACE + MARGIN, timeout=1.0) as (servers, messages):
+    with failing_program(within=1.0 + GRACE + MARGIN, timeout=1.0) as (servers, messages):
         run(servers, program("extra_round"), X)
     assert "seat (0,0) waited 1 s in step 1 for a frame from seat (" in messages[0]
     assert messages[0].count("had finished its program") == 3
 
 
 def test_a_program_with_a_message_that_nobody_expects() -> None:
-    with failing() as (servers, messages):
+    with failing_program() as (servers, messages):
         run(servers, program("extra_message"), X)
     assert messages[0].startswith("seat (0,0) sent 37 bytes to seat (0,1), which expected 32")  # 32 are keys
 
 
 def test_ctrl_c_in_the_client() -> None:
-    with LocalServers() as servers:
+    with LocalServers(developer=True) as servers:
         pids = servers.pids
 
         def progress(*_: object) -> None:
@@ -172,7 +236,7 @@ def test_ctrl_c_in_the_client() -> None:
 
 
 def test_an_exception_in_the_clients_progress_function() -> None:
-    with LocalServers() as servers:
+    with LocalServers(developer=True) as servers:
         pids = servers.pids
         with pytest.raises(ValueError, match="mine"):
             run(servers, program("many_rounds"), X, progress=lambda *_: (_ for _ in ()).throw(ValueError("mine")))
@@ -191,7 +255,7 @@ CLIENT = """
 import os, sys, time
 from ppca.estimator.job import Job
 from ppca.servers import LocalServers
-servers = LocalServers(tls={tls}).start()
+servers = LocalServers(tls={tls}, developer=True).start()
 if {fork} and not os.fork():  # a child that holds copies of the control channels
     time.sleep(3)
     os._exit(0)
@@ -226,7 +290,7 @@ def test_forgotten_servers_are_cleaned_up() -> None:
 
 def test_certificates_are_gone_once_the_servers_are_connected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with LocalServers(tls=True) as servers:
+    with LocalServers(tls=True, developer=True) as servers:
         assert list(tmp_path.iterdir()) == []
         np.testing.assert_array_equal(run(servers, program("reveal"), X), X)
     with failing(tls=True) as (servers, messages):

@@ -13,8 +13,8 @@ import harness.programs_for_tests as programs_for_tests
 from harness.lockstep import run as run_in_lockstep
 from harness.processes import program, run
 from ppca.estimator.job import Job
-from ppca.protocol import InconsistentShares, InputRefused, SecretArray, share
-from ppca.servers import CodecError, LocalServers, ProgramError, ServersFailed
+from ppca.protocol import FIXED, InconsistentShares, InputPacket, InputRefused, SecretArray, share
+from ppca.servers import CodecError, LocalServers, OperatorError, ProgramError, ServersFailed
 from ppca.servers.programs import KEY_STAGE
 
 ULP = 2.0**-40
@@ -78,10 +78,33 @@ def test_shared_packets_are_taken_as_they_are(servers: LocalServers) -> None:
     np.testing.assert_array_equal(run(servers, program("reveal"), share([7, 8])), [7, 8])
 
 
+@pytest.mark.parametrize("shape", [(1 << 35,), (1 << 40, 0, 5), (3,)])
+def test_keys_that_stand_for_wrong_shapes(servers: LocalServers, pids: list[int], shape: tuple[int, ...]) -> None:
+    """32 bytes are two keys, for seat (0,0) an input of any size: a terabyte is refused before memory is taken."""
+    packet = InputPacket(shape, FIXED, bytes(16), bytes(16))
+    with pytest.raises(ProgramError, match=r"take 1,099,511,627,776 bytes|has 16 bytes, expected"):
+        run(servers, program("reveal"), [packet] * 4)
+
+
+def test_the_operators_limit_of_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PPCA_INPUT_BYTES", "3200")
+    with LocalServers(timeout=20, developer=True) as servers:
+        assert len(run(servers, program("reveal"), np.ones(100))) == 100
+        with pytest.raises(ProgramError, match=r"take 3,232 bytes .* allows 3,200 \(PPCA_INPUT_BYTES\)"):
+            run(servers, program("reveal"), np.ones(101))
+        assert len(run(servers, program("reveal"), np.ones(100))) == 100
+
+
+def test_wrong_settings_of_the_operator_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PPCA_INPUT_BYTES", "4 GiB")
+    with pytest.raises(OperatorError, match="PPCA_INPUT_BYTES='4 GiB' must be a whole number"):
+        LocalServers().start()
+
+
 def test_what_programs_print_does_not_reach_standard_output(
     servers: LocalServers, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with LocalServers() as own:  # started while the descriptors are captured
+    with LocalServers(developer=True) as own:  # started while the descriptors are captured
         run(own, program("chatter"))
     out, err = capfd.readouterr()
     assert out == ""
@@ -131,6 +154,25 @@ def test_files_that_cannot_be_loaded_are_refused(
         run(servers, f"{file}:main")
     assert message in str(caught.value)
     assert "runpy" not in str(caught.value)
+
+
+def test_servers_run_offered_programs_only(tmp_path: Any) -> None:
+    """A name is never enough to run code: neither a file, nor a module, nor a function of a job that is no program of it."""
+    own = tmp_path / "own.py"
+    own.write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\nasync def main(party): ...\n")
+    names = [
+        f"{own}:main",
+        program("reveal"),
+        "asyncio:sleep",
+        "ppca.jobs.analysis:analyse",
+        "ppca.jobs.rows:recall_sums",
+    ]
+    with LocalServers(timeout=20) as servers:
+        for name in [*names, "ppca.jobs.inference:largest", "ppca.jobs.nothing:fit"]:
+            with pytest.raises(ProgramError, match="none of the programs that these servers offer"):
+                run(servers, name)
+        assert not (tmp_path / "ran").exists()
+        assert run(servers, "ppca.jobs.uploads:forget", table="none") is None
 
 
 def test_functions_that_servers_cannot_find_are_refused(servers: LocalServers, pids: list[int]) -> None:
@@ -218,7 +260,7 @@ def test_one_run_at_a_time(servers: LocalServers, pids: list[int]) -> None:
 
 
 def test_two_sets_of_servers_at_once(servers: LocalServers, pids: list[int]) -> None:
-    with LocalServers() as other:
+    with LocalServers(developer=True) as other:
         inside = []
 
         def progress(*_: object) -> None:
@@ -243,7 +285,7 @@ def test_links_carry_exactly_what_lock_step_counts(tls: bool) -> None:
 
     x, y = np.array([2.0, 1.5, -2.0, 3.25]), np.array([0.1, 4.0, 0.5, 3.0])
     expected = run_in_lockstep(body, x, y)
-    with Job(LocalServers(tls=tls, timeout=20)) as job:
+    with Job(LocalServers(tls=tls, timeout=20, developer=True)) as job:
         result = job.run(program("meet_in_two_ways"), x, y)
     np.testing.assert_allclose(result[0], x * y + np.sqrt(x * x + 1), rtol=1e-9)  # promised for sqrt
     np.testing.assert_array_equal(result[1], x < y)
@@ -258,7 +300,7 @@ def test_links_carry_exactly_what_lock_step_counts(tls: bool) -> None:
 
 
 def test_a_job_starts_servers_with_its_first_program_and_stops_them() -> None:
-    servers = LocalServers()
+    servers = LocalServers(developer=True)
     with Job(servers) as job:
         assert not servers.running
         with pytest.raises(InputRefused):

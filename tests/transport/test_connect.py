@@ -24,6 +24,7 @@ from ppca.transport import (
     connect_mesh,
     create_certificates,
 )
+from ppca.transport.connect import GREETING_SECONDS
 from ppca.transport.frames import DATA, HELLO, pack_header
 
 pytestmark = pytest.mark.alone
@@ -98,6 +99,21 @@ def test_strangers_do_not_disturb(
     for sock in strangers:
         sock.close()
     assert "seat (0,0) turned away 127.0.0.1:" in caplog.text
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_silent_connections_cannot_keep_peers_out(servers: Servers, certificates: Path, secure: bool) -> None:
+    """As many as the queue of the listener holds, twice what may greet at once: peers come in long before those give up."""
+    silent = [socket.create_connection(servers.addresses[0]) for _ in range(60)]
+    for sock in silent[::2]:
+        sock.sendall(b"P")  # slow, not silent
+    start = time.monotonic()
+    meshes = servers.connect(own=own_tls(certificates) if secure else None, timeout=GREETING_SECONDS / 2)
+    assert time.monotonic() - start < GREETING_SECONDS / 2
+    talk(meshes)
+    close(meshes)
+    for sock in silent:
+        sock.close()
 
 
 def test_a_wrong_session_is_clear_on_both_sides(servers: Servers) -> None:

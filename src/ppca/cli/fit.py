@@ -21,9 +21,11 @@ from .options import (
     Force,
     IdColumn,
     Namespace,
+    ServersState,
     Timeout,
     Tls,
     Way,
+    allowed_in,
     names_in,
     partition_of,
 )
@@ -69,8 +71,12 @@ def fit(
         int | None, typer.Option(min=1, help="row pieces of the covariance step", rich_help_panel=COLUMNS)
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=0, help="worker processes of every server; 0: the server itself", rich_help_panel=COLUMNS)
-    ] = 0,
+        str,
+        typer.Option(
+            help="worker processes of every server, or 'dask': its operator's cluster; 0: the server itself",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = "0",
     solver: Annotated[str, typer.Option(help="eigensolver", rich_help_panel=SOLVER)] = "allpairs",
     tol: Annotated[
         float, typer.Option(help="where the eigensolver stops, relative to the matrix", rich_help_panel=SOLVER)
@@ -89,10 +95,18 @@ def fit(
         bool,
         typer.Option(
             "--keep",
-            help="servers keep the model's shares in the result, for transform and detect",
+            help="servers keep the model's shares (see --servers-state), for transform and detect",
             rich_help_panel=RESULT,
         ),
     ] = False,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            help="all that a kept model is for: transform,flags (default), scores, inverse; transform:2 for owner 2 only",
+            rich_help_panel=RESULT,
+        ),
+    ] = None,
     reveal: Annotated[
         bool,
         typer.Option(
@@ -108,12 +122,14 @@ def fit(
     force: Force = False,
     tls: Tls = False,
     timeout: Timeout = 60.0,
+    servers_state: ServersState = None,
 ) -> None:
     """Joint PCA of several owners' files, on four servers that this command starts on this machine.
 
     A file is opened once for its columns and once for its rows; only shares of its sums reach the servers. The result folder gets
-    components.csv, explained_variance.csv, model.json and report.html, all of them or none. With --keep it also gets what each
-    server keeps of the model, one folder per server; with --no-reveal only that.
+    components.csv, explained_variance.csv, model.json and report.html, all of them or none. With --keep the servers
+    keep the model in shares, one folder per server outside of the result, which gets shared.json with their name for it; with
+    --no-reveal only that.
 
     With --vertical owners hold different columns of the same individuals, joined by --id; their rows reach the servers as shares.
     """
@@ -123,11 +139,25 @@ def fit(
         from ..estimator.pca import PCA
         from ..owner.tables.opening import open_columns, open_rows
         from .folder import check_free, whole_folder
-        from .kept import KEPT_AS, kept_state, write_kept
-        from .result import FILES, KEPT, KNOWN, print_account, print_openings, print_profile, print_scree, write_result
+        from .result import (
+            FILES,
+            KEPT,
+            KNOWN,
+            SHARED,
+            print_account,
+            print_openings,
+            print_profile,
+            print_scree,
+            write_result,
+        )
+        from .shares import NOTE, erase, kept_as, new_name, state_folder
 
         check_free(output, KNOWN, replace=force)
         keep = keep or not reveal
+        if allow and not keep:
+            raise ValueError("--allow is about a model that servers keep: add --keep.")
+        state = state_folder(servers_state) if keep else None
+        former = kept_as(output)
         pca = PCA(
             count,
             standardize=standardize,
@@ -135,9 +165,12 @@ def fit(
             tol=tol,
             fixed_iterations=fixed_iterations,
             max_iterations=max_iterations,
-            keep=KEPT_AS if keep else None,
+            keep=None if state is None else new_name(),
+            allow=allowed_in(allow),
             reveal=reveal,
         )
+        if state is not None:
+            work.callback(erase, state, str(pca.keep))
         if vertical:
             pca.partition = partition_of(id_column, alignment, namespace, fold_case, minimum, pieces, workers)
             tables = open_columns(files, id_column, columns=names_in(columns), drop=names_in(drop))
@@ -150,7 +183,6 @@ def fit(
                 )
             tables = open_rows(files, columns=names_in(columns), drop=names_in(drop))
         _print_notes(files, tables)
-        state = work.enter_context(kept_state()) if keep else None
         fit_shown(pca, tables, tls=tls, timeout=timeout, state=state)
         settings = settings_of(pca, tls, columns="all" if columns is drop is None else None)
         with whole_folder(output, KNOWN, replace=force) as folder:
@@ -158,7 +190,10 @@ def fit(
                 owners = [table.label for table in tables]
                 write_result(folder, pca.model_, pca.account_, title=title, settings=settings, owners=owners)
             if state is not None:
-                write_kept(folder, pca.shared_facts(), state)
+                pca.shared_facts().save(folder / SHARED)
+        work.pop_all()  # the result is there, and with it what the servers keep
+        if former is not None:
+            erase(state or state_folder(servers_state), former)
         console = Console()
         if reveal:
             print_scree(console, pca.model_)
@@ -170,6 +205,9 @@ def fit(
             console.print(
                 "Nobody received the model: the servers keep it in shares, for ppca transform and ppca detect."
             )
+        if state is not None:
+            said = f"kept in shares: {state} (one folder per server); allowed: {', '.join(pca.allowed_)}. {NOTE}"
+            console.print(Text(said), soft_wrap=True, highlight=False)
         written = [*(FILES if reveal else ()), *(KEPT if keep else ())]
         console.print(Text(f"written: {output} ({', '.join(written)})"), soft_wrap=True, highlight=False)
 

@@ -22,6 +22,7 @@ from .options import (
     Force,
     IdColumn,
     Namespace,
+    ServersState,
     Timeout,
     Tls,
     Way,
@@ -53,6 +54,9 @@ Found = dict[str, NDArray[Any]]
 class Ending(Protocol):
     """What a command wants to know of the rows."""
 
+    @property
+    def operations(self) -> Sequence[str]: ...
+
     def in_the_clear(self, model: PCAModel, chunks: Iterable[Floats]) -> Found: ...
 
     def on_shares(self, model: SharedModel, chunks: Iterable[Floats]) -> Found: ...
@@ -66,6 +70,8 @@ class Ending(Protocol):
 
 class Coordinates:
     """The ending of `ppca transform`."""
+
+    operations = ("transform",)
 
     def in_the_clear(self, model: PCAModel, chunks: Iterable[Floats]) -> Found:
         return self._named(np.vstack([model.project(chunk) for chunk in chunks]))
@@ -100,6 +106,11 @@ class Verdicts:
         from ..receiver.verdicts import check_limits
 
         check_limits(self.threshold, self.contamination, self.scores)
+
+    @property
+    def operations(self) -> Sequence[str]:
+        flags = self.threshold is not None or self.contamination is not None
+        return [*(["flags"] if flags else []), *(["scores"] if self.scores else [])]
 
     def in_the_clear(self, model: PCAModel, chunks: Iterable[Floats]) -> Found:
         from ..receiver.verdicts import flags_of
@@ -140,6 +151,7 @@ def transform(
     receiver: Receiver = None,
     tls: Tls = False,
     timeout: Timeout = 60.0,
+    servers_state: ServersState = None,
     force: Force = False,
 ) -> None:
     """Project new rows onto the components of a fitted model.
@@ -152,7 +164,7 @@ def transform(
     """
     with complaints():
         partition = _partition(rows, revealed, id_column, alignment, namespace, fold_case)
-        _infer(Coordinates(), result, rows, output, revealed, partition, receiver, tls, timeout, force)
+        _infer(Coordinates(), result, rows, output, revealed, partition, receiver, servers_state, tls, timeout, force)
 
 
 def detect(
@@ -174,6 +186,7 @@ def detect(
     receiver: Receiver = None,
     tls: Tls = False,
     timeout: Timeout = 60.0,
+    servers_state: ServersState = None,
     force: Force = False,
 ) -> None:
     """Flag rows that a fitted model describes badly.
@@ -187,7 +200,7 @@ def detect(
     with complaints():
         wanted = Verdicts(threshold, contamination, scores)
         partition = _partition(rows, revealed, id_column, alignment, namespace, fold_case)
-        _infer(wanted, result, rows, output, revealed, partition, receiver, tls, timeout, force)
+        _infer(wanted, result, rows, output, revealed, partition, receiver, servers_state, tls, timeout, force)
 
 
 def _partition(
@@ -209,14 +222,17 @@ def _infer(
     revealed: bool,
     partition: Columns | None,
     receiver: Path | None,
+    servers_state: Path | None,
     tls: bool,
     timeout: float,
     force: bool,
 ) -> None:
+    from ..jobs.kept import CLIENT, check_allowed, owner_name
     from .folder import check_file
     from .kept import ENDINGS, chunks_of, kept_model, load_facts, load_revealed, open_like, write_table
     from .progress import stage_bars
     from .result import print_openings, print_traffic
+    from .shares import state_folder
 
     check_file(output, ENDINGS, replace=force)
     account: Account | None = None
@@ -224,9 +240,12 @@ def _infer(
         model = load_revealed(result)
         found = wanted.in_the_clear(model, chunks_of(open_like(rows[0], model.feature_names, len(model.mean))))
     else:
-        facts, to = load_facts(result), position_of(receiver, rows)
+        state = state_folder(servers_state)
+        facts, to = load_facts(result, state), position_of(receiver, rows)
+        for operation in wanted.operations:  # the servers would refuse it, too
+            check_allowed(facts.allowed, operation, CLIENT if partition is None else owner_name(to))
         table = open_like(rows[0], facts.feature_names, len(facts.scale_exponents)) if partition is None else None
-        with stage_bars() as show, kept_model(result, facts, show, tls=tls, timeout=timeout) as shared:
+        with stage_bars() as show, kept_model(state, facts, show, tls=tls, timeout=timeout) as shared:
             if table is not None:
                 found = wanted.on_shares(shared, chunks_of(table))
             else:

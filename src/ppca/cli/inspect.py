@@ -50,5 +50,7 @@ def _show_shared(console: Console, facts: SharedFacts) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    allowed = "; ".join(f"{operation} for {' and '.join(to)}" for operation, to in facts.allowed.items())
+    console.print(Text(f"allowed: {allowed or 'nothing'}"), soft_wrap=True, highlight=False)
     console.print(Text(solver_text(facts)), soft_wrap=True, highlight=False)
     print_openings(console, facts)

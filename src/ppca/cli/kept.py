@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,30 +23,14 @@ from ..servers import LocalServers
 from ..servers.interface import Progress
 from ..transport import seat_name
 from .folder import whole_file
-from .result import MODEL, SERVERS, SHARED
-
-KEPT_AS = "model"
-"""The name of the model on the servers."""
+from .result import MODEL, SHARED
+from .shares import holds
 
 ENDINGS = (".csv", ".parquet")
 
 
-@contextmanager
-def kept_state() -> Iterator[Path]:
-    """A private folder for the servers of a fit, one sub-folder each."""
-    with tempfile.TemporaryDirectory(prefix="ppca-servers-") as name:
-        yield Path(name)
-
-
-def write_kept(folder: Path, facts: SharedFacts, state: Path) -> None:
-    """Puts what the servers keep, and the public facts of it, into a result."""
-    shutil.copytree(state, folder / SERVERS)
-    (folder / SERVERS).chmod(0o700)
-    facts.save(folder / SHARED)
-
-
-def load_facts(result: Path) -> SharedFacts:
-    """The public facts of a result's shared model; raises if its servers keep none, or shares are missing."""
+def load_facts(result: Path, state: Path) -> SharedFacts:
+    """The public facts of a result's shared model; raises if its servers keep none, or shares are missing in `state`."""
     if not result.is_dir():
         raise ValueError(f"there is no folder {result}. Give the folder that `ppca fit` wrote with -o.")
     if not (result / SHARED).exists():
@@ -58,8 +40,11 @@ def load_facts(result: Path) -> SharedFacts:
         )
     facts = SharedFacts.load(result / SHARED)
     for seat in range(4):
-        if not (result / SERVERS / f"seat-{seat}" / f"{facts.name}.npz").is_file():
-            raise ValueError(f"the shares of {seat_name(seat)} are missing in {result / SERVERS}. Fit again.")
+        if not holds(state, seat, facts.name):
+            raise ValueError(
+                f"the shares of {seat_name(seat)} are missing in {state}. Name the folder that the fit used with "
+                "--servers-state, or fit again."
+            )
     return facts
 
 
@@ -94,10 +79,10 @@ def chunks_of(table: Table) -> Iterator[NDArray[np.float64]]:
 
 @contextmanager
 def kept_model(
-    result: Path, facts: SharedFacts, progress: Progress, *, tls: bool, timeout: float
+    state: Path, facts: SharedFacts, progress: Progress, *, tls: bool, timeout: float
 ) -> Iterator[SharedModel]:
     """The shared model on four local servers that hold what was kept; they start with the first rows."""
-    with Job(LocalServers(tls=tls, timeout=timeout, state=result / SERVERS), progress) as job:
+    with Job(LocalServers(tls=tls, timeout=timeout, state=state), progress) as job:
         scale = np.asarray(facts.scale_exponents, np.int64)
         yield SharedModel(job, facts.name, scale, facts.standardized, facts.feature_names)
 

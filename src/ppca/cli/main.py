@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import __version__
-from . import bench, demo, fit, infer, inspect, run
+from . import bench, demo, fit, forget, infer, inspect, run
 
 app = typer.Typer(
     help="Joint principal component analysis over data that may not be shown.",
@@ -24,6 +24,7 @@ app.command()(fit.fit)
 app.command()(inspect.inspect)
 app.command()(infer.transform)
 app.command()(infer.detect)
+app.command()(forget.forget)
 app.command()(demo.demo)
 app.command()(run.run)
 console = Console()

@@ -20,6 +20,14 @@ KINDS = ".csv, .parquet, .arrow, .npy, .npz, a folder of them, or a pattern in q
 Tls = Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers", rich_help_panel=SERVERS)]
 Timeout = Annotated[float, typer.Option(help="seconds a communication round may take", rich_help_panel=SERVERS)]
 Force = Annotated[bool, typer.Option("--force", help="replace an earlier result", rich_help_panel=RESULT)]
+ServersState = Annotated[
+    Path | None,
+    typer.Option(
+        "--servers-state",
+        help="folder in which the servers keep shares; else $XDG_STATE_HOME/ppca or ~/.local/state/ppca",
+        rich_help_panel=SERVERS,
+    ),
+]
 IdColumn = Annotated[
     str | None, typer.Option("--id", help="the column that names the individuals", rich_help_panel=COLUMNS)
 ]
@@ -51,15 +59,41 @@ def partition_of(
     fold_case: bool,
     minimum: int,
     pieces: int | None = None,
-    workers: int = 0,
+    workers: str = "0",
 ) -> Columns:
     """How owners of columns come together, from the options of a command."""
     from ..estimator.columns import Columns
 
     if id is None and alignment != "aligned":
         raise ValueError("owners of columns are joined by id: name its column with --id, or give --alignment aligned.")
-    executor = {"kind": "processes", "workers": workers} if workers else None
-    return Columns(id, alignment, namespace, minimum, fold_case, pieces, executor)
+    return Columns(id, alignment, namespace, minimum, fold_case, pieces, workers_of(workers))
+
+
+def workers_of(text: str) -> int | str:
+    """What --workers means: a number of processes, or each operator's Dask cluster."""
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+def allowed_in(options: Sequence[str] | None) -> tuple[str, ...] | dict[str, list[str]]:
+    """What --allow means: operations, as scores,inverse; each may name the owner of columns that gets results, as transform:2."""
+    from ..jobs.kept import owner_name
+
+    found: dict[str, list[str]] = {}
+    plain = names_in(options) or []
+    for text in plain:
+        operation, _, owner = text.partition(":")
+        if owner and not (owner.isascii() and owner.isdigit() and int(owner) >= 1):
+            raise ValueError(f"--allow {text}: write an operation, or operation:N for the N-th owner's eyes only.")
+        found.setdefault(operation, []).extend([owner_name(int(owner) - 1)] if owner else [])
+    if all(found.values()) and found:
+        return found
+    if any(found.values()):
+        raise ValueError("--allow: name the owner with every operation, or with none.")
+    return tuple(found) or USUAL
+
+
+USUAL = ("transform", "flags")
+"""What a kept model is good for unless the user says otherwise. There is no command for partial fits, so no sums are kept."""
 
 
 def position_of(receiver: Path | None, rows: Sequence[Path]) -> int:

@@ -22,9 +22,9 @@ from .complaint import printable
 COMPONENTS, VARIANCE, MODEL, REPORT = "components.csv", "explained_variance.csv", "model.json", "report.html"
 FILES = (COMPONENTS, VARIANCE, MODEL, REPORT)
 
-SERVERS, SHARED = "servers", "shared.json"
-KEPT = (SHARED, SERVERS)
-"""What a fit with --keep adds: the public facts of the shared model, and one folder of shares per server."""
+SHARED = "shared.json"
+KEPT = (SHARED,)
+"""What a fit with --keep adds: the public facts of the shared model. Its shares lie elsewhere, see `shares`."""
 
 KNOWN = (*FILES, *KEPT)
 

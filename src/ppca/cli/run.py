@@ -59,7 +59,7 @@ def run(
         sys.path.append(os.getcwd())  # so that module:function finds modules that stand here
         name = name_of(program)
         packets = [share(_load(path), name=path.name) for path in inputs or []]
-        with _progress() as show, Job(LocalServers(tls=tls, timeout=timeout), show) as job:
+        with _progress() as show, Job(LocalServers(tls=tls, timeout=timeout, developer=True), show) as job:
             result = job.run(name, *packets, **parameters)
         arrays = _flat(result)
         if output is not None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..jobs import columns as programs
-from ..jobs import uploads, workers
+from ..jobs import uploads
 from ..jobs.matching import MINIMUM, MatchError
+from ..jobs.workers import Workers, check_workers
 from ..owner.alignment.arrangement import Alignment, arrange
 from ..owner.columns import Centred, Piece
 from ..owner.tables.records import Records
@@ -29,7 +30,7 @@ class Columns:
     minimum : the fewest common ids that are worked on (psi)
     fold_case : whether ids that differ in case only are equal
     pieces : row pieces of the second moments; None: as few as the ring allows
-    executor : who computes the pieces, see `ppca.jobs.workers`
+    workers : worker processes of every server that compute the pieces, or "dask": its operator's cluster; 0: the server itself
     """
 
     id: str | None = None
@@ -38,11 +39,11 @@ class Columns:
     minimum: int = MINIMUM
     fold_case: bool = False
     pieces: int | None = None
-    executor: dict[str, Any] | None = None
+    workers: Workers = 0
 
     def __post_init__(self) -> None:
         self.way  # noqa: B018 - refuses what cannot be
-        workers.check_executor(self.executor)
+        check_workers(self.workers)
         if self.pieces is not None and self.pieces < 1:
             raise ValueError(f"pieces={self.pieces} must be at least 1")
 
@@ -133,7 +134,7 @@ def fit_columns(
             rows=rows,
             pieces=partition.pieces,
             own=own,
-            executor=partition.executor,
+            workers=partition.workers,
             choices=choices,
         )
     clock.done("analysis")

@@ -1,6 +1,6 @@
 """One job: programs on the same four servers, one after the other. Shares go in, the receiver's values come out.
 
-    with Job(LocalServers()) as job:
+    with Job() as job:
         product = job.run("my_module:program", x, y, threshold=3)
     print(job.account.rounds)
 
@@ -18,7 +18,7 @@ from typing import Any, Self
 from ..jobs.uploads import forget
 from ..protocol import InputPacket, share
 from ..receiver.unsealing import unsealed
-from ..servers import Account, LocalServers, Servers, ServersFailed
+from ..servers import Account, LocalServers, Servers
 from ..servers.interface import Progress
 from ..servers.programs import Program
 
@@ -26,12 +26,13 @@ from ..servers.programs import Program
 class Job:
     """Runs programs and adds up their account.
 
-    servers: those that compute; None: four processes of this machine. In a ``with`` block, servers that do not run yet are
-    started by the first program, so that refused parameters cost nothing, and stopped when the block is left.
+    servers: those that compute; None: four processes of this machine that run any program of yours. In a ``with`` block, servers
+    that do not run yet are started by the first program, so that refused parameters cost nothing, and stopped when the block
+    is left.
     """
 
     def __init__(self, servers: Servers | None = None, progress: Progress | None = None) -> None:
-        self.servers: Servers = LocalServers() if servers is None else servers
+        self.servers: Servers = LocalServers(developer=True) if servers is None else servers
         self._told = progress
         self._accounts: list[Account] = []
         self._may_start = False
@@ -81,10 +82,8 @@ class Job:
         before = len(self._accounts)
         try:
             yield name
-        except ServersFailed:  # the servers have ended, and the table with them
-            raise
         except Exception:
-            if len(self._accounts) > before:
+            if len(self._accounts) > before and self.servers.running:  # else the table has ended with the servers
                 self.run(forget, table=name)
             raise
 

@@ -6,7 +6,7 @@ pca.explained_variance_ratio_, pca.components_, pca.transform(new_patients)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -15,10 +15,11 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from ..algorithms.solvers import SOLVERS
+from ..jobs.kept import allowance
 from ..owner.tables.opening import open_columns, open_rows
 from ..owner.tables.records import Records, joint_names
 from ..receiver import PCAModel, SharedFacts
-from ..servers import Account, Servers
+from ..servers import Account, LocalServers, Servers
 from ..servers.interface import Progress
 from .columns import Columns, fit_columns
 from .job import Job
@@ -51,6 +52,9 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         The name under which model and sums stay shared with the (given) servers: for `partial_fit` and `shared_model`.
     reveal : bool
         False: nobody receives the model, it only stays with the servers.
+    allow : tuple of str, or dict
+        What a kept model may be used for: "transform", "flags", "scores", "inverse", "partial_fit". Servers refuse the rest.
+        As a dict: for each, who may receive the results ("client", "owner 1", ...). See `ppca.jobs.kept`.
     partition : "rows" or Columns
         Owners hold different rows of the same columns, or (`ppca.Columns(id=...)`) different columns of the same individuals.
 
@@ -79,6 +83,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         servers: Servers | None = None,
         keep: str | None = None,
         reveal: bool = True,
+        allow: Sequence[str] | Mapping[str, Sequence[str]] = ("transform", "flags", "partial_fit"),
         partition: str | Columns = "rows",
     ) -> None:
         self.n_components = n_components
@@ -92,6 +97,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.servers = servers
         self.keep = keep
         self.reveal = reveal
+        self.allow = allow
         self.partition = partition
 
     # -- fitting ---------------------------------------------------------------------------------------------------
@@ -102,7 +108,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         X: one array, frame or path per owner, in a list, or in a dictionary with the owners' names. See `open_table` for what
         a table may be.
         """
-        with Job(self.servers, progress) as job:
+        with Job(LocalServers() if self.servers is None else self.servers, progress) as job:
             if isinstance(self.partition, Columns):
                 return self._fit_columns(X, self.partition, job)
             if self.partition != "rows":
@@ -138,12 +144,14 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._check_parameters(width)
         job.progress("owners, reading", None)
         owners = [Records.of(table) for table in tables]
-        found = fit_columns(job, owners, partition, self._choices(), lambda rows: self._check_rows(rows, width))
+        choices = self._choices(len(owners))
+        found = fit_columns(job, owners, partition, choices, lambda rows: self._check_rows(rows, width))
         self.bytes_uploaded_, self.owner_seconds_ = found.bytes_sent, found.seconds
         return self._record(found.result, job.account, width, joint_names(owners))
 
-    def _choices(self) -> dict[str, Any]:
+    def _choices(self, column_owners: int = 0) -> dict[str, Any]:
         """The public parameters of the analysis on the servers."""
+        self.allowed_ = allowance(self.allow, column_owners) if self.keep is not None else {}
         return {
             "components": self.n_components,
             "standardize": self.standardize,
@@ -153,6 +161,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "max_iterations": self.max_iterations,
             "keep": self.keep,
             "reveal_model": self.reveal,
+            "allow": self.allowed_,
         }
 
     def _record(self, result: dict[str, Any], account: Account, width: int, names: list[str] | None) -> Self:
@@ -198,6 +207,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             verified=self.verified_,
             fell_back=self.fell_back_,
             audit=self.openings_,
+            allowed=self.allowed_,
         )
 
     def _check_parameters(self, width: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..jobs import inference
+from ..jobs.kept import erase, owner_name
 from ..owner import columns as owner_columns
 from ..owner import rows as owner_rows
 from ..owner.alignment.arrangement import Arranged, arrange
@@ -49,6 +50,10 @@ class SharedModel:
     def unit(self) -> float:
         """One scaled unit in the units of the data."""
         return 1.0 if self.standardized else float(np.ldexp(1.0, int(self.scale[0])))
+
+    def forget(self) -> None:
+        """The servers erase their shares of the model and of its sums."""
+        self.job.run(erase, model=self.name)
 
     # -- rows with all columns -----------------------------------------------------------------------------------------
 
@@ -134,7 +139,7 @@ class SharedModel:
         with self.job.table() as table:
             answer = self._uploaded(table, arranged, partition)
             found = self.job.run(
-                inference.transform_table, **self._common(table, answer), receiver=arranged[receiver].table.label
+                inference.transform_table, **self._common(table, answer), receiver=owner_name(receiver)
             )
         ids = ids_of(arranged[receiver], answer["rows"], answer.get("tags"))
         return Joined(ids, coordinates=np.asarray(found["coordinates"]) * self.unit)
@@ -155,8 +160,7 @@ class SharedModel:
         with self.job.table() as table:
             answer = self._uploaded(table, arranged, partition)
             self.job.run(inference.add_scores_of_table, **self._common(table, answer))
-            label = arranged[receiver].table.label
-            found, flags = self._judged(table, label, threshold, contamination, scores)
+            found, flags = self._judged(table, owner_name(receiver), threshold, contamination, scores)
         return Joined(ids_of(arranged[receiver], answer["rows"], answer.get("tags")), scores=found, flags=flags)
 
     def _common(self, table: str, answer: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ..algorithms.entry import Joint
 from ..algorithms.scales import MEAN_FRAC, floating, in_units
 from ..protocol import Party, RingType, SecretArray, together
 from . import inference
-from .kept import keep
+from .kept import Allowed, keep
 
 
 @dataclass
@@ -22,6 +22,7 @@ class Choices:
     """The public parameters of an analysis, as the estimator has them.
 
     keep: the name under which model and sums stay shared with the servers; reveal_model: whether the receiver gets the model.
+    allow: what a kept model may be used for.
     """
 
     components: int | float | None
@@ -32,6 +33,7 @@ class Choices:
     max_iterations: int | None = None
     keep: str | None = None
     reveal_model: bool = True
+    allow: Allowed = field(default_factory=dict)
 
 
 async def analyse(party: Party, joint: Joint, choices: Choices) -> dict[str, Any]:
@@ -65,7 +67,7 @@ async def analyse(party: Party, joint: Joint, choices: Choices) -> dict[str, Any
             if scaled.inverse_deviation is not None:
                 inverse, kept["power"] = scaled.inverse_deviation
                 kept["inverse"] = await _unshrunk(inverse, joint.ratio)
-            keep(party, choices.keep, kept, {"features": d, "components": count})
+            keep(party, choices.keep, kept, {"features": d, "components": count}, choices.allow)
         party.progress("result", 1.0)
 
         def reveal(array: SecretArray, what: str) -> Any:

@@ -10,14 +10,16 @@ from ..algorithms.entry import Joint
 from ..algorithms.gram import GRID, LONGEST_PIECE, Blocks, central, gram, rescaled, shrink
 from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UPPER_HALF, maximum, on_grid
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
-from . import workers
+from ..servers.programs import offered
 from .analysis import Choices, analyse
 from .uploads import Uploads, forget
+from .workers import Workers, submitter
 
 OWN = RingType(128, 2 * GRID, 40)
 """An owner's sums of products of its own columns."""
 
 
+@offered
 async def fit(
     party: Party,
     *inputs: SecretArray,
@@ -26,7 +28,7 @@ async def fit(
     rows: int,
     pieces: int | None = None,
     own: bool = False,
-    executor: dict[str, Any] | None = None,
+    workers: Workers = 0,
     choices: dict[str, Any],
 ) -> dict[str, Any]:
     """Joint PCA of the aligned rows.
@@ -40,7 +42,7 @@ async def fit(
     starts = (0, *np.cumsum(widths).tolist())
     blocks = Blocks(tuple(int(s) for s in starts), own=not own)
     count = min(rows, max(pieces or 1, -(-rows // LONGEST_PIECE)))
-    with party.stage("second moments"), workers.submitter(executor, party.seat) as (submit, ahead):
+    with party.stage("second moments"), submitter(workers) as (submit, ahead):
         source = Uploads.of(party, table).pieces(rows, count)
         products, columns = await gram(party, source, count, blocks, submit, ahead)
         await forget(party, table=table)

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..protocol import Party, RingType, SecretArray, concatenate
-from .kept import recall
+from ..servers.failure import Refusal
+from ..servers.programs import offered
+from .kept import check_kept, kept_arrays, recall
 from .uploads import Uploads, forget
 
 ROW_FRAC = 80
@@ -68,19 +70,21 @@ async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray
     return short.retype(SCORE)
 
 
+@offered
 async def transform(party: Party, rows: SecretArray, *, model: str, receiver: str = "client") -> dict[str, Any]:
     """Coordinates of secret rows under a shared model."""
-    arrays, _ = recall(party, model)
+    arrays, _ = recall(party, model, "transform", receiver)
     with party.stage("transform"):
         _, z = await project(rows, arrays)
         return {"coordinates": z.reveal(receiver, what="coordinates", why="agreed result")}
 
 
+@offered
 async def inverse_transform(
     party: Party, coordinates: SecretArray, *, model: str, receiver: str = "client"
 ) -> dict[str, Any]:
     """Rows in scaled units from secret coordinates under a shared model."""
-    arrays, _ = recall(party, model)
+    arrays, _ = recall(party, model, "inverse", receiver)
     with party.stage("inverse transform"):
         rows = await (coordinates @ arrays["vectors"])
         if "inverse" not in arrays:
@@ -88,11 +92,12 @@ async def inverse_transform(
         return {"rows": rows.reveal(receiver, what="rebuilt rows", why="agreed result")}
 
 
+@offered
 async def transform_table(
     party: Party, *, table: str, rows: int, model: str, standardized: bool, receiver: str
 ) -> dict[str, Any]:
     """The same of the rows that several owners of columns have in common; the rows are forgotten."""
-    arrays, _ = recall(party, model)
+    arrays, _ = recall(party, model, "transform", receiver)
     with party.stage("transform"):
         parts = [(await project(batch, arrays))[1] for batch in _common_rows(party, table, rows, standardized)]
         await forget(party, table=table)
@@ -110,21 +115,28 @@ def _common_rows(party: Party, table: str, rows: int, standardized: bool) -> Ite
         yield SecretArray(party, words.reshape(2, -1, width, kind.limbs), kind)
 
 
+@offered
 async def add_scores(party: Party, rows: SecretArray, *, model: str, table: str) -> None:
-    """Anomaly scores of secret rows, still shared, are added to a table."""
-    arrays, _ = recall(party, model)
+    """Anomaly scores of secret rows, still shared, are added to a table; `detect` asks what the model allows of them."""
+    uploads = Uploads.of(party, table)
+    if uploads.scored_by not in (None, model):
+        raise Refusal("a table takes the scores of one model; use another table for another model")
+    arrays = kept_arrays(party, model)
     with party.stage("detect"):
         x, z = await project(rows, arrays)
         score = await residuals(x, z, arrays)
-    Uploads.of(party, table).scores.append(score.data)
+    uploads.scored_by = model
+    uploads.scores.append(score.data)
 
 
+@offered
 async def add_scores_of_table(party: Party, *, table: str, rows: int, model: str, standardized: bool) -> None:
     """The same of the rows that several owners of columns have in common."""
     for batch in _common_rows(party, table, rows, standardized):
         await add_scores(party, batch, model=model, table=table)
 
 
+@offered
 async def detect(
     party: Party,
     *,
@@ -135,7 +147,13 @@ async def detect(
     receiver: str = "client",
 ) -> dict[str, Any]:
     """Anomaly scores and flags from a table of shared scores, which ends here. Only what is asked for is revealed."""
-    score = SecretArray(party, np.concatenate(Uploads.of(party, table).scores, axis=1), SCORE)
+    uploads = Uploads.of(party, table)
+    if uploads.scored_by is None:
+        raise Refusal("there are no scores in this table; add some first")
+    wanted = {"scores": scores, "flags": threshold is not None or contamination is not None}
+    for operation in (name for name, asked in wanted.items() if asked):
+        check_kept(party, uploads.scored_by, operation, receiver)
+    score = SecretArray(party, np.concatenate(uploads.scores, axis=1), SCORE)
     await forget(party, table=table)
     with party.stage("detect"):
         result: dict[str, Any] = {}

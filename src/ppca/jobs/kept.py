@@ -1,22 +1,118 @@
-"""What servers keep between jobs under a name, as shares: fitted models and sums. Two servers' parts together are the content."""
+"""What servers keep between jobs under a name, as shares (fitted models and sums), and what it may be used for.
+
+Two servers' parts together are the content; and so are enough answers, see "What a kept model gives away" in
+docs/threat-model.md. So every record says which operations are allowed and who may receive their results. Servers refuse
+everything else, whoever asks.
+
+    transform      coordinates of secret rows
+    flags          which of secret rows are anomalous
+    scores         how anomalous they are
+    inverse        rows rebuilt from coordinates
+    partial_fit    fit again with more rows; without it the sums are not kept
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..protocol import Party, SecretArray
+from ..servers.failure import Refusal
+from ..servers.programs import offered
 
 SUMS = ".sums"
 """Kept sums stand beside a kept model under its name with this ending."""
 
+OPERATIONS = ("transform", "flags", "scores", "inverse", "partial_fit")
+CLIENT = "client"
 
-def keep(party: Party, name: str, arrays: dict[str, SecretArray], public: dict[str, Any]) -> None:
-    """Leaves shared arrays with the servers under a name."""
-    party.store[name] = {"public": public, **{key: (array.data, array.dtype) for key, array in arrays.items()}}
+Allowed = dict[str, list[str]]
+"""Operations, each with the receivers its results may go to."""
 
 
-def recall(party: Party, name: str) -> tuple[dict[str, SecretArray], dict[str, Any]]:
-    """Shared arrays and public facts kept under a name."""
-    record = party.store[name]
-    arrays = {key: SecretArray(party, *value) for key, value in record.items() if key != "public"}
-    return arrays, record["public"]
+class NotAllowed(Refusal):
+    """A kept model may not be used for this, or not for this receiver."""
+
+
+def owner_name(position: int) -> str:
+    """How servers call an owner of columns as a receiver: by its place in the fit, counted from 0."""
+    return f"owner {position + 1}"
+
+
+def allowance(allow: Sequence[str] | Mapping[str, Sequence[str]], owners: int = 0) -> Allowed:
+    """What a user allows, in full. Names alone allow any receiver: the client, and each of so many owners of columns."""
+    if isinstance(allow, str):
+        raise ValueError(f"allow={allow!r}: give a tuple of operations, as ({allow!r},)")
+    everybody = [CLIENT, *(owner_name(position) for position in range(owners))]
+    named = allow if isinstance(allow, Mapping) else dict.fromkeys(allow, everybody)
+    for operation, receivers in named.items():
+        if operation not in OPERATIONS:
+            raise ValueError(
+                f"allow: {operation!r} is no operation of a kept model; choose from {', '.join(OPERATIONS)}"
+            )
+        for receiver in receivers:
+            if receiver not in everybody:
+                raise ValueError(f"allow: {receiver!r} is no receiver; choose from {', '.join(everybody)}")
+    return {operation: list(receivers) for operation, receivers in named.items()}
+
+
+def check_allowed(allowed: Mapping[str, Sequence[str]], operation: str, receiver: str | None) -> None:
+    """Raises `NotAllowed` unless the operation is allowed for the receiver (None: nobody receives anything)."""
+    if operation not in allowed:
+        raise NotAllowed(
+            f"this model was kept without {operation!r}: it allows {' and '.join(allowed) or 'nothing'}. Fit it again with "
+            f"allow=(..., {operation!r}), or `ppca fit --keep --allow`, if the owners agree to that."
+        )
+    if receiver is not None and receiver not in allowed[operation]:
+        raise NotAllowed(
+            f"this model does not allow {operation!r} for {receiver}: results may go to "
+            f"{' and '.join(allowed[operation]) or 'nobody'}."
+        )
+
+
+def keep(party: Party, name: str, arrays: dict[str, SecretArray], public: dict[str, Any], allowed: Allowed) -> None:
+    """Leaves shared arrays with the servers under a name, and what they may be used for."""
+    shares = {key: (array.data, array.dtype) for key, array in arrays.items()}
+    party.store[name] = {"public": {**public, "allowed": allowed}, **shares}
+
+
+def check_kept(party: Party, name: str, operation: str, receiver: str | None) -> None:
+    """Raises `NotAllowed` unless what is kept under a name may be used so."""
+    check_allowed(party.store[name]["public"]["allowed"], operation, receiver)
+
+
+def kept_arrays(party: Party, name: str) -> dict[str, SecretArray]:
+    """Shared arrays kept under a name. Whoever lets something leave the sharing that comes of them asks `check_kept` first."""
+    return {key: SecretArray(party, *value) for key, value in party.store[name].items() if key != "public"}
+
+
+def recall(
+    party: Party, name: str, operation: str, receiver: str | None
+) -> tuple[dict[str, SecretArray], dict[str, Any]]:
+    """Shared arrays and public facts kept under a name, for an allowed operation."""
+    check_kept(party, name, operation, receiver)
+    public: dict[str, Any] = party.store[name]["public"]
+    return kept_arrays(party, name), public
+
+
+def keep_sums(party: Party, name: str, sums: dict[str, SecretArray], allowed: Allowed, revealed: bool) -> None:
+    """Leaves sums for a later partial fit, if that is allowed; its model goes only to whom this one goes."""
+    if "partial_fit" in allowed:
+        keep(party, name + SUMS, sums, {}, allowed | {"partial_fit": [CLIENT] if revealed else []})
+
+
+def recall_sums(party: Party, name: str, allowed: Allowed, reveal: bool) -> dict[str, SecretArray]:
+    """Sums of earlier owners to add to. What comes of them is allowed no more than they are."""
+    arrays, public = recall(party, name + SUMS, "partial_fit", CLIENT if reveal else None)
+    for operation, receivers in allowed.items():
+        for receiver in receivers if operation != "partial_fit" else ():
+            check_allowed(public["allowed"], operation, receiver)
+    return arrays
+
+
+@offered
+async def erase(party: Party, *, model: str) -> None:
+    """Forgets a kept model and its sums."""
+    for name in (model, model + SUMS):
+        if name in party.store:
+            del party.store[name]

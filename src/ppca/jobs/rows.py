@@ -7,12 +7,14 @@ from typing import Any
 
 from ..algorithms.entry import Sums, enter
 from ..protocol import Party, SecretArray, concatenate, stack
+from ..servers.programs import offered
 from .analysis import Choices, analyse
-from .kept import SUMS, keep, recall
+from .kept import keep_sums, recall_sums
 
 PARTS = [field.name for field in fields(Sums)]
 
 
+@offered
 async def fit(party: Party, *inputs: SecretArray, add_to: str | None = None, choices: dict[str, Any]) -> dict[str, Any]:
     """Joint PCA from the sums of every owner: the parts of `Sums`, one owner after the other.
 
@@ -23,10 +25,10 @@ async def fit(party: Party, *inputs: SecretArray, add_to: str | None = None, cho
     each = {name: inputs[k :: len(PARTS)] for k, name in enumerate(PARTS)}
     sums = {name: concatenate(parts) if name in ("count", "root") else stack(parts) for name, parts in each.items()}
     if add_to is not None:
-        old, _ = recall(party, add_to + SUMS)
+        old = recall_sums(party, add_to, chosen.allow, chosen.reveal_model)
         sums = {name: concatenate([old[name], new]) for name, new in sums.items()}
     if chosen.keep is not None:
-        keep(party, chosen.keep + SUMS, sums, {})
+        keep_sums(party, chosen.keep, sums, chosen.allow, chosen.reveal_model)
     with party.stage("covariance"):
         party.progress("covariance", 0.0)
         joint = await enter(Sums(**sums), width, common=not chosen.standardize)

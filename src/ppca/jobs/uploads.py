@@ -17,19 +17,21 @@ from numpy.typing import NDArray
 from ..protocol import InputPacket, Party
 from ..protocol.inputs import summands
 from ..protocol.opening import SERVERS, record
-from ..servers.programs import packets_as_they_came
+from ..servers.failure import Refusal
+from ..servers.programs import offered, packets_as_they_came
 from ..servers.spool import Spool
 from .matching import MatchError, match
 
 
 class Uploads:
-    """One job's table on this server: the owners' rows, their tags, the rows they have in common, and scores of rows."""
+    """One job's table on this server: the owners' rows, their tags, the rows they have in common, scores, and by which model."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Spool] = {}
         self.tags: dict[int, Spool] = {}
         self.common: list[NDArray[np.integer[Any]]] | None = None
         self.scores: list[NDArray[np.uint64]] = []
+        self.scored_by: str | None = None
 
     @classmethod
     def of(cls, party: Party, table: str) -> Uploads:
@@ -39,6 +41,11 @@ class Uploads:
     def pieces(self, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
         """The common rows of all owners side by side, in `count` pieces of nearly equal length: (2, rows, words)."""
         width = sum(spool.width for spool in self.rows.values())
+        there = (
+            self.common[0] if self.common is not None else range(min((s.rows for s in self.rows.values()), default=0))
+        )
+        if not 0 < rows <= len(there):
+            raise Refusal(f"the job speaks of {rows} rows, the owners have {len(there)} in common")
         for start, stop in pairwise(rows * k // count for k in range(count + 1)):
             joint, column = np.empty((2, stop - start, width), np.uint64), 0
             for owner, spool in sorted(self.rows.items()):
@@ -52,6 +59,7 @@ class Uploads:
             spool.close()
 
 
+@offered
 @packets_as_they_came
 async def upload(
     party: Party, piece: InputPacket, *, table: str, owner: int, tags: NDArray[np.uint64] | None = None
@@ -66,6 +74,7 @@ async def upload(
     return spool.rows
 
 
+@offered
 async def align(party: Party, *, table: str, minimum: int, tell: bool = False) -> dict[str, Any]:
     """Fixes the common rows; returns their number, which is public, or why the job cannot go on.
 
@@ -106,6 +115,7 @@ class _Tags(Sequence[Any]):
         return self._spools[owner].take(slice(None))[0]
 
 
+@offered
 async def forget(party: Party, *, table: str) -> None:
     """Drops the table of a job."""
     uploads = party.tables.pop(table, None)

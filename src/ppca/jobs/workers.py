@@ -1,11 +1,12 @@
-"""Who computes the local products of pieces: this process, worker processes of this server, or a Dask cluster of its own.
+"""Who computes the local products of pieces: this process, worker processes of this server, or its operator's Dask cluster.
 
-A task gets one server's shares of a piece and returns its local product: it sees what the server sees, so workers belong to the
-server's operator, and two servers never share them. The choice changes nothing in the protocol or in the result.
+A task gets one server's shares of a piece and returns its local product: it sees what the server sees. So a job says only how
+many processes, or that the operator's Dask cluster is to be used; where that is, each operator says (`ppca.servers.operator`).
+The choice changes nothing in the protocol or in the result.
 
-    {"kind": "processes", "workers": 4}              four worker processes of every server
-    {"kind": "dask", "schedulers": [a, b, c, d]}     Dask schedulers (tcp://host:port), one per seat
-    {"kind": "dask"}                                 every server takes the scheduler its operator named in PPCA_DASK_SCHEDULER
+    0         the server itself
+    4         four worker processes of every server, if its operator allows so many
+    "dask"    the Dask cluster that each server's operator named
 """
 
 from __future__ import annotations
@@ -20,61 +21,50 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from ..algorithms.gram import Submit
+from ..servers.operator import DaskCluster, Operator, OperatorError
 
-SCHEDULER_VARIABLE = "PPCA_DASK_SCHEDULER"
-KINDS = ("processes", "dask")
+DASK = "dask"
+Workers = int | str
 
 
-def check_executor(executor: dict[str, Any] | None) -> None:
-    """Refuses an executor that no server could use, before anything is sent."""
-    if executor is None:
-        return
-    if executor.get("kind") not in KINDS:
-        raise ValueError(f"unknown executor {executor.get('kind')!r}: use {' or '.join(map(repr, KINDS))}")
-    workers = executor.get("workers", 1)
-    if executor["kind"] == "processes" and not (isinstance(workers, int) and workers >= 1):
-        raise ValueError(f"workers={workers!r}: an executor of processes needs at least 1")
-    schedulers = executor.get("schedulers")
-    if schedulers is not None and (len(schedulers) != 4 or len(set(schedulers)) != 4):
-        raise ValueError(
-            "a Dask executor needs four different schedulers, one per seat: workers of two servers see all data"
-        )
+def check_workers(workers: Workers) -> None:
+    """Refuses what no server could use, before anything is sent."""
+    number = isinstance(workers, int) and not isinstance(workers, bool) and workers >= 0
+    if not number and workers != DASK:
+        raise ValueError(f"workers={workers!r}: give a number of processes (0: the server itself) or {DASK!r}")
 
 
 @contextmanager
-def submitter(executor: dict[str, Any] | None, seat: int) -> Iterator[tuple[Submit | None, int]]:
+def submitter(workers: Workers) -> Iterator[tuple[Submit | None, int]]:
     """A function that starts a task, and how many to keep under way. None: in this process."""
-    check_executor(executor)
-    if executor is None:
+    check_workers(workers)
+    if workers == 0:
         yield None, 1
-    elif executor["kind"] == "processes":
-        workers = int(executor.get("workers", 1))
+    elif isinstance(workers, int):
+        allowed = Operator.of().processes(workers)
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
-            yield pool.submit, 2 * workers
+        with ProcessPoolExecutor(allowed, mp_context=context, initializer=_end_with_parent) as pool:
+            yield pool.submit, 2 * allowed
     else:
-        with _dask_client(executor, seat) as client:
-            workers = max(1, len(client.scheduler_info()["workers"]))
+        with _dask_client(Operator.of().cluster()) as client:
+            found = max(1, len(client.scheduler_info()["workers"]))
 
             def submit(work: Any, *arguments: Any) -> Any:
                 return client.submit(work, *arguments, pure=False)
 
-            yield submit, 2 * workers
+            yield submit, 2 * found
 
 
-def _dask_client(executor: dict[str, Any], seat: int) -> Any:
+def _dask_client(cluster: DaskCluster) -> Any:
+    security = cluster.security()
+    from distributed import Client
+
     try:
-        from distributed import Client
-    except ImportError:
-        raise ValueError("a Dask executor needs the extra: pip install 'ppca[dask]'") from None
-    schedulers = executor.get("schedulers")
-    address = schedulers[seat] if schedulers is not None else os.environ.get(SCHEDULER_VARIABLE)
-    if not address:
-        raise ValueError(f"name this server's Dask scheduler in {SCHEDULER_VARIABLE}, or in the job")
-    try:
-        return Client(address, timeout=30)  # type: ignore[no-untyped-call]
+        return Client(cluster.scheduler, timeout=30, security=security)  # type: ignore[no-untyped-call]
     except OSError as error:
-        raise ValueError(f"no Dask scheduler answers at {address}: {error}") from None
+        raise OperatorError(
+            f"no Dask scheduler with a certificate of the operator's authority answers at {cluster.scheduler}: {error}"
+        ) from None
 
 
 def _end_with_parent() -> None:

@@ -9,6 +9,7 @@ Security: a server has one summand of each split, and the splits have independen
 
 from __future__ import annotations
 
+import math
 import secrets
 from dataclasses import dataclass
 from typing import Any
@@ -85,9 +86,10 @@ def share_ring(encoded: Data, kind: RingType) -> list[InputPacket]:
 
 
 def receive(packet: InputPacket, row: int, column: int) -> Data:
-    """A seat's shares of a packet; wrong sizes are refused."""
+    """A seat's shares of a packet; wrong sizes are refused. Who takes packets of strangers checks `size_of` first."""
+    parts = summands(packet, row, column)
     data = np.empty((2, *packet.shape, packet.dtype.limbs), np.uint64)
-    for split, (is_key, payload) in enumerate(summands(packet, row, column)):
+    for split, (is_key, payload) in enumerate(parts):
         if is_key:
             expand(payload, data[split])
         else:
@@ -95,9 +97,14 @@ def receive(packet: InputPacket, row: int, column: int) -> Data:
     return data
 
 
+def size_of(packet: InputPacket) -> int:
+    """Bytes of the shares that `receive` makes of a packet, however short it is: a key of 16 bytes stands for any shape."""
+    return 2 * math.prod(packet.shape) * packet.dtype.itemsize
+
+
 def summands(packet: InputPacket, row: int, column: int) -> list[tuple[bool, bytes]]:
     """A seat's summand of each split as it came: (True, key) or (False, bytes of the array). Wrong sizes are refused."""
-    size = int(np.prod(packet.shape, dtype=np.int64)) * packet.dtype.itemsize
+    size = size_of(packet) // 2
     found = [(row == 0, packet.row), (column == 0, packet.column)]
     for is_key, payload in found:
         expected = KEY_BYTES if is_key else size

@@ -10,6 +10,7 @@ Security: this is the disclosure. An empty reason is refused; docs/openings.md l
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +84,7 @@ def unseal(parts: Sequence[Sealed]) -> NDArray[Any]:
     if len({(part.to, part.shape, part.dtype) for part in parts}) != 1 or len(parts) != 4:
         raise InconsistentShares("the servers sent results of different shapes or types; ask their operators")
     first = parts[0]
-    size = int(np.prod(first.shape, dtype=np.int64)) * first.dtype.itemsize
+    size = math.prod(first.shape) * first.dtype.itemsize
     shares: list[Data] = []
     for row in (0, 1):
         share, check = parts[2 * row].payload, parts[2 * row + 1].payload

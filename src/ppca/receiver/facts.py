@@ -10,7 +10,10 @@ from typing import Any, Self
 
 @dataclass
 class SharedFacts:
-    """What is public of a model whose shares stay with the servers: enough to use it, nothing of its content."""
+    """What is public of a model whose shares stay with the servers: enough to use it, nothing of its content.
+
+    allowed: the operations that the servers agree to, each with its receivers (`ppca.jobs.kept`).
+    """
 
     name: str
     scale_exponents: list[int]
@@ -22,6 +25,7 @@ class SharedFacts:
     iterations: int
     verified: bool
     fell_back: bool
+    allowed: dict[str, list[str]]
     audit: list[dict[str, Any]] = field(default_factory=list)
 
     FORMAT = "ppca-shared-1"
@@ -51,5 +55,5 @@ def read_whole(path: Path, form: str) -> dict[str, Any]:
         if not isinstance(data, dict) or data.pop("format", None) != form:
             raise ValueError(f"it is not in the format {form}")
         return data
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot read {path}: {error}") from None

@@ -6,10 +6,13 @@ The text is {"kind": ..., "body": ..., "sizes": [...]}; the codec says how value
     client -> server    connect   session, addresses, TLS files, timeout
                         run       program name, this seat's packets, public parameters
                         go, drop  start what `run` prepared, or forget it
+                        commit, drop  after `done` with keeps: keep what the program wants to keep, or not
+                        reconnect after a failed run: drop the links, listen anew
     server -> client    listening, connected      while starting
                         ready or refused          after `run`; nothing has been computed yet
-                        progress, done            after `go`
-                        failed                    at any time: seat, step and reason; the server ends
+                        progress, done            after `go`; committed after `commit`
+                        failed                    at any time: seat, step and reason; after a failed run the server waits for
+                                                  `reconnect`, else it ends
 
 The channel is also the leash: a server ends when the client's end closes, whatever it is doing.
 """
@@ -29,7 +32,10 @@ from .codec import CodecError, pack, unpack
 
 HEADER = struct.Struct("<I")
 LONGEST_TEXT = 1 << 26
-LONGEST_BUFFER = 1 << 36
+LONGEST_BUFFERS = 1 << 34
+"""Bytes of all buffers of a message, unless the reader was given another limit."""
+
+MOST_BUFFERS = 1 << 16
 COPIED = 1 << 12
 
 Message = tuple[str, dict[str, Any]]
@@ -54,12 +60,13 @@ def encode(kind: str, **fields: Any) -> list[bytes]:
 class MessageReader:
     """Puts messages together from a stream, whatever pieces its bytes come in."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int = LONGEST_BUFFERS) -> None:
+        self._longest = longest
         self._begin()
 
     def _begin(self) -> None:
         self._part: bytearray | memoryview
-        self._parts = _message()
+        self._parts = _message(self._longest)
         self._expect(next(self._parts))
 
     def _expect(self, size: int) -> None:
@@ -91,8 +98,11 @@ class MessageReader:
         return None
 
 
-def _message() -> Generator[int, bytearray | memoryview, Message]:
-    """Yields the size of each part of a message, is resumed with the part, and returns the message."""
+def _message(longest: int) -> Generator[int, bytearray | memoryview, Message]:
+    """Yields the size of each part of a message, is resumed with the part, and returns the message.
+
+    longest: bytes that its buffers may have together.
+    """
     (length,) = HEADER.unpack((yield HEADER.size))
     if length > LONGEST_TEXT:
         raise CodecError(f"a control message announces {length} bytes of text, the limit is {LONGEST_TEXT}")
@@ -100,11 +110,13 @@ def _message() -> Generator[int, bytearray | memoryview, Message]:
     try:
         message = json.loads(bytes(text))
         kind, body = message["kind"], message["body"]
-        sizes = [int(size) for size in message["sizes"]]
+        sizes = message["sizes"]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CodecError(f"malformed control message ({type(error).__name__})") from None
-    if not isinstance(kind, str) or not isinstance(body, dict) or any(not 0 <= n <= LONGEST_BUFFER for n in sizes):
+    if not isinstance(kind, str) or not isinstance(body, dict) or not isinstance(sizes, list):
         raise CodecError("malformed control message: wrong kind, body or buffer sizes")
+    if len(sizes) > MOST_BUFFERS or not all(type(n) is int and n >= 0 for n in sizes) or sum(sizes) > longest:
+        raise CodecError(f"a control message announces wrong buffer sizes, or more than {longest:,} bytes")
     buffers: list[bytes] = []
     for size in sizes:
         part = yield size
@@ -116,10 +128,10 @@ def _message() -> Generator[int, bytearray | memoryview, Message]:
 class Channel:
     """A server's end. Sending is safe from several threads and waits; receiving is for one thread and waits."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, longest: int = LONGEST_BUFFERS) -> None:
         self._socket = connection
         self._lock = threading.Lock()
-        self._reader = MessageReader()
+        self._reader = MessageReader(longest)
 
     def fileno(self) -> int:
         return self._socket.fileno()

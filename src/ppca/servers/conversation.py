@@ -25,6 +25,16 @@ GRACE = 1.0
 """Seconds to wait for the other servers' views once one has failed: they are told at once, see `Mesh.abort`."""
 
 
+FIELDS = {
+    "listening": ("port",),
+    "refused": ("error", "trace"),
+    "progress": ("text", "fraction", "rounds"),
+    "done": ("result", "seconds", "stats", "audit"),
+    "failed": ("error", "trace", "step", "rank"),
+}
+"""What a server's messages must have."""
+
+
 class ServerProcess:
     """One server as the client sees it: its process and the control channel to it."""
 
@@ -145,19 +155,29 @@ def _hear(server: ServerProcess, wanted: str, heard: Heard, progress: Callable[.
     if message is None:
         return False
     kind, fields = message
-    if kind == "progress":
+    lacking = [name for name in FIELDS.get(kind, ()) if name not in fields]
+    if lacking:
+        heard.failures.append(Failure(seat, f"it sent {kind!r} without {' and '.join(lacking)}"))
+    elif kind == "progress":
         if progress is not None:
             progress(fields["text"], fields["fraction"], fields["rounds"])
         return False
-    if kind == wanted:
+    elif kind == wanted:
         heard.answers[seat] = fields
     elif kind == "refused":
         heard.refusals[seat] = fields
     elif kind == "failed":
-        heard.failures.append(Failure.from_fields(seat, fields))
+        heard.failures.append(_told(seat, fields))
     else:
         heard.failures.append(Failure(seat, f"it answered {kind!r} where {wanted!r} was expected"))
     return True
+
+
+def _told(seat: int, fields: dict[str, Any]) -> Failure:
+    try:
+        return Failure.from_fields(seat, fields)
+    except (TypeError, ValueError, OverflowError):
+        return Failure(seat, "it sent nonsense about its failure")
 
 
 def _silent(server: ServerProcess, patience: float, after_failure: bool) -> Failure:

@@ -24,6 +24,11 @@ OWN_FILES = (str(_HERE), str(_HERE.parent / "protocol" / "rounds.py"), "<frozen 
 """Where a traceback starts before it reaches the program: of no interest to its author."""
 
 STOPPED = "All servers were stopped; start new ones to run again."
+USABLE = "The servers have new links and can be used again."
+
+
+class Refusal(ValueError):
+    """A server will not do what it was asked to; the message says why and what to do, so no traceback goes with it."""
 
 
 class ServersFailed(RuntimeError):
@@ -32,20 +37,24 @@ class ServersFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Failure:
-    """One server's failure. `step` is the number of its round since the servers connected, if known."""
+    """One server's failure. `step` is the number of its round since the servers connected, if known.
+
+    reported: whether the server said so itself, and so is still there.
+    """
 
     seat: int
     error: str
     trace: str = ""
     step: int | None = None
     rank: int = CAUSE
+    reported: bool = False
 
     @classmethod
     def of(cls, seat: int, step: int | None, error: BaseException) -> Failure:
         """The failure behind an exception that ended a server's program."""
         if isinstance(error, TransportError):  # its message names seat, peer and step
             return cls(seat, str(error), "", step, CONSEQUENCE if isinstance(error, PeerError) else SUSPECT)
-        if isinstance(error, CodecError):  # the message says it all
+        if isinstance(error, CodecError | Refusal):  # the message says it all
             return cls(seat, str(error), "", step)
         return cls(seat, _in_words(error), trace_of(error), step)
 
@@ -53,7 +62,7 @@ class Failure:
     def from_fields(cls, seat: int, fields: dict[str, Any]) -> Failure:
         """A failure that travelled in a message; the channel it came on says whose it is."""
         step = None if fields["step"] is None else int(fields["step"])
-        return cls(seat, str(fields["error"]), str(fields["trace"]), step, int(fields["rank"]))
+        return cls(seat, str(fields["error"]), str(fields["trace"]), step, int(fields["rank"]), True)
 
     @property
     def reason(self) -> str:
@@ -61,8 +70,11 @@ class Failure:
         return self.error if self.rank != CAUSE else "the program failed there"
 
 
-def explain(failures: Sequence[Failure], finished: Collection[int] = ()) -> str:
-    """The text of the error. `failures` in order of arrival, `finished` are the seats whose program ended well."""
+def explain(failures: Sequence[Failure], finished: Collection[int] = (), outlook: str = STOPPED) -> str:
+    """The text of the error. `failures` in order of arrival, `finished` are the seats whose program ended well.
+
+    outlook: what became of the servers.
+    """
     first = min(failures, key=lambda failure: failure.rank)  # the earliest of the most telling
     same = [failure for failure in failures if (failure.error, failure.rank) == (first.error, CAUSE)]
     step = first.step
@@ -79,7 +91,7 @@ def explain(failures: Sequence[Failure], finished: Collection[int] = ()) -> str:
     for seat, error in sorted(others.items()):
         lines.append(f"  {error}" if error.startswith(seat_name(seat)) else f"  {seat_name(seat)}: {error}")
     lines += _traces(failures)
-    return "\n".join([*lines, STOPPED])
+    return "\n".join([*lines, outlook])
 
 
 def _traces(failures: Sequence[Failure]) -> list[str]:

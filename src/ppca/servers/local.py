@@ -23,11 +23,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ..protocol import InputPacket
+from ..protocol import InconsistentShares, InputPacket
 from ..transport import create_certificates, seat_dns_name
 from .conversation import GRACE, Heard, ServerProcess, converse
-from .failure import STOPPED, ServersFailed, explain
+from .failure import STOPPED, USABLE, ServersFailed, explain
 from .interface import Progress
+from .operator import DASK, DaskCluster, Operator, check_apart
 from .outcome import Outcome
 from .programs import Program, ProgramError, Ran, name_of
 
@@ -52,18 +53,26 @@ class LocalServers:
     timeout: seconds one communication round may take.
     threads: threads of each server's kernels.
     state: folder in which the servers keep shares between runs (one sub-folder per seat), or None: in memory only.
+    developer: whether the servers run programs of files and modules that the client names, which is any code; else those of
+    `ppca.jobs` that are offered.
+    dask: Dask clusters by seat, four different ones, for jobs with workers="dask". Whoever starts local servers is the operator
+    of all four, so the variables of one server's cluster (`operator`) do not reach them.
     """
 
     tls: bool = False
     timeout: float = 60.0
     threads: int = field(default_factory=lambda: max(1, min(2, (os.cpu_count() or 1) // 4)))
     state: Path | None = None
+    developer: bool = False
+    dask: Sequence[DaskCluster] | None = None
 
     def __post_init__(self) -> None:
         if not (self.timeout > 0 and math.isfinite(self.timeout)):
             raise ValueError(f"timeout must be a positive number of seconds, got {self.timeout!r}")
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads!r}")
+        if self.dask is not None:
+            check_apart(self.dask)
         self._servers: list[ServerProcess] = []
         self._busy = threading.Lock()
         self._finalizer: Any = None
@@ -94,7 +103,11 @@ class LocalServers:
             with theirs:
                 processes.append(self._launch(seat, theirs.fileno()))
             self._servers.append(ServerProcess(seat, processes[-1], ours))
-        listening = self._hear("listening", patience=START_TIMEOUT, waiting=True, what="the servers did not start")
+        self._connect("the servers did not start")
+
+    def _connect(self, what: str) -> None:
+        """Lets the servers, which are about to listen, find each other."""
+        listening = self._hear("listening", patience=START_TIMEOUT, waiting=True, what=what)
         addresses = {str(seat): ["127.0.0.1", listening.answers[seat]["port"]] for seat in range(4)}
         session = secrets.token_bytes(16).hex()
         with _certificates() if self.tls else contextlib.nullcontext([None] * 4) as credentials:
@@ -115,7 +128,9 @@ class LocalServers:
         if hasattr(os, "sched_getaffinity"):
             command += ["--cores", ",".join(map(str, sorted(cores_of(seat, os.sched_getaffinity(0)))))]
         if self.state is not None:
-            command += ["--state", str(Path(self.state).resolve() / f"seat-{seat}")]
+            command += ["--state", str(seat_folder(Path(self.state).resolve(), seat))]
+        if self.developer:
+            command += ["--developer"]
         places = [place or os.getcwd() for place in sys.path if isinstance(place, str)]
         environment = {
             SEAT_VARIABLE: str(seat),
@@ -123,6 +138,8 @@ class LocalServers:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
+        environment |= dict.fromkeys(DASK.values(), "") if self.dask is None else self.dask[seat].environment()
+        Operator.of(os.environ | environment)  # what is wrong there is said here, not by four processes
         try:
             return subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 command,
@@ -175,7 +192,7 @@ class LocalServers:
         public: Mapping[str, Any],
         progress: Progress | None = None,
     ) -> Outcome:
-        """See `Servers.run`. A run that fails stops all four."""
+        """See `Servers.run`. After a program that failed the servers run on; if one of them is gone, all four are stopped."""
         if not self._servers:
             raise ServersFailed("the servers are not running: use them in a 'with' block, or call start()")
         if not self._busy.acquire(blocking=False):
@@ -184,8 +201,8 @@ class LocalServers:
             self._say_run(name_of(program), inputs, public)
             self._prepare()
             with self._stopped_on_error():
-                answers = self._hear("done", patience=self.timeout + GRACE, progress=progress).answers
-            return self._outcome([Ran(**answers[seat]) for seat in range(4)])
+                heard = converse(self._servers, "done", patience=self.timeout + GRACE, progress=progress)
+            return self._outcome(heard)
         finally:
             self._busy.release()
 
@@ -211,19 +228,56 @@ class LocalServers:
             refusal = heard.refusals[min(heard.refusals)]
             raise ProgramError(f"{refusal['error']}\n{refusal['trace']}".rstrip())
 
-    def _outcome(self, runs: list[Ran]) -> Outcome:
+    def _outcome(self, heard: Heard) -> Outcome:
+        """What came of a run. If it failed and all servers are still there, they get new links."""
+        if heard.failures:
+            here = all(failure.reported for failure in heard.failures)
+            raise ServersFailed(
+                explain(heard.failures, heard.answers, self._reconnected() if here else self._stopped())
+            )
+        runs = [Ran(**heard.answers[seat]) for seat in range(4)]
+        keeping = [server for server, ran in zip(self._servers, runs, strict=True) if ran.keeps]
         try:
-            return Outcome.of(runs)
-        except ServersFailed as error:  # the servers are out of step: no further run would succeed
-            self.stop()
-            raise ServersFailed(f"{error} {STOPPED}") from None
+            outcome = Outcome.of(runs)
+        except ServersFailed as error:  # the servers are out of step: no further run would succeed on these links
+            raise ServersFailed(f"{error} {self._reconnected()}") from None
+        except InconsistentShares:
+            self._settle(keeping, "drop")
+            raise
+        self._settle(keeping, "commit")
+        return outcome
+
+    def _settle(self, keeping: Sequence[ServerProcess], word: str) -> None:
+        """Tells the servers whose program wants to keep something whether it counts: all four have finished, or none keeps."""
+        for server in keeping:
+            server.say(word)
+            server.send()
+        if word == "commit" and keeping:
+            with self._stopped_on_error():
+                heard = converse(keeping, "committed", patience=self.timeout + GRACE, waiting=True)
+            if heard.failures:
+                raise ServersFailed(explain(heard.failures, outlook=self._stopped()))
+
+    def _stopped(self) -> str:
+        self.stop()
+        return STOPPED
+
+    def _reconnected(self) -> str:
+        """Gives the servers new links after a failed run; says what became of them."""
+        for server in self._servers:
+            server.say("reconnect")
+        try:
+            with self._stopped_on_error():
+                self._connect("the servers did not connect again")
+        except ServersFailed:
+            return STOPPED
+        return USABLE
 
     def _hear(self, wanted: str, *, what: str = "", **how: Any) -> Heard:
         """What all four servers answer; a failure of any is raised, after all were stopped."""
         heard = converse(self._servers, wanted, **how)
         if heard.failures:
-            self.stop()
-            text = explain(heard.failures, heard.answers if wanted == "done" else ())
+            text = explain(heard.failures, outlook=self._stopped())
             raise ServersFailed(f"{what}: {text}" if what else text)
         return heard
 
@@ -251,6 +305,11 @@ def _certificates() -> Iterator[list[dict[str, str]]]:
             }
             for seat in range(4)
         ]
+
+
+def seat_folder(state: Path, seat: int) -> Path:
+    """Where a local server keeps its shares: one folder per seat, as four operators would have four machines."""
+    return state / f"seat-{seat}"
 
 
 def cores_of(seat: int, cores: set[int]) -> set[int]:

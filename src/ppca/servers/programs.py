@@ -1,13 +1,16 @@
 """Programs by name: what all four servers run.
 
 A program is an ``async def program(party, *secrets, **public)``. It is named ``package.module:function`` or
-``path/to/file.py:function``; every server loads it itself, so only the name travels.
+``path/to/file.py:function``; every server loads it itself, so only the name travels. Servers run the programs of `ppca.jobs`
+that are marked as `offered`, and nothing else: who may name a file or a module may run any code. A developer's servers do that.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
+import re
 import runpy
 import sys
 import time
@@ -18,8 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from ..native import clock
-from ..protocol import InputPacket, Party, Pending, SecretArray, agree_keys, drive
+from ..protocol import InputPacket, InputRefused, Party, Pending, SecretArray, agree_keys, drive
+from ..protocol.inputs import size_of, summands
 from ..transport import Mesh
+from .codec import CodecError
+from .operator import INPUT_BYTES
 
 Program = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -34,6 +40,19 @@ TAKES_PACKETS = "takes_packets"
 def packets_as_they_came(program: Program) -> Program:
     """Marks a program that stores its inputs and does not compute with them: first summands stay keys of 16 bytes."""
     setattr(program, TAKES_PACKETS, True)
+    return program
+
+
+OFFERED: dict[str, Program] = {}
+"""The programs that servers run for any client, by name; modules of `ppca.jobs` add theirs when they are loaded."""
+
+JOBS = re.compile(r"ppca\.jobs\.[a-z_]+")
+"""Modules whose programs may be offered."""
+
+
+def offered(program: Program) -> Program:
+    """Marks a program of `ppca.jobs` that clients may have servers run. What is not marked is run for developers only."""
+    OFFERED[f"{program.__module__}:{program.__name__}"] = program
     return program
 
 
@@ -76,9 +95,18 @@ def check_async(program: Any, name: str) -> None:
         raise ProgramError(f"{name!r} is not an 'async def' function; write 'async def' and await what talks")
 
 
-def load(name: str) -> Program:
-    """The function behind a name."""
+def load(name: str, developer: bool = False) -> Program:
+    """The function behind a name: one that is offered or, on a developer's server only, any file's or module's."""
     place, _, function = name.rpartition(":")
+    if JOBS.fullmatch(place) and importlib.util.find_spec(place) is not None:
+        importlib.import_module(place)
+    if name in OFFERED:
+        return OFFERED[name]
+    if not developer:
+        raise ProgramError(
+            f"{name} is none of the programs that these servers offer. Programs of your own run on servers that were started for "
+            "developing: ppca.Job() without servers, or LocalServers(developer=True)."
+        )
     try:
         if place.endswith(".py"):
             directory = str(Path(place).resolve().parent)
@@ -110,14 +138,43 @@ def check_arguments(program: Program, name: str, secrets: int, public: dict[str,
         raise ProgramError(f"{name} takes {taken} but was given the party, {given}: {error}") from None
 
 
+def asked_for(fields: dict[str, Any]) -> tuple[str, list[InputPacket], dict[str, Any]]:
+    """Program, packets and public parameters of a `run` message; CodecError unless it has them."""
+    name, packets, public = (fields.get(key) for key in ("program", "packets", "public"))
+    if not isinstance(name, str) or not isinstance(public, dict) or not isinstance(packets, list):
+        raise CodecError("a 'run' message needs a program, a list of packets and public parameters")
+    if not all(isinstance(packet, InputPacket) for packet in packets):
+        raise CodecError("a 'run' message has something else than packets among its inputs")
+    return name, packets, public
+
+
+def check_inputs(packets: list[InputPacket], row: int, column: int, most: int) -> None:
+    """Refuses packets of wrong sizes, or of more bytes than the operator allows, before memory is taken for them."""
+    size = sum(size_of(packet) for packet in packets)
+    if size > most:
+        raise ProgramError(
+            f"the inputs take {size:,} bytes in the memory of a server, its operator allows {most:,} ({INPUT_BYTES}): send fewer "
+            "rows at a time"
+        )
+    try:
+        for packet in packets:
+            summands(packet, row, column)
+    except InputRefused as error:
+        raise ProgramError(str(error)) from None
+
+
 @dataclass
 class Ran:
-    """One server's account of a run: its result (parts of it still sealed) and what it counted."""
+    """One server's account of a run: its result (parts of it still sealed) and what it counted.
+
+    keeps: whether it waits for word that the others have finished too, before it keeps or erases what the program wants.
+    """
 
     result: Any
     seconds: float
     stats: dict[str, Any]
     audit: list[dict[str, Any]] = field(default_factory=list)
+    keeps: bool = False
 
 
 def execute(

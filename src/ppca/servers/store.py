@@ -6,22 +6,30 @@ without a second server's. Loading checks every size; a damaged or foreign file 
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
 import re
+import zipfile
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from ..protocol import RingType
+from .failure import Refusal
 
 FORMAT = "ppca-shares-1"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+PART = ".part"
+USABLE = "letters, digits, dots, dashes and underscores only"
 
 
-class StoreError(ValueError):
+class StoreError(Refusal):
     """A record is missing, damaged, or has an unusable name."""
 
 
@@ -29,20 +37,51 @@ Record = dict[str, Any]
 """Shares as (data, type) pairs under their names, public facts under "public"."""
 
 
-class Store(MutableMapping[str, Record]):
-    """Records by name; in memory, and in `folder` if one is given."""
+LOCAL = "local"
+"""The one client of local servers: the process that started them."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
+
+class Store(MutableMapping[str, Record]):
+    """One client's records by name; in memory, and in a folder of its own below `folder` if one is given.
+
+    A client reaches what it has kept itself: no name leads to another client's records.
+    """
+
+    def __init__(self, folder: Path | None = None, client: str = LOCAL) -> None:
+        if not NAME.fullmatch(client):
+            raise StoreError(f"{client!r} is not a usable name of a client: {USABLE}")
+        self._folder = None if folder is None else folder / client
         self._records: dict[str, Record] = {}
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (folder / client).mkdir(exist_ok=True, mode=0o700)
+
+    def __contains__(self, name: object) -> bool:
+        path = self._path(str(name))
+        return name in self._records or (path is not None and path.exists())
 
     def __setitem__(self, name: str, record: Record) -> None:
+        self.prepare(name, record)
+        self.put(name, record)
+
+    def prepare(self, name: str, record: Record) -> None:
+        """Does what can fail: the record is on disk, but not yet under its name."""
         path = self._path(name)
         if path is not None:
-            _write(path, record)
+            _write(path.with_suffix(PART), record)
+
+    def put(self, name: str, record: Record) -> None:
+        """Gives a prepared record its name, in place of a former one."""
+        path = self._path(name)
+        if path is not None:
+            path.with_suffix(PART).replace(path)
         self._records[name] = record
+
+    def discard(self, name: str) -> None:
+        """Drops a prepared record."""
+        path = self._path(name)
+        if path is not None:
+            path.with_suffix(PART).unlink(missing_ok=True)
 
     def __getitem__(self, name: str) -> Record:
         if name not in self._records:
@@ -53,6 +92,8 @@ class Store(MutableMapping[str, Record]):
         return self._records[name]
 
     def __delitem__(self, name: str) -> None:
+        """Erases a record, and what a killed server may have left of one; no harm if there is none."""
+        self.discard(name)
         path = self._path(name)
         if path is not None:
             path.unlink(missing_ok=True)
@@ -67,37 +108,111 @@ class Store(MutableMapping[str, Record]):
 
     def _path(self, name: str) -> Path | None:
         if not NAME.fullmatch(name):
-            raise StoreError(f"{name!r} is not a usable name: letters, digits, dots, dashes and underscores only")
+            raise StoreError(f"{name!r} is not a usable name: {USABLE}")
         return None if self._folder is None else self._folder / f"{name}.npz"
 
 
-def _write(path: Path, record: Record) -> None:
+class Staged(MutableMapping[str, Record]):
+    """A client's store as one program sees it: what it keeps or erases counts once all four servers have finished the program.
+
+    Else a failure on one server would leave shares of two different fits under one name.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._changes: dict[str, Record | None] = {}
+
+    def __getitem__(self, name: str) -> Record:
+        record = self._changes.get(name)
+        if record is None and name in self._changes:
+            raise StoreError(f"this program has erased {name!r}")
+        return self._store[name] if record is None else record
+
+    def __contains__(self, name: object) -> bool:
+        return self._changes[str(name)] is not None if name in self._changes else name in self._store
+
+    def __setitem__(self, name: str, record: Record) -> None:
+        self._store.prepare(name, record)
+        self._changes[name] = record
+
+    def __delitem__(self, name: str) -> None:
+        self._changes[name] = None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(name for name in {*self._store, *self._changes} if name in self))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @property
+    def changed(self) -> bool:
+        return bool(self._changes)
+
+    def commit(self) -> None:
+        """Makes the changes."""
+        for name, record in self._changes.items():
+            if record is None:
+                del self._store[name]
+            else:
+                self._store.put(name, record)
+        self._changes = {}
+
+    def drop(self) -> None:
+        """Forgets the changes."""
+        for name in self._changes:
+            self._store.discard(name)
+        self._changes = {}
+
+
+def _write(part: Path, record: Record) -> None:
     types = {key: [v[1].bits, v[1].frac, v[1].span] for key, v in record.items() if key != "public"}
     header = json.dumps({"format": FORMAT, "types": types, "public": record.get("public", {})})
-    part = path.with_suffix(".part")
     arrays: dict[str, Any] = {key: record[key][0] for key in types}
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         np.savez(file, header=np.frombuffer(header.encode(), np.uint8), **arrays)
         file.flush()
         os.fsync(file.fileno())
-    part.replace(path)
 
 
 def _read(path: Path) -> Record:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(bytes(file["header"]))
-            if header.get("format") != FORMAT:
-                raise ValueError("it is not a record of shares")
-            record: Record = {"public": header["public"]}
-            for key, kind in header["types"].items():
-                data, dtype = file[key], RingType(*kind)
-                if data.dtype != np.uint64 or data.ndim < 2 or data.shape[0] != 2 or data.shape[-1] != dtype.limbs:
-                    raise ValueError(f"the shares of {key!r} have the wrong form")
-                record[key] = (data, dtype)
-            return record
+        return _record(path)
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         raise StoreError(f"cannot read the record {path.name}: {error}; fit the model again") from None
-    except Exception as error:  # zipfile raises its own family for damaged archives
+    except Exception as error:  # zipfile and the parsers of headers raise their own families for damaged archives
         raise StoreError(f"cannot read the record {path.name}: {type(error).__name__}; fit the model again") from None
+
+
+def _record(path: Path) -> Record:
+    with zipfile.ZipFile(path) as archive:
+        parts = archive.infolist()
+        if sum(part.file_size for part in parts) > path.stat().st_size:  # nothing in a record is compressed
+            raise ValueError("its parts are larger than it is")
+        arrays = {part.filename.removesuffix(".npy"): _array(archive.read(part)) for part in parts}
+    header = json.loads(arrays.pop("header").tobytes())
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ValueError("it is not a record of shares")
+    record: Record = {"public": header["public"]}
+    if not isinstance(record["public"], dict) or not isinstance(header["types"], dict):
+        raise ValueError("its header has the wrong form")
+    for key, kind in header["types"].items():
+        if not (isinstance(kind, list) and all(type(n) is int for n in kind)):
+            raise ValueError(f"the type of {key!r} has the wrong form")
+        data, dtype = arrays[key], RingType(*kind)
+        if data.dtype != np.uint64 or data.ndim < 2 or data.shape[0] != 2 or data.shape[-1] != dtype.limbs:
+            raise ValueError(f"the shares of {key!r} have the wrong form")
+        record[key] = (data, dtype)
+    return record
+
+
+def _array(content: bytes) -> NDArray[Any]:
+    """The array of a part. Its shape is believed only if the part has so many bytes."""
+    file = io.BytesIO(content)
+    if npy.read_magic(file) != (1, 0):
+        raise ValueError("it has a part of another format")
+    shape, by_columns, dtype = npy.read_array_header_1_0(file)
+    rest = content[file.tell() :]
+    if dtype not in (np.uint64, np.uint8) or by_columns or len(rest) != math.prod(shape) * dtype.itemsize:
+        raise ValueError("a part has another size or type than it says")
+    return np.frombuffer(rest, dtype).reshape(shape).copy()

@@ -5,7 +5,8 @@ later. Each connection greets (``greeting``) before it counts. A listener drops 
 scan, a browser, a server of another run) with a warning and goes on accepting.
 
 Threads are used here only, one per dialed peer and per accepted connection, so that a stranger that connects and says
-nothing holds up nobody. They are over when ``connect_mesh`` returns or soon after.
+nothing holds up nobody. When too many greet at once, the one that has taken longest has to go: silent strangers cannot keep a
+peer out, however many they are. Threads are over when ``connect_mesh`` returns or soon after.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import BoundedSemaphore, Event, Thread
+from threading import Event, Lock, Thread
 from time import monotonic
 
 from .errors import SEATS, CertificateError, FrameError, PeerTimeout, TransportError, seat_name
@@ -102,7 +103,9 @@ class _Meeting:
         self.bell, self.bell_rope = socket.socketpair()  # rung with every news, so that waiting is one select
         self.causes: dict[int, str] = {}  # dialed peer -> why the last attempt failed
         self.refused: list[str] = []
-        self.strangers = BoundedSemaphore(_MAX_STRANGERS)
+        self.strangers: dict[int, socket.socket] = {}  # by number of arrival: who still greets
+        self.arrived = 0
+        self.door = Lock()
         self.dialing = tls.context(dialing=True) if tls else None
         self.listening = tls.context(dialing=False) if tls else None
 
@@ -205,31 +208,50 @@ class _Meeting:
         ready = select.select(doors, [], [], max(0.0, self.deadline - monotonic()))[0]
         if self.bell in ready:
             self.bell.recv(64)
-        if listener is None or listener not in ready or not self.strangers.acquire(timeout=0.1):
+        if listener is None or listener not in ready:
             return
         listener.settimeout(0)
         try:
             sock, address = listener.accept()
         except OSError:  # gone again before it was accepted
-            self.strangers.release()
             return
-        self.start(self._receive_stranger, sock, f"{address[0]}:{address[1]}")
-
-    def _receive_stranger(self, sock: socket.socket, origin: str) -> None:
+        sock.settimeout(GREETING_SECONDS)
         try:
-            sock.settimeout(GREETING_SECONDS)
             if self.listening is not None:
                 sock = self.listening.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-            self._report(self._greet_dialer(sock))
+        except OSError:
+            sock.close()
+            return
+        self._make_room()
+        self.arrived += 1
+        with self.door:
+            self.strangers[self.arrived] = sock
+        self.start(self._receive_stranger, self.arrived, sock, f"{address[0]}:{address[1]}")
+
+    def _make_room(self) -> None:
+        """Hangs up on those who have greeted longest; their threads then turn them away. A peer among them dials again."""
+        with self.door:
+            while len(self.strangers) >= _MAX_STRANGERS:
+                oldest = self.strangers.pop(next(iter(self.strangers)))
+                with suppress(OSError):
+                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)  # below TLS, whose state its thread is using
+
+    def _receive_stranger(self, number: int, sock: socket.socket, origin: str) -> None:
+        try:
+            self._report(self._greet_dialer(number, sock))
         except (OSError, TransportError) as error:
             cause = f"{origin}: {getattr(error, 'reason', None) or error}"
             self.refused.append(cause)
             _log.warning("%s turned away %s", seat_name(self.seat), cause)
+            self._leave(number)
             self._linger(sock)
-        finally:
-            self.strangers.release()
 
-    def _greet_dialer(self, sock: socket.socket) -> Link:
+    def _leave(self, number: int) -> bool:
+        """Counts this one no longer among those who greet; False if it was hung up on meanwhile."""
+        with self.door:
+            return self.strangers.pop(number, None) is not None
+
+    def _greet_dialer(self, number: int, sock: socket.socket) -> Link:
         deadline = min(self.deadline, monotonic() + GREETING_SECONDS)
         if isinstance(sock, ssl.SSLSocket):
             sock.do_handshake()
@@ -241,6 +263,8 @@ class _Meeting:
             if error.peer in SEATS:
                 send_refusal(sock, self.seat, str(error))
             raise
+        if not self._leave(number):  # from here on it is a peer, which nobody hangs up on
+            raise ConnectionError("too many connections at once, and this one took longest")
         send_hello(sock, self.seat, peer, self.session)
         return self._link(sock, peer)
 

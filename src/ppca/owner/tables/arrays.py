@@ -118,6 +118,8 @@ class NpzTable(ArrayTable):
                 held = ", ".join(repr(name[:-4]) for name in arrays) or "no array"
                 raise UnreadableData(f"{label}: the archive holds {held}; it must hold one array, or one named 'X'.")
             self.member = arrays[0] if len(arrays) == 1 else "X.npy"
+            if archive.getinfo(self.member).flag_bits & 1:
+                raise UnreadableData(f"{label}: the archive is encrypted. Save the array without a password.")
             with archive.open(self.member) as file:
                 shape, self.column_major, self.stored = read_header(label, file)
         super().__init__(label, shape, self.stored)

@@ -8,6 +8,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,17 @@ class Table(ABC):
         )
 
 
+DAMAGED = (
+    *(OSError, EOFError, ValueError, zlib.error, pa.ArrowException),
+    *(
+        zipfile.BadZipFile,
+        NotImplementedError,
+    ),  # archives; of a version or with a compression that zipfile does not know
+    *(SyntaxError, TokenError),  # headers of .npy files, which NumPy parses as Python literals
+)
+"""What the readers raise about damaged files."""
+
+
 @contextmanager
 def reading(label: str) -> Iterator[None]:
     """Turn what the readers raise about a damaged or forbidden file into `UnreadableData`."""
@@ -146,7 +158,7 @@ def reading(label: str) -> Iterator[None]:
         raise
     except PermissionError as error:
         raise UnreadableData(f"{label}: there is no permission to read the file.") from error
-    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, pa.ArrowException) as error:
+    except DAMAGED as error:
         cause = " ".join(str(error).split())[:300].rstrip(".")
         raise UnreadableData(
             f"{label}: the file cannot be read ({cause}). Check that it is complete and that its ending says what it is."

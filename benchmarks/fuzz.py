@@ -1,0 +1,388 @@
+"""`ppca bench fuzz`: malformed packets, messages, greetings, stores, facts and tables. Each is refused by name, or is good.
+
+An input is made from a good one by cutting, flipping, repeating and joining bytes or, where there is structure, by putting
+wrong values into it (a number where a list was, 10^20, -1). It depends on its number only, so a finding can be repeated. Every
+target runs in a process of its own with bounded memory; what is neither accepted nor refused with the error it is meant to raise
+is a finding, and so is a crash, or an input that takes longer than `PATIENCE`.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import json
+import multiprocessing
+import random
+import resource
+import socket
+import struct
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+from rich.table import Table
+
+from benchmarks import table_console
+from ppca.owner.errors import OwnerError
+from ppca.owner.tables.opening import open_table
+from ppca.protocol import FIXED, Sealed, share
+from ppca.protocol.inputs import receive
+from ppca.receiver import SharedFacts
+from ppca.report import duration, size
+from ppca.servers import CodecError, PerSeat, ProgramError
+from ppca.servers.control import ChannelClosed, MessageReader, encode
+from ppca.servers.programs import asked_for, check_inputs
+from ppca.servers.store import Store, StoreError
+from ppca.transport import TransportError
+from ppca.transport.frames import HELLO, pack_header
+from ppca.transport.greeting import read_hello
+
+PATIENCE = 10.0
+"""Seconds that one input may take."""
+
+MEMORY = 1 << 30
+"""Bytes of address space that a target may take beyond what it has when it starts."""
+
+MOST_INPUT = 1 << 20
+"""Bytes of inputs that the simulated operator allows."""
+
+Refusals = tuple[type[Exception], ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is fed: good inputs to start from, the function that takes them, and the errors with which it may refuse one."""
+
+    seeds: Callable[[], list[bytes]]
+    feed: Callable[[bytes, int, Path], None]
+    refusals: Refusals
+    share: int
+    framed: bool = False
+
+
+@dataclass
+class Tally:
+    """What became of a target's inputs."""
+
+    target: str
+    inputs: int = 0
+    accepted: int = 0
+    refused: int = 0
+    slowest: float = 0.0
+    seconds: float = 0.0
+    memory: int = 0
+    findings: list[str] = field(default_factory=list)
+
+
+# -- targets -------------------------------------------------------------------------------------------------------------
+
+
+class Bytes:
+    """A connection whose other end has sent these bytes and hung up."""
+
+    def __init__(self, content: bytes) -> None:
+        self._file = io.BytesIO(content)
+
+    def recv_into(self, buffer: Any) -> int:
+        return self._file.readinto(buffer)
+
+
+def read_message(content: bytes) -> tuple[str, dict[str, Any]]:
+    reader, connection = MessageReader(longest=4 * MOST_INPUT), Bytes(content)
+    while (message := reader.read(connection)) is None:  # type: ignore[arg-type]
+        pass
+    return message
+
+
+def feed_packet(content: bytes, number: int, folder: Path) -> None:
+    """As the server of a seat takes a program's inputs: message, packets, sizes, then shares."""
+    row, column = divmod(number % 4, 2)
+    _, packets, _ = asked_for(read_message(content)[1])
+    check_inputs(packets, row, column, MOST_INPUT)
+    for packet in packets:
+        receive(packet, row, column)
+
+
+def packet_seeds() -> list[bytes]:
+    """One per seat, in their order: that of seat (0,0) has keys only, which stand for any shape."""
+    arrays = [share(np.ones((3, 2))), share(np.arange(4)), share(np.ones((30, 20)))]
+    return [
+        b"".join(
+            encode("run", program="ppca.jobs.rows:fit", packets=[four[seat] for four in arrays], public={"rows": 3})
+        )
+        for seat in range(4)
+    ]
+
+
+def feed_message(content: bytes, number: int, folder: Path) -> None:
+    read_message(content)
+
+
+def message_seeds() -> list[bytes]:
+    sealed = Sealed("client", (2,), FIXED, bytes(32))
+    result = {"a": sealed, "b": PerSeat([1.5]), "c": np.eye(2), "d": ["text", None, True, {"e": np.array(["x"])}]}
+    stats = {"total": {"rounds": 3, "sent_to": [1, 2, 3, 4]}, "stages": {}}
+    made = [
+        encode(
+            "connect", session="00" * 16, addresses={"0": ["127.0.0.1", 9]}, tls=None, timeout=1.0, start_timeout=1.0
+        ),
+        encode("done", result=result, seconds=0.1, stats=stats, audit=[{"number": 1, "what": "x", "shape": [2]}]),
+        encode("failed", seat=1, error="no", trace="", step=3, rank=0),
+        encode("progress", text="half", fraction=0.5, rounds=7),
+    ]
+    return [b"".join(pieces) for pieces in made]
+
+
+def feed_greeting(content: bytes, number: int, folder: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            theirs.sendall(content[: 1 << 16])
+        read_hello(ours, 0, None, b"session", time.monotonic() + 1.0)
+
+
+def greeting_seeds() -> list[bytes]:
+    return [pack_header(HELLO, seat, 0, 8) + b"\0session" for seat in (1, 2, 3)]
+
+
+def feed_store(content: bytes, number: int, folder: Path) -> None:
+    (folder / "local").mkdir(exist_ok=True)
+    (folder / "local" / "m.npz").write_bytes(content)
+    Store(folder)["m"]
+
+
+def store_seeds() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as name:
+        store = Store(Path(name))
+        store["m"] = {
+            "public": {"rows": 3, "allowed": {"flags": ["client"]}},
+            "mean": (np.ones((2, 3, 2), np.uint64), FIXED),
+        }
+        store["n"] = {"public": {}}
+        return [path.read_bytes() for path in sorted(Path(name).glob("*/*.npz"))]
+
+
+def feed_facts(content: bytes, number: int, folder: Path) -> None:
+    (folder / "shared.json").write_bytes(content)
+    SharedFacts.load(folder / "shared.json")
+
+
+def facts_seeds() -> list[bytes]:
+    facts = SharedFacts("m", [1, 2], False, 2, 10, ["a", "b"], "allpairs", 9, True, False, {"flags": ["client"]}, [])
+    with tempfile.TemporaryDirectory() as name:
+        facts.save(Path(name) / "f.json")
+        return [(Path(name) / "f.json").read_bytes()]
+
+
+ENDINGS = ("csv", "tsv", "csv.gz", "parquet", "arrow", "npy", "npz")
+
+
+def feed_table(content: bytes, number: int, folder: Path) -> None:
+    path = folder / f"table.{ENDINGS[number % len(ENDINGS)]}"
+    path.write_bytes(content)
+    for _ in open_table(path).chunks():
+        pass
+
+
+def table_seeds() -> list[bytes]:
+    """One per ending, in their order."""
+    import gzip
+
+    values = np.arange(24.0).reshape(8, 3) / 7
+    frame = pa.table({name: values[:, i] for i, name in enumerate("abc")})
+    text = "a,b,c\n" + "\n".join(",".join(map(str, row)) for row in values.tolist()) + "\n"
+    npy, npz, parquet, arrow = io.BytesIO(), io.BytesIO(), io.BytesIO(), io.BytesIO()
+    np.save(npy, values)
+    np.savez(npz, X=values)
+    pa.parquet.write_table(frame, parquet)
+    pa.feather.write_feather(frame, arrow, compression="uncompressed")
+    files = [parquet, arrow, npy, npz]
+    gz = gzip.compress(text.encode(), mtime=0)
+    return [text.encode(), text.replace(",", "\t").encode(), gz, *(file.getvalue() for file in files)]
+
+
+CODEC: Refusals = (CodecError, ChannelClosed)
+TARGETS = {
+    "packets": Target(packet_seeds, feed_packet, (*CODEC, ProgramError), 34, framed=True),
+    "control messages": Target(message_seeds, feed_message, CODEC, 30, framed=True),
+    "greetings": Target(greeting_seeds, feed_greeting, (TransportError, OSError), 10),
+    "stores": Target(store_seeds, feed_store, (StoreError,), 10),
+    "shared facts": Target(facts_seeds, feed_facts, (ValueError,), 6),
+    "tables": Target(table_seeds, feed_table, (OwnerError,), 10),
+}
+"""The number beside each is its part of all inputs, in hundredths."""
+
+
+# -- inputs --------------------------------------------------------------------------------------------------------------
+
+WRONG: list[Any] = [
+    *(None, True, -1, 0, 1, 2**31, 2**40, 2**63, 10**20, 1e308, float("nan"), "", "x" * 300),
+    *("<O8", "<f8", "|V8", "<U999999999", "array", "packet", "sealed", "own"),
+    *([], [[]], {}, [1] * 40, [2**40, 2**40], [0, 2**62], [128, 40, 30], [64, 63, 1]),
+    *({"$": "array"}, {"$": "packet"}, {"$": "sealed"}, {"$": "own"}),
+]
+
+
+def made(seeds: list[bytes], number: int, framed: bool) -> bytes:
+    """The input of a number."""
+    draw = random.Random(number)  # noqa: S311 - nothing secret
+    content = seeds[number % len(seeds)]
+    if framed and draw.random() < 0.7:
+        return restructured(content, draw)
+    for _ in range(draw.choice([1, 1, 1, 2, 4, 16])):
+        content = changed(content, seeds, draw)
+    return content
+
+
+def restructured(content: bytes, draw: random.Random) -> bytes:
+    """A message whose text has wrong values in places, with a fitting length."""
+    (length,) = struct.unpack("<I", content[:4])
+    message = json.loads(content[4 : 4 + length])
+    for _ in range(draw.choice([1, 1, 2, 3])):
+        message = with_wrong_value(message, draw)
+    text = json.dumps(message).encode()
+    if draw.random() < 0.05:
+        text = text.replace(b"{", b"[" * draw.choice([10, 100, 2000]) + b"{", 1)
+    return struct.pack("<I", len(text)) + text + content[4 + length :]
+
+
+def with_wrong_value(value: Any, draw: random.Random) -> Any:
+    """A copy with one place replaced, removed or repeated: at any depth."""
+    if isinstance(value, dict) and value and draw.random() < 0.85:
+        key = draw.choice(list(value))
+        if draw.random() < 0.1:
+            return {k: v for k, v in value.items() if k != key}
+        return {k: with_wrong_value(v, draw) if k == key else v for k, v in value.items()}
+    if isinstance(value, list) and value and draw.random() < 0.85:
+        place = draw.randrange(len(value))
+        if draw.random() < 0.1:
+            return value[:place] + value[place:] * draw.choice([0, 2, 50])
+        return [*value[:place], with_wrong_value(value[place], draw), *value[place + 1 :]]
+    if draw.random() < 0.02:
+        deep: Any = value
+        for _ in range(draw.choice([70, 300])):
+            deep = [deep] if draw.random() < 0.5 else {"a": deep}
+        return deep
+    return draw.choice(WRONG)
+
+
+def changed(content: bytes, seeds: list[bytes], draw: random.Random) -> bytes:
+    """One change of bytes."""
+    if not content:
+        return draw.randbytes(draw.randrange(64))
+    place, way = draw.randrange(len(content)), draw.randrange(7)
+    stop = min(len(content), place + draw.choice([1, 2, 4, 8, 64]))
+    if way == 0:
+        return content[:place] + bytes([content[place] ^ 1 << draw.randrange(8)]) + content[place + 1 :]
+    if way == 1:
+        return content[:place] + draw.choice([b"\0", b"\xff", b"\x7f", b"9", b"-"]) * (stop - place) + content[stop:]
+    if way == 2:
+        return content[:place]
+    if way == 3:
+        return content[:place] + content[stop:]
+    if way == 4:
+        return content[:stop] + content[place:stop] * draw.choice([1, 3, 100]) + content[stop:]
+    if way == 5:
+        return content[:place] + draw.randbytes(stop - place) + content[stop:]
+    other = draw.choice(seeds)
+    return content[:place] + other[draw.randrange(len(other)) :]
+
+
+# -- runs ----------------------------------------------------------------------------------------------------------------
+
+
+def run_target(name: str, first: int, count: int, most: int = 5) -> Tally:
+    """Feeds inputs of a target; at most so many findings are kept."""
+    target, tally = TARGETS[name], Tally(name)
+    seeds = target.seeds()
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="ppca-fuzz-") as place:
+        for number in range(first, first + count):
+            content = made(seeds, number, target.framed)
+            start = time.perf_counter()
+            try:
+                target.feed(content, number, Path(place))
+                tally.accepted += 1
+            except target.refusals:
+                tally.refused += 1
+            except Exception as error:
+                if len(tally.findings) < most:
+                    tally.findings.append(f"input {number}: {type(error).__name__}: {str(error)[:120]}")
+            spent = time.perf_counter() - start
+            tally.slowest = max(tally.slowest, spent)
+            if spent > PATIENCE and len(tally.findings) < most:
+                tally.findings.append(f"input {number}: took {spent:.0f} s")
+            tally.inputs += 1
+    tally.seconds = time.perf_counter() - begin
+    return tally
+
+
+def _in_bounds(name: str, first: int, count: int, answer: Any) -> None:
+    """A target in this process, with bounded memory, ended by force if one input never ends."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    done = Tally(name)
+    for start in range(first, first + count, 500):
+        faulthandler.dump_traceback_later(60 + 2 * PATIENCE, exit=True)
+        part = run_target(name, start, min(500, first + count - start))
+        for key in ("inputs", "accepted", "refused", "seconds"):
+            setattr(done, key, getattr(done, key) + getattr(part, key))
+        done.slowest = max(done.slowest, part.slowest)
+        done.findings += part.findings
+        done.memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        answer.send(done)
+
+
+def in_own_process(name: str, first: int, count: int) -> Tally:
+    """The same in a process of its own; if it dies, the tally so far says so."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_in_bounds, args=(name, first, count, theirs))
+    process.start()
+    theirs.close()
+    tally = Tally(name)
+    try:
+        while True:
+            tally = ours.recv()
+    except EOFError:
+        process.join()
+    if process.exitcode != 0:
+        tally.findings.append(f"the process ended with {process.exitcode} after input {first + tally.inputs}")
+    return tally
+
+
+def main(inputs: int, first: int, output: Path) -> bool:
+    """All targets, a table, and JSON; whether there were no findings."""
+    output.mkdir(parents=True, exist_ok=True)
+    console = table_console()
+    tallies = []
+    with console.status("") as status:
+        for name, target in TARGETS.items():
+            status.update(f"{name}: {inputs * target.share // 100:,} inputs")
+            tallies.append(in_own_process(name, first, inputs * target.share // 100))
+    (output / "fuzz.json").write_text(
+        json.dumps({"first": first, "targets": [asdict(one) for one in tallies]}, indent=1)
+    )
+    table = Table("target", title="Malformed inputs", title_justify="left")
+    for heading in ("inputs", "accepted", "refused", "findings", "slowest", "peak memory", "time"):
+        table.add_column(heading, justify="right")
+    for one in tallies:
+        found = one.inputs - one.accepted - one.refused
+        figures = (one.inputs, one.accepted, one.refused, max(found, len(one.findings)))
+        table.add_row(
+            one.target, *(f"{n:,}" for n in figures), duration(one.slowest), size(one.memory), duration(one.seconds)
+        )
+    console.print(table)
+    for one in tallies:
+        for finding in one.findings[:5]:
+            console.print(f"{one.target}: {finding}", markup=False, highlight=False, soft_wrap=True)
+    return not any(one.findings for one in tallies)

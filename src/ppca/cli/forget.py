@@ -1,0 +1,39 @@
+"""`ppca forget`: erase what local servers keep of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from .complaint import complaints
+from .options import ServersState
+
+
+def forget(
+    result: Annotated[Path, typer.Argument(help="folder of a result, from `ppca fit --keep`")],
+    servers_state: ServersState = None,
+) -> None:
+    """Erase the shares of a model that local servers keep. What the receiver got stays in the result.
+
+    The files are deleted, not overwritten: backups and the disk itself may still hold them.
+    """
+    with complaints():
+        from .result import SHARED
+        from .shares import erase, kept_as, state_folder
+
+        name = kept_as(result)
+        if name is None:
+            raise ValueError(f"{result} names no kept model. Give the folder that `ppca fit --keep` wrote with -o.")
+        state = state_folder(servers_state)
+        found = erase(state, name)
+        if not found:
+            raise ValueError(
+                f"no server keeps this model in {state}. Name the folder that the fit used with --servers-state."
+            )
+        (result / SHARED).unlink()
+        text = f"erased: the shares of {found} server{'' if found == 1 else 's'} in {state}, and {result / SHARED}"
+        Console().print(Text(text), soft_wrap=True, highlight=False)

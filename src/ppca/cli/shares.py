@@ -1,0 +1,65 @@
+"""Where local servers keep shares of models between commands: one folder per server, never inside a result.
+
+A result is mailed around; the parts of two servers are the model. So they lie in a folder of the user's state, and the result
+has only the name under which the servers know the model, which nobody can guess.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from ..jobs.kept import SUMS
+from ..receiver import SharedFacts
+from ..servers.local import seat_folder
+from ..servers.store import Store
+from .result import SHARED
+
+NOTE = (
+    "On this machine the shares of all four servers lie with one user: whoever reads the folders of two has the model. "
+    "`ppca forget` erases them."
+)
+
+
+def state_folder(given: Path | None) -> Path:
+    """The folder of the servers' shares, which only its user can read: the given one, or one in the user's state."""
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    folder = (given or Path(home) / "ppca").resolve()
+    if not folder.exists():
+        folder.mkdir(parents=True, mode=0o700)
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(f"{folder} is not a folder that you may write to. Name another one with --servers-state.")
+    if folder.stat().st_mode & 0o077:
+        raise ValueError(
+            f"others may look into {folder}. Make it yours alone (chmod 700), or name another --servers-state."
+        )
+    return folder
+
+
+def new_name() -> str:
+    """A name that nobody can guess."""
+    return secrets.token_hex(16)
+
+
+def holds(state: Path, seat: int, name: str) -> bool:
+    """Whether a server keeps a model of this name."""
+    folder = seat_folder(state, seat)
+    return folder.is_dir() and name in Store(folder)
+
+
+def erase(state: Path, name: str) -> int:
+    """Erases a model and its sums from all four servers; how many of them kept something."""
+    found = 0
+    for folder in (seat_folder(state, seat) for seat in range(4)):
+        store = Store(folder) if folder.is_dir() else Store()
+        found += name in store
+        for key in (name, name + SUMS):
+            del store[key]
+    return found
+
+
+def kept_as(result: Path) -> str | None:
+    """The name of the shared model of a result, if it has one."""
+    path = result / SHARED
+    return SharedFacts.load(path).name if path.is_file() else None
