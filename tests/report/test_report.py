@@ -12,7 +12,7 @@ import pytest
 
 from ppca.receiver import PCAModel
 from ppca.report import duration, opening_lines, percent, size, stage_lines, write_report
-from ppca.report.charts import shortened
+from ppca.report.charts import labels, shortened
 from ppca.servers import Account
 
 VOID = {"meta", "br"}
@@ -213,3 +213,47 @@ def test_variances_below_the_resolution_are_no_digits(tmp_path: Path) -> None:
     assert f"{model.explained_variance[1]:.6g}" in text
     assert f"{model.explained_variance[2]:.6g}" not in text
     assert f"< {percent(limit)}" in text
+
+
+def test_words_of_owners_of_columns(tmp_path: Path) -> None:
+    """Their numbers of rows are seen by servers, their means are in the result, and nothing is 'the rows of n owners'."""
+    text = Balanced(page_of(tmp_path, model_of(3, 2), by_columns=True, owners=["a", "b"])).text
+    assert "the columns of 2 owners, joined row by row" in text
+    assert "the servers saw how many rows every owner uploaded" in text
+    for untrue in (
+        "the rows of 2 owners",
+        "no single owner's number of rows",
+        "With two owners",
+        "rows, all owners together",
+    ):
+        assert untrue not in text, untrue
+    rows = Balanced(page_of(tmp_path, model_of(3, 2))).text
+    assert "the rows of 3 owners together" in rows
+    assert "no single owner's number of rows" in rows
+
+
+def test_what_is_cut_is_said(tmp_path: Path) -> None:
+    text = Balanced(page_of(tmp_path, model_of(40, 20))).text
+    assert "the first 12 of 20 components" in text
+    assert "Listed: the first 6 of 20 components and the 6 strongest of 40 columns; components.csv has all." in text
+    assert "Listed:" not in Balanced(page_of(tmp_path, model_of(3, 2))).text
+
+
+def test_names_can_be_told_apart() -> None:
+    long = [f"a very long series of measurements, number {i}, in the morning, in mg per litre" for i in range(3)]
+    assert len(set(labels(long))) == 3
+    assert labels(["a", "b"]) == ["a", "b"]
+    assert labels(long)[1].endswith(" (2)")
+    wide = shortened("患者の年齢と身長と体重の合計の値と平均値その一")
+    assert wide.endswith("その一")
+    assert len(wide) <= 16  # wide letters count twice
+
+
+def test_small_and_dark_screens(tmp_path: Path) -> None:
+    page = page_of(tmp_path, model_of(200, 5))
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert style is not None
+    assert "prefers-color-scheme: dark" in style[1]
+    assert not re.findall(r"minmax\(\d{3}", style[1])  # no grid is wider than a phone
+    assert page.count("<table") == len(re.findall(r'<div class="scroll"><table', page))
+    assert page.count('class="tick" x=') >= 5 * 5  # the numbers of components come again in a long map

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import itertools
 import math
+import unicodedata
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +19,11 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 12, 14, 38
 MAP_COMPONENTS = 12
 """Components the loadings map shows: more would not be read."""
 
+HEADS_EVERY, HEAD = 40, 24
+"""Rows of the loadings map after which the numbers of components come again, and the height of that line."""
+
 NAME_LENGTH = 30
+"""Letters of a name; wide ones, as Chinese, count twice."""
 MINUS = "−"
 
 NEGATIVE, NEUTRAL, POSITIVE = (33, 102, 172), (247, 247, 247), (178, 24, 43)
@@ -70,21 +76,23 @@ def loadings(components: Floats, names: list[str]) -> str:
     """The first components as a map: a row per feature, a column per component, colour and number for the loading."""
     shown = components[:MAP_COMPONENTS]
     k, d = shown.shape
-    row = 22 if d <= 40 else 16 if d <= 100 else 12
-    font = {22: 12, 16: 11, 12: 9}[row]
+    row, font = (22, 12) if d <= 40 else (17, 11)
     cell = 54 if k <= 8 else 44
-    labels = [shortened(name) for name in names]
-    left = round(max(map(len, labels)) * font * 0.58) + 14
+    short = labels(names)
+    left = round(max(map(_width, short)) * font * 0.64) + 14
     largest = float(np.abs(shown).max(initial=0.0)) or 1.0
     parts = [f'<g font-size="{font}">']
-    for i in range(k):
-        parts.append(f'<text class="tick" x="{left + (i + 0.5) * cell:.1f}" y="16" text-anchor="middle">{i + 1}</text>')
     for j in range(d):
-        y = 24 + j * row
+        y = 24 + j * row + (j // HEADS_EVERY) * HEAD
+        if j % HEADS_EVERY == 0:  # long maps are scrolled: the numbers of components come again
+            parts += [
+                f'<text class="tick" x="{left + (i + 0.5) * cell:.1f}" y="{y - 8}" text-anchor="middle">{i + 1}</text>'
+                for i in range(k)
+            ]
         full = html.escape(names[j])
         middle = f"{y + row / 2 + font * 0.36:.1f}"
         parts.append(
-            f'<text class="name" x="{left - 8}" y="{middle}">{html.escape(labels[j])}<title>{full}</title></text>'
+            f'<text class="name" x="{left - 8}" y="{middle}">{html.escape(short[j])}<title>{full}</title></text>'
         )
         for i in range(k):
             value = float(shown[i, j])
@@ -93,11 +101,11 @@ def loadings(components: Floats, names: list[str]) -> str:
             text = f"{full}, component {i + 1}: {value:+.4f}"
             box = f'x="{x}" y="{y}" width="{cell - 1}" height="{row - 1}"'
             parts.append(f'<rect {box} fill="{colour}"><title>{text}</title></rect>')
-            if row >= 16:
-                number = f"{abs(value):.2f}" if value > -0.005 else f"{MINUS}{abs(value):.2f}"
-                parts.append(f'<text class="cell" x="{x + cell / 2 - 0.5}" y="{middle}" fill="{ink}">{number}</text>')
+            number = f"{abs(value):.2f}" if value > -0.005 else f"{MINUS}{abs(value):.2f}"
+            parts.append(f'<text class="cell" x="{x + cell / 2 - 0.5}" y="{middle}" fill="{ink}">{number}</text>')
     parts.append("</g>")
-    return _svg(left + k * cell + 4, 28 + d * row, parts, "Loadings of the first components", fixed=True)
+    height = 28 + d * row + (d - 1) // HEADS_EVERY * HEAD
+    return _svg(left + k * cell + 4, height, parts, "Loadings of the first components", fixed=True)
 
 
 def colour_key(components: Floats) -> str:
@@ -118,10 +126,26 @@ def colour_key(components: Floats) -> str:
 
 def shortened(name: str, length: int = NAME_LENGTH) -> str:
     """A name that fits; of a long one the middle is left out, since names often differ at their ends."""
-    if len(name) <= length:
+    if _width(name) <= length:
         return name
     head = (length - 1) * 2 // 3
-    return f"{name[:head]}…{name[len(name) - (length - 1 - head) :]}"
+    return f"{_fitting(name, head)}…{_fitting(name[::-1], length - 1 - head)[::-1]}"
+
+
+def labels(names: list[str], length: int = NAME_LENGTH) -> list[str]:
+    """Names that fit, each different: those that look alike when shortened get the number of their column."""
+    short = [shortened(name, length) for name in names]
+    return [f"{text} ({j + 1})" if short.count(text) > 1 else text for j, text in enumerate(short)]
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _fitting(text: str, width: int) -> str:
+    """The longest beginning that is not wider."""
+    sums = itertools.accumulate(map(_width, text))
+    return text[: sum(total <= width for total in sums)]
 
 
 def _svg(width: float, height: float, parts: list[str], title: str, fixed: bool = False) -> str:

@@ -20,6 +20,14 @@ from .amounts import below_resolution, duration, percent, size
 STRONGEST = 6
 """Components, and features of each, that are listed by name."""
 
+UNSEEN = {
+    False: "Nothing else left the sharing: no row, no single owner's number of rows, mean or covariance, and no intermediate "
+    "matrix was seen by any server, any other owner or the receiver.",
+    True: "Nothing else left the sharing: no value of a row, no id, and no intermediate matrix was seen by any server, any other "
+    "owner or the receiver. Beside this list, the servers saw how many rows every owner uploaded.",
+}
+"""What nobody saw, by owners of rows and of columns."""
+
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Browsers are told to load nothing and to run no script, whatever a column may be called."""
 
@@ -32,6 +40,7 @@ def write_report(
     title: str,
     settings: Mapping[str, Any],
     owners: Sequence[str],
+    by_columns: bool = False,
 ) -> None:
     """Writes the page of a fitted model.
 
@@ -39,15 +48,16 @@ def write_report(
     run : the account of the whole job (see `Account.total` if it took several runs)
     settings : what the user chose, by name
     owners : what the owners' tables are called; nothing else about single owners is known here
+    by_columns : whether owners hold different columns of the same rows, not different rows of the same columns
     """
     names = feature_names(model)
     body = [
-        _head(title, model, owners),
-        _facts(model, run, owners),
+        _head(title, model, owners, by_columns),
+        _facts(model, run, owners, by_columns),
         _warning(model),
         _variance(model),
         _loadings(model, names),
-        _openings(model, len(owners)),
+        _openings(model, len(owners), by_columns),
         _course(model, run),
         _settings(settings, owners),
         f"<footer>Written by ppca {html.escape(__version__)}. This page is self-contained: it loads nothing.</footer>",
@@ -70,19 +80,20 @@ def feature_names(model: PCAModel) -> list[str]:
     return list(model.feature_names) if model.feature_names else [f"column {j + 1}" for j in range(width)]
 
 
-def _head(title: str, model: PCAModel, owners: Sequence[str]) -> str:
+def _head(title: str, model: PCAModel, owners: Sequence[str], by_columns: bool) -> str:
     what = "correlation (standardised columns)" if model.scale is not None else "covariance"
     whose = f"the rows of {len(owners)} owners together" if len(owners) > 1 else "the rows of one owner"
+    whose = f"the columns of {len(owners)} owners, joined row by row" if by_columns else whose
     text = f"Principal components of the {what} of {whose}, computed by four servers on secret shares."
     return f'<h1>{html.escape(title)}</h1>\n<p class="lead">{text}</p>'
 
 
-def _facts(model: PCAModel, run: Account, owners: Sequence[str]) -> str:
+def _facts(model: PCAModel, run: Account, owners: Sequence[str], by_columns: bool) -> str:
     kept, width = model.components.shape
     facts = [
         (str(len(owners)), "owner" if len(owners) == 1 else "owners"),
-        (f"{model.rows:,}", "rows, all owners together"),
-        (str(width), "columns"),
+        (f"{model.rows:,}", "rows, joined" if by_columns else "rows, all owners together"),
+        (str(width), "columns, all owners together" if by_columns else "columns"),
         (str(kept), "component" if kept == 1 else "components"),
         (percent(float(model.explained_variance_ratio.sum())), "of the variance explained"),
         (f"{run.rounds:,}", "communication rounds"),
@@ -131,24 +142,34 @@ def _loadings(model: PCAModel, names: list[str]) -> str:
     kept = len(model.components)
     shown = min(kept, charts.MAP_COMPONENTS)
     which = f"the first {shown} of {kept} components" if shown < kept else "every component"
-    cards = "".join(_strongest(i, component, names) for i, component in enumerate(model.components[:STRONGEST]))
+    labels = charts.labels(names, 28)
+    cards = "".join(_strongest(i, component, names, labels) for i, component in enumerate(model.components[:STRONGEST]))
     return _section(
         "Loadings",
         f'<p class="note">How much each column takes part in {which} (the components are in columns). '
         "Signs follow scikit-learn: the entry of largest magnitude of a component is positive.</p>"
         f'<div class="key">{charts.colour_key(model.components)}</div>'
         f'<div class="scroll">{charts.loadings(model.components, names)}</div>'
-        f'<h3 style="margin-top:22px">Strongest columns</h3><div class="strong">{cards}</div>',
+        f'<h3 style="margin-top:22px">Strongest columns</h3>{_cut(kept, len(names))}<div class="strong">{cards}</div>',
     )
 
 
-def _strongest(index: int, component: np.ndarray[Any, np.dtype[np.float64]], names: list[str]) -> str:
+def _cut(kept: int, width: int) -> str:
+    """What the list of strongest columns leaves out."""
+    parts = [f"the first {STRONGEST} of {kept} components"] if kept > STRONGEST else []
+    parts += [f"the {STRONGEST} strongest of {width} columns"] if width > STRONGEST else []
+    return f'<p class="note">Listed: {" and ".join(parts)}; components.csv has all.</p>' if parts else ""
+
+
+def _strongest(
+    index: int, component: np.ndarray[Any, np.dtype[np.float64]], names: list[str], labels: list[str]
+) -> str:
     lines = []
     order = np.argsort(-np.abs(component), kind="stable")[:STRONGEST]
     largest = float(np.abs(component).max()) or 1.0
     for j in order.tolist():
         value = float(component[j])
-        name = html.escape(charts.shortened(names[j], 24))
+        name = html.escape(labels[j])
         kind, sign = ("minus", charts.MINUS) if value < 0 else ("plus", "+")
         bar = f'<i class="{kind}" style="width:{100 * abs(value) / largest:.1f}%"></i>'
         lines.append(
@@ -158,7 +179,7 @@ def _strongest(index: int, component: np.ndarray[Any, np.dtype[np.float64]], nam
     return f"<div><h3>Component {index + 1}</h3>{''.join(lines)}</div>"
 
 
-def _openings(model: PCAModel, owners: int) -> str:
+def _openings(model: PCAModel, owners: int, by_columns: bool) -> str:
     lines = opening_lines(model.audit)
     rows = [_row([line.what, line.shape_text, f"{line.count:,}", line.to, line.why]) for line in lines]
     total = sum(line.count for line in lines)
@@ -166,15 +187,15 @@ def _openings(model: PCAModel, owners: int) -> str:
     caution = ""
     if len(model.components) == model.components.shape[1]:
         caution += " All components were kept: together they determine the joint covariance."
+    if by_columns:
+        caution += " Means and variances of columns are those of the owner whose columns they are."
     if owners == 1:
         caution += " With one owner, the joint numbers are that owner's own."
-    if owners == 2:
+    if owners == 2 and not by_columns:
         caution += " With two owners, each can take its own part away from the joint result and see the other's sums."
     return _section(
         "What was opened",
-        f"<p>This list is complete: {total:,} opening{'' if total == 1 else 's'}. Nothing else left the sharing: no row, no "
-        "single owner's number of rows, mean or covariance, and no intermediate matrix was seen by any server, any other owner "
-        "or the receiver.</p>"
+        f"<p>This list is complete: {total:,} opening{'' if total == 1 else 's'}. {UNSEEN[by_columns]}</p>"
         f'{table}<p class="note" style="margin-top:12px">The result itself tells something about the joint data, as any exact '
         f"statistic does.{caution}</p>",
     )
@@ -237,7 +258,7 @@ def _table(heads: Sequence[str], rows: Iterable[str], numbers: int = 0, skip: in
     right = range(skip, skip + numbers)
     cells = "".join(f"<th{_number(i in right)}>{html.escape(head)}</th>" for i, head in enumerate(heads))
     head = f"<thead><tr>{cells}</tr></thead>" if heads else ""
-    return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"
+    return f'<div class="scroll"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
 
 
 def _row(values: Sequence[Any], numbers: int = 0, skip: int = 0, tail: str = "", kind: str = "") -> str:
