@@ -27,7 +27,8 @@ from .servers import LocalServers, ServersFailed
 if TYPE_CHECKING:
     from .estimator.columns import Columns
     from .estimator.job import Job
-    from .estimator.pca import PCA
+    from .estimator.pca import PCA, load
+    from .owner.tables.opening import open_table
 
 __version__ = "0.1.0"
 
@@ -46,7 +47,9 @@ __all__ = [
     "ServersFailed",
     "__version__",
     "concatenate",
+    "load",
     "make_type",
+    "open_table",
     "share",
     "stack",
     "together",
@@ -54,7 +57,13 @@ __all__ = [
 ]
 
 
-_HOMES = {"Columns": "estimator.columns", "Job": "estimator.job", "PCA": "estimator.pca"}
+_HOMES = {
+    "Columns": "estimator.columns",
+    "Job": "estimator.job",
+    "PCA": "estimator.pca",
+    "load": "estimator.pca",
+    "open_table": "owner.tables.opening",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -62,3 +71,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f".{_HOMES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

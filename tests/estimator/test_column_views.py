@@ -17,7 +17,7 @@ from ppca import PCA, Columns
 from ppca.owner.alignment import arrangement
 from ppca.owner.alignment.agreement import KeyAgreement
 from ppca.owner.alignment.arrangement import Alignment
-from ppca.owner.tables.opening import open_columns
+from ppca.owner.tables.owners import open_columns
 from ppca.owner.tables.records import Records
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"

@@ -275,7 +275,7 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Any], type[Exception], str]] = {
     ),
     "id chosen": ([GOOD, GOOD], {"columns": ["id"]}, BadColumns, "owner 1: none of its columns"),
     "unknown way": ([GOOD, GOOD], {"alignment": "magic"}, ValueError, "choose from psi, aligned, namespace"),
-    "namespace without a number": ([GOOD, GOOD], {"alignment": "namespace"}, ValueError, "needs namespace="),
+    "namespace without a number": ([GOOD, GOOD], {"alignment": "namespace"}, ValueError, "must be the number of ids"),
     "id outside of the namespace": (
         [GOOD, GOOD],
         {"alignment": "namespace", "namespace": 10},
@@ -300,7 +300,7 @@ def test_refused_before_anything_is_computed(case: str) -> None:
 def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     for name, message in (("none.csv", "no such file"), ("bad.parquet", "cannot be read")):
-        with pytest.raises(OwnerError, match=f"{name}: .*{message}"):
+        with pytest.raises(OwnerError, match=f"{Path(name).stem}: .*{message}"):
             PCA(partition=PSI, servers=Untouched()).fit([GOOD, tmp_path / name])
 
 

@@ -21,7 +21,6 @@ from sklearn import decomposition
 from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import estimator_checks
 
 from benchmarks.accuracy import ACCURACY_LIMITS, Accuracy, accuracy_of, standardised
 from benchmarks.data_sets import DATA_SETS, MissingData, split
@@ -428,7 +427,7 @@ def test_rows_that_do_not_fit_a_shared_model(servers: LocalServers) -> None:
     model = pca.shared_model()
     with pytest.raises(ValueError, match="column 'hue' has 1e\\+12 in row 2"):
         model.transform(WINE.assign(hue=[1.0, 1e12] + [1.0] * 176))
-    with pytest.raises(ValueError, match="must have 13 columns"):
+    with pytest.raises(ValueError, match="4 columns, the model 13"):
         model.transform(WINE.to_numpy()[:, :4])
     with pytest.raises(ValueError, match="nothing to find"):
         model.detect(WINE)
@@ -441,7 +440,7 @@ def test_rows_that_do_not_fit_a_shared_model(servers: LocalServers) -> None:
     ("parameters", "cause"),
     [
         ({"n_components": 14}, "between 1 and 13"),
-        ({"n_components": 0}, "between 1 and 13"),
+        ({"n_components": 0}, "n_components=0 must be at least 1"),
         ({"n_components": 1.0}, "strictly between 0 and 1"),
         ({"solver": "magic"}, "choose from allpairs"),
         ({"tol": 1.0}, "must lie between"),
@@ -456,31 +455,3 @@ def test_bad_parameters(servers: LocalServers, parameters: dict[str, Any], cause
 def test_more_components_than_rows(servers: LocalServers) -> None:
     with pytest.raises(ValueError, match=r"at most min\(rows, columns\) = 4"):
         PCA(5, servers=servers).fit([random(2, 8), random(2, 8)])
-
-
-# -- scikit-learn's own checks -------------------------------------------------------------------------------------------
-
-
-CHECKS = [
-    "check_dict_unchanged", "check_estimators_dtypes", "check_estimators_fit_returns_self",
-    "check_estimators_overwrite_params", "check_estimators_pickle", "check_estimators_unfitted",
-    "check_f_contiguous_array_estimator", "check_fit_check_is_fitted", "check_fit_score_takes_y", "check_get_params_invariance",
-    "check_methods_sample_order_invariance", "check_methods_subset_invariance", "check_mixin_order", "check_n_features_in",
-    "check_n_features_in_after_fitting", "check_no_attributes_set_in_init", "check_parameters_default_constructible",
-    "check_readonly_memmap_input", "check_set_params",
-]  # fmt: skip
-"""Of scikit-learn's checks those about what `PCA` promises to share. Left out: checks that pass lists of lists (here a list is
-a list of owners), that demand the bit-identical result of a second fit, or particular words in error messages."""
-
-
-OWN_SERVERS = ("check_estimators_overwrite_params", "check_parameters_default_constructible")
-"""Checks that compare or rebuild parameters, which running servers do not allow."""
-
-
-@pytest.mark.parametrize("name", CHECKS)
-def test_estimator_check(servers: LocalServers, name: str) -> None:
-    check_function = getattr(estimator_checks, name, None)
-    if check_function is None:
-        pytest.skip(f"this scikit-learn has no {name}")
-    own = name in OWN_SERVERS
-    check_function("PCA", PCA() if own else PCA(servers=servers, keep="check"))

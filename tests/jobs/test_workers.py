@@ -19,7 +19,7 @@ from ppca.estimator.columns import upload
 from ppca.jobs.workers import submitter
 from ppca.owner.alignment.arrangement import Alignment, arrange
 from ppca.owner.columns import Centred
-from ppca.owner.tables.opening import open_columns
+from ppca.owner.tables.owners import open_columns
 from ppca.owner.tables.records import Records
 from ppca.servers import DaskCluster, LocalServers, OperatorError, ServersFailed
 from ppca.servers.operator import Operator

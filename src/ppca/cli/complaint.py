@@ -2,35 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
+from inspect import signature
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
+from ..owner.errors import BadValue, OwnerError, ParameterRefused
 from ..servers import ProgramError, ServersFailed
+from .terminal import Terminal
 
 SHOWN_LENGTH = 60
 
+NAMES = {"n_components": "-k"}
+"""Options that are not called like their parameter."""
+
+REMEDIES = {
+    "columns": "--columns a,b,c chooses columns",
+    "decimal": "--decimal , reads decimal commas",
+    "drop": "--drop {column} leaves the column out",
+    "encoding": "--encoding names another encoding, as latin-1 or utf-16",
+    "fold_case": "--fold-case lets ids differ in case",
+    "minimum": "--minimum lowers the limit, if so few rows may be analysed",
+    "id": "--id may be given once for each owner, in the order of the files",
+    "missing": "--missing drop leaves out rows with a missing value",
+}
+"""What the command line offers against what owners' data are refused for."""
+
 
 @contextmanager
-def complaints() -> Iterator[None]:
+def complaints(command: Callable[..., None] | None = None) -> Iterator[None]:
     """Turns what a user can do something about into a message; anything else is a bug and keeps its traceback.
+
+    command: whose options may be advised.
 
     ValueError covers parameters, owners' data (`OwnerError`), refused inputs and inconsistent shares; OSError files.
     """
     try:
         yield
     except BrokenPipeError:  # the reader of our output has left: nothing to tell
-        raise
+        raise typer.Exit(0) from None
     except (ValueError, ServersFailed, ProgramError, OSError) as error:
-        complain(str(error))
+        complain(in_words(error, () if command is None else signature(command).parameters))
         raise typer.Exit(1) from None
 
 
+def in_words(error: Exception, offered: Container[str]) -> str:
+    """The message, with the options of this command in place of parameters."""
+    if isinstance(error, ParameterRefused):
+        option = NAMES.get(error.parameter, f"--{error.parameter.replace('_', '-')}")
+        value = "" if error.value is None else f" {error.value}"
+        return f"{option}{value} {error.cause}."
+    if not isinstance(error, OwnerError):
+        return str(error)
+    column = error.column if isinstance(error, BadValue) else ""
+    found = [REMEDIES[name].format(column=column) for name in error.options if name in offered]
+    return f"{error} {'; '.join(found)}." if found else str(error)
+
+
 def complain(message: str) -> None:
-    Console(stderr=True).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True, highlight=False)
+    Terminal(stderr=True).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True, highlight=False)
+
+
+def note(message: str, *, quiet: bool = False) -> None:
+    """What a user should know beside the result."""
+    line = Text.assemble(("note: ", "yellow"), printable(message, 400))
+    Terminal(stderr=True, quiet=quiet).print(line, soft_wrap=True, highlight=False)
 
 
 def printable(text: str, length: int = SHOWN_LENGTH) -> str:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from .complaint import complaints
 from .options import RESULT, Tls
+from .terminal import Terminal
 
 TOLERANCE = 1e-6
 """Largest accepted difference of an explained-variance ratio between the joint and the pooled result."""
@@ -32,30 +32,33 @@ def demo(
     With --vertical: three institutions that hold different columns of the same patients.
     """
     with complaints():
-        from ..estimator.pca import PCA
+        from ..estimator.choices import Choices
+        from ..estimator.columns import Columns
+        from ..owner.tables.owners import open_columns, open_rows
         from .fit import fit_shown, settings_of
         from .folder import check_free, whole_folder
         from .result import FILES, REPORT, print_account, print_openings, print_scree, write_result
         from .scenes import COMPONENTS, Finding, Hospitals, Institutions, ratio_error
 
-        console, scene = Console(), Institutions() if vertical else Hospitals()
+        console, scene = Terminal(), Institutions() if vertical else Hospitals()
         known = (*FILES, *(name for each in (Hospitals, Institutions) for name in (each.folder, *each.figures)))
         check_free(output, known, replace=True)
         console.print(scene.story, highlight=False)
         with whole_folder(output, known, replace=True) as folder:
             files = scene.write(folder / scene.folder)
-            pca = PCA(COMPONENTS, standardize=True, partition=scene.partition)
-            fit_shown(pca, files, tls=tls)
-            model = pca.model_
+            partition = scene.partition
+            tables = open_columns(files, partition.id) if isinstance(partition, Columns) else open_rows(files)
+            fitted = fit_shown(Choices(COMPONENTS, standardize=True, partition=partition), tables, tls=tls)
+            model = fitted.model
             joint = Finding("joint on shares", model.rows, model.components, model.explained_variance_ratio)
-            settings = settings_of(pca, tls, data=scene.data)
-            write_result(folder, model, pca.account_, title=scene.title, settings=settings, owners=list(files))
+            settings = settings_of(fitted, tls, data=scene.data)
+            write_result(folder, fitted, title=scene.title, settings=settings, owners=list(files))
             scene.draw(folder, model, joint)
         print_scree(console, model)
         scene.compare(console, joint)
         print_openings(console, model)
         console.print(scene.moral, highlight=False)
-        print_account(console, model, pca.account_)
+        print_account(console, model, fitted.account)
         figures = f"figure{'s' if len(scene.figures) > 1 else ''} {', '.join(scene.figures)}"
         console.print(Text(f"written: {output} (open {output / REPORT}; {figures})"), soft_wrap=True)
         again = f"ppca fit {scene.options}{output / scene.folder}/*.csv -k {COMPONENTS} --standardize -o result"

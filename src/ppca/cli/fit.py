@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
-from .complaint import complaints, printable
+from .complaint import complaints, in_words, note
 from .options import (
     COLUMNS,
     KINDS,
     RESULT,
     SOLVER,
     TABLES,
+    AsJson,
+    Decimal,
+    Encoding,
     FoldCase,
     Force,
-    IdColumn,
+    IdColumns,
     Namespace,
+    Quiet,
     ServersState,
     Timeout,
     Tls,
@@ -29,12 +34,16 @@ from .options import (
     names_in,
     partition_of,
 )
+from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from ..estimator.pca import PCA
+    from ..estimator.choices import Choices
+    from ..estimator.fitting import Fitted
     from ..owner.tables.table import Table
 
 TITLE = "Joint PCA"
+LONG = 10.0
+"""Seconds from which on a job's cost is told before it starts."""
 
 
 def fit(
@@ -54,13 +63,19 @@ def fit(
         list[str] | None,
         typer.Option("--drop", help="columns to leave out: a,b,c; may be repeated", rich_help_panel=TABLES),
     ] = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
+    missing: Annotated[
+        str,
+        typer.Option(help="rows with a missing value: 'refuse' the table, or 'drop' the rows", rich_help_panel=TABLES),
+    ] = "refuse",
     vertical: Annotated[
         bool,
         typer.Option(
             "--vertical", help="owners hold different columns of the same individuals", rich_help_panel=COLUMNS
         ),
     ] = False,
-    id_column: IdColumn = None,
+    id: IdColumns = None,
     alignment: Way = "psi",
     namespace: Namespace = None,
     fold_case: FoldCase = False,
@@ -119,6 +134,8 @@ def fit(
     profile: Annotated[
         bool, typer.Option("--profile", help="show where the time went", rich_help_panel=RESULT)
     ] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
     force: Force = False,
     tls: Tls = False,
     timeout: Timeout = 60.0,
@@ -133,24 +150,15 @@ def fit(
 
     With --vertical owners hold different columns of the same individuals, joined by --id; their rows reach the servers as shares.
     """
-    with complaints(), ExitStack() as work:
+    with complaints(fit), ExitStack() as work:
         count = component_count(components)
 
-        from ..estimator.pca import PCA
-        from ..owner.tables.opening import open_columns, open_rows
+        from ..estimator.choices import Choices
+        from ..owner.tables.owners import open_columns, open_rows
+        from ..owner.tables.reading import Reading
         from .folder import check_free, whole_folder
-        from .result import (
-            FILES,
-            KEPT,
-            KNOWN,
-            SHARED,
-            print_account,
-            print_openings,
-            print_profile,
-            print_scree,
-            write_result,
-        )
-        from .shares import NOTE, erase, kept_as, new_name, state_folder
+        from .result import KNOWN, SHARED, write_result
+        from .shares import erase, kept_as, new_name, state_folder
 
         check_free(output, KNOWN, replace=force)
         keep = keep or not reveal
@@ -158,91 +166,143 @@ def fit(
             raise ValueError("--allow is about a model that servers keep: add --keep.")
         state = state_folder(servers_state) if keep else None
         former = kept_as(output)
-        pca = PCA(
+        choices = Choices(
             count,
-            standardize=standardize,
-            solver=solver,
-            tol=tol,
-            fixed_iterations=fixed_iterations,
-            max_iterations=max_iterations,
-            keep=None if state is None else new_name(),
-            allow=allowed_in(allow),
-            reveal=reveal,
+            standardize,
+            solver,
+            tol,
+            fixed_iterations,
+            max_iterations,
+            None if state is None else new_name(),
+            reveal,
+            allowed_in(allow),
+            partition_of(id, alignment, namespace, fold_case, minimum, pieces, workers) if vertical else "rows",
         )
         if state is not None:
-            work.callback(erase, state, str(pca.keep))
+            work.callback(erase, state, str(choices.keep))
+        _check_together(vertical, id, namespace, columns, drop)
+        how, taken, left = Reading(decimal, encoding, missing), names_in(columns), names_in(drop)
         if vertical:
-            pca.partition = partition_of(id_column, alignment, namespace, fold_case, minimum, pieces, workers)
-            tables = open_columns(files, id_column, columns=names_in(columns), drop=names_in(drop))
+            tables = open_columns(files, id, columns=taken, drop=left, how=how)
         else:
-            if id_column is not None or namespace is not None:
-                raise ValueError("--id and --namespace are for owners of different columns: add --vertical.")
-            if columns and drop:
-                raise ValueError(
-                    "--columns and --drop exclude each other: name the columns to take, or those to leave out."
-                )
-            tables = open_rows(files, columns=names_in(columns), drop=names_in(drop))
-        _print_notes(files, tables)
-        fit_shown(pca, tables, tls=tls, timeout=timeout, state=state)
-        settings = settings_of(pca, tls, columns="all" if columns is drop is None else None)
+            tables = open_rows(files, columns=taken, drop=left, how=how)
+        _tell_notes(files, tables, quiet)
+        fitted = fit_shown(choices, tables, tls=tls, timeout=timeout, state=state, quiet=quiet)
+        settings = settings_of(fitted, tls, columns="all" if columns is drop is None else None)
+        owners = [table.label for table in tables]
         with whole_folder(output, KNOWN, replace=force) as folder:
             if reveal:
-                owners = [table.label for table in tables]
-                write_result(folder, pca.model_, pca.account_, title=title, settings=settings, owners=owners)
+                write_result(folder, fitted, title=title, settings=settings, owners=owners)
             if state is not None:
-                pca.shared_facts().save(folder / SHARED)
+                fitted.facts.save(folder / SHARED)
         work.pop_all()  # the result is there, and with it what the servers keep
         if former is not None:
             erase(state or state_folder(servers_state), former)
-        console = Console()
-        if reveal:
-            print_scree(console, pca.model_)
-        print_openings(console, pca.account_)
-        if profile:
-            print_profile(console, pca.account_)
-        print_account(console, pca.model_ if reveal else pca.shared_facts(), pca.account_)
-        if not reveal:
-            console.print(
-                "Nobody received the model: the servers keep it in shares, for ppca transform and ppca detect."
-            )
-        if state is not None:
-            said = f"kept in shares: {state} (one folder per server); allowed: {', '.join(pca.allowed_)}. {NOTE}"
-            console.print(Text(said), soft_wrap=True, highlight=False)
-        written = [*(FILES if reveal else ()), *(KEPT if keep else ())]
-        console.print(Text(f"written: {output} ({', '.join(written)})"), soft_wrap=True, highlight=False)
+        _tell_dropped(tables, quiet)
+        if fitted.by_columns is not None and fitted.by_columns.doubt is not None:
+            note(in_words(fitted.by_columns.doubt, signature(fit).parameters), quiet=quiet)
+        _show(fitted, owners, output, state, quiet=quiet, as_json=as_json, profile=profile)
 
 
-def fit_shown(pca: PCA, owners: Any, *, tls: bool, timeout: float = 60.0, state: Path | None = None) -> None:
+def _check_together(
+    vertical: bool, id: Sequence[str] | None, namespace: int | None, columns: object, drop: object
+) -> None:
+    """Refuses options that do not go together."""
+    if not vertical and (id or namespace is not None):
+        raise ValueError("--id and --namespace are for owners of different columns: add --vertical.")
+    if not vertical and columns and drop:
+        raise ValueError("--columns and --drop exclude each other: name the columns to take, or those to leave out.")
+
+
+def fit_shown(
+    choices: Choices,
+    tables: Sequence[Table],
+    *,
+    tls: bool,
+    timeout: float = 60.0,
+    state: Path | None = None,
+    quiet: bool = False,
+) -> Fitted:
     """Fits on four local servers with the progress in the terminal. `state`: the folder in which the servers keep shares."""
+    from ..estimator.fitting import fit_tables
+    from ..estimator.forecast import forecast
+    from ..estimator.job import Job
+    from ..report import duration, size
     from ..servers import LocalServers
     from .progress import stage_bars
 
-    pca.servers = LocalServers(tls=tls, timeout=timeout, state=state)
-    with stage_bars() as show:
-        pca.fit(owners, progress=show)
-    if not pca.verified_:
+    by_columns = choices.partition != "rows"
+    width = sum(table.n_columns for table in tables) if by_columns else tables[0].n_columns
+    values = sum((table.rows or 0) * table.n_columns for table in tables) if by_columns else 0
+    expected = forecast(choices, width, values)
+    if expected is not None and expected.seconds > LONG:
+        cost = f"about {duration(expected.seconds)} and {size(expected.bytes)} for every server"
+        note(f"{width:,} columns take {cost}, on a machine with two cores", quiet=quiet)
+    servers = LocalServers(tls=tls, timeout=timeout, state=state)
+    with stage_bars(quiet=quiet) as show, Job(servers, show) as job:
+        fitted = fit_tables(tables, choices, job)
+    if not fitted.result["verified"]:
         raise ValueError(
             "the check on shares failed: the decomposition is less accurate than --tol promises. Nothing was written. "
             "Fit again with a larger --tol, without --fixed-iterations, or with --solver jacobi."
         )
+    return fitted
 
 
-def settings_of(pca: PCA, tls: bool, **more: str | None) -> dict[str, Any]:
+def _show(
+    fitted: Fitted,
+    owners: Sequence[str],
+    output: Path,
+    state: Path | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+    profile: bool,
+) -> None:
+    """What came out, on standard output."""
+    from .result import FILES, KEPT, fit_summary, print_account, print_openings, print_profile, print_rows, print_scree
+    from .shares import NOTE
+
+    reveal, keep = fitted.choices.reveal, fitted.choices.keep is not None
+    if as_json:
+        typer.echo(fit_summary(fitted, owners, output))
+        return
+    console = Terminal(quiet=quiet)
+    if fitted.by_columns is not None:
+        print_rows(console, owners, fitted.by_columns)
+    if reveal:
+        print_scree(console, fitted.model)
+    print_openings(console, fitted.account)
+    if profile:
+        print_profile(console, fitted.account)
+    print_account(console, fitted.model if reveal else fitted.facts, fitted.account)
+    if not reveal:
+        console.print("Nobody received the model: the servers keep it in shares, for ppca transform and ppca detect.")
+    if state is not None:
+        said = f"kept in shares: {state} (one folder per server); allowed: {', '.join(fitted.allowed)}. {NOTE}"
+        console.print(Text(said), soft_wrap=True, highlight=False)
+    written = [*(FILES if reveal else ()), *(KEPT if keep else ())]
+    console.print(Text(f"written: {output} ({', '.join(written)})"), soft_wrap=True, highlight=False)
+
+
+def settings_of(fitted: Fitted, tls: bool, **more: str | None) -> dict[str, Any]:
     """What was chosen, for the report."""
     from ..estimator.columns import Columns
 
+    choices = fitted.choices
     settings: dict[str, Any] = {
-        "components": "all" if pca.n_components is None else pca.n_components,
-        "standardize": "yes" if pca.standardize else "no",
-        "eigensolver": pca.solver,
-        "tolerance": f"{pca.tol:g}",
-        "iterations": "until converged" if pca.fixed_iterations is None else f"{pca.fixed_iterations}, fixed",
-        "columns": f"{pca.n_features_in_} chosen",
+        "components": "all" if choices.n_components is None else choices.n_components,
+        "standardize": "yes" if choices.standardize else "no",
+        "eigensolver": choices.solver,
+        "tolerance": f"{choices.tol:g}",
+        "iterations": "until converged" if choices.fixed_iterations is None else f"{choices.fixed_iterations}, fixed",
+        "columns": f"{fitted.width} chosen",
         "servers": "four processes on one machine" + (", mutual TLS" if tls else ", plain TCP"),
     }
-    if isinstance(pca.partition, Columns):
-        way = pca.partition
-        settings |= {"partition": "by columns", "alignment": way.alignment, "id": way.id or "none"}
+    if isinstance(choices.partition, Columns):
+        way = choices.partition
+        ids = way.id if isinstance(way.id, str) else ", ".join(way.id or ["none"])
+        settings |= {"partition": "by columns", "alignment": way.alignment, "id": ids}
     return settings | {name: value for name, value in more.items() if value is not None}
 
 
@@ -258,11 +318,19 @@ def component_count(text: str) -> int | float | None:
     raise ValueError(f"-k {text}: give a whole number, a part of the variance between 0 and 1, or 'all'.")
 
 
-def _print_notes(files: list[Path], tables: list[Table]) -> None:
+def _tell_notes(files: list[Path], tables: list[Table], quiet: bool) -> None:
     """What a user should know of the tables before they are read."""
     places = [path.resolve() for path in files]
     twice = sorted({path.name for path, place in zip(files, places, strict=True) if places.count(place) > 1})
-    notes = [note for table in tables for note in table.notes if note]
-    for note in notes + [f"{name} is given more than once: its rows count each time" for name in twice]:
-        line = Text.assemble(("note: ", "yellow"), printable(note, 400))
-        Console(stderr=True).print(line, soft_wrap=True, highlight=False)
+    notes = [text for table in tables for text in table.notes if text]
+    for text in notes + [f"{name} is given more than once: its rows count each time" for name in twice]:
+        note(text, quiet=quiet)
+
+
+def _tell_dropped(tables: Sequence[Table], quiet: bool) -> None:
+    """Rows that were left out, told to who runs this command and plays all owners; it is in no file and no account."""
+    from ..owner.tables.reading import CompleteRows
+
+    for table in tables:
+        if isinstance(table, CompleteRows) and table.dropped:
+            note(f"{table.label}: {table.dropped:,} rows with a missing value were left out", quiet=quiet)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from .complaint import complaints
 from .options import ServersState
+from .terminal import Terminal
 
 
 def forget(
@@ -36,4 +36,4 @@ def forget(
             )
         (result / SHARED).unlink()
         text = f"erased: the shares of {found} server{'' if found == 1 else 's'} in {state}, and {result / SHARED}"
-        Console().print(Text(text), soft_wrap=True, highlight=False)
+        Terminal().print(Text(text), soft_wrap=True, highlight=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.text import Text
 
 from .complaint import complaints
@@ -18,21 +18,28 @@ from .options import (
     COLUMNS,
     KINDS,
     RESULT,
+    AsJson,
+    Decimal,
+    Encoding,
     FoldCase,
     Force,
-    IdColumn,
+    IdColumns,
     Namespace,
+    Quiet,
     ServersState,
     Timeout,
     Tls,
     Way,
+    names_in,
     partition_of,
     position_of,
 )
+from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..estimator.columns import Columns
     from ..estimator.shared import SharedModel
+    from ..owner.tables.table import Table
     from ..receiver import PCAModel
     from ..receiver.joined import Joined
     from ..servers import Account
@@ -46,8 +53,13 @@ Receiver = Annotated[
     Path | None, typer.Option("--receiver", help="the owner (file) that gets the result", rich_help_panel=COLUMNS)
 ]
 
+KeepColumns = Annotated[
+    list[str] | None,
+    typer.Option("--keep-columns", help="columns to copy into the result, as ids: a,b,c", rich_help_panel=RESULT),
+]
+
 Floats = NDArray[np.float64]
-Found = dict[str, NDArray[Any]]
+Found = dict[str, Any]
 """Columns of the table that is written, by name."""
 
 
@@ -61,7 +73,7 @@ class Ending(Protocol):
 
     def on_shares(self, model: SharedModel, chunks: Iterable[Floats]) -> Found: ...
 
-    def of_columns(self, model: SharedModel, rows: Sequence[Path], partition: Columns, receiver: int) -> Joined: ...
+    def of_columns(self, model: SharedModel, rows: Sequence[Any], partition: Columns, receiver: int) -> Joined: ...
 
     def columns(self, joined: Joined) -> Found: ...
 
@@ -79,7 +91,7 @@ class Coordinates:
     def on_shares(self, model: SharedModel, chunks: Iterable[Floats]) -> Found:
         return self._named(np.vstack(list(model.transform_batches(chunks))))
 
-    def of_columns(self, model: SharedModel, rows: Sequence[Path], partition: Columns, receiver: int) -> Joined:
+    def of_columns(self, model: SharedModel, rows: Sequence[Any], partition: Columns, receiver: int) -> Joined:
         return model.transform_columns(list(rows), partition, receiver)
 
     def columns(self, joined: Joined) -> Found:
@@ -121,7 +133,7 @@ class Verdicts:
     def on_shares(self, model: SharedModel, chunks: Iterable[Floats]) -> Found:
         return self._named(*model.detect_batches(chunks, **vars(self)))
 
-    def of_columns(self, model: SharedModel, rows: Sequence[Path], partition: Columns, receiver: int) -> Joined:
+    def of_columns(self, model: SharedModel, rows: Sequence[Any], partition: Columns, receiver: int) -> Joined:
         return model.detect_columns(list(rows), partition, receiver, **vars(self))
 
     def columns(self, joined: Joined) -> Found:
@@ -144,7 +156,10 @@ def transform(
         Path, typer.Option("--output", "-o", help="file for the coordinates: .csv or .parquet", rich_help_panel=RESULT)
     ] = Path("projected.csv"),
     revealed: Revealed = False,
-    id_column: IdColumn = None,
+    keep_columns: KeepColumns = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
+    id: IdColumns = None,
     alignment: Way = "psi",
     namespace: Namespace = None,
     fold_case: FoldCase = False,
@@ -152,6 +167,8 @@ def transform(
     tls: Tls = False,
     timeout: Timeout = 60.0,
     servers_state: ServersState = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
     force: Force = False,
 ) -> None:
     """Project new rows onto the components of a fitted model.
@@ -162,9 +179,10 @@ def transform(
     Of a vertical fit give every owner's table, in the order of the fit: the rows that all owners have are projected, and the
     receiver gets them with its own ids.
     """
-    with complaints():
-        partition = _partition(rows, revealed, id_column, alignment, namespace, fold_case)
-        _infer(Coordinates(), result, rows, output, revealed, partition, receiver, servers_state, tls, timeout, force)
+    with complaints(transform):
+        partition = _partition(rows, revealed, id, alignment, namespace, fold_case)
+        source = Source(result, rows, revealed, partition, receiver, names_in(keep_columns) or [], decimal, encoding)
+        _infer(Coordinates(), source, output, Manner(tls, timeout, servers_state, quiet, as_json, force))
 
 
 def detect(
@@ -179,7 +197,10 @@ def detect(
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="also reveal the scores")] = False,
     revealed: Revealed = False,
-    id_column: IdColumn = None,
+    keep_columns: KeepColumns = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
+    id: IdColumns = None,
     alignment: Way = "psi",
     namespace: Namespace = None,
     fold_case: FoldCase = False,
@@ -187,6 +208,8 @@ def detect(
     tls: Tls = False,
     timeout: Timeout = 60.0,
     servers_state: ServersState = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
     force: Force = False,
 ) -> None:
     """Flag rows that a fitted model describes badly.
@@ -197,67 +220,120 @@ def detect(
     Of a vertical fit give every owner's table, in the order of the fit: the rows that all owners have are scored, and the
     receiver gets the verdicts with its own ids.
     """
-    with complaints():
+    with complaints(detect):
         wanted = Verdicts(threshold, contamination, scores)
-        partition = _partition(rows, revealed, id_column, alignment, namespace, fold_case)
-        _infer(wanted, result, rows, output, revealed, partition, receiver, servers_state, tls, timeout, force)
+        partition = _partition(rows, revealed, id, alignment, namespace, fold_case)
+        source = Source(result, rows, revealed, partition, receiver, names_in(keep_columns) or [], decimal, encoding)
+        _infer(wanted, source, output, Manner(tls, timeout, servers_state, quiet, as_json, force))
 
 
 def _partition(
-    rows: Sequence[Path], revealed: bool, id: str | None, alignment: str, namespace: int | None, fold_case: bool
+    rows: Sequence[Path],
+    revealed: bool,
+    id: Sequence[str] | None,
+    alignment: str,
+    namespace: int | None,
+    fold_case: bool,
 ) -> Columns | None:
     """How several owners' tables are joined; None if there is one table with all columns."""
-    if len(rows) == 1 and id is None:
+    if len(rows) == 1 and not id:
         return None
     if revealed:
         raise ValueError("--revealed needs all columns in one table: rows of several owners are only joined on shares.")
     return partition_of(id, alignment, namespace, fold_case, minimum=1)
 
 
-def _infer(
-    wanted: Ending,
-    result: Path,
-    rows: list[Path],
-    output: Path,
-    revealed: bool,
-    partition: Columns | None,
-    receiver: Path | None,
-    servers_state: Path | None,
-    tls: bool,
-    timeout: float,
-    force: bool,
-) -> None:
-    from ..jobs.kept import CLIENT, check_allowed, owner_name
-    from .folder import check_file
-    from .kept import ENDINGS, chunks_of, kept_model, load_facts, load_revealed, open_like, write_table
-    from .progress import stage_bars
-    from .result import print_openings, print_traffic
-    from .shares import state_folder
+@dataclass(frozen=True)
+class Source:
+    """Which rows, under which model, and what of them is copied into the result."""
 
-    check_file(output, ENDINGS, replace=force)
-    account: Account | None = None
-    if revealed:
-        model = load_revealed(result)
-        found = wanted.in_the_clear(model, chunks_of(open_like(rows[0], model.feature_names, len(model.mean))))
-    else:
-        state = state_folder(servers_state)
-        facts, to = load_facts(result, state), position_of(receiver, rows)
-        for operation in wanted.operations:  # the servers would refuse it, too
-            check_allowed(facts.allowed, operation, CLIENT if partition is None else owner_name(to))
-        table = open_like(rows[0], facts.feature_names, len(facts.scale_exponents)) if partition is None else None
-        with stage_bars() as show, kept_model(state, facts, show, tls=tls, timeout=timeout) as shared:
-            if table is not None:
-                found = wanted.on_shares(shared, chunks_of(table))
-            else:
-                assert partition is not None
-                joined = wanted.of_columns(shared, rows, partition, to)
-                ids: Found = {} if joined.ids is None else {partition.id or "row": joined.ids}
-                found = ids | wanted.columns(joined)
-            account = shared.job.account
+    result: Path
+    rows: list[Path]
+    revealed: bool
+    partition: Columns | None
+    receiver: Path | None
+    keep_columns: list[str]
+    decimal: str
+    encoding: str
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a command works and prints."""
+
+    tls: bool
+    timeout: float
+    servers_state: Path | None
+    quiet: bool
+    as_json: bool
+    force: bool
+
+
+def _infer(wanted: Ending, source: Source, output: Path, manner: Manner) -> None:
+    from .folder import check_file
+    from .kept import ENDINGS, write_table
+    from .result import account_summary, print_openings, print_traffic
+
+    check_file(output, ENDINGS, replace=manner.force)
+    if source.partition is not None and source.keep_columns:
+        raise ValueError(
+            "--keep-columns is for one table with all columns; of several owners the receiver gets its ids."
+        )
+    found, account = _in_the_clear(wanted, source) if source.revealed else _on_shares(wanted, source, manner)
     write_table(output, found)
-    console = Console()
-    console.print(wanted.summary(found, "in the clear" if revealed else "on shares"), highlight=False)
+    if manner.as_json:
+        told: dict[str, Any] = {"rows": len(next(iter(found.values()))), "columns": list(found), "written": str(output)}
+        if "anomaly" in found:
+            told["flagged"] = int(found["anomaly"].sum())
+        typer.echo(json.dumps(told | ({} if account is None else account_summary(account)), indent=1))
+        return
+    console = Terminal(quiet=manner.quiet)
+    console.print(wanted.summary(found, "in the clear" if source.revealed else "on shares"), highlight=False)
     if account is not None:
         print_openings(console, account)
         print_traffic(console, account)
     console.print(Text(f"written: {output}"), soft_wrap=True, highlight=False)
+
+
+def _in_the_clear(wanted: Ending, source: Source) -> tuple[Found, None]:
+    from .kept import chunks_of, kept_columns, load_revealed
+
+    model = load_revealed(source.result)
+    table = _table(source, model.feature_names, len(model.mean))
+    return kept_columns(table, source.keep_columns) | wanted.in_the_clear(model, chunks_of(table)), None
+
+
+def _on_shares(wanted: Ending, source: Source, manner: Manner) -> tuple[Found, Account]:
+    from ..jobs.kept import CLIENT, check_allowed, owner_name
+    from ..owner.tables.owners import all_opened, id_names
+    from ..owner.tables.reading import Reading
+    from .kept import chunks_of, kept_columns, kept_model, load_facts
+    from .progress import stage_bars
+    from .shares import state_folder
+
+    state, partition = state_folder(manner.servers_state), source.partition
+    facts, to = load_facts(source.result, state), position_of(source.receiver, source.rows)
+    for operation in wanted.operations:  # the servers would refuse it, too
+        check_allowed(facts.allowed, operation, CLIENT if partition is None else owner_name(to))
+    table = _table(source, facts.feature_names, len(facts.scale_exponents)) if partition is None else None
+    kept = {} if table is None else kept_columns(table, source.keep_columns)
+    with (
+        stage_bars(quiet=manner.quiet) as show,
+        kept_model(state, facts, show, tls=manner.tls, timeout=manner.timeout) as shared,
+    ):
+        if table is not None:
+            return kept | wanted.on_shares(shared, chunks_of(table)), shared.job.account
+        assert partition is not None
+        owners = all_opened(source.rows, Reading(source.decimal, source.encoding))
+        joined = wanted.of_columns(shared, owners, partition, to)
+        name = id_names(partition.id, [owner.label for owner in owners])[to]
+        ids: Found = {} if joined.ids is None else {name or "row": joined.ids}
+        return ids | wanted.columns(joined), shared.job.account
+
+
+def _table(source: Source, names: Sequence[str] | None, width: int) -> Table:
+    """The one table with all columns of the model."""
+    from ..owner.tables.owners import open_like
+    from ..owner.tables.reading import Reading
+
+    return open_like(source.rows[0], names, width, Reading(source.decimal, source.encoding))

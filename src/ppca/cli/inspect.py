@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from .complaint import complaints
+from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..receiver import SharedFacts
@@ -26,12 +26,12 @@ def inspect(
 
         path = result / MODEL if result.is_dir() else result
         if result.is_dir() and not path.exists() and (result / SHARED).exists():
-            _show_shared(Console(), SharedFacts.load(result / SHARED))
+            _show_shared(Terminal(), SharedFacts.load(result / SHARED))
             return
         if not path.exists():
             raise ValueError(f"there is no {path}. Give the folder that `ppca fit` wrote with -o.")
         model = PCAModel.load(path)
-        console = Console()
+        console = Terminal()
         print_facts(console, model)
         console.print(Text(solver_text(model)), soft_wrap=True, highlight=False)
         print_scree(console, model)
@@ -39,7 +39,7 @@ def inspect(
         print_openings(console, model)
 
 
-def _show_shared(console: Console, facts: SharedFacts) -> None:
+def _show_shared(console: Terminal, facts: SharedFacts) -> None:
     """A model that nobody received: its public facts."""
     from .result import print_openings, solver_text
 

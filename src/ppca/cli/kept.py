@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from ..estimator.job import Job
 from ..estimator.shared import SharedModel
-from ..owner.errors import BadColumns, OwnerError
-from ..owner.tables.opening import open_table
+from ..owner.errors import OwnerError
 from ..owner.tables.table import Table
 from ..receiver import PCAModel, SharedFacts
 from ..servers import LocalServers
@@ -59,12 +58,19 @@ def load_revealed(result: Path) -> PCAModel:
     return PCAModel.load(result / MODEL)
 
 
-def open_like(path: Path, names: Sequence[str] | None, width: int) -> Table:
-    """New rows with the columns of a model: by name where both have names (others are left out), else by position."""
-    table = open_table(path, columns=names if path.suffix not in (".npy", ".npz") else None)
-    if table.n_columns != width:
-        raise BadColumns(f"{table.label} has {table.n_columns} columns, the model {width}. Give the same columns.")
-    return table
+def kept_columns(table: Table, names: Sequence[str]) -> dict[str, Any]:
+    """Columns that are copied into the result as they stand, numbers or not; each takes a pass over the table."""
+    if names and table.names is None:
+        raise OwnerError(f"{table.label}: the data have no column names, so none can be kept.")
+    found = {}
+    for name in names:
+        others = [other for other in table.names or [] if other != name]
+        if not others:
+            raise OwnerError(
+                f"{table.label}: {name!r} is the model's only column, so it is in the table of new rows already."
+            )
+        found[name] = table.choose(others[:1], name).read()[1]
+    return found
 
 
 def chunks_of(table: Table) -> Iterator[NDArray[np.float64]]:
@@ -87,7 +93,7 @@ def kept_model(
         yield SharedModel(job, facts.name, scale, facts.standardized, facts.feature_names)
 
 
-def write_table(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
+def write_table(path: Path, columns: Mapping[str, Any]) -> None:
     """A table with all digits, whole or not at all."""
     table = pa.table(columns)
     with whole_file(path) as part:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from .. import __version__
 from . import bench, demo, fit, forget, infer, inspect, run
+from .terminal import Terminal
 
 app = typer.Typer(
     help="Joint principal component analysis over data that may not be shown.",
@@ -27,12 +27,11 @@ app.command()(infer.detect)
 app.command()(forget.forget)
 app.command()(demo.demo)
 app.command()(run.run)
-console = Console()
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        console.print(f"ppca {__version__}")
+        Terminal().print(f"ppca {__version__}")
         raise typer.Exit
 
 
@@ -54,7 +53,7 @@ def protocols() -> None:
     table = Table("protocol", "rounds", "bytes per server", "input range", "error", "failure probability")
     for cost in PROTOCOLS.values():
         table.add_row(cost.name, str(cost.rounds(2)), cost.bytes_text, cost.input_range, cost.error, cost.failure)
-    console.print(table)
+    Terminal().print(table)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,21 @@ ServersState = Annotated[
         rich_help_panel=SERVERS,
     ),
 ]
-IdColumn = Annotated[
-    str | None, typer.Option("--id", help="the column that names the individuals", rich_help_panel=COLUMNS)
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but errors", rich_help_panel=RESULT)]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="print what came out as JSON on standard output", rich_help_panel=RESULT)
+]
+Decimal = Annotated[str, typer.Option(help="decimal point of text files: '.' or ','", rich_help_panel=TABLES)]
+Encoding = Annotated[
+    str, typer.Option(help="encoding of text files: utf-8, latin-1, utf-16, ...", rich_help_panel=TABLES)
+]
+IdColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--id",
+        help="the column that names the individuals; if owners call it differently, once for each, in the order of the files",
+        rich_help_panel=COLUMNS,
+    ),
 ]
 Way = Annotated[
     str,
@@ -53,7 +66,7 @@ def names_in(options: Sequence[str] | None) -> list[str] | None:
 
 
 def partition_of(
-    id: str | None,
+    id: Sequence[str] | None,
     alignment: str,
     namespace: int | None,
     fold_case: bool,
@@ -64,9 +77,10 @@ def partition_of(
     """How owners of columns come together, from the options of a command."""
     from ..estimator.columns import Columns
 
-    if id is None and alignment != "aligned":
+    if not id and alignment != "aligned":
         raise ValueError("owners of columns are joined by id: name its column with --id, or give --alignment aligned.")
-    return Columns(id, alignment, namespace, minimum, fold_case, pieces, workers_of(workers))
+    names = None if not id else id[0] if len(id) == 1 else list(id)
+    return Columns(names, alignment, namespace, minimum, fold_case, pieces, workers_of(workers))
 
 
 def workers_of(text: str) -> int | str:

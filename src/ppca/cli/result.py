@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from rich.console import Console, Group
@@ -14,12 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from ..receiver import PCAModel, SharedFacts
+from ..receiver.model import MODEL_FILE
 from ..report import below_resolution, duration, opening_lines, percent, size, stage_lines, write_report
 from ..report.page import feature_names
 from ..servers import Account
 from .complaint import printable
 
-COMPONENTS, VARIANCE, MODEL, REPORT = "components.csv", "explained_variance.csv", "model.json", "report.html"
+if TYPE_CHECKING:
+    from ..estimator.columns import ColumnFit
+    from ..estimator.fitting import Fitted
+
+COMPONENTS, VARIANCE, MODEL, REPORT = "components.csv", "explained_variance.csv", MODEL_FILE, "report.html"
 FILES = (COMPONENTS, VARIANCE, MODEL, REPORT)
 
 SHARED = "shared.json"
@@ -33,10 +39,9 @@ MOST_LINES = 20
 STRONGEST = 5
 
 
-def write_result(
-    folder: Path, model: PCAModel, run: Account, *, title: str, settings: dict[str, Any], owners: Sequence[str]
-) -> None:
+def write_result(folder: Path, fitted: Fitted, *, title: str, settings: dict[str, Any], owners: Sequence[str]) -> None:
     """Writes the four files of a result. Numbers carry all digits."""
+    model = fitted.model
     with (folder / COMPONENTS).open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(feature_names(model))
@@ -50,7 +55,51 @@ def write_result(
         for i, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             table.writerow([i + 1, *values, int(model.resolved[i])])
     model.save(folder / MODEL)
-    write_report(folder / REPORT, model, run, title=title, settings=settings, owners=owners)
+    by_columns = fitted.by_columns is not None
+    write_report(
+        folder / REPORT, model, fitted.account, title=title, settings=settings, owners=owners, by_columns=by_columns
+    )
+
+
+def fit_summary(fitted: Fitted, owners: Sequence[str], output: Path) -> str:
+    """What `ppca fit` prints, as JSON."""
+    result, account = fitted.result, fitted.account
+    summary: dict[str, Any] = {
+        "rows": fitted.rows,
+        "columns": fitted.names or fitted.width,
+        "owners": list(owners),
+        "components": fitted.count,
+        "solver": result["solver"],
+        "iterations": result["iterations"],
+        "verified": result["verified"],
+        "fell_back": result["fell_back"],
+    }
+    if fitted.by_columns is not None:
+        summary["rows_of_owners"] = fitted.by_columns.rows_of_owners
+    if fitted.choices.reveal:
+        model = fitted.model
+        summary["explained_variance"] = model.explained_variance.tolist()
+        summary["explained_variance_ratio"] = model.explained_variance_ratio.tolist()
+        summary["total_variance"] = model.total_variance
+        summary["resolution"] = model.resolution
+    return json.dumps(summary | account_summary(account) | {"written": str(output)}, indent=1)
+
+
+def account_summary(account: Account) -> dict[str, Any]:
+    """Openings and traffic of a job, for JSON."""
+    return {
+        "openings": account.audit,
+        "rounds": account.rounds,
+        "bytes_sent": list(account.bytes_sent),
+        "seconds": account.seconds,
+    }
+
+
+def print_rows(console: Console, owners: Sequence[str], found: ColumnFit) -> None:
+    """How many rows each owner uploaded, and how many all have: the servers saw both."""
+    each = ", ".join(f"{printable(owner)} {rows:,}" for owner, rows in zip(owners, found.rows_of_owners, strict=True))
+    text = f"rows: {each}; {found.result['rows']:,} common to all"
+    console.print(Text(text), soft_wrap=True)
 
 
 class Audited(Protocol):

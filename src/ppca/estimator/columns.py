@@ -13,8 +13,12 @@ from ..jobs import uploads
 from ..jobs.matching import MINIMUM, MatchError
 from ..jobs.workers import Workers, check_workers
 from ..owner.alignment.arrangement import Alignment, arrange
+from ..owner.alignment.ids import DECIMALS, LETTERS, ZEROS, spellings
 from ..owner.columns import Centred, Piece
+from ..owner.errors import OwnerError, ParameterRefused
+from ..owner.tables.owners import IdNames
 from ..owner.tables.records import Records
+from ..owner.tables.table import listed
 from .job import Job
 
 T = TypeVar("T")
@@ -24,7 +28,8 @@ T = TypeVar("T")
 class Columns:
     """A partition by columns: owners hold different columns of the same individuals.
 
-    id : the name of the id column in every owner's table
+    id : the name of the id column (or of a pandas index) in every owner's table; where names differ, a list in the order of the
+        owners, or a dictionary by their names
     alignment : "psi" (private join by id), "aligned" (same rows in the same order), "namespace" (ids 0 .. namespace - 1)
     namespace : the number of ids, for that alignment only
     minimum : the fewest common ids that are worked on (psi)
@@ -33,7 +38,7 @@ class Columns:
     workers : worker processes of every server that compute the pieces, or "dask": its operator's cluster; 0: the server itself
     """
 
-    id: str | None = None
+    id: IdNames = None
     alignment: str = "psi"
     namespace: int | None = None
     minimum: int = MINIMUM
@@ -45,20 +50,29 @@ class Columns:
         self.way  # noqa: B018 - refuses what cannot be
         check_workers(self.workers)
         if self.pieces is not None and self.pieces < 1:
-            raise ValueError(f"pieces={self.pieces} must be at least 1")
+            raise ParameterRefused("pieces", self.pieces, "must be at least 1")
 
     @property
     def way(self) -> Alignment:
         return Alignment(self.alignment, self.namespace, self.minimum, self.fold_case)
 
 
+class FewMatches(OwnerError, MatchError):
+    """Too few rows are common to all owners. What may be wrong with the ids is said as far as owners see it in their own."""
+
+
 @dataclass
 class ColumnFit:
-    """What came out of a fit: what the servers returned, bytes by owner, seconds by step."""
+    """What came out of a fit: what the servers returned, rows and bytes by owner, seconds by step.
+
+    doubt: why so few rows are common, if it can be guessed.
+    """
 
     result: dict[str, Any]
+    rows_of_owners: list[int]
     bytes_sent: list[int]
     seconds: dict[str, float]
+    doubt: FewMatches | None
 
 
 def upload(job: Job, table: str, pieces: Iterable[Piece], total: int) -> dict[int, int]:
@@ -75,12 +89,31 @@ def upload(job: Job, table: str, pieces: Iterable[Piece], total: int) -> dict[in
     return sent
 
 
-def align(job: Job, table: str, minimum: int, tell: bool = False) -> dict[str, Any]:
+def align(job: Job, table: str, partition: Columns, owners: Sequence[Records], *, tell: bool = False) -> dict[str, Any]:
     """The number of common rows (and, if asked for, their tags); raises `MatchError` if the job cannot go on."""
-    answer: dict[str, Any] = job.run(uploads.align, table=table, minimum=minimum, tell=tell)
+    answer: dict[str, Any] = job.run(uploads.align, table=table, minimum=partition.minimum, tell=tell)
     if "refused" in answer:
-        raise MatchError(answer["refused"])
+        doubts, options = doubts_of(owners, partition.fold_case)
+        message = "; ".join([answer["refused"], *doubts])
+        raise FewMatches(f"{message}.", options=[*options, *(["minimum"] if partition.minimum > 1 else [])])
     return answer
+
+
+def doubts_of(owners: Sequence[Records], fold_case: bool) -> tuple[list[str], list[str]]:
+    """What may keep ids from matching, and parameters that may help. Every owner looks at its own ids only."""
+    seen = {owner.label: spellings(owner.ids, owner.label) for owner in owners if owner.ids is not None}
+    doubts, options = [], []
+    for form, meaning in (
+        (DECIMALS, "ids of {} end in '.0', as integers do that were written as decimals"),
+        (ZEROS, "ids of {} begin with zeros, which count"),
+    ):
+        whose = [label for label, forms in seen.items() if form in forms]
+        if 0 < len(whose) < len(seen):
+            doubts.append(meaning.format(listed(whose)))
+    if not fold_case and any(LETTERS in forms for forms in seen.values()):
+        doubts.append("ids have letters, whose case counts")
+        options.append("fold_case")
+    return doubts, options
 
 
 def _one_ahead(items: Iterator[T]) -> Iterator[T]:
@@ -113,7 +146,7 @@ def fit_columns(
 ) -> ColumnFit:
     """The whole job: owners arrange and share their rows, servers align and analyse them."""
     if len(owners) < 2:
-        raise ValueError("a partition by columns needs at least two owners; one owner of all columns needs no servers")
+        raise OwnerError("a partition by columns needs at least two owners; one owner of all columns needs no servers")
     way, clock = partition.way, _Clock()
     own = way.owners_know_rows
     parts = [Centred.of(arranged) for arranged in arrange(owners, way)]
@@ -122,7 +155,7 @@ def fit_columns(
         pieces = (piece for number, part in enumerate(parts) for piece in part.pieces(number, own))
         sent = upload(job, table, pieces, sum(len(part.arranged.values) for part in parts))
         clock.done("upload")
-        rows = align(job, table, way.minimum)["rows"]
+        rows = align(job, table, partition, owners)["rows"]
         clock.done("align")
         check_rows(rows)
         packets = [[*part.share_scales(), part.share_own()] if own else part.share_scales() for part in parts]
@@ -138,4 +171,20 @@ def fit_columns(
             choices=choices,
         )
     clock.done("analysis")
-    return ColumnFit(result, [sent[number] for number in range(len(parts))], clock.seconds)
+    return ColumnFit(
+        result,
+        [len(owner.values) for owner in owners],
+        [sent[number] for number in range(len(parts))],
+        clock.seconds,
+        _doubt(owners, partition, rows),
+    )
+
+
+def _doubt(owners: Sequence[Records], partition: Columns, rows: int) -> FewMatches | None:
+    """What may be wrong with the ids, if less than half of the rows of every owner are common; it is told, not raised."""
+    fewest = min(len(owner.values) for owner in owners)
+    if partition.alignment != "psi" or 2 * rows >= fewest:
+        return None
+    doubts, options = doubts_of(owners, partition.fold_case)
+    text = f"only {rows:,} of at least {fewest:,} ids are common: {'; '.join(doubts)}."
+    return FewMatches(text, options=options) if doubts else None

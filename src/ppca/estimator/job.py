@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -27,8 +28,8 @@ class Job:
     """Runs programs and adds up their account.
 
     servers: those that compute; None: four processes of this machine that run any program of yours. In a ``with`` block, servers
-    that do not run yet are started by the first program, so that refused parameters cost nothing, and stopped when the block
-    is left.
+    that do not run yet are started by `start_soon` or the first program, so that refused parameters cost nothing, and stopped
+    when the block is left.
     """
 
     def __init__(self, servers: Servers | None = None, progress: Progress | None = None) -> None:
@@ -37,6 +38,7 @@ class Job:
         self._accounts: list[Account] = []
         self._may_start = False
         self._started = False
+        self._starting: Future[Any] | None = None
 
     def __enter__(self) -> Self:
         self._may_start = True
@@ -44,9 +46,20 @@ class Job:
 
     def __exit__(self, *exc: object) -> None:
         self._may_start = False
+        if self._starting is not None:
+            wait([self._starting])
+            self._starting = None
         if self._started:
             self.servers.stop()
             self._started = False
+
+    def start_soon(self) -> None:
+        """Starts the servers of this block in the background: they are up by the time the owners have read their tables."""
+        if self._may_start and not self._started and not self.servers.running:
+            self._started = True
+            pool = ThreadPoolExecutor(1)
+            self._starting = pool.submit(self.servers.start)
+            pool.shutdown(wait=False)
 
     def run(self, program: Program | str, /, *inputs: Any, **public: Any) -> Any:
         """What the program returned: opened values, and revealed ones in the clear.
@@ -55,10 +68,11 @@ class Job:
         public: parameters that all servers see.
         """
         packets = [_packets(values, f"input {i}") for i, values in enumerate(inputs)]
-        if self._may_start and not self.servers.running:
+        self.start_soon()
+        if self._starting is not None:
             self.progress("servers", None)
-            self._started = True
-            self.servers.start()
+            self._starting.result()
+            self._starting = None
         outcome = self.servers.run(program, packets, public, None if self._told is None else self.progress)
         self._accounts.append(outcome.account)
         return unsealed(outcome.parts)

@@ -6,24 +6,29 @@ pca.explained_variance_ratio_, pca.components_, pca.transform(new_patients)
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from os import PathLike
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from ..algorithms.solvers import SOLVERS
-from ..jobs.kept import allowance
-from ..owner.tables.opening import open_columns, open_rows
-from ..owner.tables.records import Records, joint_names
+from ..owner.tables.owners import are_several, match_names, open_columns, open_like, open_rows
+from ..owner.tables.table import Table
 from ..receiver import PCAModel, SharedFacts
-from ..servers import Account, LocalServers, Servers
+from ..receiver.model import MODEL_FILE
+from ..servers import Servers
 from ..servers.interface import Progress
-from .columns import Columns, fit_columns
+from .advice import advised
+from .choices import Choices, check_switch
+from .columns import Columns
+from .fitting import Fitted, add_tables, fit_tables
 from .job import Job
-from .rows import fit_rows
 from .shared import SharedModel
 
 
@@ -65,7 +70,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     n_iter_, verified_, fell_back_ : how the eigensolver went; whether Jacobi had to take over
     resolution_, resolved_ : variances below this part of the total are noise; which components stand above it
     openings_ : everything that left the sharing
-    bytes_uploaded_, owner_seconds_ : of owners of columns: what each sent; seconds by step, seen from the owners
+    rows_of_owners_, bytes_uploaded_, owner_seconds_ : of owners of columns: rows and bytes that each sent; seconds by step
     account_ : rounds, bytes and seconds by stage
     """
 
@@ -103,131 +108,75 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     # -- fitting ---------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
-        """Fits the joint model; y is ignored.
+        """Fits the joint model.
 
         X: one array, frame or path per owner, in a list, or in a dictionary with the owners' names. See `open_table` for what
-        a table may be.
+        a table may be. y: ignored, as in scikit-learn, if it has one dimension; a second table there is refused.
         """
-        with Job(LocalServers() if self.servers is None else self.servers, progress) as job:
-            if isinstance(self.partition, Columns):
-                return self._fit_columns(X, self.partition, job)
-            if self.partition != "rows":
-                raise ValueError(f"partition={self.partition!r} is unknown; choose 'rows' or ppca.Columns(id=...)")
-            return self._fit_rows(X, False, job)
+        choices = self._checked(y)
+        with advised(), Job(self.servers, progress) as job:
+            return self._record(fit_tables(self._opened(X), choices, job))
 
     def partial_fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
         """Adds rows (a new owner's, or new ones of an old owner) to the kept sums and fits again; nothing is sent twice.
 
         Needs `servers` and `keep`. Whoever receives the number of rows of both fits knows that of the addition.
         """
+        choices = self._checked(y)
         if self.partition != "rows":
             raise ValueError("partial_fit is for owners of rows; fit owners of columns again with all their rows")
         if self.servers is None or self.keep is None:
             raise ValueError("partial_fit needs servers that keep the sums: pass servers=... and keep='name'")
-        return self._fit_rows(X, hasattr(self, "n_features_in_"), Job(self.servers, progress))
+        former: Fitted | None = getattr(self, "_fitted", None)
+        with advised():
+            tables = self._opened(X)
+            if former is not None:
+                tables = match_names(tables, former.names, "the fit")
+            return self._record(add_tables(tables, choices, Job(self.servers, progress), former))
 
-    def _fit_rows(self, X: Any, add: bool, job: Job) -> Self:
-        """One joint fit; `add`: these owners are added to those whose sums the servers keep."""
-        tables = open_rows(X, columns=self.columns)
-        width = tables[0].n_columns
-        self._check_parameters(width)
-        if add and self.n_features_in_ != width:
+    def _checked(self, y: Any) -> Choices:
+        """The parameters, refused if they cannot be; and y, if it is an owner's table that went to the wrong place."""
+        try:
+            table = y is not None and getattr(y, "ndim", None) != 1 and np.asarray(y).ndim != 1
+        except ValueError:  # a list of tables of different lengths
+            table = True
+        if table:
             raise ValueError(
-                f"X has {width} features, but {type(self).__name__} is expecting {self.n_features_in_} features as input"
+                f"y is a {type(y).__name__}, and is not used. Owners' tables go together into the first argument: "
+                "fit([A, B]), or fit({'north': A, 'south': B})."
             )
-        result = fit_rows(job, tables, self._choices(), self.keep if add else None)
-        return self._record(result, job.account, width, tables[0].names)
+        check_switch("whiten", self.whiten)
+        return Choices(**{field.name: getattr(self, field.name) for field in fields(Choices)})
 
-    def _fit_columns(self, X: Any, partition: Columns, job: Job) -> Self:
-        tables = open_columns(X, partition.id, columns=self.columns)
-        width = sum(table.n_columns for table in tables)
-        self._check_parameters(width)
-        job.progress("owners, reading", None)
-        owners = [Records.of(table) for table in tables]
-        choices = self._choices(len(owners))
-        found = fit_columns(job, owners, partition, choices, lambda rows: self._check_rows(rows, width))
-        self.bytes_uploaded_, self.owner_seconds_ = found.bytes_sent, found.seconds
-        return self._record(found.result, job.account, width, joint_names(owners))
+    def _opened(self, X: Any) -> list[Table]:
+        if isinstance(self.partition, Columns):
+            return open_columns(X, self.partition.id, columns=self.columns)
+        return open_rows(X, columns=self.columns)
 
-    def _choices(self, column_owners: int = 0) -> dict[str, Any]:
-        """The public parameters of the analysis on the servers."""
-        self.allowed_ = allowance(self.allow, column_owners) if self.keep is not None else {}
-        return {
-            "components": self.n_components,
-            "standardize": self.standardize,
-            "solver": self.solver,
-            "tol": self.tol,
-            "fixed_iterations": self.fixed_iterations,
-            "max_iterations": self.max_iterations,
-            "keep": self.keep,
-            "reveal_model": self.reveal,
-            "allow": self.allowed_,
-        }
-
-    def _record(self, result: dict[str, Any], account: Account, width: int, names: list[str] | None) -> Self:
+    def _record(self, fitted: Fitted) -> Self:
         """Takes over what the servers returned, and the account of it."""
-        rows = int(result["rows"])
-        self._check_rows(rows, width)
-        self.scale_exponents_ = np.broadcast_to(np.asarray(result["exponents"], np.int64), (width,)).copy()
-        self.n_samples_, self.n_features_in_ = rows, width
+        result, account = fitted.result, fitted.account
+        self._fitted, self.allowed_ = fitted, fitted.allowed
+        self.scale_exponents_ = fitted.scale
         self.n_iter_, self.verified_, self.fell_back_ = result["iterations"], result["verified"], result["fell_back"]
         self.openings_, self.account_ = account.audit, account
-        self.n_components_ = min(result["count"], rows)
-        if names is not None:
-            self.feature_names_in_ = np.asarray(names, dtype=object)
+        if fitted.by_columns is not None:
+            found = fitted.by_columns
+            self.rows_of_owners_, self.bytes_uploaded_ = found.rows_of_owners, found.bytes_sent
+            self.owner_seconds_ = found.seconds
+            if found.doubt is not None:
+                warnings.warn(str(found.doubt), stacklevel=3)
+        self._take_shape(fitted.rows, fitted.width, fitted.count, fitted.names)
         if self.reveal:
-            model = PCAModel.from_result(result, scale=self.scale_exponents_, names=names, audit=account.audit)
-            self._take(model)
+            self._take(fitted.model)
         return self
 
-    def shared_model(self) -> SharedModel:
-        """The model as the servers keep it, for inference on secret rows."""
-        check_is_fitted(self, "scale_exponents_")
-        if self.servers is None or self.keep is None:
-            raise ValueError("no servers keep this model: fit with servers=... and keep='name'")
-        names = getattr(self, "feature_names_in_", None)
-        labels = None if names is None else [str(name) for name in names]
-        return SharedModel(Job(self.servers), self.keep, self.scale_exponents_, self.standardize, labels)
-
-    def shared_facts(self) -> SharedFacts:
-        """What is public of the model that the servers keep: what a later session needs to use it."""
-        check_is_fitted(self, "scale_exponents_")
-        if self.keep is None:
-            raise ValueError("no servers keep this model: fit with keep='name'")
-        names = getattr(self, "feature_names_in_", None)
-        return SharedFacts(
-            name=self.keep,
-            scale_exponents=[int(e) for e in self.scale_exponents_],
-            standardized=self.standardize,
-            components=int(self.n_components_),
-            rows=self.n_samples_,
-            feature_names=None if names is None else [str(name) for name in names],
-            solver=self.solver,
-            iterations=self.n_iter_,
-            verified=self.verified_,
-            fell_back=self.fell_back_,
-            audit=self.openings_,
-            allowed=self.allowed_,
-        )
-
-    def _check_parameters(self, width: int) -> None:
-        """Refuses parameters that cannot work for so many columns, before anything is read or sent."""
-        k = self.n_components
-        if self.solver not in SOLVERS:
-            raise ValueError(f"solver={self.solver!r} is unknown; choose from {', '.join(SOLVERS)}")
-        if isinstance(k, float) and not 0 < k < 1:
-            raise ValueError(f"n_components={k} must lie strictly between 0 and 1 to mean a fraction of variance")
-        if isinstance(k, int | np.integer) and not isinstance(k, bool) and not 1 <= k <= width:
-            raise ValueError(f"n_components={k} must be between 1 and {width}, the number of columns")
-        if not 1e-9 <= self.tol <= 1e-2:
-            raise ValueError(f"tol={self.tol} must lie between 1e-9 and 1e-2")
-
-    def _check_rows(self, rows: int, width: int) -> None:
-        if rows < 2:
-            raise ValueError(f"all owners together have {rows} row; a covariance needs at least 2")
-        k = self.n_components
-        if isinstance(k, int | np.integer) and k > min(rows, width):
-            raise ValueError(f"n_components={k} must be at most min(rows, columns) = {min(rows, width)}")
+    def _take_shape(self, rows: int, width: int, count: int, names: Sequence[str] | None) -> None:
+        self.n_samples_, self.n_features_in_, self.n_components_ = rows, width, count
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     def _take(self, model: PCAModel) -> None:
         self.model_ = model
@@ -240,11 +189,24 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.noise_variance_ = model.noise_variance
         self.resolution_, self.resolved_ = model.resolution, model.resolved
 
+    def shared_model(self) -> SharedModel:
+        """The model as the servers keep it, for inference on secret rows."""
+        check_is_fitted(self, "scale_exponents_")
+        if self.servers is None or self.keep is None:
+            raise ValueError("no servers keep this model: fit with servers=... and keep='name'")
+        fitted = self._fitted
+        return SharedModel(Job(self.servers), self.keep, fitted.scale, self.standardize, fitted.names)
+
+    def shared_facts(self) -> SharedFacts:
+        """What is public of the model that the servers keep: what a later session needs to use it."""
+        check_is_fitted(self, "scale_exponents_")
+        return self._fitted.facts
+
     # -- use of the revealed model, in the clear ---------------------------------------------------------------------
 
     def transform(self, X: Any) -> NDArray[np.float64]:
         """Projects plain rows onto the components, on this machine. For secret rows see `shared_model`."""
-        check_is_fitted(self, "components_")
+        self._check_revealed()
         rows = self._validated(X)
         centred = rows - self.mean_
         if self.scale_ is not None:
@@ -254,7 +216,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Rows in the units of the data from projected ones."""
-        check_is_fitted(self, "components_")
+        self._check_revealed()
         projected = check_array(X)
         if self.whiten:
             projected = projected * np.sqrt(self._whitening())
@@ -262,6 +224,11 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.scale_ is not None:
             rows = rows * self.scale_
         return np.asarray(rows + self.mean_)
+
+    def _check_revealed(self) -> None:
+        check_is_fitted(self, "n_components_")
+        if not hasattr(self, "components_"):
+            raise ValueError("nobody received this model (reveal=False): it is used on shares, by shared_model()")
 
     def _whitening(self) -> NDArray[np.float64]:
         """Variances to divide by; refused where they are noise."""
@@ -273,20 +240,81 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         return np.asarray(self.explained_variance_)
 
-    def _validated(self, X: Any) -> NDArray[np.float64]:
-        if isinstance(X, list | tuple) and X and not np.isscalar(X[0]) and np.ndim(X[0]) == 2:
-            return np.vstack([self._validated(part) for part in X])
-        rows = check_array(X, dtype=np.float64)
-        if rows.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features as input"
-            )
-        return np.asarray(rows)
+    def get_covariance(self) -> NDArray[np.float64]:
+        """The covariance of the model of probabilistic PCA, in the units of the data."""
+        self._check_revealed()
+        return self.model_.covariance()
 
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.n_components_)
+    def get_precision(self) -> NDArray[np.float64]:
+        """The inverse of `get_covariance`; refused where the model says that some direction does not vary."""
+        self._check_revealed()
+        return self.model_.precision()
+
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
+        """Log-likelihood of each plain row under the model of probabilistic PCA."""
+        self._check_revealed()
+        return self.model_.log_likelihood(self._validated(X))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-likelihood of plain rows; y is ignored."""
+        return float(np.mean(self.score_samples(X)))
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Names of the columns that `transform` gives: ppca0, ppca1, ...; input_features, if given, must be those of the fit."""
+        check_is_fitted(self, "n_components_")
+        if input_features is not None and len(input_features) != self.n_features_in_:
+            raise ValueError(f"input_features should have length equal to number of features ({self.n_features_in_})")
+        if input_features is not None and list(input_features) != list(
+            getattr(self, "feature_names_in_", input_features)
+        ):
+            raise ValueError("input_features is not equal to feature_names_in_")
+        return np.asarray([f"ppca{i}" for i in range(self.n_components_)], dtype=object)
+
+    def _validated(self, X: Any) -> NDArray[np.float64]:
+        """Plain rows with the columns of the fit, by scikit-learn's rules: the same names in the same order.
+
+        As in `fit`, a list or a dictionary of tables is one table per owner; their rows are taken one below the other. Files
+        and lazy frames are read whole, and their columns matched by name.
+        """
+        tables: Any = list(X.values()) if isinstance(X, Mapping) else X
+        if are_several(tables):
+            if isinstance(self.partition, Columns):
+                raise ValueError(
+                    "rows of owners of columns are joined on shares only: see shared_model().transform_columns"
+                )
+            return np.vstack([self._validated(table) for table in tables])
+        if isinstance(tables, str | PathLike) or hasattr(tables, "collect_batches"):
+            with advised():
+                return open_like(tables, self.model_.feature_names, self.n_features_in_).read()[0]
+        if hasattr(tables, "set_axis") and not all(isinstance(name, str) for name in tables.columns):
+            tables = tables.set_axis([str(name) for name in tables.columns], axis=1)  # names are text, as in fit
+        rows = validate_data(self, tables, reset=False, dtype=np.float64, accept_sparse="csr")
+        return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles hold the revealed model, never a connection to servers."""
         return {**super().__getstate__(), "servers": None}
+
+
+def load(result: str | Path) -> PCA:
+    """A fitted `PCA` from the folder that `ppca fit` wrote (or from its model.json), for use in the clear."""
+    path = Path(result)
+    path = path / MODEL_FILE if path.is_dir() else path
+    if not path.exists():
+        raise ValueError(
+            f"there is no {path}. Give the folder of a fit whose model was revealed; one that nobody received is only used on "
+            "shares, by `ppca transform` and `ppca detect`."
+        )
+    model = PCAModel.load(path)
+    count, width = model.components.shape
+    pca = PCA(count, standardize=model.scale is not None, solver=model.solver)
+    pca._take_shape(model.rows, width, count, model.feature_names)
+    pca._take(model)
+    pca.n_iter_, pca.verified_, pca.fell_back_ = model.iterations, model.verified, model.fell_back
+    pca.openings_ = model.audit
+    return pca

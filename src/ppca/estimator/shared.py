@@ -15,7 +15,7 @@ from ..owner import columns as owner_columns
 from ..owner import rows as owner_rows
 from ..owner.alignment.arrangement import Arranged, arrange
 from ..owner.errors import BadColumns
-from ..owner.tables.opening import open_columns
+from ..owner.tables.owners import open_columns, open_like
 from ..owner.tables.records import Records
 from ..protocol import share
 from ..receiver.joined import Joined, ids_of
@@ -57,9 +57,12 @@ class SharedModel:
 
     # -- rows with all columns -----------------------------------------------------------------------------------------
 
-    def transform(self, rows: ArrayLike) -> Floats:
-        """Coordinates of the rows: as `PCA.transform`, up to the signs of components, which nobody knows."""
-        return np.vstack(list(self.transform_batches([np.asarray(rows)])))
+    def transform(self, rows: Any) -> Floats:
+        """Coordinates of the rows of a table: as `PCA.transform`, up to the signs of components, which nobody knows.
+
+        Columns are matched by name where the table and the model have names; others are left out.
+        """
+        return np.vstack(list(self.transform_batches(self._chunks(rows))))
 
     def transform_batches(self, chunks: Iterable[ArrayLike]) -> Iterator[Floats]:
         """The same for a table in pieces of any length; yields the coordinates piece by piece."""
@@ -76,17 +79,17 @@ class SharedModel:
         rows = np.asarray(self.job.run(inference.inverse_transform, packets, model=self.name)["rows"])
         return rows if self.standardized else rows * np.ldexp(1.0, self.scale)
 
-    def score_samples(self, rows: ArrayLike) -> Floats:
+    def score_samples(self, rows: Any) -> Floats:
         """Anomaly scores: squared distance of every row to its projection."""
-        scores, _ = self.detect_batches([np.asarray(rows)], scores=True)
+        scores, _ = self.detect_batches(self._chunks(rows), scores=True)
         assert scores is not None
         return scores
 
     def detect(
-        self, rows: ArrayLike, *, threshold: float | None = None, contamination: float | None = None
+        self, rows: Any, *, threshold: float | None = None, contamination: float | None = None
     ) -> NDArray[np.bool_]:
         """Flags of anomalous rows: score above the threshold, or the given fraction of rows with the largest scores."""
-        _, flags = self.detect_batches([np.asarray(rows)], threshold=threshold, contamination=contamination)
+        _, flags = self.detect_batches(self._chunks(rows), threshold=threshold, contamination=contamination)
         assert flags is not None
         return flags
 
@@ -107,6 +110,10 @@ class SharedModel:
                 done += packets[0].shape[0]
                 self.job.progress(f"detect, {done:,} rows", None)
             return self._judged(table, "client", threshold, contamination, scores)
+
+    def _chunks(self, rows: Any) -> Iterator[Floats]:
+        for chunk in open_like(rows, self.names, len(self.scale)).chunks():
+            yield chunk.astype(np.float64)
 
     def _shared(self, chunks: Iterable[ArrayLike]) -> Iterator[list[Any]]:
         return owner_rows.new_rows(chunks, self.scale, self.standardized, self.names)
@@ -198,4 +205,4 @@ class SharedModel:
             for piece in owner_columns.new_rows(number, rows, scale, self.standardized)
         )
         upload(self.job, table, pieces, sum(len(rows.values) for rows in arranged))
-        return align(self.job, table, partition.minimum, tell=True)
+        return align(self.job, table, partition, [rows.table for rows in arranged], tell=True)

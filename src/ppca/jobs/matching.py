@@ -40,8 +40,7 @@ def match(tags: Sequence[NDArray[np.uint64]], minimum: int = MINIMUM) -> list[ND
         rows = [*(at[here] for at in rows), found[here].astype(kind)]
     if len(common) < max(1, minimum):
         raise MatchError(
-            f"fewer than {max(1, minimum)} ids are common to all {len(tags)} owners: check that all use the same ids and the "
-            "same normalisation, or lower the minimum if so few rows may be analysed"
+            f"fewer than {max(1, minimum)} ids are common to all {len(tags)} owners. Check that all use the same ids"
         )
     return rows
 

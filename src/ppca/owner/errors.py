@@ -1,10 +1,31 @@
-"""What can be wrong with an owner's data. Every message says what is wrong, where, and what to do next."""
+"""What can be wrong with an owner's data or with what was asked. Messages say what is wrong, where, and what to do next.
+
+A message is written for every surface: it names no option of the command line and no keyword of Python. `options` and
+`ParameterRefused.parameter` name what helps by the parameter's name; each surface says it in its own words.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class OwnerError(ValueError):
-    """The owner's data cannot be used as they are. Nothing has left the owner."""
+    """The owner's data cannot be used as they are. Nothing has left the owner. `options`: parameters that may help."""
+
+    def __init__(self, message: str, *, options: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.options = tuple(options)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled whole, so that the error reaches the owner from a Dask worker."""
+        return _rebuilt, (type(self), str(self), vars(self))
+
+
+def _rebuilt(kind: type[OwnerError], message: str, state: dict[str, object]) -> OwnerError:
+    error = kind.__new__(kind)
+    ValueError.__init__(error, message)
+    vars(error).update(state)
+    return error
 
 
 class UnreadableData(OwnerError):
@@ -18,15 +39,18 @@ class BadColumns(OwnerError):
 class BadValue(OwnerError):
     """A cell that is not a finite number: text, missing, NaN, infinite, or too large to square. `row` counts from 1."""
 
-    def __init__(self, message: str, *, column: str, row: int) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, column: str, row: int, options: Sequence[str] = ()) -> None:
+        super().__init__(message, options=options)
         self.column = column
         self.row = row
 
+
+class ParameterRefused(ValueError):
+    """A parameter that cannot be; nothing has run. Python says `name=value cause`, the command line its option."""
+
+    def __init__(self, parameter: str, value: object, cause: str) -> None:
+        super().__init__(f"{parameter}={value!r} {cause}")
+        self.parameter, self.value, self.cause = parameter, value, cause
+
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickled whole, so that the error reaches the owner from a Dask worker."""
-        return _bad_value, (str(self), self.column, self.row)
-
-
-def _bad_value(message: str, column: str, row: int) -> BadValue:
-    return BadValue(message, column=column, row=row)
+        return type(self), (self.parameter, self.value, self.cause)

@@ -14,6 +14,9 @@ from .facts import read_whole, write_whole
 
 FORMAT = "ppca-model-1"
 
+MODEL_FILE = "model.json"
+"""The name of a model in the folder of a result."""
+
 Floats = NDArray[np.float64]
 
 
@@ -107,6 +110,52 @@ class PCAModel:
         centred = self._centred(rows)
         rest = centred - centred @ self.components.T @ self.components
         return np.asarray(np.einsum("ij,ij->i", rest, rest))
+
+    def covariance(self) -> Floats:
+        """Of probabilistic PCA (Tipping and Bishop): kept variances, and the mean of those left out in every other direction."""
+        return self._spread(self.explained_variance, self.noise_variance, self._units)
+
+    def precision(self) -> Floats:
+        """The inverse of `covariance`; raises if that has none."""
+        self._refuse_flat("no inverse")
+        noise = 1 / self.noise_variance if self._left_out else 0.0
+        return self._spread(1 / self.explained_variance, noise, 1 / self._units)
+
+    def log_likelihood(self, rows: Floats) -> Floats:
+        """Of plain rows, under a normal distribution with the mean and the covariance of the model."""
+        self._refuse_flat("no density")
+        centred = self._centred(rows)
+        projected = centred @ self.components.T
+        distance = np.sum(projected**2 / self.explained_variance, axis=1)
+        log_det = np.sum(np.log(self.explained_variance)) + 2 * np.sum(np.log(self._units))
+        if self._left_out:
+            distance += self.scores(rows) / self.noise_variance
+            log_det += self._left_out * np.log(self.noise_variance)
+        return np.asarray(-0.5 * (distance + log_det + len(self.mean) * np.log(2 * np.pi)))
+
+    @property
+    def _left_out(self) -> int:
+        """Directions without a component."""
+        return len(self.mean) - len(self.components)
+
+    @property
+    def _units(self) -> Floats:
+        return np.ones_like(self.mean) if self.scale is None else self.scale
+
+    def _spread(self, kept: Floats, rest: float, units: Floats) -> Floats:
+        """A matrix with these eigenvalues along the components, and `rest` in all other directions."""
+        width = len(self.mean)
+        matrix = (self.components.T * (kept - rest)) @ self.components + rest * np.eye(width)
+        return np.asarray(matrix * np.outer(units, units))
+
+    def _refuse_flat(self, what: str) -> None:
+        """Refuses a model in which some direction does not vary: its covariance is singular."""
+        least = self.noise_variance if self._left_out else np.inf
+        if min(least, float(self.explained_variance.min(initial=np.inf))) <= self.resolution * self.total_variance:
+            raise ValueError(
+                f"the covariance of this model is singular, so it has {what}: a variance lies below the resolution, "
+                f"{self.resolution:.1g} of the total. Fit with fewer components, or without constant and dependent columns."
+            )
 
     def _centred(self, rows: Floats) -> Floats:
         centred = rows - self.mean

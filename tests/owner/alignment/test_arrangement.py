@@ -92,7 +92,7 @@ def test_ids_are_needed(way: Alignment) -> None:
     ("options", "message"),
     [
         ({"way": "magic"}, "choose from psi, aligned, namespace"),
-        ({"way": "namespace"}, "needs namespace="),
+        ({"way": "namespace"}, "must be the number of ids"),
         ({"way": "namespace", "namespace": LARGEST_NAMESPACE + 1}, "use 'psi' for a larger range"),
         ({"way": "psi", "namespace": 9}, "no meaning"),
         ({"minimum": 0}, "at least 1"),

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...jobs.matching import MINIMUM
+from ..errors import ParameterRefused
 from ..tables.records import Records
 from .agreement import agree
 from .ids import IdError, arrow_ids, integer_ids, normalise_ids
@@ -42,16 +43,18 @@ class Alignment:
 
     def __post_init__(self) -> None:
         if self.way not in ALIGNMENTS:
-            raise ValueError(f"alignment={self.way!r} is unknown; choose from {', '.join(ALIGNMENTS)}")
+            raise ParameterRefused("alignment", self.way, f"is unknown; choose from {', '.join(ALIGNMENTS)}")
         if self.way == "namespace" and not 2 <= (self.namespace or 0) <= LARGEST_NAMESPACE:
-            raise ValueError(
-                f"alignment='namespace' needs namespace=..., the number of ids (they run from 0), 2 to {LARGEST_NAMESPACE:,}; "
-                "use 'psi' for a larger range"
+            raise ParameterRefused(
+                "namespace",
+                self.namespace,
+                f"must be the number of ids (they run from 0), 2 to {LARGEST_NAMESPACE:,}, with alignment 'namespace'; "
+                "use 'psi' for a larger range",
             )
         if self.way != "namespace" and self.namespace is not None:
-            raise ValueError(f"namespace={self.namespace} has no meaning with alignment={self.way!r}")
+            raise ParameterRefused("namespace", self.namespace, f"has no meaning with alignment {self.way!r}")
         if self.minimum < 1:
-            raise ValueError(f"minimum={self.minimum}: at least 1 common id is needed")
+            raise ParameterRefused("minimum", self.minimum, "must be at least 1: one common id is needed")
 
     @property
     def owners_know_rows(self) -> bool:

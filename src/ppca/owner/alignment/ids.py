@@ -74,6 +74,21 @@ def integer_ids(column: Any, *, label: str = "owner") -> NDArray[np.int64]:
         raise IdError(f"{label}: ids of a namespace are integers from 0; use alignment 'psi' for other ids") from None
 
 
+DECIMALS, ZEROS, LETTERS = "decimals", "leading zeros", "letters"
+"""Spellings of ids that often keep them from matching those of another owner."""
+
+_SPELLINGS = {DECIMALS: r"^\s*\d+\.0+\s*$", ZEROS: r"^\s*0\d+\s*$", LETTERS: r"\pL"}
+
+
+def spellings(column: Any, label: str) -> set[str]:
+    """Which of these an owner's own ids show."""
+    array = arrow_ids(column, label)
+    if pa.types.is_integer(array.type):
+        return set()
+    text = pc.cast(array, pa.large_string())
+    return {name for name, form in _SPELLINGS.items() if pc.any(pc.match_substring_regex(text, form)).as_py()}
+
+
 def arrow_ids(column: Any, label: str) -> Any:
     """The column as one Arrow array of integers or strings, none missing."""
     array = _arrow(column, label)

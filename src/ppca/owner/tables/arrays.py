@@ -80,6 +80,18 @@ class MemoryTable(ArrayTable):
                 yield np.asarray(chunk, dtype=self.dtype)
 
 
+class SparseTable(ArrayTable):
+    """A SciPy sparse matrix or array, of which a chunk at a time is made dense."""
+
+    def __init__(self, label: str, matrix: Any) -> None:
+        super().__init__(label, matrix.shape, matrix.dtype)
+        self.matrix = matrix.tocsr()
+
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
+        for start in range(0, self.matrix.shape[0], rows):
+            yield np.asarray(self.matrix[start : start + rows].toarray(), dtype=self.dtype)
+
+
 class NpyTable(ArrayTable):
     """A .npy file, mapped into memory; pages are given back after each chunk, so memory stays bounded."""
 
@@ -183,3 +195,14 @@ def numbers_of(label: str, array: NDArray[Any]) -> NDArray[np.float64]:
                 row=row + 1,
             ) from None
     return numbers
+
+
+def array_of_lists(label: str, rows: Sequence[Any]) -> NDArray[Any]:
+    """Rows that are lists of numbers as an array."""
+    lengths = {len(row) for row in rows}
+    if len(lengths) > 1:
+        raise BadColumns(
+            f"{label}: its rows have different lengths ({min(lengths)} to {max(lengths)}); a table has one."
+        )
+    array = np.array(rows)
+    return array if array.dtype.kind in "biuf" else np.array(rows, dtype=object)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import mmap
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,9 +39,14 @@ class ArrowTable(Table):
         self.stored = [str(name) for name in schema.names]
         self.held: list[str] = [name for name in self.stored if name not in index]
 
+    @property
+    def offered(self) -> list[str]:
+        return self.stored
+
     def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Self:
         known = self.held if columns is None and id in (None, *self.held) else self.stored
         names = check_choice(self.label, known, columns, id)
+        names = [name for name in names if columns is not None or name in self.held]
         other = copy.copy(self)
         other.names, other.n_columns, other.id, other.chosen = names, len(names), id, True
         other.wanted = names if id is None else [*names, id]
@@ -172,23 +178,48 @@ class FrameTable(ArrowTable):
             yield [flat(table.column(name)) for name in self.wanted]
 
 
+class LazyTable(ArrowTable):
+    """A polars LazyFrame, collected batch by batch; its query runs once for every pass."""
+
+    rows = None
+
+    def __init__(self, label: str, frame: Any) -> None:
+        self.frame = frame
+        super().__init__(label, frame.limit(0).collect().to_arrow().schema)
+
+    def batches(self, rows: int) -> Iterator[list[Any]]:
+        for piece in self.frame.select(self.wanted).collect_batches(chunk_size=rows):
+            table = piece.to_arrow()
+            yield [flat(table.column(name)) for name in self.wanted]
+
+
 class PandasTable(ArrowTable):
-    """A pandas frame in memory; its index is not a column."""
+    """A pandas frame in memory; the named levels of its index are columns that are taken only if chosen."""
 
     def __init__(self, label: str, frame: Any) -> None:
         self.frame = frame
         self.rows = len(frame)
+        names = [str(name) for name in frame.columns]
+        self.index = [str(name) for name in frame.index.names if name is not None and str(name) not in names]
         fields = [
-            pa.field(str(name), pa.float64() if self._objects(position) else self._array(position, 0, 0).type)
-            for position, name in enumerate(frame.columns)
+            pa.field(name, pa.float64() if self._objects(position) else self._array(position, 0, 0).type)
+            for position, name in enumerate(names + self.index)
         ]
-        super().__init__(label, pa.schema(fields))
+        super().__init__(label, pa.schema(fields), index=self.index)
+
+    def _series(self, position: int) -> Any:
+        """A column, or behind them a level of the index."""
+        width = self.frame.shape[1]
+        if position < width:
+            return self.frame.iloc[:, position]
+        levels = [str(name) for name in self.frame.index.names]
+        return self.frame.index.get_level_values(levels.index(self.index[position - width])).to_series()
 
     def _objects(self, position: int) -> bool:
-        return bool(self.frame.dtypes.iloc[position] == np.dtype(object))
+        return bool(self._series(position).dtype == np.dtype(object))
 
     def _array(self, position: int, start: int, stop: int) -> Any:
-        return flat(pa.array(self.frame.iloc[start:stop, position], from_pandas=True))
+        return flat(pa.array(self._series(position).iloc[start:stop], from_pandas=True))
 
     def batches(self, rows: int) -> Iterator[list[Any]]:
         for start in range(0, len(self.frame), rows):
@@ -200,11 +231,11 @@ class PandasTable(ArrowTable):
             ]
 
     def joined_ids(self, pieces: list[Any]) -> Any:
-        return None if self.id is None else self.frame.iloc[:, self.stored.index(self.id)]
+        return None if self.id is None else self._series(self.stored.index(self.id))
 
     def _object_array(self, name: str, position: int, start: int, stop: int) -> Any:
         """A column of Python objects: numbers and None pass, the first other value is refused."""
-        values = self.frame.iloc[start:stop, position]
+        values = self._series(position).iloc[start:stop]
         try:
             array = pa.array(values, from_pandas=True)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -226,9 +257,16 @@ def numbers(column: Any) -> NDArray[Any]:
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type
-    if not (pa.types.is_floating(kind) or (pa.types.is_integer(kind) and column.null_count == 0)):
+    exact = pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    if not (exact or (pa.types.is_integer(kind) and column.null_count == 0)):
         column = pc.cast(column, pa.float64(), safe=False)
-    return np.asarray(column.to_numpy(zero_copy_only=False))
+    if column.null_count:
+        column = pc.fill_null(column, np.nan)
+    if not len(column):
+        return np.empty(0)
+    # `to_numpy` would import pandas, which takes longer than a small job
+    values = np.frombuffer(column.buffers()[1], np.dtype(column.type.to_pandas_dtype()))
+    return values[column.offset : column.offset + len(column)]
 
 
 def is_wide(kind: Any) -> bool:
@@ -270,11 +308,13 @@ def not_a_number(label: str, name: str, row: int, value: object, kind: Any) -> B
         what = f"type {kind}"
     else:
         what = f"{str(value)[:40]} ({kind})"
+    comma = isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d*,\d+\s*", value) is not None
     return BadValue(
-        f"{label}: column {name!r} has {what} in row {row:,}, which is not a number. "
-        "Leave the column out (--columns, --drop), or correct the value.",
+        f"{label}: column {name!r} has {what} in row {row:,}, which is "
+        + ("a number with a decimal comma. " if comma else "not a number. Leave the column out, or correct the value."),
         column=name,
         row=row,
+        options=("decimal",) if comma else ("drop",),
     )
 
 

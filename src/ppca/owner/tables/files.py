@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import unquote
+
+import pyarrow as pa
 
 from ..errors import BadColumns
+from .arrow import ArrowTable
 from .table import Chunk, Table
 
 
@@ -29,6 +34,10 @@ class FilesTable(Table):
                     f"{part.label} and {first.label} have different columns; files of one owner have the same."
                 )
 
+    @property
+    def offered(self) -> list[str] | None:
+        return self.parts[0].offered
+
     def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Table:
         first = self.parts[0].choose(columns, id)
         others = [part.choose(first.names, id) for part in self.parts[1:]]
@@ -47,17 +56,75 @@ class FilesTable(Table):
             yield from part.chunks(rows, check=False, ids=ids)
 
 
+class PartitionFile(ArrowTable):
+    """A file of a partitioned data set (Hive, Spark): folders called name=value are columns, taken only if chosen."""
+
+    def __init__(self, file: ArrowTable, values: Mapping[str, Any]) -> None:
+        self.file, self.rows = file, file.rows
+        self.values = {name: value for name, value in values.items() if name not in file.stored}
+        fields = [pa.field(name, value.type) for name, value in self.values.items()]
+        schema = pa.schema([*(pa.field(name, file.kind_of(name)) for name in file.stored), *fields])
+        index = [name for name in file.stored if name not in file.held]
+        super().__init__(file.label, schema, index=[*index, *self.values])
+
+    def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Self:
+        other = super().choose(columns, id)
+        own = [name for name in other.names if name not in self.values]
+        other.file = self.file.choose(own or self.file.stored[:1], None if id in self.values else id)
+        return other
+
+    def stored_kind(self, name: str) -> Any:
+        return self.kind_of(name) if name in self.values else self.file.stored_kind(name)
+
+    def check_types(self) -> None:
+        only = copy.copy(self)
+        only.names = only.wanted = [name for name in self.names if name in self.values]
+        super(PartitionFile, only).check_types()  # the file checks its own columns
+
+    def batches(self, rows: int) -> Iterator[list[Any]]:
+        for batch in self.file.batches(rows):
+            held = dict(zip(self.file.wanted, batch, strict=True))
+            constant = {name: pa.repeat(value, len(batch[0])) for name, value in self.values.items()}
+            yield [(held | constant)[name] for name in self.wanted]
+
+    def joined_ids(self, pieces: list[Any]) -> Any:
+        return super().joined_ids(pieces) if self.id in self.values else self.file.joined_ids(pieces)
+
+
+def partition_values(folder: Path, file: Path) -> dict[str, Any]:
+    """What the folders between the owner's folder and the file say: numbers where they are, else text."""
+    values: dict[str, Any] = {}
+    for part in file.relative_to(folder).parts[:-1]:
+        name, equals, text = part.partition("=")
+        if equals:
+            try:
+                values[unquote(name)] = pa.scalar(float(text), pa.float64())
+            except ValueError:
+                values[unquote(name)] = pa.scalar(unquote(text), pa.large_string())
+    return values
+
+
 def is_pattern(data: str | PathLike[str]) -> bool:
     return any(letter in str(data) for letter in "*?[")
 
 
 def files_of(data: str | Path, endings: Sequence[str]) -> list[Path] | None:
-    """The data files of a folder or a pattern, in the order of their names; None if `data` names a single file."""
+    """The data files of a folder and the folders below, or of a pattern, in the order of their names; None for a single file.
+
+    Names that begin with a dot or an underscore (_SUCCESS, _metadata) are not data.
+    """
     path = Path(data)
     if path.is_dir():
-        found = [file for file in path.iterdir() if file.is_file() and file.name[0] not in "._"]
-        return sorted(file for file in found if file.suffix.lower() in endings)
+        found = (file for file in path.rglob("*") if file.is_file())
+        kept = [file for file in found if not any(part[0] in "._" for part in file.relative_to(path).parts)]
+        return sorted(file for file in kept if _ending(file) in endings)
     if path.exists() or not is_pattern(path):
         return None
     root = Path(path.anchor) if path.is_absolute() else Path()
     return sorted(file for file in root.glob(str(path.relative_to(root))) if file.is_file())
+
+
+def _ending(file: Path) -> str:
+    suffix = file.suffix.lower()
+    inner = file.with_suffix("").suffix.lower()
+    return inner if suffix == ".gz" and inner in (".csv", ".tsv") else suffix

@@ -63,6 +63,11 @@ class Table(ABC):
     chosen: bool = False
     notes: tuple[str, ...] = ()
 
+    @property
+    def offered(self) -> list[str] | None:
+        """Names of all columns that can be chosen: `held`, and those that are taken only if they are named."""
+        return self.held
+
     @abstractmethod
     def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Table:
         """The same rows with these columns, in this order (None: all but the ids), and the ids apart. Nothing is read."""
@@ -135,6 +140,7 @@ class Table(ABC):
             "Remove these rows or fill the values in, then run again.",
             column=str(column + 1) if self.names is None else self.names[column],
             row=rows_before + row + 1,
+            options=("missing",) if np.isnan(value) else (),
         )
 
 
@@ -180,14 +186,15 @@ def check_names(label: str, names: Sequence[str], *, unnamed: bool) -> None:
         if not name.strip() and not unnamed:
             raise BadColumns(
                 f"{label}: column {position} has no name (a row index, or a separator at the end of the line?). "
-                "Write the table without it (pandas: index=False), or choose columns by name (--columns)."
+                "Write the table without it (pandas: index=False), or choose columns by name.",
+                options=("columns",),
             )
 
 
 def check_choice(label: str, held: Sequence[str], columns: Sequence[str] | None, id: str | None) -> list[str]:
     """The names of the wanted columns. Unknown, repeated or no names, and an id among the columns, raise `BadColumns`."""
     if id is not None and id not in held:
-        raise BadColumns(f"{label}: there is no id column {id!r}; its columns are {listed(held)}.")
+        raise BadColumns(f"{label}: there is no id column {id!r}; its columns are {listed(held)}.", options=("id",))
     if columns is None:
         chosen = [name for name in held if name != id]
         if id is not None and not chosen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +27,14 @@ class CsvTable(ArrowTable):
 
     rows = None
 
-    def __init__(self, label: str, path: Path) -> None:
-        self.path = path
-        head = first_block(path)
-        self.delimiter = delimiter_of(label, path, head)
+    def __init__(self, label: str, path: Path, decimal: str = ".", encoding: str = "utf-8") -> None:
+        self.path, self.decimal, self.encoding = path, decimal, encoding
+        head = first_lines(label, path, encoding)
+        self.delimiter = delimiter_of(label, path, head, decimal)
         parse = pa.csv.ParseOptions(delimiter=self.delimiter)
-        read = pa.csv.ReadOptions(block_size=len(head))
-        with pa.csv.open_csv(pa.BufferReader(head), read, parse) as reader:
+        block = head.encode()
+        read, convert = pa.csv.ReadOptions(block_size=len(block)), pa.csv.ConvertOptions(decimal_point=decimal)
+        with pa.csv.open_csv(pa.BufferReader(block), read, parse, convert) as reader:
             self.inferred = reader.schema
         refuse_headerless(label, list(self.inferred.names))
         super().__init__(label, pa.schema([pa.field(field.name, parsed_as(field.type)) for field in self.inferred]))
@@ -47,9 +49,14 @@ class CsvTable(ArrowTable):
     def _open(self, types: dict[str, Any], *, threads: bool = True, text: bool = False) -> Any:
         return pa.csv.open_csv(
             self.path,
-            pa.csv.ReadOptions(block_size=CSV_BLOCK, use_threads=threads),
+            pa.csv.ReadOptions(block_size=CSV_BLOCK, use_threads=threads, encoding=self.encoding),
             pa.csv.ParseOptions(delimiter=self.delimiter),
-            pa.csv.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=text),
+            pa.csv.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                strings_can_be_null=text,
+                decimal_point=self.decimal,
+            ),
         )
 
     def batches(self, rows: int) -> Iterator[list[Any]]:
@@ -59,6 +66,11 @@ class CsvTable(ArrowTable):
             with self._open(types) as reader:
                 for batch in reader:
                     yield batch.columns
+        except UnicodeDecodeError:
+            raise UnreadableData(
+                f"{self.label}: the file is not {self.encoding.upper()} text throughout. Save it as UTF-8.",
+                options=("encoding",),
+            ) from None
         except pa.ArrowInvalid:
             self._refuse_text()
             raise
@@ -70,7 +82,9 @@ class CsvTable(ArrowTable):
             for batch in reader:
                 worst: tuple[int, str, str] | None = None
                 for name, column in zip(self.names, batch.columns, strict=True):
-                    row = first_text(pc.utf8_trim_whitespace(column), self.kind_of(name))
+                    shown = pc.utf8_trim_whitespace(column)
+                    plain = pc.replace_substring(shown, ",", ".") if self.decimal == "," else shown
+                    row = first_text(plain, self.kind_of(name))
                     if row is not None and (worst is None or row < worst[0]):
                         worst = row, name, column[row].as_py()
                 if worst is not None:
@@ -84,21 +98,38 @@ def parsed_as(inferred: Any) -> Any:
     return inferred if pa.types.is_boolean(inferred) else pa.float64()
 
 
-def first_block(path: Path) -> bytes:
+def first_lines(label: str, path: Path, encoding: str) -> str:
     """The first lines of the file, whole ones as far as they fit a block: what the schema is taken from."""
     with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
         head: bytes = file.read(CSV_BLOCK)
-    return head if len(head) < CSV_BLOCK or b"\n" not in head else head[: head.rindex(b"\n") + 1]
+    plain = codecs.lookup(encoding).name == "utf-8"
+    if plain and (head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head[:1000]):
+        raise UnreadableData(f"{label}: the file is UTF-16 text, not UTF-8. Save it as UTF-8.", options=("encoding",))
+    try:
+        text = codecs.getincrementaldecoder("utf-8-sig" if plain else encoding)().decode(head)
+    except UnicodeDecodeError as error:
+        line = head.count(b"\n", 0, error.start) + 1
+        guess = "; it is probably Latin-1 (or Windows-1252)" if plain else ""
+        raise UnreadableData(
+            f"{label}: the file is not {encoding.upper()} text (line {line}){guess}. Save it as UTF-8.",
+            options=("encoding",),
+        ) from None
+    return text if len(head) < CSV_BLOCK or "\n" not in text else text[: text.rindex("\n") + 1]
 
 
-def delimiter_of(label: str, path: Path, head: bytes) -> str:
-    """Tab for .tsv; else whichever of comma, semicolon, tab and bar is most frequent in the header line."""
-    header = head.partition(b"\n")[0].decode(errors="replace")
+def delimiter_of(label: str, path: Path, head: str, decimal: str = ".") -> str:
+    """Tab for .tsv; else whichever of comma (unless it is the decimal point), semicolon, tab and bar the header has most of."""
+    header, _, rest = head.partition("\n")
     if not header.strip():
         raise UnreadableData(f"{label}: the file is empty or starts with an empty line; a header line is needed.")
     if ".tsv" in (suffix.lower() for suffix in path.suffixes[-2:]):
         return "\t"
-    return max(",;\t|", key=header.count)
+    found = max(",;\t|".replace(decimal, ""), key=header.count)
+    if header.startswith("#") and header.count(found) != rest.partition("\n")[0].count(found):
+        raise UnreadableData(
+            f"{label}: the file starts with a comment line (#). Remove comment lines: the first line holds the column names."
+        )
+    return found
 
 
 def first_text(column: Any, kind: Any) -> int | None:

@@ -1,0 +1,30 @@
+"""What Python offers against what owners' data are refused for: a note below the error, as tracebacks show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..owner.errors import OwnerError
+
+REMEDIES = {
+    "columns": "PCA(columns=[...]) chooses columns",
+    "decimal": 'ppca.open_table(path, decimal=",") reads decimal commas',
+    "drop": "PCA(columns=[...]) chooses columns",
+    "encoding": 'ppca.open_table(path, encoding="latin-1") reads another encoding',
+    "fold_case": "Columns(fold_case=True) lets ids differ in case",
+    "id": "Columns(id=[...]) names the id column of every owner",
+    "minimum": "Columns(minimum=...) lowers the limit, if so few rows may be analysed",
+    "missing": 'ppca.open_table(data, missing="drop") leaves out rows with a missing value',
+}
+
+
+@contextmanager
+def advised() -> Iterator[None]:
+    """Adds to an owner's error what may help."""
+    try:
+        yield
+    except OwnerError as error:
+        for name in error.options:
+            error.add_note(REMEDIES[name])
+        raise

@@ -1,0 +1,113 @@
+"""A joint fit from opened tables to what the receiver holds. It needs no scikit-learn: the command line fits without it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..jobs.kept import Allowed
+from ..owner.tables.records import Records, joint_names
+from ..owner.tables.table import Table
+from ..receiver import PCAModel, SharedFacts
+from ..servers import Account
+from .choices import Choices
+from .columns import ColumnFit, Columns, fit_columns
+from .job import Job
+from .rows import fit_rows
+
+
+@dataclass
+class Fitted:
+    """What came out of a fit.
+
+    result: what the servers returned; width: the number of columns; names: of the columns, if they have any.
+    allowed: what the servers may use a kept model for, and who receives it.
+    by_columns: how it went with owners of columns, and what a user should be told of it.
+    """
+
+    choices: Choices
+    result: dict[str, Any]
+    width: int
+    names: list[str] | None
+    account: Account
+    allowed: Allowed
+    by_columns: ColumnFit | None = None
+
+    def __post_init__(self) -> None:
+        self.choices.check_rows(self.rows, self.width)
+
+    @property
+    def rows(self) -> int:
+        return int(self.result["rows"])
+
+    @property
+    def count(self) -> int:
+        """Of components."""
+        return int(min(self.result["count"], self.rows))
+
+    @property
+    def scale(self) -> NDArray[np.int64]:
+        """Exponents of the columns."""
+        return np.broadcast_to(np.asarray(self.result["exponents"], np.int64), (self.width,)).copy()
+
+    @cached_property
+    def model(self) -> PCAModel:
+        """The revealed model."""
+        if not self.choices.reveal:
+            raise ValueError("nobody received this model: it was fitted without being revealed")
+        return PCAModel.from_result(self.result, scale=self.scale, names=self.names, audit=self.account.audit)
+
+    @property
+    def facts(self) -> SharedFacts:
+        """What is public of the model that the servers keep."""
+        if self.choices.keep is None:
+            raise ValueError("no servers keep this model: fit with keep='name'")
+        return SharedFacts(
+            name=self.choices.keep,
+            scale_exponents=[int(e) for e in self.scale],
+            standardized=bool(self.choices.standardize),
+            components=self.count,
+            rows=self.rows,
+            feature_names=self.names,
+            solver=self.choices.solver,
+            iterations=self.result["iterations"],
+            verified=self.result["verified"],
+            fell_back=self.result["fell_back"],
+            allowed=self.allowed,
+            audit=self.account.audit,
+        )
+
+
+def fit_tables(tables: Sequence[Table], choices: Choices, job: Job) -> Fitted:
+    """Fits tables that were opened for the partition that was chosen (`open_rows`, `open_columns`)."""
+    if isinstance(choices.partition, Columns):
+        return _fit_columns(tables, choices, choices.partition, job)
+    return add_tables(tables, choices, job)
+
+
+def add_tables(tables: Sequence[Table], choices: Choices, job: Job, former: Fitted | None = None) -> Fitted:
+    """Fits owners of rows; `former`: the fit to whose kept sums they are added."""
+    width = tables[0].n_columns
+    choices.check_width(width)
+    if former is not None and former.width != width:
+        raise ValueError(f"X has {width} features, but PCA is expecting {former.width} features as input")
+    public = choices.public()
+    job.start_soon()
+    result = fit_rows(job, tables, public, None if former is None else choices.keep)
+    return Fitted(choices, result, width, tables[0].names, job.account, public["allow"])
+
+
+def _fit_columns(tables: Sequence[Table], choices: Choices, partition: Columns, job: Job) -> Fitted:
+    width = sum(table.n_columns for table in tables)
+    choices.check_width(width)
+    public = choices.public(len(tables))
+    job.start_soon()
+    job.progress("owners, reading", None)
+    owners = [Records.of(table) for table in tables]
+    found = fit_columns(job, owners, partition, public, lambda rows: choices.check_rows(rows, width))
+    return Fitted(choices, found.result, width, joint_names(owners), job.account, public["allow"], found)

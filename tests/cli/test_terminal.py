@@ -1,0 +1,150 @@
+"""Commands in scripts: JSON, quiet, pipes that close, terminals without Unicode, and no import that nobody needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ppca as package
+
+NAMES = ["a", "b", "c"]
+FRAME = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=NAMES).assign(patient=np.arange(60))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two owners of rows, two of columns, and new rows with an id; a kept model."""
+    folder = tmp_path_factory.mktemp("terminal")
+    FRAME[:40][NAMES].to_csv(folder / "north.csv", index=False)
+    FRAME[40:][NAMES].to_csv(folder / "south.csv", index=False)
+    FRAME[["patient", "a", "b"]].to_csv(folder / "clinic.csv", index=False)
+    FRAME[10:][["patient", "c"]].rename(columns={"patient": "Nr"}).to_csv(folder / "lab.csv", index=False)
+    FRAME.assign(ward="W7").to_csv(folder / "new.csv", index=False)
+    done = ppca(folder, "fit", "north.csv", "south.csv", "-k", "2", "--keep", "-o", "kept", "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return folder
+
+
+def ppca(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ppca.cli.main", *arguments],
+        capture_output=True, text=True, timeout=120, cwd=folder, env=os.environ | variables,
+    )  # fmt: skip
+
+
+def test_fit_as_json(place: Path) -> None:
+    done = ppca(place, "fit", "north.csv", "south.csv", "-k", "2", "-o", "r1", "--json")
+    found = json.loads(done.stdout)
+    model = package.load(place / "r1")
+    assert found["rows"] == 60
+    assert found["columns"] == NAMES
+    assert found["owners"] == ["north", "south"]
+    assert found["explained_variance_ratio"] == model.explained_variance_ratio_.tolist()
+    assert [line["what"] for line in found["openings"]] == [line["what"] for line in model.openings_]
+    assert found["written"] == "r1"
+
+
+def test_progress_in_a_log_is_plain_lines(place: Path) -> None:
+    done = ppca(place, "fit", "north.csv", "south.csv", "-o", "r2")
+    lines = done.stderr.splitlines()
+    assert lines[0] == "owners, north: 40 rows"
+    assert "servers" in lines
+    assert all(line.isascii() and line == line.strip() for line in lines)
+
+
+def test_owners_of_columns_see_their_rows_and_the_common_ones(place: Path) -> None:
+    call = ["fit", "--vertical", "--id", "patient", "--id", "Nr", "clinic.csv", "lab.csv", "-o", "r3"]
+    done = ppca(place, *call)
+    assert done.returncode == 0, done.stderr
+    assert "rows: clinic 60, lab 50; 50 common to all" in done.stdout
+    found = json.loads(ppca(place, *call, "--force", "--json").stdout)
+    assert (found["rows"], found["rows_of_owners"]) == (50, [60, 50])
+
+
+def test_few_common_ids_are_doubted(place: Path) -> None:
+    wrong = FRAME[["patient", "c"]].assign(patient=[f"{'p' if i < 20 else 'P'}{i}" for i in range(60)])
+    wrong.to_csv(place / "ids.csv", index=False)
+    FRAME[["patient", "a"]].assign(patient=[f"p{i}" for i in range(60)]).to_csv(place / "right.csv", index=False)
+    done = ppca(place, "fit", "--vertical", "--id", "patient", "right.csv", "ids.csv", "-o", "r9")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "note: only 20 of at least 60 ids are common: ids have letters, whose case counts. --fold-case" in done.stderr
+    )
+    refused = ppca(place, "fit", "--vertical", "--id", "Nr", "right.csv", "lab.csv", "-o", "r10")
+    assert "--id may be given once for each owner" in refused.stderr
+
+
+def test_a_reader_that_leaves_is_no_error(place: Path) -> None:
+    done = subprocess.run(
+        f"set -o pipefail; {sys.executable} -m ppca.cli.main fit north.csv south.csv -o r4 -q --json | head -c 1; "
+        f"{sys.executable} -m ppca.cli.main inspect kept | head -n 1",
+        shell=True, executable="/bin/bash", capture_output=True, text=True, timeout=120, cwd=place,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_terminals_without_unicode(place: Path) -> None:
+    for variables in ({"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}):
+        done = ppca(place, "fit", "north.csv", "south.csv", "-o", "r5", "--force", **variables)
+        assert done.returncode == 0, done.stderr
+        assert (done.stdout + done.stderr).isascii()
+        assert "2 x 3" in ppca(place, "inspect", "kept", **variables).stdout
+
+
+@pytest.mark.parametrize(
+    "options", [["north.csv", "south.csv"], ["--vertical", "--id", "patient", "clinic.csv", "lab2.csv"]]
+)
+def test_fit_imports_nothing_heavy(place: Path, options: list[str]) -> None:
+    FRAME[["patient", "c"]].to_csv(place / "lab2.csv", index=False)
+    code = (
+        "import sys; from ppca.cli.main import app; app(sys.argv[1:], standalone_mode=False); "
+        "print(sorted({'sklearn', 'matplotlib', 'pandas', 'scipy', 'polars'} & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "fit", *options, "-o", "r6", "--force", "-q"],
+        capture_output=True, text=True, timeout=120, cwd=place,
+    )  # fmt: skip
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_kept_columns_stand_beside_the_result(place: Path) -> None:
+    for more in ([], ["--revealed"]):
+        done = ppca(
+            place, "transform", "kept", "new.csv", "--keep-columns", "patient,ward", "-o", "p.csv", "--force", *more
+        )
+        assert done.returncode == 0, done.stderr
+        found = pd.read_csv(place / "p.csv")
+        assert list(found.columns) == ["patient", "ward", "pc1", "pc2"]
+        assert found["patient"].tolist() == list(range(60))
+    done = ppca(place, "detect", "kept", "new.csv", "--contamination", "0.1", "--keep-columns", "patient", "--json")
+    told = json.loads(done.stdout)
+    assert (told["rows"], told["flagged"], told["columns"]) == (60, 6, ["patient", "anomaly"])
+    assert list(pd.read_csv(place / "flags.csv").columns) == ["patient", "anomaly"]
+
+
+def test_text_files_of_other_countries(place: Path) -> None:
+    FRAME[["a", "b"]].rename(columns={"a": "größe"}).to_csv(place / "d.csv", sep=";", decimal=",", encoding="latin-1")
+    refused = ppca(place, "fit", "d.csv", "-o", "r7")
+    assert "--encoding names another encoding, as latin-1 or utf-16" in refused.stderr
+    refused = ppca(place, "fit", "d.csv", "-o", "r7", "--encoding", "latin-1", "--columns", "größe,b")
+    assert "--decimal , reads decimal commas" in refused.stderr
+    call = ["fit", "d.csv", "-o", "r7", "--encoding", "latin-1", "--decimal", ",", "--columns", "größe,b"]
+    assert ppca(place, *call).returncode == 0
+
+
+def test_rows_with_missing_values(place: Path) -> None:
+    holes = FRAME[NAMES].copy()
+    holes.iloc[[3, 5], 0] = np.nan
+    holes.to_csv(place / "holes.csv", index=False)
+    assert "--missing drop leaves out rows" in ppca(place, "fit", "holes.csv", "-o", "r8").stderr
+    done = ppca(place, "fit", "holes.csv", "-o", "r8", "--missing", "drop")
+    assert "note: holes: 2 rows with a missing value were left out" in done.stderr
+    assert "missing" not in done.stdout + (place / "r8" / "report.html").read_text()
+    assert package.load(place / "r8").n_samples_ == 58

@@ -1,0 +1,251 @@
+"""What `PCA` takes and refuses: names of columns, a second table in the place of y, parameters that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import sklearn.decomposition
+from sklearn.preprocessing import StandardScaler
+
+import ppca
+from harness.lockstep import LockstepServers
+from ppca import PCA, Columns
+from ppca.owner.errors import BadColumns, ParameterRefused
+
+NAMES = ["age", "height", "weight"]
+FRAME = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 3)) @ np.diag([3.0, 2.0, 1.0]), columns=NAMES)
+PARTS = [FRAME[:25], FRAME[25:]]
+
+
+class Untouched:
+    """Servers that must not be used."""
+
+    running = True
+
+    def start(self) -> None:
+        pytest.fail("servers were started")
+
+    def run(self, *_: Any, **__: Any) -> None:
+        pytest.fail("a program was run")
+
+
+def test_transform_refuses_columns_in_another_order_as_scikit_learn_does(seats: LockstepServers) -> None:
+    pca = PCA(2, servers=seats).fit(PARTS)
+    theirs = sklearn.decomposition.PCA(2).fit(FRAME)
+    np.testing.assert_allclose(pca.transform(FRAME), theirs.transform(FRAME), atol=1e-6)
+    for other in (FRAME[NAMES[::-1]], FRAME.rename(columns={"age": "years"}), FRAME[NAMES[:2]]):
+        with pytest.raises(ValueError, match=r".") as expected:
+            theirs.transform(other)
+        for rows in (other, pl.from_pandas(other)):
+            with pytest.raises(ValueError, match=r".") as caught:
+                pca.transform(rows)
+            assert str(caught.value) == str(expected.value)
+    with pytest.warns(UserWarning, match="X does not have valid feature names, but PCA was fitted with feature names"):
+        pca.transform(FRAME.to_numpy())
+
+
+def test_names_that_are_no_text_are_compared_as_text(seats: LockstepServers, recwarn: pytest.WarningsRecorder) -> None:
+    numbered = pd.DataFrame(FRAME.to_numpy())
+    pca = PCA(2, servers=seats).fit([numbered[:20], numbered[20:]])
+    pca.transform(numbered)
+    assert not [warning for warning in recwarn if "feature names" in str(warning.message)]
+
+
+def test_rows_of_several_owners_are_transformed_in_their_order(seats: LockstepServers) -> None:
+    pca = PCA(2, servers=seats)
+    found = pca.fit_transform({"north": PARTS[0], "south": PARTS[1]})
+    np.testing.assert_array_equal(found, pca.transform(FRAME))
+
+
+def test_partial_fit_matches_columns_by_name(seats: LockstepServers) -> None:
+    whole = PCA(2, servers=seats, keep="whole").fit(PARTS)
+    grown = PCA(2, servers=seats, keep="grown").fit(PARTS[0]).partial_fit(PARTS[1][NAMES[::-1]])
+    np.testing.assert_allclose(grown.components_, whole.components_, atol=1e-6)
+    with pytest.raises(
+        BadColumns, match="the fit and owner 1 have different columns: only the fit has 'age'; only owner 1"
+    ):
+        grown.partial_fit(PARTS[1].rename(columns={"age": "years"}))
+
+
+def test_shared_models_match_columns_by_name(seats: LockstepServers) -> None:
+    pca = PCA(2, servers=seats, keep="m").fit(PARTS)
+    shared = pca.shared_model()
+    np.testing.assert_array_equal(
+        shared.transform(FRAME).round(6), shared.transform(FRAME[NAMES[::-1]].assign(more="text")).round(6)
+    )
+    with pytest.raises(BadColumns, match="no column 'age'"):
+        shared.transform(FRAME.drop(columns="age"))
+
+
+@pytest.mark.parametrize("second", [FRAME, FRAME.to_numpy(), "south.csv", Path("south.csv"), {"south": FRAME}, PARTS])
+def test_a_second_table_is_no_y(second: Any) -> None:
+    with pytest.raises(ValueError, match=r"fit\(\[A, B\]\), or fit\({'north': A, 'south': B}\)"):
+        PCA(servers=Untouched()).fit(FRAME, second)
+
+
+def test_y_of_a_pipeline_is_ignored(seats: LockstepServers) -> None:
+    PCA(1, servers=seats).fit(FRAME, np.zeros(len(FRAME)))
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        *(("n_components", value) for value in ("mle", "2", [2], True, np.True_, 0, -1, 1.5, np.nan, 2.0)),
+        *(("tol", value) for value in ("1e-6", None, True, 1.0, np.nan)),
+        *(("solver", value) for value in ("magic", None, ["qr"])),
+        *(("fixed_iterations", value) for value in (0, 2.5, "3", True)),
+        *(("max_iterations", value) for value in (0, 2.5, "3", True)),
+        *((name, "yes") for name in ("standardize", "whiten", "reveal")),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused_before_anything_runs(parameter: str, value: Any) -> None:
+    with pytest.raises(ParameterRefused) as caught:
+        PCA(servers=Untouched(), **{parameter: value}).fit("there is no such file.csv")
+    assert str(caught.value).startswith(f"{parameter}={value!r} ")
+
+
+def test_a_model_that_nobody_would_have_is_refused(seats: LockstepServers) -> None:
+    with pytest.raises(ParameterRefused, match="reveal=False needs a name"):
+        PCA(servers=Untouched(), reveal=False).fit(FRAME)
+    with pytest.raises(ParameterRefused, match="keep=5 must be a name"):
+        PCA(servers=Untouched(), keep=5).fit(FRAME)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"nobody received this model .* shared_model"):
+        PCA(2, servers=seats, keep="m", reveal=False).fit(FRAME).transform(FRAME)
+
+
+def test_files_and_lazy_frames_are_transformed_by_name(seats: LockstepServers, tmp_path: Path) -> None:
+    FRAME[NAMES[::-1]].assign(more="text").to_csv(tmp_path / "new.csv", index=False)
+    pca = PCA(2, servers=seats).fit(PARTS)
+    for rows in (tmp_path / "new.csv", pl.from_pandas(FRAME[NAMES[::-1]]).lazy()):
+        np.testing.assert_allclose(pca.transform(rows), pca.transform(FRAME))
+    np.testing.assert_allclose(pca.transform([str(tmp_path / "new.csv"), FRAME])[40:], pca.transform(FRAME))
+    np.testing.assert_allclose(
+        PCA(2, servers=seats).fit(FRAME.to_numpy()).transform(FRAME.to_numpy().tolist()),
+        pca.transform(FRAME),
+        atol=1e-6,
+    )
+
+
+def test_python_notes_what_may_help() -> None:
+    with pytest.raises(ValueError, match="missing value") as caught:
+        PCA(servers=Untouched()).fit(FRAME.mask(FRAME > 2))
+    assert caught.value.__notes__ == ['ppca.open_table(data, missing="drop") leaves out rows with a missing value']
+
+
+def test_numbers_of_numpy_are_numbers(seats: LockstepServers) -> None:
+    assert PCA(np.int64(2), servers=seats, tol=np.float32(1e-5)).fit(PARTS).n_components_ == 2
+    assert PCA(np.float64(0.99), servers=seats).fit(PARTS).n_components_ == 3
+
+
+# -- what scikit-learn's PCA offers besides -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+def test_probabilistic_model(seats: LockstepServers, standardize: bool) -> None:
+    pca = PCA(2, servers=seats, standardize=standardize).fit(PARTS)
+    scaler = StandardScaler().fit(FRAME) if standardize else None
+    X = FRAME if scaler is None else scaler.transform(FRAME)
+    theirs = sklearn.decomposition.PCA(2).fit(X)
+    units = np.ones(3) if scaler is None else scaler.scale_
+    np.testing.assert_allclose(pca.get_covariance(), theirs.get_covariance() * np.outer(units, units), rtol=1e-5)
+    np.testing.assert_allclose(
+        pca.get_precision(), theirs.get_precision() / np.outer(units, units), rtol=1e-5, atol=1e-8
+    )
+    density = np.log(units).sum()  # of the standardised values, per unit of the data
+    np.testing.assert_allclose(pca.score_samples(FRAME), theirs.score_samples(X) - density, rtol=1e-5)
+    assert pca.score(FRAME) == pytest.approx(theirs.score(X) - density, rel=1e-5)
+
+
+def test_a_singular_model_has_no_density(seats: LockstepServers) -> None:
+    flat = FRAME.assign(copy=FRAME["age"])
+    pca = PCA(servers=seats).fit(flat)
+    np.testing.assert_allclose(pca.get_covariance(), flat.cov(), atol=1e-6)
+    for use in (pca.get_precision, lambda: pca.score(flat)):
+        with pytest.raises(ValueError, match=r"singular.*resolution.*Fit with fewer components"):
+            use()
+
+
+def test_names_of_the_output(seats: LockstepServers) -> None:
+    pca = PCA(2, servers=seats).fit(PARTS)
+    assert list(pca.get_feature_names_out()) == ["ppca0", "ppca1"]
+    found = pca.set_output(transform="pandas").transform(FRAME)
+    assert list(found.columns) == ["ppca0", "ppca1"]
+    assert list(found.index) == list(FRAME.index)
+
+
+def test_load(seats: LockstepServers, tmp_path: Path) -> None:
+    pca = PCA(2, standardize=True, servers=seats).fit(PARTS)
+    pca.model_.save(tmp_path / "model.json")
+    for place in (tmp_path, str(tmp_path / "model.json")):
+        loaded = ppca.load(place)
+        np.testing.assert_array_equal(loaded.transform(FRAME), pca.transform(FRAME))
+        np.testing.assert_array_equal(loaded.feature_names_in_, NAMES)
+        assert (loaded.n_components_, loaded.n_samples_, loaded.n_features_in_) == (2, 40, 3)
+    with pytest.raises(ValueError, match="only used on shares"):
+        ppca.load(tmp_path / "elsewhere")
+
+
+def test_everything_public_is_listed() -> None:
+    assert set(ppca.__all__) <= set(dir(ppca))
+    assert all(getattr(ppca, name) is not None for name in ppca.__all__)
+
+
+# -- owners of columns --------------------------------------------------------------------------------------------------
+
+
+def columns_of(ids: list[Any], other: list[Any], **how: Any) -> tuple[PCA, list[pd.DataFrame]]:
+    values = np.random.default_rng(1).normal(size=(len(ids), 2))
+    left = pd.DataFrame(values, columns=["a", "b"]).assign(customer=ids)
+    right = pd.DataFrame(values[::-1] ** 2, columns=["c", "d"]).assign(client_no=other)
+    partition = Columns(**{"id": ["customer", "client_no"], **how})
+    return PCA(2, partition=partition, servers=LockstepServers()), [left, right]
+
+
+@pytest.mark.parametrize("id", [["customer", "client_no"], {"owner 1": "customer", "owner 2": "client_no"}])
+def test_ids_may_be_called_differently(id: Any) -> None:
+    pca, owners = columns_of(list(range(20)), list(range(20)), id=id)
+    pca.fit(owners)
+    assert pca.n_samples_ == 20
+    assert pca.rows_of_owners_ == [20, 20]
+
+
+def test_names_of_ids_must_fit_the_owners() -> None:
+    for id, cause in ((["a", "b", "c"], "3 id columns for 2 owners"), ({"owner 1": "a"}, "no id column of 'owner 2'")):
+        pca, owners = columns_of(list(range(20)), list(range(20)), id=id)
+        with pytest.raises(ParameterRefused, match=cause):
+            pca.fit(owners)
+
+
+def test_a_named_index_can_be_the_id() -> None:
+    pca, owners = columns_of(list(range(20)), list(range(20)))
+    pca.fit([owners[0].set_index("customer"), owners[1].set_index("client_no")])
+    assert list(pca.feature_names_in_) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "other", "said", "options"),
+    [
+        ([str(i) for i in range(20)], [f"{i}.0" for i in range(20)], "ids of 'owner 2' end in '.0'", {"minimum"}),
+        ([f"{i:03}" for i in range(20)], [str(i) for i in range(20)], "'owner 1' begin with zeros", {"minimum"}),
+        ([f"x{i}" for i in range(20)], [f"X{i}" for i in range(20)], "whose case counts", {"minimum", "fold_case"}),
+        (list(range(20)), list(range(100, 120)), "use the same ids.", {"minimum"}),
+    ],
+)
+def test_ids_that_do_not_match(ids: list[Any], other: list[Any], said: str, options: set[str]) -> None:
+    pca, owners = columns_of(ids, other)
+    with pytest.raises(ValueError, match="fewer than 10 ids are common to all 2 owners") as caught:
+        pca.fit(owners)
+    assert said in str(caught.value)
+    assert set(vars(caught.value)["options"]) == options
+    assert ("zeros" in str(caught.value)) == ("zeros" in said)
+
+
+def test_a_small_match_is_doubted() -> None:
+    pca, owners = columns_of([f"x{i}" for i in range(40)], [f"{'x' if i < 12 else 'X'}{i}" for i in range(40)])
+    with pytest.warns(UserWarning, match="only 12 of at least 40 ids are common: ids have letters, whose case counts"):
+        pca.fit(owners)
