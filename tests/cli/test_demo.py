@@ -19,6 +19,9 @@ def test_demo(tmp_path: Path) -> None:
     written = sorted(path.name for path in (tmp_path / "demo").iterdir())
     assert written == sorted([*FILES, *Hospitals.figures, Hospitals.folder])
     assert (tmp_path / "demo" / Hospitals.figures[0]).read_bytes().startswith(b"\x89PNG")
+    for options in ([], ["--vertical"]):
+        again = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "demo"), *options])
+        assert again.exit_code == 0, again.output
 
 
 def test_hospitals_alone_find_something_else() -> None:

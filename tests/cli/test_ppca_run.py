@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -25,6 +26,9 @@ async def scaled(party, x, y, *, scale=1, name="none"):
     product, smaller = await ppca.together(x * y, x < y)
     bits = await smaller.open(what="[x] < y", why="test")
     return {"out": {"product": (product * scale).reveal(why="test"), "file": bits}, "rest": [name, None, [1, 2], scale]}
+
+async def one(party, x):
+    return x.reveal(to="client", what="x", why="test")
 
 async def fails(party, x):
     x[7]
@@ -81,7 +85,7 @@ def test_a_run_prints_the_result_and_what_was_opened(folder: Path) -> None:
         (["mine.py:scaled", "mine.py"], "only .npy and .csv can be read"),
         (["mine.py:scaled", "holes.csv"], "holes.csv[1] is nan: fill or drop missing"),
         (["mine.py:scaled", "-o", "no/such/folder.npz"], "is not a folder that you may write to"),
-        (["mine.py:scaled", "-o", "."], "is a folder; give the name of a file"),
+        (["mine.py:scaled", "-o", "taken.npz"], "is a folder. Give the name of a file"),
         (["mine.py:scaled", "--timeout", "0"], "timeout must be a positive number"),
     ],
 )
@@ -92,6 +96,7 @@ def test_mistakes_are_told_before_any_server_starts(
     (folder / "empty.csv").write_text("")
     (folder / "names.csv").write_text("a,b\n1,2\n")
     (folder / "holes.csv").write_text("1\nnan\n")
+    (folder / "taken.npz").mkdir()
     ran = ppca(*arguments)
     assert ran.exit_code == 1
     assert ran.stdout == ""
@@ -146,3 +151,25 @@ def test_help_shows_an_example() -> None:
     ran = ppca("--help")
     assert ran.exit_code == 0
     assert "ppca run analysis.py:program x.npy y.csv -p scale=2 -o result.npz" in ran.stdout
+
+
+@pytest.mark.parametrize("ending", ["npz", "json", "npy"])
+def test_the_ending_says_what_is_written(folder: Path, ending: str) -> None:
+    """And an earlier file is only replaced with --force; before anything runs."""
+    output = f"found.{ending}"
+    program = "mine.py:one" if ending == "npy" else "mine.py:scaled"
+    inputs = ["x.npy"] if ending == "npy" else ["x.npy", "y.csv", "-p", "scale=2", "-p", "name=[two"]
+    assert ppca(program, *inputs, "-o", output).exit_code == 0
+    if ending == "json":
+        assert json.loads(Path(output).read_text())
+    else:
+        assert len(np.load(output))
+    again = ppca(program, *inputs, "-o", output)
+    assert again.exit_code == 1
+    assert "replace it with --force" in again.stderr
+    assert again.stdout == ""
+    assert ppca(program, *inputs, "-o", output, "--force").exit_code == 0
+    several = ppca("mine.py:scaled", "x.npy", "y.csv", "-p", "scale=2", "-p", "name=[two", "-o", "several.npy")
+    assert several.exit_code == 1
+    assert "a .npy file holds one" in several.stderr
+    assert not Path("several.npy").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 import warnings
 import zipfile
@@ -27,6 +26,11 @@ from ..protocol import share
 from ..servers import Account, LocalServers
 from ..servers.programs import name_of
 from .complaint import complaints
+from .folder import FolderRefused, check_file, whole_file
+from .options import Force
+from .terminal import Terminal
+
+ENDINGS = (".npz", ".npy", ".json")
 
 
 class FileRefused(ValueError):
@@ -42,7 +46,11 @@ def run(
         list[str] | None,
         typer.Option("--public", "-p", help="public parameter name=value (number, true, [1, 2] or text); repeatable"),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="also write the result here (.npz)")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="also write the result here: .npz, .json, or .npy if it is one array"),
+    ] = None,
+    force: Force = False,
     tls: Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers")] = False,
     timeout: Annotated[float, typer.Option(help="seconds a communication round may take")] = 60.0,
 ) -> None:
@@ -55,25 +63,25 @@ def run(
     parameters = _parameters(public or [])
     with complaints():
         if output is not None:
-            _check_writable(output)
+            check_file(output, ENDINGS, replace=force)
         sys.path.append(os.getcwd())  # so that module:function finds modules that stand here
         name = name_of(program)
         packets = [share(_load(path), name=path.name) for path in inputs or []]
         with _progress() as show, Job(LocalServers(tls=tls, timeout=timeout, developer=True), show) as job:
             result = job.run(name, *packets, **parameters)
         arrays = _flat(result)
+        _print(Terminal(), arrays, job.account)
         if output is not None:
             _save(output, arrays)
-    _print(Console(), arrays, job.account)
     if output is not None:
-        Console(stderr=True).print(f"written: {output}", markup=False, highlight=False, soft_wrap=True)
+        Terminal(stderr=True).print(f"written: {output}", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, float | None, int], None]]:
     """A line on standard error while the program runs, gone afterwards."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("four servers", total=None)
 
@@ -153,23 +161,21 @@ def _print(console: Console, arrays: dict[str, NDArray[Any]], account: Account) 
     console.print(openings if account.audit else "Nothing left the sharing.")
 
 
-def _check_writable(path: Path) -> None:
-    """Refuses before anything is computed what could not be written afterwards."""
-    folder = path.resolve().parent
-    if path.is_dir():
-        raise FileRefused(f"{path} is a folder; give the name of a file with -o")
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise FileRefused(f"cannot write {path}: {folder} is not a folder that you may write to")
-
-
 def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """The arrays as NumPy's .npz, whole or not at all."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with zipfile.ZipFile(part, "w") as archive:  # numpy.savez does not take every name
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, array, allow_pickle=False)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    """The arrays as the ending says, whole or not at all."""
+    ending = path.suffix.lower()
+    if ending == ".npy" and len(arrays) != 1:
+        raise FolderRefused(
+            f"-o {path}: the result has {len(arrays)} arrays, a .npy file holds one. Give a .npz or .json file."
+        )
+    with whole_file(path) as part:
+        if ending == ".json":
+            part.write_text(json.dumps({name: array.tolist() for name, array in arrays.items()}, indent=1) + "\n")
+        elif ending == ".npy":
+            with part.open("wb") as file:
+                np.lib.format.write_array(file, next(iter(arrays.values())), allow_pickle=False)
+        else:
+            with zipfile.ZipFile(part, "w") as archive:  # numpy.savez does not take every name
+                for name, array in arrays.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                        np.lib.format.write_array(file, array, allow_pickle=False)
