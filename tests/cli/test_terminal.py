@@ -49,6 +49,7 @@ def test_fit_as_json(place: Path) -> None:
     assert found["explained_variance_ratio"] == model.explained_variance_ratio_.tolist()
     assert [line["what"] for line in found["openings"]] == [line["what"] for line in model.openings_]
     assert found["written"] == "r1"
+    assert json.loads(ppca(place, "inspect", "r1", "--json").stdout)["components"] == model.components_.tolist()
 
 
 def test_progress_in_a_log_is_plain_lines(place: Path) -> None:

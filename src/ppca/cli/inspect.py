@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from .complaint import complaints
+from .options import AsJson
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 def inspect(
     result: Annotated[Path, typer.Argument(help="folder of a result, or its model.json")],
     top: Annotated[int, typer.Option(min=1, help="columns to list of each component")] = 5,
+    as_json: AsJson = False,
 ) -> None:
     """Show a fitted model: facts, explained variance, strongest loadings, and everything that was opened."""
     with complaints():
@@ -26,17 +28,26 @@ def inspect(
 
         path = result / MODEL if result.is_dir() else result
         if result.is_dir() and not path.exists() and (result / SHARED).exists():
-            _show_shared(Terminal(), SharedFacts.load(result / SHARED))
+            facts = SharedFacts.load(result / SHARED)
+            _echo(result / SHARED) if as_json else _show_shared(Terminal(), facts)
             return
         if not path.exists():
             raise ValueError(f"there is no {path}. Give the folder that `ppca fit` wrote with -o.")
         model = PCAModel.load(path)
+        if as_json:
+            _echo(path)
+            return
         console = Terminal()
         print_facts(console, model)
         console.print(Text(solver_text(model)), soft_wrap=True, highlight=False)
         print_scree(console, model)
         print_loadings(console, model, top)
         print_openings(console, model)
+
+
+def _echo(path: Path) -> None:
+    """The file as it is: it was read, so it is whole."""
+    typer.echo(path.read_text(), nl=False)
 
 
 def _show_shared(console: Terminal, facts: SharedFacts) -> None:
