@@ -60,8 +60,8 @@ def check_allowed(allowed: Mapping[str, Sequence[str]], operation: str, receiver
     """Raises `NotAllowed` unless the operation is allowed for the receiver (None: nobody receives anything)."""
     if operation not in allowed:
         raise NotAllowed(
-            f"this model was kept without {operation!r}: it allows {' and '.join(allowed) or 'nothing'}. Fit it again with "
-            f"allow=(..., {operation!r}), or `ppca fit --keep --allow`, if the owners agree to that."
+            f"this model was kept without {operation!r}: it allows {' and '.join(allowed) or 'nothing'}. Fit it again "
+            "and allow that, too, if the owners agree."
         )
     if receiver is not None and receiver not in allowed[operation]:
         raise NotAllowed(
