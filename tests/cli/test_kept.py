@@ -188,8 +188,7 @@ def test_shares_stay_when_only_the_printing_fails(
     state = tmp_path / "state"
     monkeypatch.setattr("ppca.cli.result.print_openings", hung_up)
     command = ["fit", folder / "a.csv", "-k", 2, "--keep", "-o", tmp_path / "result", "--servers-state", state]
-    with pytest.raises(BrokenPipeError):
-        ppca(*command)
+    assert ppca(*command).exit_code == 0  # who reads the output has left, which is no error
     assert (tmp_path / "result" / "shared.json").exists()
     assert len(list(state.glob("seat-*/local/*.npz"))) == 4
 
