@@ -96,6 +96,8 @@ def allowed_in(options: Sequence[str] | None) -> tuple[str, ...] | dict[str, lis
     plain = names_in(options) or []
     for text in plain:
         operation, _, owner = text.partition(":")
+        if operation == "partial_fit":
+            raise ValueError("--allow partial_fit: there is no command for partial fits; fit with ppca.PCA instead.")
         if owner and not (owner.isascii() and owner.isdigit() and int(owner) >= 1):
             raise ValueError(f"--allow {text}: write an operation, or operation:N for the N-th owner's eyes only.")
         found.setdefault(operation, []).extend([owner_name(int(owner) - 1)] if owner else [])
