@@ -44,7 +44,7 @@ async def public_only(party: Party, **public: Any) -> Any:
 
 async def many_rounds(party: Party, x: SecretArray, *, rounds: int = 10**9) -> Any:
     for i in range(rounds):
-        x = (await (x * x)).within(1.0)
+        x = (await x.mul(x, within=1)).within(1.0)
         party.progress("squaring", i / rounds)
     return x.reveal(why="test")
 

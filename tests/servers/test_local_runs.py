@@ -292,7 +292,7 @@ def test_links_carry_exactly_what_lock_step_counts(tls: bool) -> None:
     np.testing.assert_array_equal(result[2], np.sort(x))
     account = job.account
     keys = [seat["stages"][KEY_STAGE] for seat in account.stages]
-    assert [stage["bytes_sent"] for stage in keys] == [64, 32, 32, 0]
+    assert [stage["bytes_sent"] for stage in keys] == [160, 32, 32, 0]
     assert account.rounds - 1 == expected.traffic.rounds
     sent = [total - stage["bytes_sent"] for total, stage in zip(account.bytes_sent, keys, strict=True)]
     assert sent == expected.traffic.sent
