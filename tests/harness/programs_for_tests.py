@@ -50,10 +50,10 @@ async def many_rounds(party: Party, x: SecretArray, *, rounds: int = 10**9) -> A
 
 
 async def fail_on(party: Party, x: SecretArray, *, seats: list[int]) -> Any:
-    await (x * x)
+    await (x.within(4) * x.within(4))
     if party.seat in seats:
         raise ZeroDivisionError("a made-up failure")
-    await (x * x)
+    await (x.within(4) * x.within(4))
     return 1
 
 
@@ -70,13 +70,13 @@ async def kept_value(party: Party, *, name: str) -> Any:
 
 
 async def signal_on(party: Party, x: SecretArray, *, seat: int, name: str) -> Any:
-    """One server sends itself a signal after two rounds."""
-    await (x * x)
-    await (x * x)
+    """One server sends itself a signal after two rounds (products of small numbers take one each)."""
+    await (x.within(4) * x.within(4))
+    await (x.within(4) * x.within(4))
     if party.seat == seat:
         os.kill(os.getpid(), getattr(signal, name))
         time.sleep(60)
-    await (x * x)
+    await (x.within(4) * x.within(4))
     return 1
 
 

@@ -220,7 +220,7 @@ def test_a_program_with_one_round_more_on_one_server() -> None:
 def test_a_program_with_a_message_that_nobody_expects() -> None:
     with failing_program() as (servers, messages):
         run(servers, program("extra_message"), X)
-    assert messages[0].startswith("seat (0,0) sent 37 bytes to seat (0,1), which expected 32")  # 32 are keys
+    assert messages[0].startswith("seat (0,0) sent 69 bytes to seat (0,1), which expected 64")  # the key and the nonce
 
 
 def test_ctrl_c_in_the_client() -> None:
