@@ -30,7 +30,7 @@ def tables(draw: st.DrawFn) -> list[list[str]]:
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(tables())
 def test_the_match_is_the_intersection(owners: list[list[str]]) -> None:
     key = secrets.token_bytes(16)
