@@ -198,6 +198,8 @@ def test_a_certificate_of_another_authority_is_rejected(servers: Servers, certif
 class Expired:
     """Settings with an expired certificate that skip the check of their own files, as a careless server would."""
 
+    remedy = "renew it"
+
     def __init__(self, authority: Path, chain: Path) -> None:
         self.names = {seat: f"seat-{seat}.ppca" for seat in SEATS}
         self.authority, self.chain = authority, chain

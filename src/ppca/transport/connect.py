@@ -27,7 +27,7 @@ from .greeting import MAX_SESSION, read_hello, send_hello, send_refusal
 from .link import Link, TcpLink
 from .mesh import Mesh
 from .tcp import SocketMesh
-from .tls import TlsLink, TlsSettings
+from .tls import Credentials, TlsLink
 
 GREETING_SECONDS = 10.0
 """How long an accepted connection may take to prove that it is a peer."""
@@ -48,7 +48,7 @@ def connect_mesh(
     listener: socket.socket | None,
     addresses: Mapping[int, tuple[str, int]],
     *,
-    tls: TlsSettings | None = None,
+    tls: Credentials | None = None,
     session: bytes,
     timeout: float,
     exchange_timeout: float | None = None,
@@ -92,7 +92,7 @@ def connect_mesh(
 class _Meeting:
     """One server's attempt to get three links. Threads report to ``news``: a link, or the error that ends it all."""
 
-    def __init__(self, seat: int, session: bytes, tls: TlsSettings | None, timeout: float) -> None:
+    def __init__(self, seat: int, session: bytes, tls: Credentials | None, timeout: float) -> None:
         self.seat = seat
         self.session = session
         self.tls = tls
@@ -185,7 +185,7 @@ class _Meeting:
         except ssl.SSLCertVerificationError as error:
             raise CertificateError(
                 f"{seat_name(self.seat)} does not trust the certificate of {seat_name(peer)}: {error.verify_message}; "
-                "all certificates must be valid and from the same authority",
+                f"{self._remedy}",
                 self.seat,
                 peer,
             ) from error
@@ -193,12 +193,15 @@ class _Meeting:
             if "ALERT" not in (error.reason or ""):
                 raise ConnectionError(f"no TLS there ({error.reason or 'hung up'})") from error
             raise CertificateError(
-                f"{seat_name(peer)} refused the certificate of {seat_name(self.seat)}: {error.reason}; "
-                "all certificates must be valid and from the same authority",
+                f"{seat_name(peer)} refused the certificate of {seat_name(self.seat)}: {error.reason}; {self._remedy}",
                 self.seat,
                 peer,
             ) from error
         return self._link(sock, peer)
+
+    @property
+    def _remedy(self) -> str:
+        return self.tls.remedy if self.tls is not None else "both ends must use TLS, or neither"
 
     # Accepting
 
