@@ -35,6 +35,7 @@ ROOMS = (
     "src/ppca/algorithms",
     "src/ppca/servers",
     "src/ppca/jobs",
+    "src/ppca/seat",
     "src/ppca/owner",
     "src/ppca/receiver",
     "src/ppca/estimator",

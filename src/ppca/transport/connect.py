@@ -26,6 +26,7 @@ from .frames import MAX_PAYLOAD
 from .greeting import MAX_SESSION, read_hello, send_hello, send_refusal
 from .link import Link, TcpLink
 from .mesh import Mesh
+from .routes import Listener, preamble
 from .tcp import SocketMesh
 from .tls import Credentials, TlsLink
 
@@ -45,11 +46,12 @@ def open_listener(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
 
 def connect_mesh(
     seat: int,
-    listener: socket.socket | None,
+    listener: Listener | None,
     addresses: Mapping[int, tuple[str, int]],
     *,
     tls: Credentials | None = None,
     session: bytes,
+    route: bytes | None = None,
     timeout: float,
     exchange_timeout: float | None = None,
     max_payload: int = MAX_PAYLOAD,
@@ -58,10 +60,11 @@ def connect_mesh(
 
     Parameters
     ----------
-    listener : listening socket, stays open and the caller's; may be None for seat 3, which dials everybody.
+    listener : listening socket, or `PassedListener`; stays open and the caller's; may be None for seat 3, which dials everybody.
     addresses : seat -> (host, port); only those of lower seats are used.
     tls : None for plain TCP, which protects nothing: for tests and for servers on one machine.
     session : id of this run, the same on all servers, 1 to 64 bytes.
+    route : 32 bytes that a dialer sends first, where peers have one port for several runs (`routes`); None: it does not.
     timeout : seconds until all peers must be connected.
     exchange_timeout : seconds that an exchange may take later; the same as ``timeout`` unless given.
 
@@ -79,7 +82,7 @@ def connect_mesh(
     missing = [peer for peer in SEATS if peer < seat and peer not in addresses]
     if missing:
         raise ValueError(f"{seat_name(seat)} needs the address of {' and '.join(map(seat_name, missing))}")
-    meeting = _Meeting(seat, session, tls, timeout)
+    meeting = _Meeting(seat, session, tls, timeout, route)
     try:
         for peer in range(seat):
             meeting.start(meeting.dial, peer, addresses[peer])
@@ -92,10 +95,11 @@ def connect_mesh(
 class _Meeting:
     """One server's attempt to get three links. Threads report to ``news``: a link, or the error that ends it all."""
 
-    def __init__(self, seat: int, session: bytes, tls: Credentials | None, timeout: float) -> None:
+    def __init__(self, seat: int, session: bytes, tls: Credentials | None, timeout: float, route: bytes | None) -> None:
         self.seat = seat
         self.session = session
         self.tls = tls
+        self.first_words = b"" if route is None else preamble(seat, route)
         self.timeout = timeout
         self.deadline = monotonic() + timeout
         self.over = Event()
@@ -112,7 +116,7 @@ class _Meeting:
     def start(self, task: Callable[..., None], *arguments: object) -> None:
         Thread(target=task, args=arguments, name=f"ppca-connect-{self.seat}", daemon=True).start()
 
-    def gather(self, listener: socket.socket | None) -> list[Link]:
+    def gather(self, listener: Listener | None) -> list[Link]:
         links: dict[int, Link] = {}
         try:
             while len(links) < len(SEATS) - 1:
@@ -156,6 +160,7 @@ class _Meeting:
                 if sock.getsockname() == sock.getpeername():  # TCP can connect a free local port with itself
                     sock.close()
                     raise ConnectionRefusedError("nobody listens there yet")
+                sock.sendall(self.first_words)
                 if self.dialing is not None and self.tls is not None:
                     name = self.tls.names[peer]
                     sock = self.dialing.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
@@ -205,7 +210,7 @@ class _Meeting:
 
     # Accepting
 
-    def _wait_and_accept(self, listener: socket.socket | None) -> None:
+    def _wait_and_accept(self, listener: Listener | None) -> None:
         """Wait for news of the threads or a new connection; start a thread for the latter."""
         doors = [self.bell] if listener is None else [self.bell, listener]
         ready = select.select(doors, [], [], max(0.0, self.deadline - monotonic()))[0]
