@@ -163,6 +163,16 @@ def check_inputs(packets: list[InputPacket], row: int, column: int, most: int) -
         raise ProgramError(str(error)) from None
 
 
+def prepare(
+    name: str, packets: list[InputPacket], public: dict[str, Any], seat: int, most: int, developer: bool = False
+) -> Program:
+    """The program of a name, if it takes these inputs. Nothing is made of the inputs before; raises ProgramError."""
+    check_inputs(packets, *divmod(seat, 2), most)
+    program = load(name, developer)
+    check_arguments(program, name, len(packets), public)
+    return program
+
+
 @dataclass
 class Ran:
     """One server's account of a run: its result (parts of it still sealed) and what it counted.
