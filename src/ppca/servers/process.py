@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import os
 import queue
+import resource
 import select
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +20,7 @@ from .control import Channel, ChannelClosed, Message
 from .failure import Failure
 
 PARENT_EVERY = 1.0
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
 PROGRESS_EVERY = 0.05
 
 KEPT_MEMORY = 256 << 20
@@ -43,6 +47,17 @@ def watch(seat: int, client: int, channel: Channel, inbox: queue.Queue[Message])
     except BaseException as error:  # without this thread the server might outlive its client
         report(channel, Failure.of(seat, None, error))
     os._exit(0)
+
+
+def harden(parent: int) -> None:
+    """No core dumps and no tracing of a process that holds shares and keys; and it ends when its parent does."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    system = ctypes.CDLL(None, use_errno=True)
+    for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_PDEATHSIG, signal.SIGKILL)):
+        if system.prctl(option, ctypes.c_ulong(value), 0, 0, 0):
+            raise OSError(ctypes.get_errno(), f"prctl({option}) failed: {os.strerror(ctypes.get_errno())}")
+    if os.getppid() != parent:  # it ended before we asked to hear of it
+        os._exit(0)
 
 
 class Teller:
