@@ -77,13 +77,14 @@ def inferred(evidence: Evidence) -> tuple[str, dict[str, object]]:
     """The table of an infer job: its name and columns."""
     import numpy as np
 
-    result = evidence.result()
+    result, use = evidence.result(), evidence.job.file.infer
+    assert use is not None
     if "coordinates" in result:
-        z = np.asarray(result["coordinates"])
+        z = np.asarray(result["coordinates"]) * use.unit
         return "projected.csv", {f"pc{i + 1}": z[:, i] for i in range(z.shape[1])}
     found: dict[str, object] = {}
     if "scores" in result:
-        found["score"] = np.asarray(result["scores"])
+        found["score"] = np.maximum(result["scores"], 0.0) * use.unit**2
     if "flags" in result:
         found["flag"] = np.asarray(result["flags"]).astype(np.int64)
     return "flags.csv", found

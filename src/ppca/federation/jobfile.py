@@ -108,7 +108,12 @@ class Infer(toml.Strict):
     contamination: float | None = None
     scores: bool = False
     standardized: bool
-    scale_exponents: tuple[int, ...] = Field(strict=False)
+    scale_exponents: tuple[int, ...] = Field(strict=False, min_length=1)
+
+    @property
+    def unit(self) -> float:
+        """One unit of the servers in the units of the data; scores have its square."""
+        return 1.0 if self.standardized else 2.0 ** self.scale_exponents[0]
 
 
 class JobFile(toml.Strict):
@@ -120,6 +125,7 @@ class JobFile(toml.Strict):
     program: Literal["pca-rows/1", "pca-columns/1", "infer/1"]
     owners: Names
     columns: Texts | dict[str, Texts]
+    tables: tuple[int, ...] | None = Field(default=None, strict=False)
     rows_at_least: int | None = Field(default=None, ge=1)
     receivers: dict[str, Texts]
     fit: Fit | None = None
@@ -156,9 +162,20 @@ class JobFile(toml.Strict):
             raise ValueError("columns: a list of names; for owners of columns a table with the list of every owner")
         if isinstance(self.columns, dict) and (set(self.columns) != set(self.owners) or not all(self.columns.values())):
             raise ValueError("columns: every owner of columns has at least one, and nobody else has any")
+        if self.tables is not None and not (self._tables_fit(self.tables) and self.by_columns):
+            raise ValueError("tables: of a sole owner of columns with several tables, the number of columns of each")
         flat = self.all_columns
         if len(set(flat)) < len(flat) or len(flat) > MOST_COLUMNS:
             raise ValueError(f"columns: every name once, at most {MOST_COLUMNS}")
+
+    def _tables_fit(self, tables: tuple[int, ...]) -> bool:
+        return len(self.owners) == 1 and min(tables, default=0) > 0 and sum(tables) == len(self.all_columns)
+
+    @property
+    def widths(self) -> list[int]:
+        """Columns of every table of owners of columns."""
+        assert isinstance(self.columns, dict)
+        return list(self.tables) if self.tables is not None else [len(self.columns[owner]) for owner in self.owners]
 
     def _check_parts(self, fits: bool) -> None:
         known = (*PARTS, "model") if fits else OPERATIONS

@@ -153,13 +153,17 @@ class Evidence:
 
     # -- the result --------------------------------------------------------------------------------------------------
 
-    def result(self) -> dict[str, Any]:
-        """What the servers returned to this receiver, in the clear; raises if their parts do not fit together."""
+    def parts(self) -> list[dict[str, Any]]:
+        """What each seat returned to this receiver, still in shares."""
         attempt, parts = self.attempt, []
         for seat, item in zip(SEATS, self._of_seats("result"), strict=True):
             info = {"what": "result", "job": self.job.id, "receiver": self.receiver, "seat": seat, "attempt": attempt}
             parts.append(message_of(self.key.open(item.payload, **info), "result")["result"])
-        found: dict[str, Any] = unsealed(parts)
+        return parts
+
+    def result(self) -> dict[str, Any]:
+        """What the servers returned to this receiver, in the clear; raises if their parts do not fit together."""
+        found: dict[str, Any] = unsealed(self.parts())
         return {**{key: value for key, value in found.items() if key != "to"}, **found["to"]}
 
     def account(self) -> Account:

@@ -272,7 +272,7 @@ class Conductor:
         for number, owner in enumerate(known.file.owners):
             for kind, fields in self._messages(known, owner):
                 if kind == "rows":
-                    yield number, fields["packets"][0], fields.get("tags")
+                    yield number + int(fields.get("part", 0)), fields["packets"][0], fields.get("tags")
 
     def _finish(self, known: JobDescription, number: int, done: Done, began: datetime) -> None:
         """Seals the parts of the result to their receivers, puts everything on the disk, and says that it is there."""

@@ -6,7 +6,11 @@ from typing import Any
 
 from ..federation.disclosure import disclosures
 from ..federation.jobfile import COLUMNS, INFER, JobDescription
+from ..jobs.inference import SCORE
 from .work import TABLE
+
+HIGHEST = 2.0 ** (SCORE.span - 1)
+"""The largest threshold of scores."""
 
 
 def kept_name(job: str) -> str:
@@ -48,10 +52,9 @@ def choices(job: JobDescription) -> dict[str, Any]:
 def _columns(job: JobDescription) -> tuple[str, dict[str, Any]]:
     file = job.file
     assert file.align is not None
-    assert isinstance(file.columns, dict)
     return "ppca.jobs.columns:fit", {
         "table": TABLE,
-        "widths": [len(file.columns[owner]) for owner in file.owners],
+        "widths": file.widths,
         "minimum": file.align.minimum,
         "own": file.align.way != "psi",
         "choices": choices(job),
@@ -64,7 +67,7 @@ def _infer(job: JobDescription) -> tuple[str, dict[str, Any]]:
     public: dict[str, Any] = {
         "model": kept_name(use.model),
         "operation": use.operation,
-        "threshold": use.threshold,
+        "threshold": None if use.threshold is None else min(use.threshold / use.unit**2, HIGHEST),
         "contamination": use.contamination,
         "scores": use.scores,
         "receiver": next(iter(job.file.receivers)),
