@@ -202,6 +202,46 @@ def test_what_a_program_keeps_comes_back_and_can_be_recalled(seats: Seats) -> No
     assert [one.kept for one in again] == [{}] * 4
 
 
+LISTED = [
+    {"what": what, "to": to, "most": 2 if to == "servers" else 1}
+    for to, things in {
+        "servers": ["verification bit", "shuffled ranks"],
+        "client": [
+            *("number of rows", "scale exponents", "components", "explained variance", "total variance"),
+            *("scale of the variance", "means", "scale of the means"),
+        ],
+    }.items()
+    for what in things
+]
+
+
+def test_a_job_opens_what_it_lists(seats: Seats) -> None:
+    values = data()
+    run = seats.start(ROWS, packets(values), public=PUBLIC, openings=LISTED)
+    assert {line["what"] for line in model_of(run, 4).audit} == {entry["what"] for entry in LISTED}
+
+
+@pytest.mark.parametrize("missing", ["verification bit", "means"])
+def test_what_a_job_does_not_list_is_not_opened_and_final(seats: Seats, missing: str) -> None:
+    listed = [entry for entry in LISTED if entry["what"] != missing]
+    failed = seats.start(ROWS, packets(data()), public=PUBLIC, openings=listed).failed()
+    refused = [one for one in failed if f"'{missing}' to" in str(one)]
+    assert refused
+    assert all("is not in the list of openings of this job" in str(one) and one.final for one in refused)
+    assert all("the program failed there" in str(one) for one in failed if one not in refused)
+
+
+def test_one_seat_with_a_shorter_list_stops_the_job(seats: Seats) -> None:
+    """Every seat enforces the list that it was given, and sends nothing of what is not on it."""
+    listed = [entry for entry in LISTED if entry["what"] != "verification bit"]
+    failed = seats.start(
+        ROWS, packets(data()), public=PUBLIC, own=lambda seat: {"openings": listed if seat == 2 else LISTED}
+    ).failed()
+    assert failed[2].final
+    assert "'verification bit' to 'servers' is not in the list" in str(failed[2])
+    assert "seat (1,0)" in str(failed[0])
+
+
 def test_a_refusal_is_final_and_says_why(seats: Seats) -> None:
     failed = seats.start("ppca.jobs.inference:transform", [share(np.eye(2))], public={"model": "nothing"}).failed()
     assert any(one.final for one in failed)

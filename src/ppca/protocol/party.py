@@ -97,6 +97,7 @@ class Party:
     progress: tells the client how far a program is; stage: names what follows in the account of rounds and bytes;
     store: what this server keeps between programs, by name (shares of a fitted model, of sums).
     tables: rows that were uploaded for a job under way, by name; they end with the job or the process.
+    openings: how often each thing (what, to whom) may still leave the sharing, see `opening.limits`; None: anything may.
     """
 
     seat: int
@@ -109,6 +110,7 @@ class Party:
     stage: Callable[[str], Any] = nullcontext
     store: MutableMapping[str, dict[str, Any]] = field(default_factory=dict)
     tables: dict[str, Any] = field(default_factory=dict)
+    openings: dict[tuple[str, str], int] | None = None
     _ops: int = 0
 
     def __post_init__(self) -> None:

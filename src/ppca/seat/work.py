@@ -28,7 +28,7 @@ class Work:
 
     session: the same on all four seats, another one in every attempt. addresses: of the mesh ports, by seat.
     program: an offered one, "ppca.jobs.rows:fit". packets, public: what it takes. pieces: rows for its table; may be a generator.
-    openings: all that the job lets leave the sharing, see `protocol.opening.Allowed`; None: anything.
+    openings: all that the job lets leave the sharing, see `protocol.opening.limits`; None: anything.
     kept: records that the program may recall, by name. timeout: seconds of one round; start_timeout: until all seats are there.
     input_bytes: most that the packets may take in memory.
     """

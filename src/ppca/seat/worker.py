@@ -108,7 +108,9 @@ class Worker:
         session = bytes.fromhex(work["session"])
         tables = {TABLE: self.uploads} if self.uploads.rows else {}
         with labelled(self.seat):
-            ran = execute(mesh, session, program, work["packets"], work["public"], teller, staged, tables)
+            ran = execute(
+                mesh, session, program, work["packets"], work["public"], teller, staged, tables, work["openings"]
+            )
         kept = {name: None if record is None else flat(record) for name, record in staged.changes.items()}
         ran.keeps = staged.changed
         mesh.close()  # before the parent hears of the end and ends this process: peers must see that it was no accident

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..protocol import InconsistentShares, InputRefused
+from ..protocol import InconsistentShares, InputRefused, OpeningRefused
 from ..transport import PeerError, TransportError, seat_name
 from .codec import CodecError
 
@@ -24,7 +24,7 @@ _HERE = Path(__file__).parent
 OWN_FILES = (str(_HERE), str(_HERE.parent / "protocol" / "rounds.py"), "<frozen ")
 """Where a traceback starts before it reaches the program: of no interest to its author."""
 
-FINAL = (InconsistentShares, InputRefused)
+FINAL = (InconsistentShares, InputRefused, OpeningRefused)
 """Refusals and disagreements from below this room; `Refusal` and `CodecError` are final as well."""
 
 STOPPED = "All servers were stopped; start new ones to run again."
@@ -60,7 +60,7 @@ class Failure:
         """The failure behind an exception that ended a server's program."""
         if isinstance(error, TransportError):  # its message names seat, peer and step
             return cls(seat, str(error), "", step, CONSEQUENCE if isinstance(error, PeerError) else SUSPECT)
-        if isinstance(error, CodecError | Refusal):  # the message says it all
+        if isinstance(error, CodecError | Refusal | OpeningRefused):  # the message says it all
             return cls(seat, str(error), "", step, final=True)
         return cls(seat, _in_words(error), trace_of(error), step, final=isinstance(error, FINAL))
 
