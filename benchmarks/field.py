@@ -43,8 +43,8 @@ def free_ports(count: int) -> list[int]:
 class Field:
     """Four seats and their members.
 
-    owners, receivers: names; a name may be in both. api, mesh: settings of proxies before these ports of every seat (delay, rate),
-    or None for none. settings: tables of server.toml that differ from the defaults, as {"policy": {...}}.
+    owners, receivers: names; a name may be in both. api, mesh: proxies before these ports (delay, rate), or None for
+    none. settings: tables of server.toml that differ from the defaults, as {"policy": {...}}.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Field:
         owners: Sequence[str] = ("north", "south", "west"),
         receivers: Sequence[str] = ("analyst",),
         *,
-        api: Mapping[str, float] | None = None,
-        mesh: Mapping[str, float] | None = None,
+        api: Mapping[str, Any] | None = None,
+        mesh: Mapping[str, Any] | None = None,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         threads: int = 1,
     ) -> None:
@@ -152,12 +152,12 @@ class Field:
             time.sleep(0.1)
 
     def _health(self, seat: int) -> int:
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.ports[seat][2]}/healthz", timeout=HEALTH_SECONDS
-            ) as answer:
+        place = f"http://127.0.0.1:{self.ports[seat][2]}/healthz"
+        try:
+            with urllib.request.urlopen(place, timeout=HEALTH_SECONDS) as answer:
                 return int(json.loads(answer.read())["links_up"])
-        return -1
+        except (OSError, ValueError, KeyError):
+            return -1
 
     def log(self, seat: int) -> list[str]:
         return (self.folder / OPERATORS[seat] / "server.log").read_text().splitlines()

@@ -105,12 +105,23 @@ def _changed(file: Path, name: str, seat: dict[str, object] | None, key: str, ro
     number = None if seat is None else seat["number"]
     seats = [dict(s) for s in old.seat if s.member != name and s.number != number]
     members = [dict(m) for m in old.member if m.name != name]
+    former = [dict(f) for f in old.former]
+    gone = {s.member: s.key for s in old.seat if s.member == name or s.number == number}
+    gone |= {m.name: m.key for m in old.member if m.name == name}
+    if roster.signatures:  # nobody relies on what was never signed
+        former += [{"name": who, "key": was} for who, was in gone.items() if was != key]
     if seat is not None and number is not None:
         seats.append(seat)
     if roles:
         members.append({"name": name, "key": key, "roles": tuple(roles)})
     revision = old.revision + bool(roster.signatures)
-    content = {"name": old.name, "revision": revision, "seat": tuple(seats), "member": tuple(members)}
+    content = {
+        "name": old.name,
+        "revision": revision,
+        "seat": tuple(seats),
+        "member": tuple(members),
+        "former": tuple(former),
+    }
     write_whole(file, render(toml.validated(RosterFile, content, str(file))))
     file.with_suffix(".sigs").unlink(missing_ok=True)
 

@@ -70,3 +70,18 @@ def run(
         from ..seat.daemon import serve
 
         serve(config, level.upper())
+
+
+@app.command()
+def restore(config: ServerFileOption = Path("server.toml")) -> None:
+    """Bring back what a lost seat had, before its new server runs: shares of jobs that are not over, and kept models.
+
+    The operator has made a new key, and the federation a new revision with it (ppca federation add --seat); the other three
+    servers run with that revision. Every share comes from the mate that holds the same; nothing is put together anywhere else.
+    """
+    with complaints():
+        from ..seat.daemon import restore as bring_back
+
+        console = Terminal()
+        bring_back(config, lambda text: console.print(Text(text), soft_wrap=True))
+        console.print(Text(f"done. Next: ppca server run -c {config}"), soft_wrap=True)

@@ -55,7 +55,7 @@ class Course:
 
 @dataclass
 class Objects:
-    """The objects of one job, by kind; the first of each author counts where one is enough."""
+    """The objects of one job, by kind; the first of each author counts where one is enough, of offers the last."""
 
     headers: list[Header] = field(default_factory=list)
 
@@ -63,7 +63,9 @@ class Objects:
         return (header for header in self.headers if header.kind == kind)
 
     def by(self, kind: str, author: str) -> Header | None:
-        return next((header for header in self.of(kind) if header.author == author), None)
+        found = [header for header in self.of(kind) if header.author == author]
+        again = [header for header in found if header.about.get("again") is True]
+        return next(iter(again[-1:] or found), None)
 
     def receipts(self) -> set[tuple[str, str]]:
         """(seat's operator, owner)"""

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -111,12 +111,13 @@ class Object:
             raise ObjectRefused("an object's header is no JSON") from None
         return cls(_header(fields, sha256(data), len(data)), data[stop + 1 : -SIGNATURE_BYTES], data)
 
-    def check_author(self, keys: Mapping[str, bytes]) -> None:
-        """Refuses an object that its author, a member with a pinned key, did not sign."""
-        public = keys.get(self.header.author)
-        if public is None:
+    def check_author(self, signers: Mapping[str, Sequence[bytes]]) -> None:
+        """Refuses an object that its author did not sign with a key that is, or was, pinned for it."""
+        keys = signers.get(self.header.author)
+        if keys is None:
             raise ObjectRefused(f"{self.header.author} is no member of this federation")
-        if not signed_by(public, self.data[-SIGNATURE_BYTES:], self.data[:-SIGNATURE_BYTES]):
+        signature, signed = self.data[-SIGNATURE_BYTES:], self.data[:-SIGNATURE_BYTES]
+        if not any(signed_by(key, signature, signed) for key in keys):
             raise ObjectRefused(f"{self.header.author} did not sign this object, or it was changed")
 
     def json(self) -> Any:

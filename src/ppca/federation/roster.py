@@ -50,6 +50,19 @@ class Member(toml.Strict):
         return value
 
 
+class Former(toml.Strict):
+    """A key that a member once had, or that of a former member: what it signed still counts, it opens no door."""
+
+    name: str
+    key: str
+
+    @field_validator("key")
+    @classmethod
+    def _key(cls, value: str) -> str:
+        key_of(value)
+        return value
+
+
 class Seat(toml.Strict):
     number: int = Field(ge=0, le=3)
     member: str
@@ -88,6 +101,7 @@ class RosterFile(toml.Strict):
     revision: int = Field(ge=1)
     seat: tuple[Seat, ...] = Field(default=(), strict=False)
     member: tuple[Member, ...] = Field(default=(), strict=False)
+    former: tuple[Former, ...] = Field(default=(), strict=False)
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
@@ -162,6 +176,14 @@ class Roster:
         return found | {member.name: key_of(member.key) for member in self.file.member}
 
     @cached_property
+    def signers(self) -> dict[str, list[bytes]]:
+        """All keys whose signatures count for a member: its own, and those it had before."""
+        found = {name: [key] for name, key in self.keys.items()}
+        for former in self.file.former:
+            found.setdefault(former.name, []).append(key_of(former.key))
+        return found
+
+    @cached_property
     def operators(self) -> dict[int, str]:
         """Seat -> member."""
         return {seat.number: seat.member for seat in self.file.seat}
@@ -228,6 +250,7 @@ def render(file: RosterFile) -> bytes:
     ]
     text += ["[[seat]]\n" + toml.lines(seat.model_dump()) for seat in sorted(file.seat, key=lambda seat: seat.number)]
     text += ["[[member]]\n" + toml.lines(member.model_dump()) for member in file.member]
+    text += ["[[former]]\n" + toml.lines(former.model_dump()) for former in file.former]
     return "\n".join(text).encode()
 
 

@@ -186,7 +186,7 @@ class Seats:
             return Object.parse(data)
 
         item = self.ask(load)
-        item.check_author(self.roster.keys)
+        item.check_author(self.roster.signers)
         return item
 
     def headers(self, job: str) -> list[Header]:

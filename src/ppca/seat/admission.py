@@ -51,7 +51,7 @@ class Admission:
             return False
         if carrier != header.author and roster.seat_of(carrier) is None:
             raise ObjectRefused(f"{carrier} brings an object of {header.author}: members bring their own, seats any")
-        item.check_author(roster.keys)
+        item.check_author(roster.signers if roster.seat_of(carrier) is not None else _own(roster))
         self._check_room(header)
         if header.kind == "job":
             self._check_job(item, roster)
@@ -100,6 +100,11 @@ class Admission:
             raise ObjectRefused(f"job {job.name!r} is over")
 
 
+def _own(roster: Roster) -> dict[str, list[bytes]]:
+    """What a member brings itself is signed with the key it has now."""
+    return {name: [key] for name, key in roster.keys.items()}
+
+
 def check_members(job: JobFile, roster: Roster) -> None:
     """Refuses a job of members that there are not, or in roles that they do not have."""
     for name in job.owners:
@@ -122,7 +127,8 @@ def _offer(header: Header, payload: bytes, job: JobFile, seat: int | None, heade
     fits = seat is not None or header.author in job.receivers or (job.by_columns and header.author in job.owners)
     _refuse_unless(fits, header, "it has no part in this job that needs a key")
     _refuse_unless(len(payload) == PUBLIC_BYTES, header, "it holds no key")
-    _refuse_unless(headers.by("offer", header.author) is None, header, "it has offered a key already")
+    again = seat is not None and header.about.get("again") is True  # a restored seat has new keys
+    _refuse_unless(again or headers.by("offer", header.author) is None, header, "it has offered a key already")
 
 
 def _approval(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:

@@ -24,8 +24,11 @@ from aiohttp import web
 from ..federation.build import build
 from ..federation.errors import FederationError
 from ..federation.objects import MOST_BYTES, Header, Object, is_digest, sha256
+from ..servers.control import encode
 from ..transport import CertificateError
+from .conductor import Conductor
 from .office import Office, header_line
+from .restoring import half_model, halves, split_for
 
 log = logging.getLogger("ppca.api")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -38,8 +41,9 @@ BURST = 10.0
 class Api:
     """Handlers of one seat."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: Office, conductor: Conductor) -> None:
         self.office = office
+        self.conductor = conductor
         self._rates: dict[str, tuple[float, float]] = {}
 
     def application(self) -> web.Application:
@@ -52,6 +56,9 @@ class Api:
                 web.get("/v1/jobs", self.jobs),
                 web.get("/v1/jobs/{job}/objects", self.objects),
                 web.get("/v1/events", self.events),
+                web.get("/v1/inventory", self.inventory),
+                web.get("/v1/restore/{job}/{owner}", self.restore),
+                web.get("/v1/restore-model/{job}", self.restore_model),
             ]
         )
         return app
@@ -157,6 +164,47 @@ class Api:
         if not is_digest(job) or not self._may_see(request["member"], job):
             return _refusal(404, "there is no such job here, or you have no part in it")
         return web.json_response([header.as_dict() for header in self.office.mailbox.headers(job)])
+
+    # -- for a seat that was lost ------------------------------------------------------------------------------------
+
+    def _asking_seat(self, request: web.Request) -> int:
+        seat = self.office.roster.seat_of(request["member"])
+        if seat is None:
+            raise FederationError("only seats ask for that")
+        return seat
+
+    async def inventory(self, request: web.Request) -> web.Response:
+        """The digests of all objects here, in the order of arrival."""
+        self._asking_seat(request)
+        digests, place = [], 0
+        while found := self.office.mailbox.since(place):
+            digests += [header.digest for _, header in found]
+            place = found[-1][0]
+        return web.Response(body=b"".join(encode("inventory", digests=digests)))
+
+    async def restore(self, request: web.Request) -> web.StreamResponse:
+        """To a mate that was lost: the summands of an owner's shares that it had in common with this seat."""
+        split = split_for(self._asking_seat(request), self.office.seat)
+        known = self.office.admission.job(request.match_info["job"])
+        if request.match_info["owner"] not in known.file.owners:
+            return _refusal(404, "there is no such owner")
+        stream = halves(self.conductor.messages_of(known, request.match_info["owner"]), split)
+        log.warning("shares restored to a mate", extra={"job": known.id, "member": request["member"]})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while part := await asyncio.to_thread(next, stream, b""):
+            await response.write(part)
+        return response
+
+    async def restore_model(self, request: web.Request) -> web.Response:
+        """The same of a kept model."""
+        split = split_for(self._asking_seat(request), self.office.seat)
+        job = request.match_info["job"]
+        record = self.conductor.staging.model(job) if is_digest(job) else None
+        if record is None:
+            return _refusal(404, "no such model is kept here")
+        log.warning("a model restored to a mate", extra={"job": job, "member": request["member"]})
+        return web.Response(body=half_model(record, split))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         member = request["member"]

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from .conductor import Conductor
 from .local_page import LocalPage
 from .office import LEAF_VALIDITY, Office
 from .replication import Followers
+from .restoring import Restoring
 from .router import Router
 
 log = logging.getLogger("ppca.server")
@@ -41,7 +42,7 @@ class Daemon:
         self.router = Router(open_listener(*address(settings.file.listen.mesh)))
         self.conductor = Conductor(self.office, self.router)
         self.followers = Followers(self.office)
-        self._api = web.AppRunner(Api(self.office).application(), access_log=None, keepalive_timeout=75)
+        self._api = web.AppRunner(Api(self.office, self.conductor).application(), access_log=None, keepalive_timeout=75)
         self._site: web.TCPSite | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -145,6 +146,20 @@ def alone(folder: Path) -> Iterator[None]:
                 f"another server uses {folder}; stop it first, or give this one its own [store]."
             ) from None
         yield
+
+
+def restore(path: Path, told: Callable[[str], None]) -> None:
+    """Brings back what a lost seat had, from its mates, before its new server runs for the first time."""
+    os.umask(0o077)
+    settings = ServerSettings.load(path)
+    with alone(settings.store):
+        office = Office(settings)
+        router = Router(open_listener())
+        try:
+            Restoring(office, Conductor(office, router), told).run()
+        finally:
+            router.close()
+            office.mailbox.close()
 
 
 def serve(path: Path, level: str = "INFO") -> None:

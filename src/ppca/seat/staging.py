@@ -40,6 +40,11 @@ class Staging:
             key = self._keys.make(MODEL, job)
             write_file(place / "model", seal(record_bytes(record), key.public, what="model", job=job))
 
+    def keep(self, job: str, record: Record) -> None:
+        """A model that counts at once: one that came back from this seat's mates."""
+        key = self._keys.make(MODEL, job)
+        write_file(self._models / job, seal(record_bytes(record), key.public, what="model", job=job))
+
     def items(self, job: str, attempt: int) -> list[Object]:
         return [Object.parse(path.read_bytes()) for path in sorted(self._place(job, attempt).glob("*.object"))]
 
