@@ -114,6 +114,19 @@ def accuracy(
 
 
 @app.command()
+def chaos(
+    output: Output = DEFAULT_OUTPUT,
+    kills: Annotated[int, typer.Option(min=1, help="kills of seats and clients until it ends")] = 200,
+    seed: Annotated[int, typer.Option(help="of what happens when")] = 0,
+) -> None:
+    """A federation under fire: kill -9, cut links, full disks, damaged objects. Exit code 1 if a job hangs or goes wrong."""
+    from benchmarks import chaos as bench
+
+    if bench.main(kills, seed, output).faults:
+        raise typer.Exit(1)
+
+
+@app.command()
 def edges(
     output: Output = DEFAULT_OUTPUT, rows: Annotated[int, typer.Option(min=20, help="rows of every table")] = 600
 ) -> None:
