@@ -114,6 +114,23 @@ def accuracy(
 
 
 @app.command()
+def federation(
+    output: Output = DEFAULT_OUTPUT,
+    data: Data = None,
+    d: Annotated[int, typer.Option(min=2, help="columns of synthetic data")] = 115,
+    rows: Annotated[int, typer.Option(min=100, help="rows of all owners")] = 3000,
+    delay: Annotated[float, typer.Option(min=0, help="milliseconds one way between seats, in the slow run")] = 40.0,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Mbit/s of every direction of a link, in the slow run; 0: any")
+    ] = 100.0,
+) -> None:
+    """A job over a federation of processes beside local servers, and over slow links: measured and predicted."""
+    from benchmarks import federation as bench
+
+    bench.main(d, rows, delay / 1000, rate * 1e6, data, output)
+
+
+@app.command()
 def chaos(
     output: Output = DEFAULT_OUTPUT,
     kills: Annotated[int, typer.Option(min=1, help="kills of seats and clients until it ends")] = 200,
