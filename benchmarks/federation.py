@@ -54,7 +54,7 @@ def table_of(data: Path | None, d: int, rows: int) -> tuple[str, NDArray[np.floa
     """N-BaIoT where it is present and has the columns, else synthetic data of that shape."""
     if data is not None and d == 115:
         with contextlib.suppress(OSError):
-            found = np.concatenate(DATA_SETS["nbaiot"](data))
+            found = np.concatenate(DATA_SETS["N-BaIoT"](data))
             return "N-BaIoT", found[np.random.default_rng(0).permutation(len(found))[:rows]]
     random = np.random.default_rng(0)
     return "synthetic", random.standard_normal((rows, d)) @ random.standard_normal((d, d))
