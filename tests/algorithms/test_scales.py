@@ -11,6 +11,7 @@ import pytest
 from harness.lockstep import run
 from ppca.algorithms.scales import (
     EXPONENT,
+    FLOAT_BITS,
     GRID,
     HALF_BITS,
     MANTISSA_BITS,
@@ -89,8 +90,25 @@ def test_floating(exponent: int) -> None:
     found = run(program, *parts(values), dtypes=(integer, integer))
     for value, part, e in zip(values, *found.value, strict=True):
         assert (abs(part) >= 0.5) == (value != 0)
-        assert value == 0 or Fraction(float(part)) * Fraction(2) ** int(e) == value * Fraction(2) ** exponent
-    assert found.traffic.rounds == 4
+        assert Fraction(float(part)) * Fraction(2) ** int(e) == value * Fraction(2) ** exponent
+        assert value != 0 or e == 0, "zero tells nothing of the largest exponent"
+    assert found.traffic.rounds == 5
+
+
+def test_floating_has_no_more_digits_than_a_double() -> None:
+    """The last digits would tell the largest exponent."""
+    values = [Fraction(int(RANDOM.integers(2**52, 2**53)), 2**53) + Fraction(k, 2**80) for k in range(1, 50)]
+
+    async def program(high: Any, low: Any) -> Any:
+        grid = mantissa(high, low)[0].retype(GRID)
+        part, _ = await floating(grid, high.like(high.data * 0, EXPONENT))
+        assert part.dtype.frac == FLOAT_BITS
+        return part
+
+    integer = RingType(128, 0, 62)
+    found = run(program, *parts(values), dtypes=(integer, integer)).value
+    for value, part in zip(values, found, strict=True):
+        assert abs(Fraction(float(part)) - value) <= Fraction(1, 2**53)
 
 
 @pytest.mark.parametrize("apart", [-70, -60, -59, -21, -20, 0, 23, 24, 40, 44])
