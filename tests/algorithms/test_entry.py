@@ -148,9 +148,7 @@ def check_sums(sums: list[Moments]) -> None:
     for j in range(d):
         for k in range(d):
             within = sum(Fraction(float(one.gram[j, k])) for one in sums)
-            between = sum(
-                one.count * (m[j] - joint[j]) * (m[k] - joint[k]) for one, m in zip(sums, means, strict=True)
-            )
+            between = sum(one.count * (m[j] - joint[j]) * (m[k] - joint[k]) for one, m in zip(sums, means, strict=True))
             wanted = float((within + between) / n)
             allowed = each * (len(sums) * (d + 1)) ** 0.5 * (root[j] + root[k]) / 0.5  # X = root times 1/2 to 1
             rounded = 2.0**-50 * root[j] * root[k]  # doubles, here and at the owners

@@ -17,7 +17,7 @@ import numpy as np
 from ..protocol import Party, RingType, SecretArray, concatenate
 from ..servers.failure import Refusal
 from ..servers.programs import offered
-from .kept import check_kept, kept_arrays, recall
+from .kept import check_allowed, kept, recall
 from .uploads import Uploads, forget
 
 ROW_FRAC = 80
@@ -73,10 +73,10 @@ async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray
 @offered
 async def transform(party: Party, rows: SecretArray, *, model: str, receiver: str = "client") -> dict[str, Any]:
     """Coordinates of secret rows under a shared model."""
-    arrays, _ = recall(party, model, "transform", receiver)
+    arrays, fit = recall(party, model, "transform", receiver)
     with party.stage("transform"):
         _, z = await project(rows, arrays)
-        return {"coordinates": z.reveal(receiver, what="coordinates", why="agreed result")}
+        return {"fit": fit, "coordinates": z.reveal(receiver, what="coordinates", why="agreed result")}
 
 
 @offered
@@ -84,12 +84,12 @@ async def inverse_transform(
     party: Party, coordinates: SecretArray, *, model: str, receiver: str = "client"
 ) -> dict[str, Any]:
     """Rows in scaled units from secret coordinates under a shared model."""
-    arrays, _ = recall(party, model, "inverse", receiver)
+    arrays, fit = recall(party, model, "inverse", receiver)
     with party.stage("inverse transform"):
         rows = await (coordinates @ arrays["vectors"])
         if "inverse" not in arrays:
             rows = rows + arrays["mean"].astype(40)
-        return {"rows": rows.reveal(receiver, what="rebuilt rows", why="agreed result")}
+        return {"fit": fit, "rows": rows.reveal(receiver, what="rebuilt rows", why="agreed result")}
 
 
 @offered
@@ -97,11 +97,12 @@ async def transform_table(
     party: Party, *, table: str, rows: int, model: str, standardized: bool, receiver: str
 ) -> dict[str, Any]:
     """The same of the rows that several owners of columns have in common; the rows are forgotten."""
-    arrays, _ = recall(party, model, "transform", receiver)
+    arrays, fit = recall(party, model, "transform", receiver)
     with party.stage("transform"):
         parts = [(await project(batch, arrays))[1] for batch in _common_rows(party, table, rows, standardized)]
         await forget(party, table=table)
-        return {"coordinates": concatenate(parts).reveal(receiver, what="coordinates", why="agreed result")}
+        coordinates = concatenate(parts).reveal(receiver, what="coordinates", why="agreed result")
+        return {"fit": fit, "coordinates": coordinates}
 
 
 def _common_rows(party: Party, table: str, rows: int, standardized: bool) -> Iterator[SecretArray]:
@@ -117,15 +118,15 @@ def _common_rows(party: Party, table: str, rows: int, standardized: bool) -> Ite
 
 @offered
 async def add_scores(party: Party, rows: SecretArray, *, model: str, table: str) -> None:
-    """Anomaly scores of secret rows, still shared, are added to a table; `detect` asks what the model allows of them."""
+    """Anomaly scores of secret rows, still shared, are added to a table, with what the model allows of them."""
     uploads = Uploads.of(party, table)
-    if uploads.scored_by not in (None, model):
+    arrays, public = kept(party, model)
+    if uploads.scored_by not in (None, public):
         raise Refusal("a table takes the scores of one model; use another table for another model")
-    arrays = kept_arrays(party, model)
     with party.stage("detect"):
         x, z = await project(rows, arrays)
         score = await residuals(x, z, arrays)
-    uploads.scored_by = model
+    uploads.scored_by = public
     uploads.scores.append(score.data)
 
 
@@ -152,11 +153,11 @@ async def detect(
         raise Refusal("there are no scores in this table; add some first")
     wanted = {"scores": scores, "flags": threshold is not None or contamination is not None}
     for operation in (name for name, asked in wanted.items() if asked):
-        check_kept(party, uploads.scored_by, operation, receiver)
+        check_allowed(uploads.scored_by["allowed"], operation, receiver)
     score = SecretArray(party, np.concatenate(uploads.scores, axis=1), SCORE)
     await forget(party, table=table)
     with party.stage("detect"):
-        result: dict[str, Any] = {}
+        result: dict[str, Any] = {"fit": uploads.scored_by["fit"]}
         if scores:
             result["scores"] = score.reveal(receiver, what="anomaly scores", why="agreed result")
         flags: SecretArray | None = None
