@@ -77,7 +77,8 @@ def test_a_constant_column_costs_the_others_no_digit() -> None:
     exponent, packed = scaled_factor(sums.gram, sums.count)
     factor = np.zeros((150, 150), np.longdouble)
     factor[np.triu_indices(150)] = packed
-    assert not factor[:, 7].any() and not factor[7].any()
+    assert not factor[:, 7].any()
+    assert not factor[7].any()
     moving = np.flatnonzero(exponent != NONE)
     wanted = np.ldexp(np.ldexp(sums.gram, -exponent), -exponent[:, None])
     error = np.abs(factor.T @ factor - wanted) / 1000

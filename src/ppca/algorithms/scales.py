@@ -21,6 +21,9 @@ FLOAT_BITS = 55
 MEAN_FRAC = 56
 """Fractional bits of means in the units of a covariance."""
 
+MOST_UNITS = 38
+"""log2 of the largest mean in such units."""
+
 NONE = -3000
 """The exponent of zero: below those of all doubles, whatever is added here."""
 
@@ -109,16 +112,20 @@ async def floating(grid: Any, largest: Any) -> tuple[Any, Any]:
 
 
 async def in_units(grid: Any, largest: Any, exponent: Any) -> Any:
-    """Numbers in units of 2^D, 56 fractional bits, from those in units of 2^A (80); zero if they reach 2^44 units."""
+    """Numbers in units of 2^D, 56 fractional bits, from those in units of 2^A (80).
+
+    Those with A > D + 38 come out as if A were D + 38: about 2^38 units, so that what is subtracted from them stays in range.
+    """
     # X 2^(x - 24) with x = A - D: above, a shift to the left; about 0, one to the left and a cut by 44; below, the same
     # with the upper half of the bits. One table gives the powers of all three.
     thresholds, values = power_table(
         -60,
-        CUT,
+        MOST_UNITS,
         lambda x: 1 << (x - 24) if x > 23 else 0,
         lambda x: 1 << (x + 20) if -21 < x < 24 else 0,
         lambda x: 1 << (x + 60) if x < -20 else 0,
     )
+    values[0, -1] = values[0, -2]
     shift = (largest - exponent).retype(EXPONENT)
     powers, upper = await together(shift.classify(thresholds, values, 0), grid.truncate(HALF_BITS))
     above, about, below = (powers[..., k] for k in range(3))

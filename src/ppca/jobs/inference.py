@@ -2,7 +2,7 @@
 
 transform   rows projected onto the components               raw: 2 rounds; standardised: 6
 inverse     rows rebuilt from projected ones                  2 rounds; standardised: the units are put back by the receiver
-scores      squared distance of every row to its projection   4 rounds more; batch by batch, they stay shared
+scores      squared distance of every row to its projection   8 rounds more; batch by batch, they stay shared
 flags       score above a public threshold, or the `contamination` fraction of rows with the largest scores
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol import Party, RingType, SecretArray, concatenate
+from ..protocol import Party, RingType, SecretArray, concatenate, together
 from ..servers.failure import Refusal
 from ..servers.programs import offered
 from .kept import check_allowed, kept, recall
@@ -27,7 +27,11 @@ SCORE_FRAC = 50
 """Fractional bits of scores: squares of small residuals keep their digits."""
 
 SCORE = RingType(128, SCORE_FRAC, 46)
-"""Scores reach 2^46: a row may lie eight million deviations away and still be told from the others."""
+LARGEST_SCORE = 1.5 * 2.0**45
+"""What scores beyond 2^45 are set to: a row may lie six million deviations away and still be told from the others."""
+
+COARSE = RingType(128, 16, 92)
+"""Scores to some seven digits, in which those of all rows that owners may send have room."""
 
 NUMBERS = 1 << 19
 """Numbers of joint rows worked on at a time, however many rows there are."""
@@ -60,14 +64,18 @@ async def project(rows: SecretArray, model: dict[str, SecretArray]) -> tuple[Sec
 
 
 async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
-    """Squared distance of every centred row to its projection.
+    """Squared distance of every centred row to its projection; `LARGEST_SCORE` for those beyond 2^45, which have no room.
 
     The truncation is exact: of a large score, a local one would go wrong too often.
     """
     rest = x - await (z @ model["vectors"])
-    wide = await rest.inner(rest, axis=1, frac=80)
-    short: SecretArray = await wide.truncate(80 - SCORE_FRAC)
-    return short.retype(SCORE)
+    wide, short = await together(rest.inner(rest, axis=1, frac=80), rest.truncate(40 - COARSE.frac // 2))
+    coarse = await short.inner(short, axis=1, frac=COARSE.frac)
+    far = await (coarse.retype(COARSE) >= 2.0**45)
+    wide = wide.retype(RingType(128, 80, 46))  # where it is not far
+    wide = wide + await (far * (LARGEST_SCORE - wide))
+    score: SecretArray = await wide.retype(RingType(128, 80, 46)).truncate(80 - SCORE_FRAC)
+    return score.retype(SCORE)
 
 
 @offered

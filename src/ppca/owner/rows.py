@@ -120,7 +120,8 @@ def in_units(
         name = names[column] if names else str(column + 1)
         raise BadValue(
             f"{label}column {name!r} has {values[row, column]:g} in row {before + row + 1:,}; this model takes magnitudes "
-            f"below {limits[column]:g}, 2^{kind.span} times the scale of the column. Remove the row.",
+            f"below {limits[column]:g}, 2^{kind.span} times the scale of the column. Remove the row; if "
+            "all rows are so large, subtract one number from the column everywhere, and fit again.",
             column=name,
             row=before + row + 1,
         )
