@@ -25,10 +25,12 @@ from harness.lockstep import LockstepServers
 from harness.processes import run
 from harness.programs_on_tables import count_tables
 from harness.tables import with_ids
-from ppca import PCA, Columns
+from ppca import PCA, Columns, Job
+from ppca.jobs import uploads
 from ppca.jobs.matching import MatchError
 from ppca.owner.alignment.ids import IdError
 from ppca.owner.errors import BadColumns, BadValue, OwnerError
+from ppca.protocol import share
 from ppca.servers import LocalServers
 from ppca.servers.spool import Spool
 
@@ -307,3 +309,10 @@ def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
 def test_partial_fit_is_for_rows() -> None:
     with pytest.raises(ValueError, match="owners of rows"):
         PCA(partition=PSI, servers=Untouched(), keep="m").partial_fit([GOOD, GOOD])
+
+
+def test_a_table_whose_first_upload_fails_is_forgotten(seats: LockstepServers) -> None:
+    job = Job(seats)
+    with pytest.raises(ValueError, match="unpack"), job.table() as table:
+        job.run(uploads.upload, share(np.zeros(3)), table=table, owner=0)
+    assert seats.tables == [{}] * 4

@@ -70,6 +70,21 @@ def test_factors_of_sums(kind: str) -> None:
     assert (exponent[~moving] == NONE).all()
 
 
+def test_a_constant_column_costs_the_others_no_digit() -> None:
+    x = np.random.default_rng(4).standard_normal((1000, 150)) + 3 * np.random.default_rng(5).standard_normal((1000, 1))
+    x[:, 7] = 5
+    sums = moments(open_table(x))
+    exponent, packed = scaled_factor(sums.gram, sums.count)
+    factor = np.zeros((150, 150), np.longdouble)
+    factor[np.triu_indices(150)] = packed
+    assert not factor[:, 7].any()
+    assert not factor[7].any()
+    moving = np.flatnonzero(exponent != NONE)
+    wanted = np.ldexp(np.ldexp(sums.gram, -exponent), -exponent[:, None])
+    error = np.abs(factor.T @ factor - wanted) / 1000
+    assert error[np.ix_(moving, moving)].max() < 2.0**-49
+
+
 def test_what_an_owner_sends_has_a_size_of_its_columns_only() -> None:
     few, many = (
         share_sums(moments(open_table(np.random.default_rng(0).standard_normal((rows, 5)))), 3) for rows in (2, 5000)

@@ -7,13 +7,16 @@ the exponent e_ij of its deviation; and the triangular factor R_i of its centred
 2. Distances to the first owner's mean, exact on that grid; S_j = sum_i |distance|.
 3. D_j = the larger of max_i e_ij and the exponent of 2 S_j: a power of two above every deviation and every distance. For a
    covariance one D for all columns: the largest.
-4. Distances in units of 2^D_j (50 fractional bits), less their joint mean; R_i in units of 2^D_j times 2^-h, 4^h above the
+4. Distances in units of 2^D_j (60 fractional bits), less their joint mean; R_i in units of 2^D_j times 2^-h, 4^h above the
    joint n, which stays secret.
 5. Rows of all factors and sqrt(n_i) times the distances, one below the other, are X (56 fractional bits): X'X = n 4^-h C.
 
 Nothing is opened. Sums of raw squares would lose what the offset eats: here a mean of 10^11 deviations costs no digit of
 the covariance, and columns 10^15 apart keep all of theirs. Limits: n < 2^36; a column whose deviation is below 2^-80 of its
-mean is constant. Error: X errs by 2^-55 in every entry, C by 2^-50 of the product of two joint deviations.
+mean is constant, and so is one whose joint deviation is below 2^-23 units (see `covariance`).
+Error: in units of 2^D every entry of X errs by 2^-(48 + h) and 2^-55, besides 2^-80 of the means. A column of X has the norm of
+its joint deviation, about 1/64 to 1/2; less only where an owner of few rows lies or varies far from all others (1 / sqrt(n)
+of that at worst), and by 1 / m where m owners' means lie far from the first one's.
 Rounds: 28 for up to sixteen owners; a covariance takes 3 to 10 more, for the largest scale of all columns.
 """
 
@@ -25,20 +28,23 @@ from typing import Any
 import numpy as np
 
 from ..protocol import RingType, concatenate, stack, together
-from .scales import CUT, EXPONENT, FAR, GRID, MANTISSA_BITS, maximum, on_grid, power_table
+from .scales import CUT, EXPONENT, FAR, GRID, MANTISSA_BITS, RAW, maximum, on_grid, power_table
 
 COUNT_BITS = 36
 """log2 of the largest joint number of rows."""
 
-ROOT_FRAC = 42
+ROOT_FRAC = 45
 """Fractional bits of sqrt(n_i) and of the factors, which reach sqrt(n_i)."""
 
-DISTANCE_FRAC = 50
+DISTANCE_FRAC = 60
 X_FRAC = 56
 COUNT = RingType(128, 0, COUNT_BITS)
 ROOT = RingType(128, ROOT_FRAC, COUNT_BITS // 2 + 1)
-SHIFT = 74
-"""Distances are multiplied by a power of two of up to 2^124 and cut by so many bits: their product stays below 2^124."""
+SHIFT = 64
+"""Factors and distances are multiplied by a secret power of two, then cut by so many bits."""
+
+COARSE = 36
+"""Bits that distances lose first where they are far below 2^D, so that the power of two is an integer there, too."""
 
 
 @dataclass
@@ -116,7 +122,8 @@ async def _reciprocal(x: Any) -> Any:
 async def spread_exponent(distance: Any, largest: Any) -> Any:
     """An exponent above twice the sum of |distances| of every column (given in units of 2^A, 80 bits); about NONE for none."""
     negative = await distance.negative()
-    flipped = await (negative * distance)
+    # In this order the row split of the product is that of the distance, whose sign was found: a sum is never negative.
+    flipped = await (distance * negative)
     total = (distance - flipped - flipped).sum(0)
     span = 2 + (len(distance) + 1).bit_length()
     found = await total.retype(RingType(128, MANTISSA_BITS, span)).binade_powers(
@@ -126,18 +133,30 @@ async def spread_exponent(distance: Any, largest: Any) -> Any:
 
 
 async def scaled_distances(distance: Any, exponent: Any, largest: Any) -> Any:
-    """Distances in units of 2^D, 50 fractional bits, from those in units of 2^A: |distance| 2^A <= 2^D."""
-    # X 2^(A - D - 30) = (X 2^(44 - v)) 2^-74 with v = D - A; beyond 44 nothing is left, below -80 there is nothing.
-    thresholds, values = power_table(-MANTISSA_BITS, CUT, lambda v: 1 << (CUT - v))
-    power = await (exponent - largest).retype(EXPONENT).classify(thresholds, values, 0)
-    wide = await distance.retype(RingType(128, 112, 14)).mul(power[..., 0], frac=112)
-    short = await wide.truncate(SHIFT)
+    """Distances in units of 2^D, 60 fractional bits, from those in units of 2^A: |distance| 2^A <= 2^(D - 3)."""
+    # X 2^(A - D - 20) = (X 2^(44 - v)) 2^-64 with v = D - A, and beyond 44 the same of X 2^-36. X < 2^81 and |X| <= 2^(77 + v),
+    # so the product stays below 2^122; beyond 80 nothing is left, and below -76 there is nothing.
+    thresholds, values = power_table(
+        -MANTISSA_BITS,
+        CUT + COARSE,
+        lambda v: 1 << (CUT - v) if v <= CUT else 0,
+        lambda v: 1 << (CUT + COARSE - v) if v > CUT else 0,
+    )
+    powers, coarse = await together(
+        (exponent - largest).retype(EXPONENT).classify(thresholds, values, 0), distance.truncate(COARSE)
+    )
+    near, far = await together(
+        distance.retype(RAW).mul(powers[..., 0], frac=RAW.frac), coarse.retype(RAW).mul(powers[..., 1], frac=RAW.frac)
+    )
+    short = await (near + far).retype(RAW).truncate(SHIFT)
     return short.retype(RingType(128, DISTANCE_FRAC, 2))
 
 
 async def scaled_factors(sums: Sums, exponent: Any, half: Any, d: int) -> tuple[Any, Any]:
     """Factors in units of 2^D and roots, both times 2^-h, 56 fractional bits."""
-    most = X_FRAC + CUT - ROOT_FRAC
+    # R 2^(11 - u) = (R 2^(75 - u)) 2^-64 with u = D - e + h >= h + 2: R < 2^(45 + h), so the product stays below 2^118, and
+    # with R < 2^63 nothing is left beyond 75.
+    most = X_FRAC + SHIFT - ROOT_FRAC
     thresholds, values = power_table(0, most, lambda u: 1 << (most - u))
     m = len(sums.count)
     shift = (exponent - sums.deviation_exponent + half).retype(EXPONENT).reshape(-1)
@@ -146,8 +165,8 @@ async def scaled_factors(sums: Sums, exponent: Any, half: Any, d: int) -> tuple[
     _, j = np.triu_indices(d)
     both = concatenate([sums.factor.reshape(-1), sums.root])
     each = concatenate([power[:-1].reshape(m, d)[:, j].reshape(-1), power[-1:].broadcast_to((m,))])
-    wide = await both.retype(RingType(128, X_FRAC + CUT, 26)).mul(each, frac=X_FRAC + CUT)
-    short = (await wide.truncate(CUT)).retype(RingType(128, X_FRAC, 1))
+    wide = await both.retype(RAW).mul(each, frac=RAW.frac)
+    short = (await wide.retype(RAW).truncate(SHIFT)).retype(RingType(128, X_FRAC, 1))
     return short[:-m].reshape(m, -1), short[-m:]
 
 

@@ -80,7 +80,7 @@ class SharedModel:
         return rows if self.standardized else rows * np.ldexp(1.0, self.scale)
 
     def score_samples(self, rows: Any) -> Floats:
-        """Anomaly scores: squared distance of every row to its projection."""
+        """Anomaly scores: squared distance of every row to its projection; all rows beyond 2^45 units have the same score."""
         scores, _ = self.detect_batches(self._chunks(rows), scores=True)
         assert scores is not None
         return scores

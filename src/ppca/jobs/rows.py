@@ -32,4 +32,4 @@ async def fit(party: Party, *inputs: SecretArray, add_to: str | None = None, cho
     with party.stage("covariance"):
         party.progress("covariance", 0.0)
         joint = await enter(Sums(**sums), width, common=not chosen.standardize)
-    return await analyse(party, joint, chosen)
+    return {"fit": party.run, **await analyse(party, joint, chosen)}

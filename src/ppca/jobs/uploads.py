@@ -24,14 +24,15 @@ from .matching import MatchError, match
 
 
 class Uploads:
-    """One job's table on this server: the owners' rows, their tags, the rows they have in common, scores, and by which model."""
+    """One job's table on this server: the owners' rows, their tags, the rows they have in common, scores, and the public
+    facts of the model that gave them."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Spool] = {}
         self.tags: dict[int, Spool] = {}
         self.common: list[NDArray[np.integer[Any]]] | None = None
         self.scores: list[NDArray[np.uint64]] = []
-        self.scored_by: str | None = None
+        self.scored_by: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, party: Party, table: str) -> Uploads:

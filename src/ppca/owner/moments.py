@@ -83,10 +83,11 @@ class Moments:
         shift = (other.mean - self.mean) + (other.rest - self.rest)
         weight = self.count / count * other.count
         mean, rest = _two_sum(self.mean, shift * (other.count / count))
+        mean, rest = _two_sum(mean, rest + self.rest)  # where means cancel, the rest can be as large as what is left
         return Moments(
             count=count,
             mean=mean,
-            rest=rest + self.rest,
+            rest=rest,
             gram=self.gram + other.gram + weight * np.outer(shift, shift),
             names=self.names or other.names,
             label=self.label,

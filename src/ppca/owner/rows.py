@@ -64,20 +64,28 @@ def share_numbers(values: Floats, rest: Floats) -> list[list[InputPacket]]:
 def scaled_factor(gram: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
     """Exponents e with deviation < 2^e, and the upper triangle of R with R'R = gram in units of 2^e of its columns.
 
-    By Cholesky; of a singular matrix by its eigenvectors. R'R errs by a few 2^-50 of the product of two deviations.
+    By Cholesky, then R'R errs by a few 2^-50 of the product of two deviations; if columns depend on each other by
+    eigenvectors, then by about d 2^-50. Constant columns are left out of both.
     """
     deviation = np.sqrt(np.diagonal(gram) / count)
     _, found = np.frexp(deviation)
-    exponent = np.where(deviation > 0, found, scales.NONE).astype(np.int64)
-    units = np.where(deviation > 0, found, 0)
+    varies = deviation > 0
+    exponent = np.where(varies, found, scales.NONE).astype(np.int64)
+    units = np.where(varies, found, 0)
     scaled = np.ldexp(np.ldexp(gram, -units), -units[:, None])
-    try:
-        factor = np.linalg.cholesky(scaled).T
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(scaled)
-        root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-        factor = np.asarray(np.linalg.qr(root, mode="r"))
+    factor = np.zeros_like(scaled)
+    factor[np.ix_(varies, varies)] = _root(scaled[np.ix_(varies, varies)])
     return exponent, np.asarray(factor[np.triu_indices(len(gram))])
+
+
+def _root(matrix: Floats) -> Floats:
+    """Upper triangular R with R'R = matrix."""
+    try:
+        return np.asarray(np.linalg.cholesky(matrix).T)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(matrix)
+        root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+        return np.asarray(np.linalg.qr(root, mode="r"))
 
 
 def new_rows(
@@ -112,7 +120,8 @@ def in_units(
         name = names[column] if names else str(column + 1)
         raise BadValue(
             f"{label}column {name!r} has {values[row, column]:g} in row {before + row + 1:,}; this model takes magnitudes "
-            f"below {limits[column]:g}, 2^{kind.span} times the scale of the column. Remove the row.",
+            f"below {limits[column]:g}, 2^{kind.span} times the scale of the column. Remove the row; if "
+            "all rows are so large, subtract one number from the column everywhere, and fit again.",
             column=name,
             row=before + row + 1,
         )
