@@ -64,7 +64,8 @@ def share_numbers(values: Floats, rest: Floats) -> list[list[InputPacket]]:
 def scaled_factor(gram: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
     """Exponents e with deviation < 2^e, and the upper triangle of R with R'R = gram in units of 2^e of its columns.
 
-    By Cholesky; of a singular matrix by its eigenvectors. R'R errs by a few 2^-50 of the product of two deviations.
+    By Cholesky; of a singular matrix by its eigenvectors. R'R errs by a few 2^-50 of the product of two deviations; columns of
+    constants are exactly zero, so that no rounding error looks like a variance.
     """
     deviation = np.sqrt(np.diagonal(gram) / count)
     _, found = np.frexp(deviation)
@@ -77,7 +78,7 @@ def scaled_factor(gram: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
         values, vectors = np.linalg.eigh(scaled)
         root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
         factor = np.asarray(np.linalg.qr(root, mode="r"))
-    return exponent, np.asarray(factor[np.triu_indices(len(gram))])
+    return exponent, np.where(deviation > 0, factor, 0.0)[np.triu_indices(len(gram))]
 
 
 def new_rows(
