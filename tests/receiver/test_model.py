@@ -11,6 +11,7 @@ from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
 from sklearn.preprocessing import StandardScaler
 
 from ppca.receiver import PCAModel, SharedFacts
+from ppca.receiver.parts import Parts
 from ppca.receiver.unsealing import unsealed
 from ppca.receiver.verdicts import check_limits, flags_of
 
@@ -41,6 +42,7 @@ def answer(k: int, standardize: bool, ratio: float | None = None) -> dict[str, A
         "rows": np.int64(len(X)),
         "mean": np.frexp(X.mean(axis=0))[0],
         "mean_exponents": np.frexp(X.mean(axis=0))[1],
+        "standardized": standardize,
         "solver": "allpairs",
         "iterations": 9,
         "verified": True,
@@ -79,6 +81,51 @@ def test_units_and_signs_are_those_of_scikit_learn(standardize: bool, ratio: flo
     np.testing.assert_allclose(found.project(X[:7]) * signs.T, truth.transform(rows), atol=1e-7)
     rest = rows - truth.inverse_transform(truth.transform(rows))
     np.testing.assert_allclose(found.scores(X[:7]), (rest**2).sum(axis=1), rtol=1e-6, atol=1e-9)
+
+
+WHOLE = {
+    "components": ("components",),
+    "variances": ("values", "total", "factor"),
+    "means": ("mean", "mean_exponents"),
+    "deviations": ("inverse", "power"),
+}
+FILES = {
+    "components": "components.csv",
+    "variances": "explained_variance.csv",
+    "means": "means.csv",
+    "deviations": "deviations.csv",
+}
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+@pytest.mark.parametrize("got", WHOLE)
+def test_a_receiver_of_one_part_has_that_part(got: str, standardize: bool) -> None:
+    """In the same units as in the whole model, whatever else it did not get."""
+    whole, keys = model(3, standardize), [key for part, keys in WHOLE.items() if part != got for key in keys]
+    result = {key: value for key, value in answer(3, standardize).items() if key not in keys}
+    if got == "deviations" and not standardize:
+        assert Parts.of(result, SCALE).tables(list("abcd")) == {}
+        return
+    with pytest.raises(ValueError, match="so it has no whole model; what it got can be had as tables"):
+        PCAModel.from_result(result, scale=SCALE, names=None, audit=[])
+    parts = Parts.of(result, SCALE)
+    assert got not in parts.missing
+    (name,) = parts.tables(list("abcd"))
+    assert name == FILES[got]
+    table = parts.tables(list("abcd"))[name]
+    expected: Any = {
+        "components": whole.components.T,
+        "variances": whole.explained_variance,
+        "means": whole.mean,
+        "deviations": whole.scale,
+    }[got]
+    found = {
+        "components": lambda: list(table.values()),
+        "variances": lambda: table["explained_variance"],
+        "means": lambda: table["mean"],
+        "deviations": lambda: table["deviation"],
+    }[got]()
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_a_matrix_of_zeros_has_no_variance() -> None:
