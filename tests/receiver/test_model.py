@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ X = RANDOM.standard_normal((50, 4)) @ np.diag([40.0, 9.0, 3.0, 1.0]) @ RANDOM.st
 SCALE = np.full(4, 7)
 """Exponents of the columns, as a fit has them: |x| < 2^7."""
 
+OPENING = {"what": "means", "shape": [2], "to": "receiver", "why": "the result"}
 CLOSE = 1e-12  # a few roundings of doubles
 
 
@@ -153,6 +155,40 @@ def test_something_else_is_refused(text: str, tmp_path: Path) -> None:
             kind.load(path)
     with pytest.raises(ValueError, match="cannot read"):
         PCAModel.load(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("name", 7), ("name", ""), ("scale_exponents", "12"), ("scale_exponents", [1, 2.0]), ("scale_exponents", [])),
+        *(
+            ("scale_exponents", [1, 10**20]),
+            ("standardized", "no"),
+            ("components", True),
+            ("components", 3),
+            ("rows", 1.5),
+        ),
+        *(
+            ("rows", 10**20),
+            ("feature_names", ["a"]),
+            ("feature_names", ["a", 2]),
+            ("solver", None),
+            ("iterations", -1),
+        ),
+        *(("verified", 1), ("fell_back", None), ("allowed", ["flags"]), ("allowed", {"flags": "client"})),
+        *(("audit", {}), ("audit", [{"what": "means"}]), ("audit", [{**OPENING, "shape": 3}])),
+    ],
+)
+def test_facts_of_a_wrong_type_are_refused_by_name(field: str, value: Any, tmp_path: Path) -> None:
+    path = tmp_path / "shared.json"
+    good = SharedFacts(
+        "m", [1, 2], False, 2, 9, ["a", "b"], "allpairs", 9, True, False, {"flags": ["client"]}, [OPENING]
+    )
+    good.save(path)
+    assert SharedFacts.load(path) == good
+    replace(good, **{field: value}).save(path)
+    with pytest.raises(ValueError, match=rf"cannot read {path}: {field} cannot be of a model.* fit again"):
+        SharedFacts.load(path)
 
 
 def test_four_equal_answers_become_one() -> None:
