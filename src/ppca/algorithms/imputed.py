@@ -17,7 +17,7 @@ Products: F2 < 2^18 with 45 fractional bits times delta 2^-h with 78, together b
 times 2^-h 2^b / n_j < 2 with 62, 2^b above the joint n_j: 2^123. All others are those of `entry`.
 Error: delta errs by 2^-44 units of 2^D_j, as 1 / n_j does and as means below 2^-44 units count as equal; F by 2^-43, before the
 factor 2^-h; X by 2^-55 besides. An entry of C so errs by 2^-42 (s_i + s_j), s the joint deviations in units of 2^D.
-Rounds: those of `entry`.
+Rounds: one more than `entry` takes.
 """
 
 from __future__ import annotations
