@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,8 @@ def test_a_signature_of_another_revision_or_member_does_not_count(tmp_path: Path
 def test_any_changed_bit_undoes_the_signatures(place: int, bit: int) -> None:
     data = bytearray(ROSTER.data)
     data[place] ^= 1 << bit
-    try:
+    with contextlib.suppress(FileRefused):
         assert Roster(bytes(data), ROSTER.signatures).faults()
-    except FileRefused:
-        pass
 
 
 @pytest.mark.parametrize(
@@ -99,7 +98,10 @@ def test_nobody_is_there_twice() -> None:
     same_key = changed(key_text(IDENTITIES["south"].public), key_text(IDENTITIES["north"].public))
     with pytest.raises(FileRefused, match="same key"):
         Roster(same_key, {})
-    again = ROSTER.data + f'\n[[member]]\nname = "north"\nkey = "{key_text(IDENTITIES["north"].public)}"\nroles = []\n'.encode()
+    again = (
+        ROSTER.data
+        + f'\n[[member]]\nname = "north"\nkey = "{key_text(IDENTITIES["north"].public)}"\nroles = []\n'.encode()
+    )
     with pytest.raises(FileRefused, match="listed twice"):
         Roster(again, {})
     text = ROSTER.data.decode().replace('member = "beta"', 'member = "alpha"')
@@ -142,13 +144,13 @@ def test_an_identity_that_is_not_pinned() -> None:
         ROSTER.check_identity(Identity("north", IDENTITIES["nobody"].key))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "1", '{"alpha": 1}', '{"alpha": "*"}', '{"alpha"', "null", '"a"', "[" * 100000])
+@pytest.mark.parametrize(
+    "text", ["", "[1]", "1", '{"alpha": 1}', '{"alpha": "*"}', '{"alpha"', "null", '"a"', "[" * 100000]
+)
 def test_signatures_that_are_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "federation.sigs").write_text(text)
-    try:
-        assert read_signatures(tmp_path / "federation.sigs") == {}
-    except FileRefused as error:
-        assert "ppca federation sign" in str(error)
+    with pytest.raises(FileRefused, match="ppca federation sign"):
+        read_signatures(tmp_path / "federation.sigs")
 
 
 def test_a_file_that_is_too_long_or_missing(tmp_path: Path) -> None:
@@ -159,7 +161,9 @@ def test_a_file_that_is_too_long_or_missing(tmp_path: Path) -> None:
         Roster.load(tmp_path / "none")
 
 
-@pytest.mark.parametrize("data", [b"\xff", b"a = ", b"a = " + b"9" * 5000, b"a = " + b"[" * 5000, b"[a]\n[a]", b"a = 1979-13-01"])
+@pytest.mark.parametrize(
+    "data", [b"\xff", b"a = ", b"a = " + b"9" * 5000, b"a = " + b"[" * 5000, b"[a]\n[a]", b"a = 1979-13-01"]
+)
 def test_what_is_no_toml(data: bytes) -> None:
     with pytest.raises(FederationError, match="no TOML"):
         Roster(data, {})
