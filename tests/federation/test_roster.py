@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.federation import IDENTITIES, OPERATORS, OWNERS, RECEIVER, ROSTER, put_roster, roster
+from harness.federation import IDENTITIES, OPERATORS, ROSTER, put_roster, roster
 from ppca.federation.errors import FederationError, FileRefused
 from ppca.federation.identity import Identity, key_text
 from ppca.federation.roster import Roster, address, read_signatures, statement
@@ -192,8 +191,3 @@ def test_a_removed_member_is_none() -> None:
     assert "north" not in second.keys
     assert second.roles("north") == ()
     assert second.digest != ROSTER.digest
-
-
-def test_the_members_that_tests_use_are_there() -> None:
-    members: list[Any] = [*OPERATORS, *OWNERS, RECEIVER]
-    assert set(members) <= set(ROSTER.keys)

@@ -81,7 +81,8 @@ def contribution(of: JobDescription, owner: str, values: Any = (1.0, 2.0)) -> li
     made: list[Object] = []
     parcels = Parcels(IDENTITIES[owner], of.id, [key.public for key in SEAT_KEYS], made.append)
     parcels.add("packets", [share(list(values))])
-    return [*made, parcels.finish()]
+    last = parcels.finish()
+    return [*made, last]
 
 
 def ended(of: JobDescription, author: str, attempt: int = 1, outcome: str = "finished", **more: Any) -> Object:
