@@ -45,7 +45,11 @@ class SealingKey:
         return cls(lattice, X25519PrivateKey.from_private_bytes(raw[LATTICE_PRIVATE:]))
 
     def to_bytes(self) -> bytes:
-        return self.lattice.private_bytes_raw() + self.curve.private_bytes_raw()
+        """The private key in its one spelling: the five bits that X25519 does not look at (RFC 7748) are as it reads them."""
+        curve = bytearray(self.curve.private_bytes_raw())
+        curve[0] &= 248
+        curve[31] = curve[31] & 127 | 64
+        return self.lattice.private_bytes_raw() + bytes(curve)
 
     @property
     def public(self) -> bytes:
