@@ -29,7 +29,12 @@ def call(job: JobDescription) -> tuple[str, dict[str, Any]]:
         return _infer(job)
     if job.file.program == COLUMNS:
         return _columns(job)
-    return "ppca.jobs.rows:fit", {"rows_at_least": job.file.rows_at_least, "choices": choices(job)}
+    assert job.file.fit is not None
+    means = job.file.fit.missing == "mean"
+    public: dict[str, Any] = {"mean_for_missing": means, "choices": choices(job)}
+    if job.file.rows_at_least is not None:
+        public["rows_at_least"] = job.file.rows_at_least
+    return "ppca.jobs.rows:fit", public
 
 
 def choices(job: JobDescription) -> dict[str, Any]:
