@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..federation.errors import FederationError
-from ..federation.jobfile import JobDescription
+from ..federation.job import JobDescription
 from ..federation.parcels import Parcels
 from ..owner import columns as column_owner
 from ..owner import rows as row_owner

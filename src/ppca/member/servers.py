@@ -19,7 +19,8 @@ from ..federation.course import Course
 from ..federation.drafting import draft_fit, draft_infer
 from ..federation.errors import FederationError
 from ..federation.identity import Identity
-from ..federation.jobfile import JobDescription, after
+from ..federation.job import JobDescription
+from ..federation.jobfile import after
 from ..federation.parcels import Parcels
 from ..federation.roster import Roster, write_whole
 from ..protocol import InputPacket

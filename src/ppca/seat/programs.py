@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..federation.disclosure import disclosures
-from ..federation.jobfile import COLUMNS, INFER, JobDescription
+from ..federation.job import JobDescription
+from ..federation.jobfile import COLUMNS, INFER
 from ..jobs.inference import SCORE
 from .work import TABLE
 
