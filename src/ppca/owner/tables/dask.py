@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import BadColumns
 from .arrays import MemoryTable
 from .arrow import PandasTable
-from .table import Chunk, Table
+from .table import Piece, Table
 
 
 class DaskTable(Table):
@@ -34,7 +34,6 @@ class DaskTable(Table):
         other = copy.copy(self)
         other._like = self._like.choose(columns, id)
         other.names, other.id, other.chosen = other._like.names, id, True
-        other.integers = other._like.integers
         other.n_columns = self.data.shape[1] if other.names is None else len(other.names)
         return other
 
@@ -52,7 +51,7 @@ class DaskTable(Table):
         """A computed partition with the chosen columns; None if it has no rows."""
         return self._opened(block).choose(self._like.names, self.id) if len(block) else None
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         for block in self.blocks():
             part = self.part(block.compute())
             if part is None:

@@ -10,27 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OwnerError
+from .integers import Rest
 from .table import Table
 
 
 @dataclass
 class Records:
-    """One owner's columns: values of shape (rows, columns), names if known, and the id column as it was given (or None)."""
+    """One owner's columns: values of shape (rows, columns), names if known, and the id column as it was given (or None).
+
+    rest: what rounding integers beyond 2^53 left of the values, to be added; None: nothing.
+    """
 
     label: str
     values: NDArray[np.float64]
     names: list[str] | None
     ids: Any
+    rest: Rest | None = None
 
     @classmethod
     def of(cls, table: Table) -> Self:
         """Reads a table, once."""
-        values, ids = table.read()
+        values, rest, ids = table.read_exactly()
         if ids is not None and len(ids) != len(values):
             raise OwnerError(f"{table.label}: {len(ids):,} ids for {len(values):,} rows.")
-        if len(values):
-            table.refuse_rounded(np.abs(values).max(axis=0), values.std(axis=0))
-        return cls(table.label, values, table.names, ids)
+        return cls(table.label, values, table.names, ids, rest)
 
 
 def joint_names(owners: Sequence[Records]) -> list[str] | None:
