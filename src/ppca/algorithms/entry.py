@@ -1,7 +1,8 @@
 """Entry of rows: every owner's count, means and centred second moments, in secret scales of its own, become one covariance.
 
 Owner i sends, as secrets: its number of rows n_i and sqrt(n_i); the exponent a_ij and the mantissa of its mean of column j;
-the exponent e_ij of its deviation; and the triangular factor R_i of its centred sums in units of 2^(e_ij), R_i'R_i = sums.
+the exponent e_ij of its deviation; the triangular factor R_i of its centred sums in units of 2^(e_ij), R_i'R_i = sums; and,
+in the same units, sqrt(n_i) times what its mantissa leaves of its mean.
 
 1. A_j = max_i a_ij. Means on the grid 2^(A_j - 80): the mantissa times a secret power of two, cut off exactly.
 2. Distances to the first owner's mean, exact on that grid; S_j = sum_i |distance|.
@@ -9,11 +10,13 @@ the exponent e_ij of its deviation; and the triangular factor R_i of its centred
    covariance one D for all columns: the largest.
 4. Distances in units of 2^D_j (50 fractional bits), less their joint mean; R_i in units of 2^D_j times 2^-h, 4^h above the
    joint n, which stays secret.
-5. Rows of all factors and sqrt(n_i) times the distances, one below the other, are X (56 fractional bits): X'X = n 4^-h C.
+5. Rows of all factors and sqrt(n_i) times the distances, to which what the mantissas left is added here, one below the
+   other, are X (56 fractional bits): X'X = n 4^-h C.
 
 Nothing is opened. Sums of raw squares would lose what the offset eats: here a mean of 10^11 deviations costs no digit of
 the covariance, and columns 10^15 apart keep all of theirs. Limits: n < 2^36; a column whose deviation is below 2^-80 of its
-mean is constant. Error: X errs by 2^-55 in every entry, C by 2^-50 of the product of two joint deviations.
+mean is constant. Error: X errs by 2^-55 in every entry, C by 2^-50 of the product of two joint deviations. What mantissas
+leave moves the joint mean by less than 2^-80 of it, of which C has the square.
 Rounds: 28 for up to sixteen owners; a covariance takes 3 to 10 more, for the largest scale of all columns.
 """
 
@@ -44,7 +47,7 @@ SHIFT = 74
 @dataclass
 class Sums:
     """What all owners sent: counts and roots (m), exponents of means and of deviations (m, d), mantissas of means and the upper
-    halves of their bits (m, d), factors (m, d (d + 1) / 2)."""
+    halves of their bits (m, d), factors and what is left of the means (m, d (d + 1) / 2 + d)."""
 
     count: Any
     root: Any
@@ -135,20 +138,21 @@ async def scaled_distances(distance: Any, exponent: Any, largest: Any) -> Any:
     return short.retype(RingType(128, DISTANCE_FRAC, 2))
 
 
-async def scaled_factors(sums: Sums, exponent: Any, half: Any, d: int) -> tuple[Any, Any]:
-    """Factors in units of 2^D and roots, both times 2^-h, 56 fractional bits."""
+async def scaled_factors(sums: Sums, exponent: Any, half: Any, d: int) -> tuple[Any, Any, Any]:
+    """Factors and what is left of the means in units of 2^D, and roots, all times 2^-h, 56 fractional bits."""
     most = X_FRAC + CUT - ROOT_FRAC
     thresholds, values = power_table(0, most, lambda u: 1 << (most - u))
     m = len(sums.count)
     shift = (exponent - sums.deviation_exponent + half).retype(EXPONENT).reshape(-1)
     power = await concatenate([shift, half.reshape(1)]).classify(thresholds, values, 0)
     power = power[..., 0]
-    _, j = np.triu_indices(d)
+    columns = np.concatenate([np.triu_indices(d)[1], np.arange(d)])
     both = concatenate([sums.factor.reshape(-1), sums.root])
-    each = concatenate([power[:-1].reshape(m, d)[:, j].reshape(-1), power[-1:].broadcast_to((m,))])
+    each = concatenate([power[:-1].reshape(m, d)[:, columns].reshape(-1), power[-1:].broadcast_to((m,))])
     wide = await both.retype(RingType(128, X_FRAC + CUT, 26)).mul(each, frac=X_FRAC + CUT)
     short = (await wide.truncate(CUT)).retype(RingType(128, X_FRAC, 1))
-    return short[:-m].reshape(m, -1), short[-m:]
+    factors = short[:-m].reshape(m, -1)
+    return factors[:, :-d], factors[:, -d:], short[-m:]
 
 
 def _upper(packed: Any, d: int) -> Any:
@@ -197,14 +201,14 @@ async def scales_of(sums: Sums, d: int, common: bool) -> Scales:
 async def _products(sums: Sums, scales: Scales, joint: Rows, d: int) -> Any:
     """Steps 4 and 5: the packed upper triangle of X'X."""
     if scales.distance is None:
-        factors, _ = await scaled_factors(sums, scales.exponent, joint.half, d)
+        factors, *_ = await scaled_factors(sums, scales.exponent, joint.half, d)
         X = _upper(factors, d)
     else:
-        (factors, roots), near = await together(
+        (factors, left, roots), near = await together(
             scaled_factors(sums, scales.exponent, joint.half, d),
             scaled_distances(scales.distance, scales.exponent, scales.largest),
         )
-        X = await _stacked(factors, roots, near, joint, d)
+        X = await _stacked(factors, left, roots, near, joint, d)
     return await X.T.matmul_upper(X, frac=2 * X_FRAC)
 
 
@@ -224,10 +228,10 @@ async def _weighted(distance: Any, joint: Rows) -> Any:
     return (await mean.retype(RingType(128, frac + INVERSE_FRAC, 2)).truncate(INVERSE_FRAC)).retype(distance.dtype)
 
 
-async def _stacked(factors: Any, roots: Any, near: Any, joint: Rows, d: int) -> Any:
-    """The rows of X: those of all factors, and sqrt(n_i) times the distances from the joint mean."""
+async def _stacked(factors: Any, left: Any, roots: Any, near: Any, joint: Rows, d: int) -> Any:
+    """The rows of X: those of all factors, and sqrt(n_i) times the distances from the joint mean with what was left of them."""
     mean = await _weighted(near, joint)
     away = concatenate([(-mean).reshape(1, d), near - mean]).retype(RingType(128, DISTANCE_FRAC, 2))
     wide = await away.mul(roots.reshape(-1, 1), frac=DISTANCE_FRAC + X_FRAC)
     between = await wide.retype(RingType(128, DISTANCE_FRAC + X_FRAC, 2)).truncate(DISTANCE_FRAC)
-    return concatenate([_upper(factors, d), between.retype(factors.dtype)])
+    return concatenate([_upper(factors, d), (between.retype(factors.dtype) + left).retype(factors.dtype)])

@@ -36,13 +36,30 @@ def share_sums(sums: Moments, owners: int) -> list[list[InputPacket]]:
     if sums.count >= most:
         raise OwnerError(f"{sums.label}: {sums.count:,} rows; each of {owners} owners may have at most {most - 1:,}.")
     exponent, factor = scaled_factor(sums.gram, sums.count)
+    rest, left = cut(sums.mean, sums.rest)
     return [
         share(np.array([sums.count]), entry.COUNT, "count"),
         share(np.array([np.sqrt(sums.count)]), entry.ROOT, "root"),
-        *share_numbers(sums.mean, sums.rest),
+        *share_numbers(sums.mean, rest),
         share(exponent, scales.EXPONENT, "exponents of deviations"),
-        share(factor, entry.ROOT, "factor"),
+        share(np.concatenate([factor, _remainder(left, exponent, sums.count)]), entry.ROOT, "factor"),
     ]
+
+
+def cut(values: Floats, rest: Floats) -> tuple[Floats, Floats]:
+    """What 79 bits of mantissa hold of the rest of a number, and what is left: one bit less than servers have, so that numbers
+    on both sides of a power of two are brought to a common scale without loss."""
+    _, found = np.frexp(values)
+    unit = found - (scales.MANTISSA_BITS - 1)
+    kept = np.ldexp(np.rint(np.ldexp(rest, -unit)), unit)
+    return kept, rest - kept
+
+
+def _remainder(left: Floats, exponent: NDArray[np.int64], count: int) -> Floats:
+    """What is left of the means, times sqrt(n), in units of the deviations; nothing if it is above them (see `entry`)."""
+    units = np.where(exponent > scales.NONE, exponent, 0)
+    scaled = np.ldexp(left, -units)
+    return np.where((exponent > scales.NONE) & (np.abs(scaled) < 1), np.sqrt(count) * scaled, 0.0)
 
 
 def share_numbers(values: Floats, rest: Floats) -> list[list[InputPacket]]:
