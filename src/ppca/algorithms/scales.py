@@ -15,6 +15,9 @@ from ..protocol import RingType, together
 MANTISSA_BITS = 80
 HALF_BITS = MANTISSA_BITS // 2
 CUT = 44
+FARTHEST = 100
+"""A mean of more than 2^100 units of its column is that of a constant column."""
+
 MEAN_FRAC = 56
 """Fractional bits of means in the units of a covariance."""
 
@@ -103,13 +106,16 @@ async def floating(grid: Any, largest: Any) -> tuple[Any, Any]:
 
 
 async def in_units(grid: Any, largest: Any, exponent: Any) -> Any:
-    """Numbers in units of 2^D, 56 fractional bits, from those in units of 2^A (80); zero if they reach 2^44 units."""
+    """Numbers in units of 2^D, 56 fractional bits, from those in units of 2^A (80).
+
+    Those of a larger A - D than 44 come as if it were 44, so that they are seen to be far off; beyond 100 they are zero.
+    """
     # X 2^(x - 24) with x = A - D: above, a shift to the left; about 0, one to the left and a cut by 44; below, the same
     # with the upper half of the bits. One table gives the powers of all three.
     thresholds, values = power_table(
         -60,
-        CUT,
-        lambda x: 1 << (x - 24) if x > 23 else 0,
+        FARTHEST,
+        lambda x: 1 << (min(x, CUT) - 24) if x > 23 else 0,
         lambda x: 1 << (x + 20) if -21 < x < 24 else 0,
         lambda x: 1 << (x + 60) if x < -20 else 0,
     )

@@ -120,6 +120,7 @@ def in_units(
     """New rows in the units of a model's columns; zero in columns that were constant in the fit, as they count for nothing.
 
     Raises `BadValue` for the first row with a value that does not fit the numbers of a model. `before`: rows before these.
+    What rounding integers to doubles takes from a value that fits is below 2^-33 units.
     """
     constant = scale <= scales.NONE + 2
     limits = np.where(constant, np.inf, np.ldexp(1.0, scale + kind.span))
@@ -129,7 +130,8 @@ def in_units(
         name = names[column] if names else str(column + 1)
         raise BadValue(
             f"{label}column {name!r} has {values[row, column]:g} in row {before + row + 1:,}; this model takes magnitudes "
-            f"below {limits[column]:g}, 2^{kind.span} times the scale of the column. Remove the row.",
+            f"below {limits[column]:g}, 2^{kind.span} times the scale of the column. Remove the row; or, if the whole column "
+            "lies so far from zero, subtract the same offset from it at all owners, and fit again.",
             column=name,
             row=before + row + 1,
         )
