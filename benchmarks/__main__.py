@@ -114,6 +114,36 @@ def accuracy(
 
 
 @app.command()
+def federation(
+    output: Output = DEFAULT_OUTPUT,
+    data: Data = None,
+    d: Annotated[int, typer.Option(min=2, help="columns of synthetic data")] = 115,
+    rows: Annotated[int, typer.Option(min=100, help="rows of all owners")] = 3000,
+    delay: Annotated[float, typer.Option(min=0, help="milliseconds one way between seats, in the slow run")] = 40.0,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Mbit/s of every direction of a link, in the slow run; 0: any")
+    ] = 100.0,
+) -> None:
+    """A job over a federation of processes beside local servers, and over slow links: measured and predicted."""
+    from benchmarks import federation as bench
+
+    bench.main(d, rows, delay / 1000, rate * 1e6, data, output)
+
+
+@app.command()
+def chaos(
+    output: Output = DEFAULT_OUTPUT,
+    kills: Annotated[int, typer.Option(min=1, help="kills of seats and clients until it ends")] = 200,
+    seed: Annotated[int, typer.Option(help="of what happens when")] = 0,
+) -> None:
+    """A federation under fire: kill -9, cut links, full disks, damaged objects. Exit code 1 if a job hangs or goes wrong."""
+    from benchmarks import chaos as bench
+
+    if bench.main(kills, seed, output).faults:
+        raise typer.Exit(1)
+
+
+@app.command()
 def edges(
     output: Output = DEFAULT_OUTPUT, rows: Annotated[int, typer.Option(min=20, help="rows of every table")] = 600
 ) -> None:

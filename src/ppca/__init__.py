@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .estimator.columns import Columns
     from .estimator.job import Job
     from .estimator.pca import PCA, load
+    from .member.servers import Federation
     from .owner.tables.opening import open_table
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ __all__ = [
     "INTEGER",
     "PCA",
     "Columns",
+    "Federation",
     "InputRefused",
     "Job",
     "LocalServers",
@@ -59,6 +61,7 @@ __all__ = [
 
 _HOMES = {
     "Columns": "estimator.columns",
+    "Federation": "member.servers",
     "Job": "estimator.job",
     "PCA": "estimator.pca",
     "load": "estimator.pca",

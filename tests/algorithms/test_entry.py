@@ -1,7 +1,8 @@
 """Owners' sums in secret scales become one covariance: on shares, against exact arithmetic over all rows.
 
-Error of an entry, relative to the product of two joint deviations: what the owners' doubles carry (2^-46 here), 2^-50 for the
-distances, 2^-55 of X; ten times their sum is allowed. Besides, distances are multiples of 2^-80 of the means.
+Error of an entry, relative to the product of two joint deviations: what the owners' doubles carry (2^-46 here) and that of X;
+1e-12 = 2^-40 is allowed. Besides, distances are multiples of 2^-80 of the means. What the servers add to the owners' doubles
+is tested apart, with sums made by hand, against the bound of `entry`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.lockstep import LockstepServers
+from harness.lockstep import LockstepServers, run
 from ppca import Job
-from ppca.algorithms.entry import Sums, enter
-from ppca.algorithms.scales import floating
-from ppca.owner.moments import moments
+from ppca.algorithms.entry import Sums, enter, spread_exponent
+from ppca.algorithms.scales import EXPONENT, GRID, MANTISSA_BITS, floating
+from ppca.owner.moments import Moments, moments
 from ppca.owner.rows import share_sums
 from ppca.owner.tables.opening import open_table
 from ppca.protocol import Party, RingType, SecretArray, concatenate, stack
@@ -38,9 +39,14 @@ async def entered(party: Party, *inputs: SecretArray, width: int, common: bool) 
 
 def joint(owners: list[Any], common: bool) -> tuple[Floats, Floats, int, int]:
     """Covariance and means in the units of the data, the number of rows, and the rounds."""
-    d = owners[0].shape[1]
-    sums = [moments(open_table(owner)) for owner in owners]
-    packets = [packet for one in sums for packet in share_sums(one, len(owners))]
+    C, mean, rows, rounds, _ = joint_sums([moments(open_table(owner)) for owner in owners], common)
+    return C, mean, rows, rounds
+
+
+def joint_sums(sums: list[Moments], common: bool) -> tuple[Floats, Floats, int, int, Floats]:
+    """The same of sums, and the units of the columns, 2^D."""
+    d = len(sums[0].mean)
+    packets = [packet for one in sums for packet in share_sums(one, len(sums))]
     servers = LockstepServers()
     packed, exponent, mean, mean_exponent, rows, ratio = Job(servers).run(entered, *packets, width=d, common=common)
     half = -(-int(rows).bit_length() // 2)
@@ -51,7 +57,8 @@ def joint(owners: list[Any], common: bool) -> tuple[Floats, Floats, int, int]:
     C[i, j] = np.ldexp(packed / (rows / 4.0**half), units[i] + units[j])
     assert servers.traffic is not None
     assert not [line for line in servers.openings[0] if line.to == "servers"]
-    return np.triu(C) + np.triu(C, 1).T, np.ldexp(mean, mean_exponent), int(rows), servers.traffic.rounds - 4
+    rounds = servers.traffic.rounds - 5
+    return np.triu(C) + np.triu(C, 1).T, np.ldexp(mean, mean_exponent), int(rows), rounds, np.ldexp(1.0, units)
 
 
 def exact(owners: list[Floats]) -> tuple[Floats, Floats]:
@@ -133,3 +140,60 @@ def test_an_owner_of_few_rows_that_varies_most() -> None:
 def test_singular_sums() -> None:
     x = RANDOM.standard_normal((20, 1))
     check([np.hstack([x, x, 2 * x]), np.hstack([x, x, 2 * x])[:2]], False)
+
+
+def sums_of(count: int, mean: list[float], deviation: list[float], correlation: float = 0.0) -> Moments:
+    size = np.outer(deviation, deviation) * count
+    gram = size * (correlation + (1 - correlation) * np.eye(len(mean)))
+    return Moments(count, np.array(mean), np.zeros(len(mean)), gram)
+
+
+def check_sums(sums: list[Moments]) -> None:
+    """Against exact arithmetic over the sums: X errs by 2^-(48 + h) and 2^-55, in units of 2^D."""
+    C, _, n, _, unit = joint_sums(sums, False)
+    d = len(C)
+    each = 2.0 ** -(48 + -(-n.bit_length() // 2)) + 2.0**-55
+    root = np.sqrt(np.diagonal(C)) / unit
+    means = [[Fraction(float(m)) for m in one.mean] for one in sums]
+    joint = [sum(one.count * m[j] for one, m in zip(sums, means, strict=True)) / n for j in range(d)]
+    for j in range(d):
+        for k in range(d):
+            within = sum(Fraction(float(one.gram[j, k])) for one in sums)
+            between = sum(one.count * (m[j] - joint[j]) * (m[k] - joint[k]) for one, m in zip(sums, means, strict=True))
+            wanted = float((within + between) / n)
+            allowed = each * (len(sums) * (d + 1)) ** 0.5 * (root[j] + root[k]) / 0.5  # X = root times 1/2 to 1
+            rounded = 2.0**-50 * root[j] * root[k]  # doubles, here and at the owners
+            assert abs(C[j, k] - wanted) <= (allowed + rounded) * unit[j] * unit[k]
+
+
+@pytest.mark.parametrize("apart", [39, 43, 44, 45, 46, 50, 56, 70, 79, 80, 81, 200])
+def test_distances_far_below_the_deviations(apart: int) -> None:
+    """They count in the covariance with a column whose distances are large."""
+    deviation = [np.ldexp(0.9, apart), 1e-3]
+    check_sums([sums_of(100, [0.9999, 1.0], deviation), sums_of(100, [-0.9999, -1.0], deviation)])
+
+
+@pytest.mark.parametrize("apart", [30, 39, 41, 45, 50, 57, 80])
+@pytest.mark.parametrize("count", [3, 2**10, 2**20, 2**35 - 1])
+def test_deviations_far_below_another_owners(count: int, apart: int) -> None:
+    """However many rows there are."""
+    small = np.ldexp(0.99, -apart)
+    check_sums(
+        [sums_of(count, [0.0, 0.0], [small, 0.99], 0.99), sums_of(count, [0.0, 0.0], [0.99, small], 0.99)],
+    )
+
+
+@pytest.mark.parametrize("owners", [1, 2, 3])
+def test_few_rows(owners: int) -> None:
+    check_sums([sums_of(2 + i, [0.1 * i, 7.0], [0.51, 0.99 + i], 0.3) for i in range(owners)])
+
+
+def test_a_sum_of_distances_is_not_negative() -> None:
+    """Distances between two points of the grid may be -1 in one split and 0 in the other: their sum is 1 or 0."""
+
+    async def program(half: Any, largest: Any) -> Any:
+        distance = await half.retype(RingType(128, MANTISSA_BITS + 1, 1)).truncate(1)
+        return await spread_exponent(distance.retype(GRID), largest)
+
+    found = run(program, np.full((1, 400), -1), np.zeros(400, np.int64), dtypes=(RingType(128, 0, 1), EXPONENT)).value
+    assert set(found.tolist()) <= {1 - MANTISSA_BITS + 1, -(MANTISSA_BITS + 4096 - 1)}

@@ -25,10 +25,12 @@ from harness.lockstep import LockstepServers
 from harness.processes import run
 from harness.programs_on_tables import count_tables
 from harness.tables import with_ids
-from ppca import PCA, Columns
+from ppca import PCA, Columns, Job
+from ppca.jobs import uploads
 from ppca.jobs.matching import MatchError
 from ppca.owner.alignment.ids import IdError
 from ppca.owner.errors import BadColumns, BadValue, OwnerError
+from ppca.protocol import share
 from ppca.servers import LocalServers
 from ppca.servers.spool import Spool
 
@@ -338,3 +340,10 @@ MIX = [[1, 0.7, 0.2, 0], [0, 1, 0.5, 0.1], [0, 0, 1, 0.3], [0, 0, 0, 1]]
 
 def near_to(values: pd.Series, middle: int) -> NDArray[Any]:
     return np.array([int(value) + middle for value in values], np.uint64 if middle > 2**62 + 1 else np.int64)
+
+
+def test_a_table_whose_first_upload_fails_is_forgotten(seats: LockstepServers) -> None:
+    job = Job(seats)
+    with pytest.raises(ValueError, match="unpack"), job.table() as table:
+        job.run(uploads.upload, share(np.zeros(3)), table=table, owner=0)
+    assert seats.tables == [{}] * 4

@@ -26,6 +26,7 @@ from benchmarks.accuracy import ACCURACY_LIMITS, Accuracy, accuracy_of, standard
 from benchmarks.data_sets import DATA_SETS, MissingData, split
 from harness.lockstep import LockstepServers
 from ppca import PCA
+from ppca.jobs import inference
 from ppca.owner.errors import BadValue
 from ppca.servers import LocalServers
 
@@ -392,11 +393,11 @@ def test_rows_of_such_integers_are_refused_where_doubles_are_too_coarse(servers:
         pca.transform(parts[0])
     model = pca.shared_model()
     with pytest.raises(
-        BadValue, match=r"column '1' has 4.61169e\+18 in row 1; .* or, if the whole column lies so far from zero"
+        BadValue, match=r"column '1' has 4.61169e\+18 in row 1; .* if all rows are so large, subtract one number"
     ):
         model.transform(parts[0])
     with pytest.raises(
-        ValueError, match=r"column 1 lies 2\^42 or more scales of the model from zero.*Subtract the same offset"
+        ValueError, match=r"column 1 lies 2\^36 or more scales of the model from zero.*Subtract the same offset"
     ):
         model.inverse_transform(np.ones((2, 3)))
     far = near_integers(2.0**50, 2**62)
@@ -479,8 +480,20 @@ def test_a_shared_model_with_a_constant_column(servers: LocalServers) -> None:
     np.testing.assert_allclose(found * signs, wanted, rtol=0, atol=CLOSE * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("offset", [0.0, 1e8, 1e13])
+def test_no_row_is_too_far_away_to_be_flagged(offset: float, standardize: bool) -> None:
+    """Scores that have no room are the largest: of rows that owners may just send, and of those without an offset of the fit."""
+    X = np.random.default_rng(0).standard_normal((80, 64)) + np.r_[offset, np.zeros(63)]
+    seats = LockstepServers()
+    model = PCA(1, standardize=standardize, servers=seats, keep="m", allow=("flags", "scores")).fit([X]).shared_model()
+    rows = np.vstack([np.ldexp(0.97, model.scale + 20), np.zeros(64)])
+    assert model.detect(rows, threshold=1e6).tolist() == [True, bool(offset)]
+    assert model.score_samples(rows)[0] == inference.LARGEST_SCORE * model.unit**2
+
+
 def test_score_of_a_row_far_away(servers: LocalServers) -> None:
-    """Scores stay right up to 2^46: here a row of 1e6 deviations, whose squares are 1e12."""
+    """Scores stay right up to 2^45: here a row of 1e6 deviations, whose squares are 1e12."""
     X = random(2000, 4)
     X[0, 3] = 30.0  # the scale leaves room for 32 times as much
     X[:, 3] *= 1e-3

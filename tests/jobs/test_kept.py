@@ -13,7 +13,7 @@ from harness.tables import with_ids
 from ppca import PCA, Columns, Job
 from ppca.jobs import inference
 from ppca.jobs.kept import NotAllowed, allowance
-from ppca.protocol import share
+from ppca.protocol import InconsistentShares, share
 from ppca.servers.store import Store, StoreError
 
 X = np.random.default_rng(5).standard_normal((60, 4)) @ np.diag([4.0, 2, 1, 0.5])
@@ -69,9 +69,55 @@ def test_a_partial_fit_gives_no_more_than_the_fit(seats: LockstepServers) -> Non
         secret.partial_fit([NEW])
     secret.allow = ("transform",)
     secret.partial_fit([NEW])
-    assert "m.sums" in seats.stores[0]  # of the first fit; no new ones
+    assert "m.sums" not in seats.stores[0]  # those of the first fit lack the new rows
     PCA(2, servers=seats, keep="n", allow=("transform",)).fit([X])
     assert "n.sums" not in seats.stores[0]
+
+
+def test_scores_are_allowed_what_their_model_allowed(seats: LockstepServers) -> None:
+    """Also when another model has taken its name since."""
+    PCA(2, servers=seats, keep="m", allow=("flags",)).fit([X])
+    job = Job(seats)
+    job.run(inference.add_scores, share(NEW / 16), model="m", table="old")
+    PCA(2, servers=seats, keep="m", allow=("flags", "scores")).fit([X])
+    with pytest.raises(NotAllowed, match="kept without 'scores'"):
+        job.run(inference.detect, table="old", scores=True)
+    with pytest.raises(ValueError, match="scores of one model"):
+        job.run(inference.add_scores, share(NEW / 16), model="m", table="old")
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_a_model_without_partial_fit_leaves_no_sums_of_an_earlier_one(seats: LockstepServers, by_columns: bool) -> None:
+    """A partial fit would add to rows of another fit."""
+    PCA(2, servers=seats, keep="m").fit([X])
+    assert "m.sums" in seats.stores[0]
+    if by_columns:
+        tables = [with_ids(X[:, :2], ["a", "b"], np.arange(60)), with_ids(X[:, 2:], ["c", "d"], np.arange(60))]
+        PCA(2, servers=seats, keep="m", partition=Columns("id")).fit(tables)
+    else:
+        PCA(2, servers=seats, keep="m", allow=("flags",)).fit([X])
+    assert [list(store) for store in seats.stores] == [["m"]] * 4
+
+
+@pytest.mark.parametrize("left", [(0, 1), (0, 2), (3,)])
+def test_shares_of_two_fits_under_one_name_are_noticed(seats: LockstepServers, left: tuple[int, ...]) -> None:
+    """A client that is killed while four servers replace a record leaves some with the old one."""
+    pca = PCA(2, servers=seats, keep="m", allow=("transform", "flags", "inverse", "partial_fit")).fit([X])
+    former = [dict(store) for store in seats.stores]
+    pca.fit([X[::2]])
+    for seat in left:
+        seats.stores[seat].update(former[seat])
+    model = pca.shared_model()
+    for use in (
+        lambda: model.transform(NEW),
+        lambda: model.detect(NEW, threshold=1.0),
+        lambda: model.inverse_transform(np.eye(2)),
+        lambda: pca.partial_fit([NEW]),
+    ):
+        with pytest.raises(InconsistentShares, match="'fit'"):
+            use()
+    with pytest.raises(InconsistentShares, match="'fit'"):  # nor does a partial fit of both make them one
+        model.transform(NEW)
 
 
 def test_receivers_of_owners_of_columns(seats: LockstepServers) -> None:

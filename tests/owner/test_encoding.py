@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppca.algorithms.entry import COUNT_BITS
+from ppca.algorithms.entry import COUNT_BITS, ROOT_FRAC
 from ppca.algorithms.scales import HALF_BITS, MANTISSA_BITS, NONE
 from ppca.native import ring
 from ppca.owner.errors import BadValue, OwnerError
@@ -47,7 +47,7 @@ def test_numbers_travel_with_eighty_bits(value: float, part: float) -> None:
     assert abs(Fraction(upper, 1 << HALF_BITS) - exact) <= Fraction(2, 1 << HALF_BITS)
 
 
-@pytest.mark.parametrize("kind", ["full", "singular", "zero", "scales apart"])
+@pytest.mark.parametrize("kind", ["full", "singular", "zero", "singular and zero", "scales apart"])
 def test_factors_of_sums(kind: str) -> None:
     """R'R is the sums in units of the deviations' powers of two: to a few last bits of the product of two deviations."""
     x = np.random.default_rng(2).standard_normal((12, 4))
@@ -55,12 +55,13 @@ def test_factors_of_sums(kind: str) -> None:
         x[:, 2] = x[:, 0] - x[:, 1]
     if kind == "zero":
         x[:, 1] = 5
+    if kind == "singular and zero":
+        x[:, 0], x[:, 3] = 5, x[:, 1] + x[:, 2]
     if kind == "scales apart":
         x *= [1e140, 1e-140, 1, 1e10]
     sums = moments(open_table(x))
-    exponent, packed = scaled_factor(sums.gram, sums.count)
-    factor = np.zeros((4, 4))
-    factor[np.triu_indices(4)] = packed
+    exponent, factor = scaled_factor(sums.gram, sums.count)
+    assert (np.tril(factor, -1) == 0).all()
     units = np.where(exponent == NONE, 0, exponent)
     wanted = np.ldexp(np.ldexp(sums.gram, -units), -units[:, None])
     np.testing.assert_allclose(factor.T @ factor, wanted, rtol=0, atol=12 * 2.0**-48)
@@ -68,6 +69,22 @@ def test_factors_of_sums(kind: str) -> None:
     moving = deviation > 0
     assert np.all((deviation[moving] < 2.0 ** exponent[moving]) & (deviation[moving] >= 2.0 ** (exponent[moving] - 1)))
     assert (exponent[~moving] == NONE).all()
+    assert (factor[:, ~moving] == 0).all()  # not the root of a rounding error
+
+
+def test_a_constant_column_costs_the_others_no_digit() -> None:
+    x = np.random.default_rng(4).standard_normal((1000, 150)) + 3 * np.random.default_rng(5).standard_normal((1000, 1))
+    x[:, 7] = 5
+    sums = moments(open_table(x))
+    exponent, packed = scaled_factor(sums.gram, sums.count)
+    factor = np.zeros((150, 150), np.longdouble)
+    factor[np.triu_indices(150)] = packed
+    assert not factor[:, 7].any()
+    assert not factor[7].any()
+    moving = np.flatnonzero(exponent != NONE)
+    wanted = np.ldexp(np.ldexp(sums.gram, -exponent), -exponent[:, None])
+    error = np.abs(factor.T @ factor - wanted) / 1000
+    assert error[np.ix_(moving, moving)].max() < 2.0**-49
 
 
 def test_what_an_owner_sends_has_a_size_of_its_columns_only() -> None:
@@ -126,7 +143,7 @@ def test_what_a_mantissa_leaves_of_a_mean(value: float, part: float) -> None:
 def test_what_is_left_travels_in_units_of_the_deviation() -> None:
     x = np.array([[2**62 + k % 2, 2**62, k] for k in range(9)])
     sums = moments(open_table(x))
-    factor = [value / 2.0**42 for value in plain(share_sums(sums, 2)[-1])]
+    factor = [value / 2.0**ROOT_FRAC for value in plain(share_sums(sums, 2)[-1])]
     _, mantissa, _ = share_numbers(sums.mean, cut(sums.mean, sums.rest)[0])
     left = Fraction(2**62) + Fraction(4, 9) - Fraction(plain(mantissa)[0], 1 << (MANTISSA_BITS - 63))
     assert factor[-3] / 3 / 2 == pytest.approx(

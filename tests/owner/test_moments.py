@@ -196,6 +196,18 @@ def test_merge_is_that_of_all_rows_in_any_order() -> None:
         assert (np.abs(merged.mean - whole.mean) <= 4 * (rounding + U * deviation)).all()
 
 
+def test_merged_means_are_doubles_and_a_rest_below_their_last_bit() -> None:
+    """Also where means cancel: what is shared as a mantissa must stay below one."""
+    ulp = 2.0**-32  # of numbers about 2^20
+    one, zero = np.ones(1), np.zeros((1, 1))
+    left = Moments(1, (2.0**20 + ulp) * one, -ulp / 2 * one, zero)
+    right = Moments(1, -(2.0**20) * one, 0 * one, zero)
+    for one_sum, mean in ((left, 0.25 * ulp), (Moments(1, 2.0**20 * one, 0.3 * ulp * one, zero), 0.15 * ulp)):
+        merged = one_sum.merge(right)
+        assert abs(merged.rest[0]) <= np.spacing(abs(merged.mean[0])) / 2
+        assert abs(merged.mean[0] + merged.rest[0] - mean) <= ulp / 2  # of the differences of the means
+
+
 def test_merge_refuses_other_columns() -> None:
     one = moments(open_table(pd.DataFrame(np.ones((2, 2)), columns=["a", "b"]), label="north"))
     with pytest.raises(BadColumns, match="north and south have different columns"):

@@ -13,6 +13,7 @@ from harness.privacy import SECRET, assert_uniform, everything
 from ppca.protocol import (
     InconsistentShares,
     InputRefused,
+    OpeningRefused,
     SecretArray,
     local_parties,
     make_type,
@@ -22,6 +23,7 @@ from ppca.protocol import (
     unseal,
 )
 from ppca.protocol.inputs import receive
+from ppca.protocol.opening import limits
 
 # -- openings --------------------------------------------------------------------------------------------------------
 
@@ -53,6 +55,76 @@ def test_audit_lists_every_opening_and_nothing_else() -> None:
         assert party.audit[3].as_dict() == {
             "number": 4, "what": "products", "shape": [4], "to": "analyst", "why": "the result",
         }  # fmt: skip
+
+
+ALLOWED = [{"what": "bit", "to": "servers", "most": 2}, {"what": "sum", "to": "analyst", "most": 1}]
+
+
+def limited(program: Any) -> tuple[Any, Any, list[Any]]:
+    """Runs a program on a secret under ALLOWED; what it returned at seat 0, its traffic, and the audit."""
+    parties, packets = local_parties(), share([1.0, 2.0])
+    for party in parties:
+        party.openings = limits(ALLOWED)
+
+    async def whole(seat: int) -> Any:
+        return await program(SecretArray.from_packet(parties[seat], packets[seat]))
+
+    results, traffic = run_lockstep([whole(seat) for seat in range(4)])
+    assert all(
+        [line.as_dict() for line in party.audit] == [line.as_dict() for line in parties[0].audit] for party in parties
+    )
+    return results[0], traffic, parties[0].audit
+
+
+def test_listed_openings_pass_as_often_as_listed() -> None:
+    async def program(x: Any) -> Any:
+        first = await x.open(what="bit", why="test")
+        again = await x.open(what="bit", why="test")
+        x.sum().reveal("analyst", what="sum", why="test")
+        return [first.tolist(), again.tolist()]
+
+    found, traffic, audit = limited(program)
+    assert found == [[1.0, 2.0], [1.0, 2.0]]
+    assert traffic.rounds == 2
+    assert [line.what for line in audit] == ["bit", "bit", "sum"]
+
+
+@pytest.mark.parametrize(
+    ("what", "to", "times", "cause"),
+    [
+        ("bit", "servers", 3, "'bit' to 'servers' was opened as often as this job allows"),
+        ("other", "servers", 1, "'other' to 'servers' is not in the list"),
+        ("sum", "servers", 1, "'sum' to 'servers' is not in the list"),
+        ("bit", "analyst", 1, "'bit' to 'analyst' is not in the list"),
+        ("sum", "somebody", 1, "'sum' to 'somebody' is not in the list"),
+        ("sum", "analyst", 2, "'sum' to 'analyst' was opened as often"),
+    ],
+)
+def test_other_openings_are_refused_before_anything_is_sent(what: str, to: str, times: int, cause: str) -> None:
+    async def program(x: Any) -> Any:
+        for done in range(times):
+            try:
+                if to == "servers":
+                    await x.open(what=what, why="test")
+                else:
+                    x.reveal(to, what=what, why="test")
+            except OpeningRefused as refused:
+                return done, str(refused)
+        return None
+
+    found, traffic, audit = limited(program)
+    assert found is not None
+    assert found[0] == times - 1
+    assert cause in found[1]
+    assert "propose a job that lists it" in found[1]
+    assert traffic.rounds == (times - 1 if to == "servers" else 0)
+    assert len(audit) == times - 1
+
+
+@pytest.mark.parametrize("wrong", [[*ALLOWED, ALLOWED[0]], [{**ALLOWED[0], "most": 0}], [{**ALLOWED[0], "most": True}]])
+def test_a_wrong_list_of_openings_is_refused(wrong: list[dict[str, Any]]) -> None:
+    with pytest.raises(ValueError, match="mend the job"):
+        limits(wrong)
 
 
 @pytest.mark.parametrize("why", ["", "   "])

@@ -8,15 +8,18 @@ in the same units, sqrt(n_i) times what its mantissa leaves of its mean.
 2. Distances to the first owner's mean, exact on that grid; S_j = sum_i |distance|.
 3. D_j = the larger of max_i e_ij and the exponent of 2 S_j: a power of two above every deviation and every distance. For a
    covariance one D for all columns: the largest.
-4. Distances in units of 2^D_j (50 fractional bits), less their joint mean; R_i in units of 2^D_j times 2^-h, 4^h above the
+4. Distances in units of 2^D_j (60 fractional bits), less their joint mean; R_i in units of 2^D_j times 2^-h, 4^h above the
    joint n, which stays secret.
 5. Rows of all factors and sqrt(n_i) times the distances, to which what the mantissas left is added here, one below the
    other, are X (56 fractional bits): X'X = n 4^-h C.
 
 Nothing is opened. Sums of raw squares would lose what the offset eats: here a mean of 10^11 deviations costs no digit of
 the covariance, and columns 10^15 apart keep all of theirs. Limits: n < 2^36; a column whose deviation is below 2^-80 of its
-mean is constant. Error: X errs by 2^-55 in every entry, C by 2^-50 of the product of two joint deviations. What mantissas
-leave moves the joint mean by less than 2^-80 of it, of which C has the square.
+mean is constant, and so is one whose joint deviation is below 2^-23 units (see `covariance`).
+Error: in units of 2^D every entry of X errs by 2^-(48 + h) and 2^-55; what mantissas leave of the means moves the joint mean by
+2^-79 of it, of which C has the square. A column of X has the norm of
+its joint deviation, about 1/64 to 1/2; less only where an owner of few rows lies or varies far from all others (1 / sqrt(n)
+of that at worst), and by 1 / m where m owners' means lie far from the first one's.
 Rounds: 28 for up to sixteen owners; a covariance takes 3 to 10 more, for the largest scale of all columns.
 """
 
@@ -26,22 +29,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..protocol import RingType, concatenate, stack, together
-from .scales import CUT, EXPONENT, FAR, GRID, MANTISSA_BITS, maximum, on_grid, power_table
+from .scales import CUT, EXPONENT, FAR, GRID, MANTISSA_BITS, RAW, maximum, on_grid, power_table
 
 COUNT_BITS = 36
 """log2 of the largest joint number of rows."""
 
-ROOT_FRAC = 42
+ROOT_FRAC = 45
 """Fractional bits of sqrt(n_i) and of the factors, which reach sqrt(n_i)."""
 
-DISTANCE_FRAC = 50
+DISTANCE_FRAC = 60
 X_FRAC = 56
 COUNT = RingType(128, 0, COUNT_BITS)
 ROOT = RingType(128, ROOT_FRAC, COUNT_BITS // 2 + 1)
-SHIFT = 74
-"""Distances are multiplied by a power of two of up to 2^124 and cut by so many bits: their product stays below 2^124."""
+SHIFT = 64
+"""Factors and distances are multiplied by a secret power of two, then cut by so many bits."""
+
+COARSE = 36
+"""Bits that distances lose first where they are far below 2^D, so that the power of two is an integer there, too."""
 
 
 @dataclass
@@ -87,8 +94,8 @@ class Rows:
 
 
 async def joint_rows(count: Any) -> Rows:
-    """From the owners' numbers of rows: fifteen rounds."""
-    n = count.sum().retype(COUNT)
+    """From the owners' numbers of rows (m), or several such numbers each (m, k), apart from each other: fifteen rounds."""
+    n = count.sum(0).retype(COUNT)
 
     def powers(e: int) -> list[int]:
         half = -(-e // 2)
@@ -96,7 +103,7 @@ async def joint_rows(count: Any) -> Rows:
 
     tables = await n.binade_powers(powers, 0, COUNT_BITS)
     power, half, even = (tables[..., k] for k in range(3))
-    scaled, ratio = await together(concatenate([count, n.reshape(1)]) * power, n * even)
+    scaled, ratio = await together(concatenate([count, n.reshape(1, *n.shape)]) * power, n * even)
     kind = RingType(128, COUNT_BITS, 1)
     parts = scaled.retype(kind)
     inverse = await _reciprocal(parts[-1])
@@ -119,7 +126,8 @@ async def _reciprocal(x: Any) -> Any:
 async def spread_exponent(distance: Any, largest: Any) -> Any:
     """An exponent above twice the sum of |distances| of every column (given in units of 2^A, 80 bits); about NONE for none."""
     negative = await distance.negative()
-    flipped = await (negative * distance)
+    # In this order the row split of the product is that of the distance, whose sign was found: a sum is never negative.
+    flipped = await (distance * negative)
     total = (distance - flipped - flipped).sum(0)
     span = 2 + (len(distance) + 1).bit_length()
     found = await total.retype(RingType(128, MANTISSA_BITS, span)).binade_powers(
@@ -129,33 +137,59 @@ async def spread_exponent(distance: Any, largest: Any) -> Any:
 
 
 async def scaled_distances(distance: Any, exponent: Any, largest: Any) -> Any:
-    """Distances in units of 2^D, 50 fractional bits, from those in units of 2^A: |distance| 2^A <= 2^D."""
-    # X 2^(A - D - 30) = (X 2^(44 - v)) 2^-74 with v = D - A; beyond 44 nothing is left, below -80 there is nothing.
-    thresholds, values = power_table(-MANTISSA_BITS, CUT, lambda v: 1 << (CUT - v))
-    power = await (exponent - largest).retype(EXPONENT).classify(thresholds, values, 0)
-    wide = await distance.retype(RingType(128, 112, 14)).mul(power[..., 0], frac=112)
-    short = await wide.truncate(SHIFT)
+    """Distances in units of 2^D, 60 fractional bits, from those in units of 2^A: |distance| 2^A <= 2^(D - 3)."""
+    # X 2^(A - D - 20) = (X 2^(44 - v)) 2^-64 with v = D - A, and beyond 44 the same of X 2^-36. X < 2^81 and |X| <= 2^(77 + v),
+    # so the product stays below 2^122; beyond 80 nothing is left, and below -76 there is nothing.
+    thresholds, values = power_table(
+        -MANTISSA_BITS,
+        CUT + COARSE,
+        lambda v: 1 << (CUT - v) if v <= CUT else 0,
+        lambda v: 1 << (CUT + COARSE - v) if v > CUT else 0,
+    )
+    powers, coarse = await together(
+        (exponent - largest).retype(EXPONENT).classify(thresholds, values, 0), distance.truncate(COARSE)
+    )
+    near, far = await together(
+        distance.retype(RAW).mul(powers[..., 0], frac=RAW.frac), coarse.retype(RAW).mul(powers[..., 1], frac=RAW.frac)
+    )
+    short = await (near + far).retype(RAW).truncate(SHIFT)
     return short.retype(RingType(128, DISTANCE_FRAC, 2))
 
 
 async def scaled_factors(sums: Sums, exponent: Any, half: Any, d: int) -> tuple[Any, Any, Any]:
     """Factors and what is left of the means in units of 2^D, and roots, all times 2^-h, 56 fractional bits."""
-    most = X_FRAC + CUT - ROOT_FRAC
-    thresholds, values = power_table(0, most, lambda u: 1 << (most - u))
     m = len(sums.count)
     shift = (exponent - sums.deviation_exponent + half).retype(EXPONENT).reshape(-1)
-    power = await concatenate([shift, half.reshape(1)]).classify(thresholds, values, 0)
-    power = power[..., 0]
     columns = np.concatenate([np.triu_indices(d)[1], np.arange(d)])
+    places = np.concatenate([places_of(columns, m, d), np.full(m, m * d)])
     both = concatenate([sums.factor.reshape(-1), sums.root])
-    each = concatenate([power[:-1].reshape(m, d)[:, columns].reshape(-1), power[-1:].broadcast_to((m,))])
-    wide = await both.retype(RingType(128, X_FRAC + CUT, 26)).mul(each, frac=X_FRAC + CUT)
-    short = (await wide.truncate(CUT)).retype(RingType(128, X_FRAC, 1))
+    short = await shrunk(both, concatenate([shift, half.reshape(1)]), places)
     factors = short[:-m].reshape(m, -1)
     return factors[:, :-d], factors[:, -d:], short[-m:]
 
 
-def _upper(packed: Any, d: int) -> Any:
+def factor_places(m: int, d: int) -> NDArray[np.int64]:
+    """Owner and column of every entry of m packed factors, as a place among m * d."""
+    return places_of(np.triu_indices(d)[1], m, d)
+
+
+def places_of(columns: NDArray[np.int64], m: int, d: int) -> NDArray[np.int64]:
+    """These columns of each of m owners, as places among m * d."""
+    return (d * np.arange(m)[:, None] + columns).reshape(-1)
+
+
+async def shrunk(numbers: Any, shift: Any, places: NDArray[np.int64]) -> Any:
+    """Roots or entries of factors times 2^-shift[place], 56 fractional bits; the results are below 1. Four rounds."""
+    # R 2^(11 - u) = (R 2^(75 - u)) 2^-64 with u = D - e + h >= h + 2: R < 2^(45 + h), so the product stays below 2^118, and
+    # with R < 2^63 nothing is left beyond 75.
+    most = X_FRAC + SHIFT - ROOT_FRAC
+    thresholds, values = power_table(0, most, lambda u: 1 << (most - u))
+    power = await shift.classify(thresholds, values, 0)
+    wide = await numbers.retype(RAW).mul(power[..., 0][places], frac=RAW.frac)
+    return (await wide.retype(RAW).truncate(SHIFT)).retype(RingType(128, X_FRAC, 1))
+
+
+def upper(packed: Any, d: int) -> Any:
     """Upper triangular matrices, one below the other, from their packed triangles (m, d (d + 1) / 2)."""
     place = np.full((d, d), d * (d + 1) // 2)
     place[np.triu_indices(d)] = np.arange(d * (d + 1) // 2)
@@ -166,7 +200,12 @@ def _upper(packed: Any, d: int) -> Any:
 async def enter(sums: Sums, d: int, common: bool) -> Joint:
     """The joint covariance and means. `common`: in one scale for all columns (else in one for each)."""
     scales, joint = await together(scales_of(sums, d, common), joint_rows(sums.count))
-    packed, grid = await together(_products(sums, scales, joint, d), _joint_mean(scales, joint))
+    packed, grid = await together(_products(sums, scales, joint, d), joint_mean(scales, joint))
+    return joined(packed, grid, scales, joint, common)
+
+
+def joined(packed: Any, grid: Any, scales: Scales, joint: Rows, common: bool) -> Joint:
+    """What was found, as the analysis takes it."""
     exponent = scales.exponent[:1] if common else scales.exponent
     kind = RingType(128, 2 * X_FRAC, 1)
     return Joint(packed.retype(kind), exponent, grid, scales.largest, joint.rows, joint.ratio)
@@ -183,8 +222,8 @@ class Scales:
     distance: Any
 
 
-async def scales_of(sums: Sums, d: int, common: bool) -> Scales:
-    """Steps 1 to 3."""
+async def scales_of(sums: Any, d: int, common: bool) -> Scales:
+    """Steps 1 to 3, from means and exponents of deviations (of `Sums`, or of `GapParts`)."""
     (largest, grid), exponent = await together(
         on_grid(sums.mantissa, sums.upper, sums.mean_exponent), maximum(sums.deviation_exponent)
     )
@@ -202,7 +241,7 @@ async def _products(sums: Sums, scales: Scales, joint: Rows, d: int) -> Any:
     """Steps 4 and 5: the packed upper triangle of X'X."""
     if scales.distance is None:
         factors, *_ = await scaled_factors(sums, scales.exponent, joint.half, d)
-        X = _upper(factors, d)
+        X = upper(factors, d)
     else:
         (factors, left, roots), near = await together(
             scaled_factors(sums, scales.exponent, joint.half, d),
@@ -212,26 +251,32 @@ async def _products(sums: Sums, scales: Scales, joint: Rows, d: int) -> Any:
     return await X.T.matmul_upper(X, frac=2 * X_FRAC)
 
 
-async def _joint_mean(scales: Scales, joint: Rows) -> Any:
+async def joint_mean(scales: Scales, joint: Rows) -> Any:
     """The first owner's mean, moved by the weighted distances, in units of 2^A."""
     if scales.distance is None:
         return scales.grid[0]
-    return (scales.grid[0] + await _weighted(scales.distance, joint)).retype(GRID)
+    return (scales.grid[0] + await weighted(scales.distance, joint.parts, joint.inverse)).retype(GRID)
 
 
-async def _weighted(distance: Any, joint: Rows) -> Any:
-    """The mean of distances to the first owner, over all rows: in their units, cut off exactly."""
-    frac = distance.dtype.frac
-    total = await joint.parts[1:].reshape(-1, 1).inner(distance, axis=0, frac=frac + COUNT_BITS)
+async def weighted(distance: Any, parts: Any, inverse: Any) -> Any:
+    """The mean of distances to the first owner, over all rows: in their units, cut off exactly.
+
+    parts: of all rows (m), or of those that count in every column (m, d). An inverse with more than 44 fractional bits gives
+    the mean so many more.
+    """
+    frac, whole = distance.dtype.frac, distance.dtype.frac + inverse.dtype.frac
+    each = parts[1:].reshape(len(distance), -1)
+    total = await each.inner(distance, axis=0, frac=frac + COUNT_BITS)
     short = await total.retype(RingType(128, frac + COUNT_BITS, 3)).truncate(COUNT_BITS)
-    mean = await short.mul(joint.inverse, frac=frac + INVERSE_FRAC)
-    return (await mean.retype(RingType(128, frac + INVERSE_FRAC, 2)).truncate(INVERSE_FRAC)).retype(distance.dtype)
+    mean = await short.mul(inverse, frac=whole)
+    short = await mean.retype(RingType(128, whole, 2)).truncate(INVERSE_FRAC)
+    return short.retype(RingType(128, whole - INVERSE_FRAC, 2))
 
 
 async def _stacked(factors: Any, left: Any, roots: Any, near: Any, joint: Rows, d: int) -> Any:
     """The rows of X: those of all factors, and sqrt(n_i) times the distances from the joint mean with what was left of them."""
-    mean = await _weighted(near, joint)
+    mean = await weighted(near, joint.parts, joint.inverse)
     away = concatenate([(-mean).reshape(1, d), near - mean]).retype(RingType(128, DISTANCE_FRAC, 2))
     wide = await away.mul(roots.reshape(-1, 1), frac=DISTANCE_FRAC + X_FRAC)
     between = await wide.retype(RingType(128, DISTANCE_FRAC + X_FRAC, 2)).truncate(DISTANCE_FRAC)
-    return concatenate([_upper(factors, d), (between.retype(factors.dtype) + left).retype(factors.dtype)])
+    return concatenate([upper(factors, d), (between.retype(factors.dtype) + left).retype(factors.dtype)])

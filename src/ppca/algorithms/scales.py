@@ -15,11 +15,14 @@ from ..protocol import RingType, together
 MANTISSA_BITS = 80
 HALF_BITS = MANTISSA_BITS // 2
 CUT = 44
-FARTHEST = 100
-"""A mean of more than 2^100 units of its column is that of a constant column."""
+FLOAT_BITS = 55
+"""Fractional bits of a number that a receiver gets as mantissa and exponent: a double has 53."""
 
 MEAN_FRAC = 56
 """Fractional bits of means in the units of a covariance."""
+
+MOST_UNITS = 38
+"""log2 of the largest mean in such units."""
 
 NONE = -3000
 """The exponent of zero: below those of all doubles, whatever is added here."""
@@ -34,7 +37,7 @@ GRID = RingType(128, MANTISSA_BITS, 2)
 GROUP = 16
 """Numbers whose largest is found at once, by comparing all pairs."""
 
-_RAW = RingType(128, 112, 14)
+RAW = RingType(128, 112, 14)
 """Integers below 2^126, as a type that every backend can hold."""
 
 
@@ -85,13 +88,13 @@ async def on_grid(mantissa: Any, upper: Any, exponent: Any) -> tuple[Any, Any]:
 
 
 async def floating(grid: Any, largest: Any) -> tuple[Any, Any]:
-    """Numbers in units of 2^A (80 fractional bits) as v 2^e: |v| in [1/2, 1) with 82 fractional bits, or zero. Four rounds.
+    """Numbers in units of 2^A (80 fractional bits) as v 2^e: |v| in [1/2, 1] with 55 fractional bits, or zeros. Five rounds.
 
-    What a receiver gets of them is a floating-point number, and nothing of A.
+    A receiver gets a floating-point number. It tells of A only where digits end early: none lies below 2^(A - 80).
     """
 
     def powers(e: int) -> list[int]:
-        return [1 << max(0, MANTISSA_BITS + 2 - e), e + FAR]
+        return [1 << max(0, MANTISSA_BITS + 2 - e), e, 1]
 
     negative, above, below = await together(
         grid.negative(),
@@ -100,33 +103,37 @@ async def floating(grid: Any, largest: Any) -> tuple[Any, Any]:
     )
     change = await (negative.reshape(*negative.shape, 1) * (below - above))
     chosen = (above + change).retype(above.dtype)
-    raw = await grid.retype(_RAW).mul(chosen[..., 0], frac=112)
-    exponent = largest + chosen[..., 1].retype(EXPONENT) - (MANTISSA_BITS + FAR)
-    return raw.retype(RingType(128, MANTISSA_BITS + 2, 1)), exponent.retype(EXPONENT)
+    raw, unit = await together(
+        grid.retype(RAW).mul(chosen[..., 0], frac=RAW.frac),
+        chosen[..., 2].retype(EXPONENT) * (largest - MANTISSA_BITS).retype(EXPONENT),
+    )
+    short = await raw.retype(RingType(128, MANTISSA_BITS + 2, 1)).truncate(MANTISSA_BITS + 2 - FLOAT_BITS)
+    return short.retype(RingType(128, FLOAT_BITS, 1)), (unit + chosen[..., 1].retype(EXPONENT)).retype(EXPONENT)
 
 
 async def in_units(grid: Any, largest: Any, exponent: Any) -> Any:
     """Numbers in units of 2^D, 56 fractional bits, from those in units of 2^A (80).
 
-    Those of a larger A - D than 44 come as if it were 44, so that they are seen to be far off; beyond 100 they are zero.
+    Those with A > D + 38 come out as if A were D + 38: about 2^38 units, so that what is subtracted from them stays in range.
     """
     # X 2^(x - 24) with x = A - D: above, a shift to the left; about 0, one to the left and a cut by 44; below, the same
     # with the upper half of the bits. One table gives the powers of all three.
     thresholds, values = power_table(
         -60,
-        FARTHEST,
-        lambda x: 1 << (min(x, CUT) - 24) if x > 23 else 0,
+        MOST_UNITS,
+        lambda x: 1 << (x - 24) if x > 23 else 0,
         lambda x: 1 << (x + 20) if -21 < x < 24 else 0,
         lambda x: 1 << (x + 60) if x < -20 else 0,
     )
+    values[0, -1] = values[0, -2]
     shift = (largest - exponent).retype(EXPONENT)
     powers, upper = await together(shift.classify(thresholds, values, 0), grid.truncate(HALF_BITS))
     above, about, below = (powers[..., k] for k in range(3))
     whole = RingType(128, MEAN_FRAC, 45)
     left, near, far = await together(
         grid.retype(whole).mul(above, frac=MEAN_FRAC),
-        grid.retype(_RAW).mul(about, frac=112),
-        upper.retype(_RAW).mul(below, frac=112),
+        grid.retype(RAW).mul(about, frac=112),
+        upper.retype(RAW).mul(below, frac=112),
     )
-    short = await (near + far).retype(_RAW).truncate(CUT)
+    short = await (near + far).retype(RAW).truncate(CUT)
     return (left.retype(whole) + short.retype(whole)).retype(whole)

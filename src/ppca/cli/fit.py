@@ -16,6 +16,7 @@ from .options import (
     COLUMNS,
     KINDS,
     RESULT,
+    SERVERS,
     SOLVER,
     TABLES,
     AsJson,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ..estimator.choices import Choices
     from ..estimator.fitting import Fitted
     from ..owner.tables.table import Table
+    from ..servers import Servers
 
 TITLE = "Joint PCA"
 LONG = 10.0
@@ -67,7 +69,11 @@ def fit(
     encoding: Encoding = "utf-8",
     missing: Annotated[
         str,
-        typer.Option(help="rows with a missing value: 'refuse' the table, or 'drop' the rows", rich_help_panel=TABLES),
+        typer.Option(
+            help="missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean' of the column: of all owners' "
+            "values, on shares; with --vertical of all rows of the column's owner",
+            rich_help_panel=TABLES,
+        ),
     ] = "refuse",
     vertical: Annotated[
         bool,
@@ -140,6 +146,15 @@ def fit(
     tls: Tls = False,
     timeout: Timeout = 60.0,
     servers_state: ServersState = None,
+    federation: Annotated[
+        Path | None,
+        typer.Option(
+            help="compute on the seats of this federation.toml, as owner of all files", rich_help_panel=SERVERS
+        ),
+    ] = None,
+    identity: Annotated[
+        Path, typer.Option(help="your key, with --federation", envvar="PPCA_IDENTITY", rich_help_panel=SERVERS)
+    ] = Path("identity.key"),
 ) -> None:
     """Joint PCA of several owners' files, on four servers that this command starts on this machine.
 
@@ -164,6 +179,8 @@ def fit(
         keep = keep or not reveal
         if allow and not keep:
             raise ValueError("--allow is about a model that servers keep: add --keep.")
+        if federation is not None and keep:
+            raise ValueError("seats keep a model for its owners, not for a command: ppca job new --keep-for.")
         state = state_folder(servers_state) if keep else None
         former = kept_as(output)
         choices = Choices(
@@ -187,8 +204,10 @@ def fit(
         else:
             tables = open_rows(files, columns=taken, drop=left, how=how)
         _tell_notes(files, tables, quiet)
-        fitted = fit_shown(choices, tables, tls=tls, timeout=timeout, state=state, quiet=quiet)
-        settings = settings_of(fitted, tls, columns="all" if columns is drop is None else None)
+        servers = seats_of(federation, identity) if federation is not None else None
+        fitted = fit_shown(choices, tables, tls=tls, timeout=timeout, state=state, quiet=quiet, servers=servers)
+        where = None if federation is None else "the four seats of a federation"
+        settings = settings_of(fitted, tls, columns="all" if columns is drop is None else None, servers=where)
         owners = [table.label for table in tables]
         with whole_folder(output, KNOWN, replace=force) as folder:
             if reveal:
@@ -202,6 +221,13 @@ def fit(
         if fitted.by_columns is not None and fitted.by_columns.doubt is not None:
             note(in_words(fitted.by_columns.doubt, signature(fit).parameters), quiet=quiet)
         _show(fitted, owners, output, state, quiet=quiet, as_json=as_json, profile=profile)
+
+
+def seats_of(federation: Path, identity: Path) -> Servers:
+    """The seats of a federation, for who acts for all owners."""
+    from ..member.servers import Federation
+
+    return Federation.open(federation, identity)
 
 
 def _check_together(
@@ -222,8 +248,12 @@ def fit_shown(
     timeout: float = 60.0,
     state: Path | None = None,
     quiet: bool = False,
+    servers: Servers | None = None,
 ) -> Fitted:
-    """Fits on four local servers with the progress in the terminal. `state`: the folder in which the servers keep shares."""
+    """Fits with the progress in the terminal, on four local servers unless others are given.
+
+    state: the folder in which local servers keep shares.
+    """
     from ..estimator.fitting import fit_tables
     from ..estimator.forecast import forecast
     from ..estimator.job import Job
@@ -238,8 +268,10 @@ def fit_shown(
     if expected is not None and expected.seconds > LONG:
         cost = f"about {duration(expected.seconds)} and {size(expected.bytes)} for every server"
         note(f"{width:,} columns take {cost}, on a machine with two cores", quiet=quiet)
-    servers = LocalServers(tls=tls, timeout=timeout, state=state)
-    with stage_bars(quiet=quiet) as show, Job(servers, show) as job:
+    with (
+        stage_bars(quiet=quiet) as show,
+        Job(servers or LocalServers(tls=tls, timeout=timeout, state=state), show) as job,
+    ):
         fitted = fit_tables(tables, choices, job)
     if not fitted.result["verified"]:
         raise ValueError(
@@ -303,6 +335,9 @@ def settings_of(fitted: Fitted, tls: bool, **more: str | None) -> dict[str, Any]
         way = choices.partition
         ids = way.id if isinstance(way.id, str) else ", ".join(way.id or ["none"])
         settings |= {"partition": "by columns", "alignment": way.alignment, "id": ids}
+    if fitted.mean_for_missing:
+        whose = "joint mean of their column" if fitted.by_columns is None else "mean of their column at its owner"
+        settings["missing values"] = f"count as the {whose}"
     return settings | {name: value for name, value in more.items() if value is not None}
 
 

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from .. import __version__
-from . import bench, demo, fit, forget, infer, inspect, run
+from . import bench, demo, federation, fetch, fit, forget, infer, inspect, job, run, server, trial
 from .terminal import Terminal
 
 app = typer.Typer(
@@ -27,6 +27,15 @@ app.command()(infer.detect)
 app.command()(forget.forget)
 app.command()(demo.demo)
 app.command()(run.run)
+
+MEMBERS = "Federation"
+app.command(rich_help_panel=MEMBERS)(trial.trial)
+app.command(rich_help_panel=MEMBERS)(federation.keygen)
+app.add_typer(federation.app, name="federation", rich_help_panel=MEMBERS)
+app.add_typer(server.app, name="server", rich_help_panel=MEMBERS)
+app.add_typer(job.app, name="job", rich_help_panel=MEMBERS)
+for verb in (job.approve, job.refuse, job.contribute, job.status, job.watch, fetch.fetch, fetch.verify, job.audit):
+    app.command(rich_help_panel=MEMBERS)(verb)
 
 
 def _version(wanted: bool) -> None:

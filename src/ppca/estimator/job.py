@@ -93,11 +93,10 @@ class Job:
     def table(self) -> Iterator[str]:
         """The name of a new table to which owners upload; if the block fails, the servers forget it and keep everything else."""
         name = secrets.token_hex(8)
-        before = len(self._accounts)
         try:
             yield name
         except Exception:
-            if len(self._accounts) > before and self.servers.running:  # else the table has ended with the servers
+            if self.servers.running:  # else the table has ended with the servers
                 self.run(forget, table=name)
             raise
 

@@ -24,8 +24,8 @@ from .columns import Columns, align, upload
 from .job import Job
 
 Floats = NDArray[np.float64]
-FAR = 2.0**42
-"""Scales of a model that a rebuilt row may lie from zero; means of 2^43 and more are not told apart (`scales.in_units`)."""
+FAR = 2.0**36
+"""Scales of a model that a rebuilt row may lie from zero; means of 2^38 and more are not told apart (`scales.in_units`)."""
 
 Verdicts = tuple[Floats | None, NDArray[np.bool_] | None]
 """Scores and flags, as far as they were asked for."""
@@ -87,13 +87,13 @@ class SharedModel:
             column = int(far.argmax())
             name = repr(self.names[column]) if self.names else str(column + 1)
             raise ValueError(
-                f"column {name} lies 2^42 or more scales of the model from zero, more than rows on shares hold. "
+                f"column {name} lies 2^36 or more scales of the model from zero, more than rows on shares hold. "
                 "Subtract the same offset from the column at all owners and fit again."
             )
         return rows * np.ldexp(1.0, self.scale)
 
     def score_samples(self, rows: Any) -> Floats:
-        """Anomaly scores: squared distance of every row to its projection."""
+        """Anomaly scores: squared distance of every row to its projection; all rows beyond 2^45 units have the same score."""
         scores, _ = self.detect_batches(self._chunks(rows), scores=True)
         assert scores is not None
         return scores

@@ -12,6 +12,7 @@ from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UP
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from ..servers.programs import offered
 from .analysis import Choices, analyse
+from .kept import drop_sums
 from .uploads import Uploads, forget
 from .workers import Workers, submitter
 
@@ -37,6 +38,8 @@ async def fit(
     subtracted from them; with own=True its own second moments.
     """
     chosen = Choices(**choices)
+    if chosen.keep is not None:
+        drop_sums(party, chosen.keep)
     parts = 5 if own else 4
     exponent, *offsets = (concatenate(inputs[k::parts]) for k in range(4))
     starts = (0, *np.cumsum(widths).tolist())

@@ -2,7 +2,7 @@
 
 transform   rows projected onto the components               raw: 2 rounds; standardised: 6
 inverse     rows rebuilt from projected ones                  2 rounds; standardised: the units are put back by the receiver
-scores      squared distance of every row to its projection   4 rounds more; batch by batch, they stay shared
+scores      squared distance of every row to its projection   8 rounds more; batch by batch, they stay shared
 flags       score above a public threshold, or the `contamination` fraction of rows with the largest scores
 """
 
@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol import Party, RingType, SecretArray, concatenate
+from ..protocol import Party, RingType, SecretArray, concatenate, together
 from ..servers.failure import Refusal
 from ..servers.programs import offered
-from .kept import check_kept, kept_arrays, recall
+from .kept import check_allowed, kept, recall
 from .uploads import Uploads, forget
 
 ROW_FRAC = 80
@@ -27,7 +27,11 @@ SCORE_FRAC = 50
 """Fractional bits of scores: squares of small residuals keep their digits."""
 
 SCORE = RingType(128, SCORE_FRAC, 46)
-"""Scores reach 2^46: a row may lie eight million deviations away and still be told from the others."""
+LARGEST_SCORE = 1.5 * 2.0**45
+"""What scores beyond 2^45 are set to: a row may lie six million deviations away and still be told from the others."""
+
+COARSE = RingType(128, 16, 92)
+"""Scores to some seven digits, in which those of all rows that owners may send have room."""
 
 NUMBERS = 1 << 19
 """Numbers of joint rows worked on at a time, however many rows there are."""
@@ -60,23 +64,27 @@ async def project(rows: SecretArray, model: dict[str, SecretArray]) -> tuple[Sec
 
 
 async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
-    """Squared distance of every centred row to its projection.
+    """Squared distance of every centred row to its projection; `LARGEST_SCORE` for those beyond 2^45, which have no room.
 
     The truncation is exact: of a large score, a local one would go wrong too often.
     """
     rest = x - await (z @ model["vectors"])
-    wide = await rest.inner(rest, axis=1, frac=80)
-    short: SecretArray = await wide.truncate(80 - SCORE_FRAC)
-    return short.retype(SCORE)
+    wide, short = await together(rest.inner(rest, axis=1, frac=80), rest.truncate(40 - COARSE.frac // 2))
+    coarse = await short.inner(short, axis=1, frac=COARSE.frac)
+    far = await (coarse.retype(COARSE) >= 2.0**45)
+    wide = wide.retype(RingType(128, 80, 46))  # where it is not far
+    wide = wide + await (far * (LARGEST_SCORE - wide))
+    score: SecretArray = await wide.retype(RingType(128, 80, 46)).truncate(80 - SCORE_FRAC)
+    return score.retype(SCORE)
 
 
 @offered
 async def transform(party: Party, rows: SecretArray, *, model: str, receiver: str = "client") -> dict[str, Any]:
     """Coordinates of secret rows under a shared model."""
-    arrays, _ = recall(party, model, "transform", receiver)
+    arrays, fit = recall(party, model, "transform", receiver)
     with party.stage("transform"):
         _, z = await project(rows, arrays)
-        return {"coordinates": z.reveal(receiver, what="coordinates", why="agreed result")}
+        return {"fit": fit, "coordinates": z.reveal(receiver, what="coordinates", why="agreed result")}
 
 
 @offered
@@ -84,12 +92,12 @@ async def inverse_transform(
     party: Party, coordinates: SecretArray, *, model: str, receiver: str = "client"
 ) -> dict[str, Any]:
     """Rows in scaled units from secret coordinates under a shared model."""
-    arrays, _ = recall(party, model, "inverse", receiver)
+    arrays, fit = recall(party, model, "inverse", receiver)
     with party.stage("inverse transform"):
         rows = await (coordinates @ arrays["vectors"])
         if "inverse" not in arrays:
             rows = rows + arrays["mean"].astype(40)
-        return {"rows": rows.reveal(receiver, what="rebuilt rows", why="agreed result")}
+        return {"fit": fit, "rows": rows.reveal(receiver, what="rebuilt rows", why="agreed result")}
 
 
 @offered
@@ -97,11 +105,12 @@ async def transform_table(
     party: Party, *, table: str, rows: int, model: str, standardized: bool, receiver: str
 ) -> dict[str, Any]:
     """The same of the rows that several owners of columns have in common; the rows are forgotten."""
-    arrays, _ = recall(party, model, "transform", receiver)
+    arrays, fit = recall(party, model, "transform", receiver)
     with party.stage("transform"):
         parts = [(await project(batch, arrays))[1] for batch in _common_rows(party, table, rows, standardized)]
         await forget(party, table=table)
-        return {"coordinates": concatenate(parts).reveal(receiver, what="coordinates", why="agreed result")}
+        coordinates = concatenate(parts).reveal(receiver, what="coordinates", why="agreed result")
+        return {"fit": fit, "coordinates": coordinates}
 
 
 def _common_rows(party: Party, table: str, rows: int, standardized: bool) -> Iterator[SecretArray]:
@@ -117,15 +126,15 @@ def _common_rows(party: Party, table: str, rows: int, standardized: bool) -> Ite
 
 @offered
 async def add_scores(party: Party, rows: SecretArray, *, model: str, table: str) -> None:
-    """Anomaly scores of secret rows, still shared, are added to a table; `detect` asks what the model allows of them."""
+    """Anomaly scores of secret rows, still shared, are added to a table, with what the model allows of them."""
     uploads = Uploads.of(party, table)
-    if uploads.scored_by not in (None, model):
+    arrays, public = kept(party, model)
+    if uploads.scored_by not in (None, public):
         raise Refusal("a table takes the scores of one model; use another table for another model")
-    arrays = kept_arrays(party, model)
     with party.stage("detect"):
         x, z = await project(rows, arrays)
         score = await residuals(x, z, arrays)
-    uploads.scored_by = model
+    uploads.scored_by = public
     uploads.scores.append(score.data)
 
 
@@ -152,11 +161,11 @@ async def detect(
         raise Refusal("there are no scores in this table; add some first")
     wanted = {"scores": scores, "flags": threshold is not None or contamination is not None}
     for operation in (name for name, asked in wanted.items() if asked):
-        check_kept(party, uploads.scored_by, operation, receiver)
+        check_allowed(uploads.scored_by["allowed"], operation, receiver)
     score = SecretArray(party, np.concatenate(uploads.scores, axis=1), SCORE)
     await forget(party, table=table)
     with party.stage("detect"):
-        result: dict[str, Any] = {}
+        result: dict[str, Any] = {"fit": uploads.scored_by["fit"]}
         if scores:
             result["scores"] = score.reveal(receiver, what="anomaly scores", why="agreed result")
         flags: SecretArray | None = None

@@ -13,6 +13,7 @@ everything else, whoever asks.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -71,42 +72,51 @@ def check_allowed(allowed: Mapping[str, Sequence[str]], operation: str, receiver
 
 
 def keep(party: Party, name: str, arrays: dict[str, SecretArray], public: dict[str, Any], allowed: Allowed) -> None:
-    """Leaves shared arrays with the servers under a name, and what they may be used for."""
+    """Leaves shared arrays with the servers under a name, and what they may be used for.
+
+    fit: the name of this run. Programs return that of what they used, so that a receiver refuses a result of shares of two
+    fits: a client that is killed while four servers replace a record may leave some with the old one.
+    """
     shares = {key: (array.data, array.dtype) for key, array in arrays.items()}
-    party.store[name] = {"public": {**public, "allowed": allowed}, **shares}
+    party.store[name] = {"public": {**public, "allowed": allowed, "fit": party.run}, **shares}
 
 
-def check_kept(party: Party, name: str, operation: str, receiver: str | None) -> None:
-    """Raises `NotAllowed` unless what is kept under a name may be used so."""
-    check_allowed(party.store[name]["public"]["allowed"], operation, receiver)
+def kept(party: Party, name: str) -> tuple[dict[str, SecretArray], dict[str, Any]]:
+    """Shared arrays and public facts kept under a name. Who lets something leave the sharing that comes of them asks
+    `check_allowed` of these facts first."""
+    record = party.store[name]
+    return {key: SecretArray(party, *value) for key, value in record.items() if key != "public"}, record["public"]
 
 
-def kept_arrays(party: Party, name: str) -> dict[str, SecretArray]:
-    """Shared arrays kept under a name. Whoever lets something leave the sharing that comes of them asks `check_kept` first."""
-    return {key: SecretArray(party, *value) for key, value in party.store[name].items() if key != "public"}
-
-
-def recall(
-    party: Party, name: str, operation: str, receiver: str | None
-) -> tuple[dict[str, SecretArray], dict[str, Any]]:
-    """Shared arrays and public facts kept under a name, for an allowed operation."""
-    check_kept(party, name, operation, receiver)
-    public: dict[str, Any] = party.store[name]["public"]
-    return kept_arrays(party, name), public
+def recall(party: Party, name: str, operation: str, receiver: str | None) -> tuple[dict[str, SecretArray], str]:
+    """Shared arrays kept under a name, for an allowed operation, and by which run."""
+    arrays, public = kept(party, name)
+    check_allowed(public["allowed"], operation, receiver)
+    return arrays, public["fit"]
 
 
 def keep_sums(party: Party, name: str, sums: dict[str, SecretArray], allowed: Allowed, revealed: bool) -> None:
     """Leaves sums for a later partial fit, if that is allowed; its model goes only to whom this one goes."""
     if "partial_fit" in allowed:
         keep(party, name + SUMS, sums, {}, allowed | {"partial_fit": [CLIENT] if revealed else []})
+    else:
+        drop_sums(party, name)
+
+
+def drop_sums(party: Party, name: str) -> None:
+    """Erases sums that an earlier fit has left under the name: they are not those of the model that takes it."""
+    if name + SUMS in party.store:
+        del party.store[name + SUMS]
 
 
 def recall_sums(party: Party, name: str, allowed: Allowed, reveal: bool) -> dict[str, SecretArray]:
-    """Sums of earlier owners to add to. What comes of them is allowed no more than they are."""
-    arrays, public = recall(party, name + SUMS, "partial_fit", CLIENT if reveal else None)
+    """Sums of earlier owners to add to. What comes of them is allowed no more than they are, and named after both runs."""
+    arrays, public = kept(party, name + SUMS)
+    check_allowed(public["allowed"], "partial_fit", CLIENT if reveal else None)
     for operation, receivers in allowed.items():
         for receiver in receivers if operation != "partial_fit" else ():
             check_allowed(public["allowed"], operation, receiver)
+    party.run = hashlib.blake2b(f"{party.run} {public['fit']}".encode(), digest_size=16).hexdigest()
     return arrays
 
 

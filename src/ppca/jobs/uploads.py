@@ -24,19 +24,29 @@ from .matching import MatchError, match
 
 
 class Uploads:
-    """One job's table on this server: the owners' rows, their tags, the rows they have in common, scores, and by which model."""
+    """One job's table on this server: the owners' rows, their tags, the rows they have in common, scores, and the public
+    facts of the model that gave them."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Spool] = {}
         self.tags: dict[int, Spool] = {}
         self.common: list[NDArray[np.integer[Any]]] | None = None
         self.scores: list[NDArray[np.uint64]] = []
-        self.scored_by: str | None = None
+        self.scored_by: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, party: Party, table: str) -> Uploads:
         found: Uploads = party.tables.setdefault(table, cls())
         return found
+
+    def append(self, owner: int, piece: InputPacket, tags: NDArray[np.uint64] | None, seat: int) -> int:
+        """Adds rows of an owner, as its packet for this seat, and their tags; returns how many rows it has now."""
+        rows, width = piece.shape
+        spool = self.rows.setdefault(owner, Spool(width * piece.dtype.limbs))
+        spool.append(rows, summands(piece, *divmod(seat, 2)))
+        if tags is not None:
+            self.tags.setdefault(owner, Spool(2)).append(len(tags), [(False, tags)])
+        return spool.rows
 
     def pieces(self, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
         """The common rows of all owners side by side, in `count` pieces of nearly equal length: (2, rows, words)."""
@@ -65,13 +75,7 @@ async def upload(
     party: Party, piece: InputPacket, *, table: str, owner: int, tags: NDArray[np.uint64] | None = None
 ) -> int:
     """Appends rows to the table of an owner; returns how many it has. The tags are pseudonyms, seen by all servers."""
-    uploads = Uploads.of(party, table)
-    rows, width = piece.shape
-    spool = uploads.rows.setdefault(owner, Spool(width * piece.dtype.limbs))
-    spool.append(rows, summands(piece, party.row, party.column))
-    if tags is not None:
-        uploads.tags.setdefault(owner, Spool(2)).append(len(tags), [(False, tags)])
-    return spool.rows
+    return Uploads.of(party, table).append(owner, piece, tags, party.seat)
 
 
 @offered

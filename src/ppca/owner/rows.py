@@ -12,11 +12,12 @@ from ..algorithms import entry, scales
 from ..jobs import inference
 from ..native import ring
 from ..protocol import InputPacket, RingType, share, share_ring
-from .dask_moments import moments_on_dask
+from .dask_moments import sums_on_dask
 from .errors import BadValue, OwnerError
+from .gaps import GapSums, gap_sums, translated
 from .moments import Moments, Progress, moments
 from .tables.dask import DaskTable
-from .tables.table import Table
+from .tables.table import Table, check_present
 
 Floats = NDArray[np.float64]
 
@@ -26,16 +27,23 @@ BATCH = 1 << 19
 
 def sums_of(table: Table, progress: Progress | None = None) -> Moments:
     """The sums of an owner's table: one pass here, or on the owner's Dask cluster if the table lies there."""
-    found = moments_on_dask(table, progress) if isinstance(table, DaskTable) else None
+    found = sums_on_dask(table, moments, progress) if isinstance(table, DaskTable) else None
     return moments(table, progress=progress) if found is None else found
+
+
+def gap_sums_of(table: Table, progress: Progress | None = None) -> GapSums:
+    """The same for a job in which missing values count as the joint mean; a column without any value is refused."""
+    found = sums_on_dask(table, gap_sums, progress) if isinstance(table, DaskTable) else None
+    found = gap_sums(table, progress=progress) if found is None else found
+    check_present(table, found.counts)
+    return found
 
 
 def share_sums(sums: Moments, owners: int) -> list[list[InputPacket]]:
     """All that an owner sends, in the order of `entry.Sums`. Its size does not depend on the number of rows."""
-    most = (1 << entry.COUNT_BITS) // owners
-    if sums.count >= most:
-        raise OwnerError(f"{sums.label}: {sums.count:,} rows; each of {owners} owners may have at most {most - 1:,}.")
-    exponent, factor = scaled_factor(sums.gram, sums.count)
+    _check_count(sums, owners)
+    exponent, scaled = scaled_factor(sums.gram, sums.count)
+    factor = scaled[np.triu_indices(len(scaled))]
     rest, left = cut(sums.mean, sums.rest)
     return [
         share(np.array([sums.count]), entry.COUNT, "count"),
@@ -59,7 +67,34 @@ def _remainder(left: Floats, exponent: NDArray[np.int64], count: int) -> Floats:
     """What is left of the means, times sqrt(n), in units of the deviations; nothing if it is above them (see `entry`)."""
     units = np.where(exponent > scales.NONE, exponent, 0)
     scaled = np.ldexp(left, -units)
-    return np.where((exponent > scales.NONE) & (np.abs(scaled) < 1), np.sqrt(count) * scaled, 0.0)
+    return np.asarray(np.where((exponent > scales.NONE) & (np.abs(scaled) < 1), np.sqrt(count) * scaled, 0.0))
+
+
+def share_gap_sums(sums: GapSums, owners: int) -> list[list[InputPacket]]:
+    """All that an owner sends if missing values count as the joint mean, in the order of `imputed.GapParts`.
+
+    Its size depends neither on the number of rows nor on whether, where and how many values are missing. What mantissas leave of
+    the means is in the factor: its rows are those about the means as they are sent.
+    """
+    _check_count(sums, owners)
+    d = len(sums.mean)
+    rest, left = cut(sums.mean, sums.rest)
+    small = np.abs(left) < np.sqrt(np.diagonal(sums.gram)[:d] / sums.count)
+    exponent, scaled = scaled_factor(translated(sums.gram, np.where(small, left, 0.0)), sums.count)
+    scaled[:, d:] = np.ldexp(scaled[:, d:], exponent[d:])
+    return [
+        share(np.array([sums.count]), entry.COUNT, "count"),
+        share(sums.counts, entry.COUNT, "counts of columns"),
+        *share_numbers(sums.mean, rest),
+        share(exponent[:d], scales.EXPONENT, "exponents of deviations"),
+        share(scaled[np.triu_indices(2 * d)], entry.ROOT, "factor"),
+    ]
+
+
+def _check_count(sums: Moments | GapSums, owners: int) -> None:
+    most = (1 << entry.COUNT_BITS) // owners
+    if sums.count >= most:
+        raise OwnerError(f"{sums.label}: {sums.count:,} rows; each of {owners} owners may have at most {most - 1:,}.")
 
 
 def share_numbers(values: Floats, rest: Floats) -> list[list[InputPacket]]:
@@ -79,22 +114,30 @@ def share_numbers(values: Floats, rest: Floats) -> list[list[InputPacket]]:
 
 
 def scaled_factor(gram: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
-    """Exponents e with deviation < 2^e, and the upper triangle of R with R'R = gram in units of 2^e of its columns.
+    """Exponents e with deviation < 2^e, and the upper triangular R with R'R = gram in units of 2^e of its columns.
 
-    By Cholesky; of a singular matrix by its eigenvectors. R'R errs by a few 2^-50 of the product of two deviations.
+    By Cholesky, then R'R errs by a few 2^-50 of the product of two deviations; if columns depend on each other by
+    eigenvectors, then by about d 2^-50. Constant columns are left out of both: they are exactly zero.
     """
     deviation = np.sqrt(np.diagonal(gram) / count)
     _, found = np.frexp(deviation)
-    exponent = np.where(deviation > 0, found, scales.NONE).astype(np.int64)
-    units = np.where(deviation > 0, found, 0)
+    varies = deviation > 0
+    exponent = np.where(varies, found, scales.NONE).astype(np.int64)
+    units = np.where(varies, found, 0)
     scaled = np.ldexp(np.ldexp(gram, -units), -units[:, None])
+    factor = np.zeros_like(scaled)
+    factor[np.ix_(varies, varies)] = _root(scaled[np.ix_(varies, varies)])
+    return exponent, factor
+
+
+def _root(matrix: Floats) -> Floats:
+    """Upper triangular R with R'R = matrix."""
     try:
-        factor = np.linalg.cholesky(scaled).T
+        return np.asarray(np.linalg.cholesky(matrix).T)
     except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(scaled)
+        values, vectors = np.linalg.eigh(matrix)
         root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-        factor = np.asarray(np.linalg.qr(root, mode="r"))
-    return exponent, np.asarray(factor[np.triu_indices(len(gram))])
+        return np.asarray(np.linalg.qr(root, mode="r"))
 
 
 def new_rows(
@@ -130,8 +173,8 @@ def in_units(
         name = names[column] if names else str(column + 1)
         raise BadValue(
             f"{label}column {name!r} has {values[row, column]:g} in row {before + row + 1:,}; this model takes magnitudes "
-            f"below {limits[column]:g}, 2^{kind.span} times the scale of the column. Remove the row; or, if the whole column "
-            "lies so far from zero, subtract the same offset from it at all owners, and fit again.",
+            f"below {limits[column]:g}, 2^{kind.span} times the scale of the column. Remove the row; if "
+            "all rows are so large, subtract one number from the column everywhere, and fit again.",
             column=name,
             row=before + row + 1,
         )

@@ -2,7 +2,7 @@
 
 from .dtypes import FIXED, INTEGER, RingType, make_type
 from .inputs import InputPacket, InputRefused, share, share_ring
-from .opening import InconsistentShares, Sealed, unseal
+from .opening import InconsistentShares, OpeningRefused, Sealed, unseal
 from .party import MaskReuseError, Opening, Party, agree_keys, local_parties
 from .pending import Pending, ready
 from .plain import PlainArray, RangeError
@@ -18,6 +18,7 @@ __all__ = [
     "InputRefused",
     "MaskReuseError",
     "Opening",
+    "OpeningRefused",
     "Party",
     "Pending",
     "PlainArray",

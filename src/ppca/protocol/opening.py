@@ -4,14 +4,15 @@
 - `reveal`, to a receiver: the servers of column 0 hand over their row shares, those of column 1 a BLAKE2b digest of
   theirs. The receiver adds the shares and checks that each digest fits the share of the same row.
 Rounds: 1 for `open`, none among servers for `reveal`. Sent: 1 element per element. Error: that of the nearest double.
-Security: this is the disclosure. An empty reason is refused; docs/openings.md lists what jobs open.
+Security: this is the disclosure. An empty reason is refused, and so is what a party's list of openings does not have, before
+anything of it is sent; docs/openings.md lists what jobs open.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,10 @@ class InconsistentShares(ValueError):
     """The four servers' parts of a result do not fit together; the result was not used."""
 
 
+class OpeningRefused(RuntimeError):
+    """A program wanted to open something that the job does not list, or more often than listed; it was not opened."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sealed:
     """A result on its way to one receiver: this server's row share (column 0) or the digest of it (column 1)."""
@@ -43,10 +48,36 @@ class Sealed:
     payload: bytes
 
 
+def limits(openings: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
+    """A job's list of openings as a party has it. Each entry: "what", "to" ("servers" or a receiver), "most" times in one run."""
+    found: dict[tuple[str, str], int] = {}
+    for entry in openings:
+        key = str(entry["what"]), str(entry["to"])
+        if key in found or type(entry["most"]) is not int or entry["most"] < 1:
+            raise ValueError(
+                f"the list of openings has {key} twice, or not with a whole number above zero; mend the job"
+            )
+        found[key] = entry["most"]
+    return found
+
+
 def record(party: Party, what: str, shape: tuple[int, ...], to: str, why: str) -> None:
-    """Writes the audit line; an opening without a reason is refused."""
+    """Writes the audit line. An opening without a reason is refused, and one that the job does not allow (any more)."""
     if not why.strip():
         raise ValueError(f"opening {what!r} needs a reason: pass why='...', it goes into the audit log")
+    if party.openings is not None:
+        left = party.openings.get((what, to))
+        if not left:
+            cause = (
+                "is not in the list of openings of this job"
+                if left is None
+                else "was opened as often as this job allows"
+            )
+            raise OpeningRefused(
+                f"{what!r} to {to!r} {cause}; it was not opened. If it is meant to be, propose a job that lists it and have its "
+                "owners approve that one."
+            )
+        party.openings[what, to] = left - 1
     party.audit.append(Opening(len(party.audit) + 1, what, shape, to, why))
 
 

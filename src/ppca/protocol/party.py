@@ -97,6 +97,8 @@ class Party:
     progress: tells the client how far a program is; stage: names what follows in the account of rounds and bytes;
     store: what this server keeps between programs, by name (shares of a fitted model, of sums).
     tables: rows that were uploaded for a job under way, by name; they end with the job or the process.
+    openings: how often each thing (what, to whom) may still leave the sharing, see `opening.limits`; None: anything may.
+    run: a public name of this run, the same on all four servers, that no other run has.
     """
 
     seat: int
@@ -109,6 +111,8 @@ class Party:
     stage: Callable[[str], Any] = nullcontext
     store: MutableMapping[str, dict[str, Any]] = field(default_factory=dict)
     tables: dict[str, Any] = field(default_factory=dict)
+    openings: dict[tuple[str, str], int] | None = None
+    run: str = ""
     _ops: int = 0
 
     def __post_init__(self) -> None:
@@ -159,7 +163,9 @@ def agree_keys(seat: int, session: bytes) -> Step[Party]:
         label = f"ppca {kind} {min(seat, mate)}{max(seat, mate)}".encode()
         digest = hashlib.blake2b(session, key=known[mate], person=label[:16], digest_size=KEY_BYTES).digest()
         streams[kind] = Stream(label.decode(), digest)
-    return Party(seat, streams["row"], streams["column"], tree_key(bytes(arrived[-1]) if seat else nonce, session))
+    public = bytes(arrived[-1]) if seat else nonce
+    run = hashlib.blake2b(session, key=public, person=b"ppca run", digest_size=KEY_BYTES).hexdigest()
+    return Party(seat, streams["row"], streams["column"], tree_key(public, session), run=run)
 
 
 def tree_key(nonce: bytes, session: bytes) -> kernels.TreeKey:
@@ -173,8 +179,6 @@ def local_parties() -> list[Party]:
     """Four parties with fresh keys in one process: for lock-step tests."""
     rows = [secrets.token_bytes(KEY_BYTES) for _ in range(2)]
     columns = [secrets.token_bytes(KEY_BYTES) for _ in range(2)]
-    tree = tree_key(secrets.token_bytes(32), b"")
-    return [
-        Party(seat, Stream(f"row {seat // 2}", rows[seat // 2]), Stream(f"column {seat % 2}", columns[seat % 2]), tree)
-        for seat in range(4)
-    ]
+    tree, run = tree_key(secrets.token_bytes(32), b""), secrets.token_hex(KEY_BYTES)
+    streams = [(Stream(f"row {r}", rows[r]), Stream(f"column {c}", columns[c])) for r in range(2) for c in range(2)]
+    return [Party(seat, *streams[seat], tree, run=run) for seat in range(4)]

@@ -25,7 +25,9 @@ def unsealed(values: Sequence[Any], where: str = "the result") -> Any:
     if isinstance(first, dict):
         return {key: unsealed([value[key] for value in values], f"{where}[{key!r}]") for key in first}
     if not all(_same(first, other) for other in values[1:]):
-        raise InconsistentShares(f"{where} is a public value that differs between the servers; it was not used")
+        raise InconsistentShares(
+            f"{where} is a public value that differs between the servers; it was not used. If they keep a model, fit it again."
+        )
     return first
 
 

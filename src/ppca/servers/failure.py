@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..protocol import InconsistentShares, InputRefused, OpeningRefused
 from ..transport import PeerError, TransportError, seat_name
 from .codec import CodecError
 
@@ -22,6 +23,9 @@ CAUSE, SUSPECT, SILENT, CONSEQUENCE = range(4)
 _HERE = Path(__file__).parent
 OWN_FILES = (str(_HERE), str(_HERE.parent / "protocol" / "rounds.py"), "<frozen ")
 """Where a traceback starts before it reaches the program: of no interest to its author."""
+
+FINAL = (InconsistentShares, InputRefused, OpeningRefused)
+"""Refusals and disagreements from below this room; `Refusal` and `CodecError` are final as well."""
 
 STOPPED = "All servers were stopped; start new ones to run again."
 USABLE = "The servers have new links and can be used again."
@@ -40,6 +44,7 @@ class Failure:
     """One server's failure. `step` is the number of its round since the servers connected, if known.
 
     reported: whether the server said so itself, and so is still there.
+    final: whether it is a refusal or a disagreement, which running again cannot mend.
     """
 
     seat: int
@@ -48,21 +53,30 @@ class Failure:
     step: int | None = None
     rank: int = CAUSE
     reported: bool = False
+    final: bool = False
 
     @classmethod
     def of(cls, seat: int, step: int | None, error: BaseException) -> Failure:
         """The failure behind an exception that ended a server's program."""
         if isinstance(error, TransportError):  # its message names seat, peer and step
             return cls(seat, str(error), "", step, CONSEQUENCE if isinstance(error, PeerError) else SUSPECT)
-        if isinstance(error, CodecError | Refusal):  # the message says it all
-            return cls(seat, str(error), "", step)
-        return cls(seat, _in_words(error), trace_of(error), step)
+        if isinstance(error, CodecError | Refusal | OpeningRefused):  # the message says it all
+            return cls(seat, str(error), "", step, final=True)
+        return cls(seat, _in_words(error), trace_of(error), step, final=isinstance(error, FINAL))
 
     @classmethod
     def from_fields(cls, seat: int, fields: dict[str, Any]) -> Failure:
         """A failure that travelled in a message; the channel it came on says whose it is."""
         step = None if fields["step"] is None else int(fields["step"])
-        return cls(seat, str(fields["error"]), str(fields["trace"]), step, int(fields["rank"]), True)
+        return cls(
+            seat,
+            str(fields["error"]),
+            str(fields["trace"]),
+            step,
+            int(fields["rank"]),
+            True,
+            fields.get("final") is True,
+        )
 
     @property
     def reason(self) -> str:

@@ -23,6 +23,7 @@ from typing import Any
 from ..native import clock
 from ..protocol import InputPacket, InputRefused, Party, Pending, SecretArray, agree_keys, drive
 from ..protocol.inputs import size_of, summands
+from ..protocol.opening import limits
 from ..transport import Mesh
 from .codec import CodecError
 from .operator import INPUT_BYTES
@@ -163,6 +164,16 @@ def check_inputs(packets: list[InputPacket], row: int, column: int, most: int) -
         raise ProgramError(str(error)) from None
 
 
+def prepare(
+    name: str, packets: list[InputPacket], public: dict[str, Any], seat: int, most: int, developer: bool = False
+) -> Program:
+    """The program of a name, if it takes these inputs. Nothing is made of the inputs before; raises ProgramError."""
+    check_inputs(packets, *divmod(seat, 2), most)
+    program = load(name, developer)
+    check_arguments(program, name, len(packets), public)
+    return program
+
+
 @dataclass
 class Ran:
     """One server's account of a run: its result (parts of it still sealed) and what it counted.
@@ -186,12 +197,17 @@ def execute(
     progress: Callable[[str, float | None], None] | None = None,
     store: MutableMapping[str, Any] | None = None,
     tables: dict[str, Any] | None = None,
+    openings: list[dict[str, Any]] | None = None,
 ) -> Ran:
-    """Runs a program on this seat: fresh keys, the inputs, the rounds; returns its result and the account."""
+    """Runs a program on this seat: fresh keys, the inputs, the rounds; returns its result and the account.
+
+    openings: all that may leave the sharing (`protocol.opening.limits`); None: anything.
+    """
+    allowed = None if openings is None else limits(openings)
     with mesh.stage(KEY_STAGE):
         party: Party = drive(_awaited(agree_keys(mesh.seat, session)), mesh)
     stages = _Stages(mesh)
-    party.stage = stages
+    party.stage, party.openings = stages, allowed
     if progress is not None:
         party.progress = progress
     if store is not None:

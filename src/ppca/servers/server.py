@@ -9,56 +9,23 @@ killed in the middle of a run, the server ends at once.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import os
 import queue
-import select
 import socket
 import sys
 import threading
-import time
-from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..native import kernels
-from ..transport import Mesh, TlsSettings, connect_mesh, open_listener, seat_name
+from ..transport import Mesh, TlsSettings, connect_mesh, open_listener
 from .codec import CodecError
-from .control import Channel, ChannelClosed, Message
+from .control import Channel, Message
 from .failure import Failure, trace_of
 from .operator import Operator
-from .programs import Program, ProgramError, asked_for, check_arguments, check_inputs, execute, load
+from .process import KEPT_MEMORY, Teller, labelled, report, watch
+from .programs import Program, ProgramError, asked_for, execute, prepare
 from .store import Staged, Store
-
-PROGRESS_EVERY = 0.05
-PARENT_EVERY = 1.0
-
-KEPT_MEMORY = 256 << 20
-"""Bytes of freed memory that a server keeps for its next arrays."""
-
-
-def watch(seat: int, client: int, channel: Channel, inbox: queue.Queue[Message]) -> None:
-    """Reads the control channel in the background, so that a vanished client is noticed even in the middle of a run.
-
-    The channel stays open while any process holds the client's end, also a child that the client forked; so now and then
-    it is checked that the client still is this server's parent.
-    """
-    try:
-        while True:
-            if not select.select([channel], [], [], PARENT_EVERY)[0]:
-                if os.getppid() != client:
-                    break
-                continue
-            message = channel.read()
-            if message is not None:
-                inbox.put(message)
-    except ChannelClosed:
-        pass
-    except BaseException as error:  # without this thread the server might outlive its client
-        _report(channel, Failure.of(seat, None, error))
-    os._exit(0)
 
 
 class Server:
@@ -81,8 +48,7 @@ class Server:
         self.channel = channel
         self.inbox = inbox
         self.mesh: Mesh | None = None
-        self._first_step = 0
-        self._last_progress = 0.0
+        self._teller = Teller(channel)
 
     def _next(self, *kinds: str) -> Message:
         kind, fields = self.inbox.get()
@@ -154,10 +120,8 @@ class Server:
         """Loads a program and checks that it takes the inputs; tells the client. Nothing is made of the inputs before."""
         name, packets, public = asked_for(fields)
         try:
-            check_inputs(packets, *divmod(self.seat, 2), self.operator.input_bytes)
-            with _labelled(self.seat):
-                program = load(name, self.developer)
-            check_arguments(program, name, len(packets), public)
+            with labelled(self.seat):
+                program = prepare(name, packets, public, self.seat, self.operator.input_bytes, self.developer)
         except ProgramError as error:
             trace = "" if error.__cause__ is None else trace_of(error.__cause__)
             self.channel.send("refused", error=str(error), trace=trace)
@@ -166,9 +130,9 @@ class Server:
         return program
 
     def _run(self, mesh: Mesh, session: bytes, program: Program, fields: dict[str, Any], store: Staged) -> None:
-        self._first_step, self._last_progress = mesh.step, 0.0
         mesh.stats.reset()
-        with _labelled(self.seat):
+        self._teller.begin(mesh)
+        with labelled(self.seat):
             ran = execute(
                 mesh, session, program, fields["packets"], fields["public"], self._progress, store, self.tables
             )
@@ -176,52 +140,15 @@ class Server:
         self.channel.send("done", **vars(ran))
 
     def _progress(self, text: str, fraction: float | None) -> None:
-        now = time.monotonic()
-        if self.seat == 0 and (now - self._last_progress > PROGRESS_EVERY or fraction == 1.0):
-            assert self.mesh is not None
-            self._last_progress = now
-            self.channel.send("progress", text=text, fraction=fraction, rounds=self.mesh.step - self._first_step)
+        if self.seat == 0:  # the others would say the same
+            self._teller(text, fraction)
 
     def fail(self, error: BaseException) -> None:
         """Tells the peers, then the client. The links are of no use any more."""
         failure = Failure.of(self.seat, None if self.mesh is None else self.mesh.step, error)
         if self.mesh is not None:
             self.mesh.abort(failure.reason)
-        _report(self.channel, failure)
-
-
-@contextlib.contextmanager
-def _labelled(seat: int) -> Iterator[None]:
-    """What is printed inside comes out on standard error, line by line and marked with the seat."""
-    lines = _Lines(f"{seat_name(seat)}: ")
-    with contextlib.redirect_stdout(lines):
-        yield
-    lines.end()
-
-
-class _Lines(io.TextIOBase):
-    def __init__(self, label: str) -> None:
-        self._label = label
-        self._line = ""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        *lines, self._line = (self._line + text).split("\n")
-        if lines:
-            sys.stderr.write("".join(f"{self._label}{line}\n" for line in lines))
-            sys.stderr.flush()
-        return len(text)
-
-    def end(self) -> None:
-        if self._line:
-            self.write("\n")
-
-
-def _report(channel: Channel, failure: Failure) -> None:
-    with contextlib.suppress(ChannelClosed):
-        channel.send("failed", **asdict(failure))
+        report(self.channel, failure)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,11 @@ class Staged(MutableMapping[str, Record]):
     def changed(self) -> bool:
         return bool(self._changes)
 
+    @property
+    def changes(self) -> dict[str, Record | None]:
+        """What the program wants to keep under its name; None: what it wants to erase."""
+        return dict(self._changes)
+
     def commit(self) -> None:
         """Makes the changes."""
         for name, record in self._changes.items():
@@ -164,8 +169,33 @@ class Staged(MutableMapping[str, Record]):
         self._changes = {}
 
 
+def flat(record: Record) -> dict[str, Any]:
+    """A record as plain data and arrays, which can travel."""
+    types = _types(record)
+    return {"public": record.get("public", {}), "types": types, "arrays": {key: record[key][0] for key in types}}
+
+
+def record_of(public: Any, types: Any, arrays: Mapping[str, Any]) -> Record:
+    """The record of what `flat` made of one; ValueError for anything else."""
+    if not isinstance(public, dict) or not isinstance(types, dict) or types.keys() != arrays.keys():
+        raise ValueError("its header has the wrong form")
+    record: Record = {"public": public}
+    for key, kind in types.items():
+        if not (isinstance(kind, list) and all(type(n) is int for n in kind)):
+            raise ValueError(f"the type of {key!r} has the wrong form")
+        data, dtype = arrays[key], RingType(*kind)
+        if data.dtype != np.uint64 or data.ndim < 2 or data.shape[0] != 2 or data.shape[-1] != dtype.limbs:
+            raise ValueError(f"the shares of {key!r} have the wrong form")
+        record[key] = (data, dtype)
+    return record
+
+
+def _types(record: Record) -> dict[str, list[int]]:
+    return {key: [v[1].bits, v[1].frac, v[1].span] for key, v in record.items() if key != "public"}
+
+
 def _write(part: Path, record: Record) -> None:
-    types = {key: [v[1].bits, v[1].frac, v[1].span] for key, v in record.items() if key != "public"}
+    types = _types(record)
     header = json.dumps({"format": FORMAT, "types": types, "public": record.get("public", {})})
     arrays: dict[str, Any] = {key: record[key][0] for key in types}
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -193,17 +223,7 @@ def _record(path: Path) -> Record:
     header = json.loads(arrays.pop("header").tobytes())
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ValueError("it is not a record of shares")
-    record: Record = {"public": header["public"]}
-    if not isinstance(record["public"], dict) or not isinstance(header["types"], dict):
-        raise ValueError("its header has the wrong form")
-    for key, kind in header["types"].items():
-        if not (isinstance(kind, list) and all(type(n) is int for n in kind)):
-            raise ValueError(f"the type of {key!r} has the wrong form")
-        data, dtype = arrays[key], RingType(*kind)
-        if data.dtype != np.uint64 or data.ndim < 2 or data.shape[0] != 2 or data.shape[-1] != dtype.limbs:
-            raise ValueError(f"the shares of {key!r} have the wrong form")
-        record[key] = (data, dtype)
-    return record
+    return record_of(header["public"], header["types"], arrays)
 
 
 def _array(content: bytes) -> NDArray[Any]:

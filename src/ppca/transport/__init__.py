@@ -4,15 +4,19 @@ from .certificates import create_certificates
 from .connect import connect_mesh, open_listener
 from .errors import CertificateError, FrameError, PeerError, PeerTimeout, TransportError, TruncatedFrameError, seat_name
 from .mesh import Mesh
+from .pinned import Leaf, PinnedTls, issue_leaf
 from .stats import StageStats, Stats
-from .tls import TlsSettings, seat_dns_name
+from .tls import Credentials, TlsSettings, seat_dns_name
 
 __all__ = [
     "CertificateError",
+    "Credentials",
     "FrameError",
+    "Leaf",
     "Mesh",
     "PeerError",
     "PeerTimeout",
+    "PinnedTls",
     "StageStats",
     "Stats",
     "TlsSettings",
@@ -20,6 +24,7 @@ __all__ = [
     "TruncatedFrameError",
     "connect_mesh",
     "create_certificates",
+    "issue_leaf",
     "open_listener",
     "seat_dns_name",
     "seat_name",

@@ -33,7 +33,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from .errors import CertificateError
 
 VALIDITY = timedelta(days=365)
-_CLOCK_SKEW = timedelta(minutes=5)
+CLOCK_SKEW = timedelta(minutes=5)
 _DNS_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
 
@@ -70,30 +70,30 @@ def create_certificates(
     for name in names:
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
-            _builder(_name(name), signer.subject, key.public_key(), validity)
+            _builder(distinguished_name(name), signer.subject, key.public_key(), validity)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(signs_certificates=False), critical=True)
+            .add_extension(key_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
             .add_extension(identifier, critical=False)
             .sign(signer_key, hashes.SHA256())
         )
-        _write(directory / f"{name}.key", _pem(key), mode=0o600)
+        _write(directory / f"{name}.key", private_pem(key), mode=0o600)
         _write(directory / f"{name}.pem", certificate.public_bytes(Encoding.PEM), mode=0o644)
     return authority / "authority.pem"
 
 
 def _create_authority(directory: Path, validity: timedelta) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name("ppca authority")
+    subject = distinguished_name("ppca authority")
     certificate = (
         _builder(subject, subject, key.public_key(), validity)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(key_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
     (directory / "authority").mkdir(mode=0o700, exist_ok=True)
-    _write(directory / "authority" / "authority.key", _pem(key), mode=0o600)
+    _write(directory / "authority" / "authority.key", private_pem(key), mode=0o600)
     _write(directory / "authority.pem", certificate.public_bytes(Encoding.PEM), mode=0o644)
     return certificate, key
 
@@ -155,11 +155,11 @@ def _write(path: Path, content: bytes, *, mode: int) -> None:
         file.write(content)
 
 
-def _name(common_name: str) -> x509.Name:
+def distinguished_name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -173,13 +173,13 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(min(now, now + validity) - _CLOCK_SKEW)
+        .not_valid_before(min(now, now + validity) - CLOCK_SKEW)
         .not_valid_after(now + validity)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
     )
 
 
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         content_commitment=False,

@@ -26,8 +26,9 @@ from .frames import MAX_PAYLOAD
 from .greeting import MAX_SESSION, read_hello, send_hello, send_refusal
 from .link import Link, TcpLink
 from .mesh import Mesh
+from .routes import Listener, preamble
 from .tcp import SocketMesh
-from .tls import TlsLink, TlsSettings
+from .tls import Credentials, TlsLink
 
 GREETING_SECONDS = 10.0
 """How long an accepted connection may take to prove that it is a peer."""
@@ -45,11 +46,12 @@ def open_listener(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
 
 def connect_mesh(
     seat: int,
-    listener: socket.socket | None,
+    listener: Listener | None,
     addresses: Mapping[int, tuple[str, int]],
     *,
-    tls: TlsSettings | None = None,
+    tls: Credentials | None = None,
     session: bytes,
+    route: bytes | None = None,
     timeout: float,
     exchange_timeout: float | None = None,
     max_payload: int = MAX_PAYLOAD,
@@ -58,10 +60,11 @@ def connect_mesh(
 
     Parameters
     ----------
-    listener : listening socket, stays open and the caller's; may be None for seat 3, which dials everybody.
+    listener : listening socket, or `PassedListener`; stays open and the caller's; may be None for seat 3, which dials everybody.
     addresses : seat -> (host, port); only those of lower seats are used.
     tls : None for plain TCP, which protects nothing: for tests and for servers on one machine.
     session : id of this run, the same on all servers, 1 to 64 bytes.
+    route : 32 bytes that a dialer sends first, where peers have one port for several runs (`routes`); None: it does not.
     timeout : seconds until all peers must be connected.
     exchange_timeout : seconds that an exchange may take later; the same as ``timeout`` unless given.
 
@@ -79,7 +82,7 @@ def connect_mesh(
     missing = [peer for peer in SEATS if peer < seat and peer not in addresses]
     if missing:
         raise ValueError(f"{seat_name(seat)} needs the address of {' and '.join(map(seat_name, missing))}")
-    meeting = _Meeting(seat, session, tls, timeout)
+    meeting = _Meeting(seat, session, tls, timeout, route)
     try:
         for peer in range(seat):
             meeting.start(meeting.dial, peer, addresses[peer])
@@ -92,16 +95,17 @@ def connect_mesh(
 class _Meeting:
     """One server's attempt to get three links. Threads report to ``news``: a link, or the error that ends it all."""
 
-    def __init__(self, seat: int, session: bytes, tls: TlsSettings | None, timeout: float) -> None:
+    def __init__(self, seat: int, session: bytes, tls: Credentials | None, timeout: float, route: bytes | None) -> None:
         self.seat = seat
         self.session = session
         self.tls = tls
+        self.first_words = b"" if route is None else preamble(seat, route)
         self.timeout = timeout
         self.deadline = monotonic() + timeout
         self.over = Event()
         self.news: SimpleQueue[Link | TransportError] = SimpleQueue()
         self.bell, self.bell_rope = socket.socketpair()  # rung with every news, so that waiting is one select
-        self.causes: dict[int, str] = {}  # dialed peer -> why the last attempt failed
+        self.causes: dict[int, str] = {}  # dialed peer -> why the last attempts failed
         self.refused: list[str] = []
         self.strangers: dict[int, socket.socket] = {}  # by number of arrival: who still greets
         self.arrived = 0
@@ -112,7 +116,7 @@ class _Meeting:
     def start(self, task: Callable[..., None], *arguments: object) -> None:
         Thread(target=task, args=arguments, name=f"ppca-connect-{self.seat}", daemon=True).start()
 
-    def gather(self, listener: socket.socket | None) -> list[Link]:
+    def gather(self, listener: Listener | None) -> list[Link]:
         links: dict[int, Link] = {}
         try:
             while len(links) < len(SEATS) - 1:
@@ -156,11 +160,12 @@ class _Meeting:
                 if sock.getsockname() == sock.getpeername():  # TCP can connect a free local port with itself
                     sock.close()
                     raise ConnectionRefusedError("nobody listens there yet")
+                sock.sendall(self.first_words)
                 if self.dialing is not None and self.tls is not None:
                     name = self.tls.names[peer]
                     sock = self.dialing.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
             except OSError as error:  # not there yet: try again
-                self.causes[peer] = f"{address[0]}:{address[1]}: {error.strerror or error}"
+                self._note(peer, address, error)
             else:
                 try:
                     self._report(self._greet_listener(sock, peer))
@@ -171,9 +176,18 @@ class _Meeting:
                     return
                 except OSError as error:  # there, but not ready, or somebody else
                     sock.close()
-                    self.causes[peer] = f"{address[0]}:{address[1]}: {error.strerror or error}"
+                    self._note(peer, address, error)
             self.over.wait(pause)
             pause = min(2 * pause, 0.5)
+
+    def _note(self, peer: int, address: tuple[str, int], error: OSError) -> None:
+        """Why an attempt failed. One that ran out of time is the last and may be cut short: the one before is told, too."""
+        cause = error.strerror or str(error)
+        former = self.causes.get(peer)
+        if former is not None and isinstance(error, TimeoutError):
+            self.causes[peer] = f"{former}; then {cause}"
+        else:
+            self.causes[peer] = f"{address[0]}:{address[1]}: {cause}"
 
     def _greet_listener(self, sock: socket.socket, peer: int) -> Link:
         try:
@@ -185,7 +199,7 @@ class _Meeting:
         except ssl.SSLCertVerificationError as error:
             raise CertificateError(
                 f"{seat_name(self.seat)} does not trust the certificate of {seat_name(peer)}: {error.verify_message}; "
-                "all certificates must be valid and from the same authority",
+                f"{self._remedy}",
                 self.seat,
                 peer,
             ) from error
@@ -193,16 +207,19 @@ class _Meeting:
             if "ALERT" not in (error.reason or ""):
                 raise ConnectionError(f"no TLS there ({error.reason or 'hung up'})") from error
             raise CertificateError(
-                f"{seat_name(peer)} refused the certificate of {seat_name(self.seat)}: {error.reason}; "
-                "all certificates must be valid and from the same authority",
+                f"{seat_name(peer)} refused the certificate of {seat_name(self.seat)}: {error.reason}; {self._remedy}",
                 self.seat,
                 peer,
             ) from error
         return self._link(sock, peer)
 
+    @property
+    def _remedy(self) -> str:
+        return self.tls.remedy if self.tls is not None else "both ends must use TLS, or neither"
+
     # Accepting
 
-    def _wait_and_accept(self, listener: socket.socket | None) -> None:
+    def _wait_and_accept(self, listener: Listener | None) -> None:
         """Wait for news of the threads or a new connection; start a thread for the latter."""
         doors = [self.bell] if listener is None else [self.bell, listener]
         ready = select.select(doors, [], [], max(0.0, self.deadline - monotonic()))[0]

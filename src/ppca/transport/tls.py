@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from .certificates import check_certificate
 from .errors import SEATS, CertificateError, seat_name
@@ -28,6 +28,22 @@ def seat_dns_name(seat: int) -> str:
     return f"seat-{seat}.ppca"
 
 
+class Credentials(Protocol):
+    """How one server proves its seat and checks the others': by an authority (``TlsSettings``) or by pinned keys."""
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """What the certificate of a seat names."""
+
+    @property
+    def remedy(self) -> str:
+        """What to look at when a certificate is refused."""
+
+    def context(self, *, dialing: bool) -> ssl.SSLContext: ...
+
+    def check_seat(self, sock: ssl.SSLSocket, seat: int, peer: int) -> None: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class TlsSettings:
     """Files in PEM format: the authority's certificate, this server's certificate and its key.
@@ -39,6 +55,8 @@ class TlsSettings:
     certificate: Path
     key: Path
     names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({s: seat_dns_name(s) for s in SEATS}))
+
+    remedy: ClassVar[str] = "all certificates must be valid and from the same authority"
 
     def context(self, *, dialing: bool) -> ssl.SSLContext:
         """The TLS context for the dialing or the listening side. Raises CertificateError if the files are unfit."""

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Rest = NDArray[np.int16]
+Rest = NDArray[np.int16] | NDArray[np.float64]
+"""Of integers whole numbers; of means that were filled in for missing ones, fractions."""
 
 EXACT = 1 << 53
 """Integers up to here are doubles."""

@@ -49,6 +49,7 @@ class Table(ABC):
     chosen : whether columns were chosen
     rows : number of rows where it is known without reading the data, else None
     notes : what a user should be told: columns put into another order, names taken over from another owner
+    mean_for_missing : whether missing values count as a mean in a fit; else they are refused
     """
 
     label: str
@@ -59,6 +60,7 @@ class Table(ABC):
     id: str | None = None
     chosen: bool = False
     notes: tuple[str, ...] = ()
+    mean_for_missing: bool = False
 
     @property
     def offered(self) -> list[str] | None:
@@ -103,10 +105,10 @@ class Table(ABC):
         values, _, ids = self.read_exactly()
         return values, ids
 
-    def read_exactly(self) -> tuple[NDArray[np.float64], Rest | None, Any]:
-        """All rows with their rest, and the id column as it stands in the data (None without one): one pass over the data."""
+    def read_exactly(self, *, check: bool = True) -> tuple[NDArray[np.float64], Rest | None, Any]:
+        """All rows with their rest, and the id column as it stands in the data (None: none): one pass, checked as `pieces`."""
         found: list[Any] = []
-        pieces = [(np.asarray(chunk, np.float64), rest) for chunk, rest in self.pieces(ids=found)]
+        pieces = [(np.asarray(chunk, np.float64), rest) for chunk, rest in self.pieces(check=check, ids=found)]
         values = np.concatenate([np.empty((0, self.n_columns)), *(chunk for chunk, _ in pieces)])
         rest = None
         if any(part is not None for _, part in pieces):
@@ -167,6 +169,19 @@ def reading(label: str) -> Iterator[None]:
         raise UnreadableData(
             f"{label}: the file cannot be read ({cause}). Check that it is complete and that its ending says what it is."
         ) from error
+
+
+def check_present(table: Table, counts: NDArray[np.int64]) -> None:
+    """Refuses a column without any present value: it has no mean."""
+    if not counts.all():
+        column = int((counts == 0).argmax())
+        raise BadValue(
+            f"{table.label}: {table.column_title(column)} has no value in any row, and so no mean. Leave the column out at all "
+            "owners, or this owner.",
+            column=str(column + 1) if table.names is None else table.names[column],
+            row=1,
+            options=("drop",),
+        )
 
 
 def check_names(label: str, names: Sequence[str], *, unnamed: bool) -> None:

@@ -1,0 +1,200 @@
+"""A federation of processes on this machine, made without the command line: for benchmarks and tests that need many of them.
+
+Every seat is a process of `ppca server run` with its own folder; members act in this process. Seats may be reached through
+proxies, killed and started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from ppca.federation import toml
+from ppca.federation.drafting import draft_server
+from ppca.federation.identity import Identity, key_text
+from ppca.federation.roster import Roster, RosterFile, render, statement, write_signatures, write_whole
+from ppca.federation.serverfile import ServerFile
+from ppca.member import Member
+
+from .proxy import Proxy
+
+OPERATORS = ("alpha", "beta", "gamma", "delta")
+HEALTH_SECONDS = 2.0
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+class Field:
+    """Four seats and their members.
+
+    owners, receivers: names; a name may be in both. api, mesh: proxies before these ports (delay, rate), or None for
+    none. settings: tables of server.toml that differ from the defaults, as {"policy": {...}}.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        owners: Sequence[str] = ("north", "south", "west"),
+        receivers: Sequence[str] = ("analyst",),
+        *,
+        api: Mapping[str, Any] | None = None,
+        mesh: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        threads: int = 1,
+    ) -> None:
+        self.folder = folder
+        names = list(dict.fromkeys([*OPERATORS, *owners, *receivers]))
+        self.identities = {name: Identity.create(name, folder / name / "identity.key") for name in names}
+        self.ports = [tuple(free_ports(3)) for _ in OPERATORS]
+        self.api_proxies = [None if api is None else Proxy(("127.0.0.1", ports[0]), **api) for ports in self.ports]
+        self.mesh_proxies = [None if mesh is None else Proxy(("127.0.0.1", ports[1]), **mesh) for ports in self.ports]
+        self.processes: list[subprocess.Popen[bytes] | None] = [None] * 4
+        self._owners, self._receivers = owners, receivers
+        self.write_roster(1)
+        for seat, name in enumerate(OPERATORS):
+            self._write_server(seat, name, settings or {}, threads)
+
+    def write_roster(self, revision: int, left_out: Sequence[str] = ()) -> Roster:
+        """The federation's file, signed by all four, in every member's folder."""
+        seats = []
+        for seat, name in enumerate(OPERATORS):
+            public = [
+                port if proxy is None else proxy.port
+                for port, proxy in zip(
+                    self.ports[seat], (self.api_proxies[seat], self.mesh_proxies[seat]), strict=False
+                )
+            ]
+            key = key_text(self.identities[name].public)
+            where = {"api": f"127.0.0.1:{public[0]}", "mesh": f"127.0.0.1:{public[1]}"}
+            seats.append({"number": seat, "member": name, "key": key, **where})
+        members = []
+        for name in dict.fromkeys([*self._owners, *self._receivers]):
+            if name not in left_out:
+                roles = [
+                    role for role, whose in (("owner", self._owners), ("receiver", self._receivers)) if name in whose
+                ]
+                members.append({"name": name, "key": key_text(self.identities[name].public), "roles": tuple(roles)})
+        content = {"name": "field", "revision": revision, "seat": tuple(seats), "member": tuple(members)}
+        data = render(toml.validated(RosterFile, content, "the federation"))
+        signatures = {name: self.identities[name].sign(statement(data)) for name in OPERATORS}
+        for name in self.identities:
+            write_signatures(self.folder / name / "federation.sigs", signatures)
+            write_whole(self.folder / name / "federation.toml", data)
+        return Roster(data, signatures)
+
+    def _write_server(self, seat: int, name: str, settings: Mapping[str, Mapping[str, Any]], threads: int) -> None:
+        api, mesh, local = self.ports[seat]
+        content: dict[str, Any] = {
+            "seat": seat,
+            "federation": "federation.toml",
+            "identity": "identity.key",
+            "listen": {"api": f"127.0.0.1:{api}", "mesh": f"127.0.0.1:{mesh}", "local": f"127.0.0.1:{local}"},
+            "store": {"path": "store"} | dict(settings.get("store", {})),
+            "policy": dict(settings.get("policy", {})),
+            "work": {"threads": threads} | dict(settings.get("work", {})),
+        }
+        file = toml.validated(ServerFile, content, "the server")
+        write_whole(self.folder / name / "server.toml", draft_server(file))
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+
+    def start(self, *seats: int) -> Self:
+        """Starts these seats (all without), and waits until every seat that runs reaches every other one that runs."""
+        for seat in seats or range(4):
+            if self.processes[seat] is None:
+                self.processes[seat] = self._launch(seat)
+        self.await_links()
+        return self
+
+    def launch(self, seat: int) -> None:
+        """Starts a seat without waiting."""
+        self.processes[seat] = self._launch(seat)
+
+    def _launch(self, seat: int) -> subprocess.Popen[bytes]:
+        folder = self.folder / OPERATORS[seat]
+        with (folder / "server.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "ppca.cli.main", "server", "run"],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+            )
+
+    def await_links(self, seconds: float = 90.0) -> None:
+        running = [seat for seat, process in enumerate(self.processes) if process is not None]
+        deadline = time.monotonic() + seconds
+        while not all(self._health(seat) >= len(running) - 1 for seat in running):
+            for seat in running:
+                process = self.processes[seat]
+                if process is not None and process.poll() is not None:
+                    raise RuntimeError(f"seat {seat} ended: {self.log(seat)[-3:]}")
+            if time.monotonic() > deadline:
+                raise RuntimeError("the seats do not find each other")
+            time.sleep(0.1)
+
+    def _health(self, seat: int) -> int:
+        place = f"http://127.0.0.1:{self.ports[seat][2]}/healthz"
+        try:
+            with urllib.request.urlopen(place, timeout=HEALTH_SECONDS) as answer:
+                return int(json.loads(answer.read())["links_up"])
+        except (OSError, ValueError, KeyError):
+            return -1
+
+    def log(self, seat: int) -> list[str]:
+        return (self.folder / OPERATORS[seat] / "server.log").read_text().splitlines()
+
+    def kill(self, seat: int, number: int = signal.SIGKILL) -> None:
+        """Kills a seat (its workers end with it), and waits until it is gone."""
+        process, self.processes[seat] = self.processes[seat], None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+            process.wait()
+
+    def stop(self) -> None:
+        """Ends everything in order."""
+        for process in self.processes:
+            if process is not None:
+                process.terminate()
+        for seat, process in enumerate(self.processes):
+            if process is not None:
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            self.processes[seat] = None
+        for proxy in [*self.api_proxies, *self.mesh_proxies]:
+            if proxy is not None:
+                proxy.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    # -- members -----------------------------------------------------------------------------------------------------
+
+    def member(self, name: str) -> Member:
+        folder = self.folder / name
+        return Member.open(folder / "federation.toml", folder / "identity.key", folder / "state")

@@ -1,0 +1,488 @@
+"""`ppca job`, `approve`, `refuse`, `contribute`, `status`, `watch`: a job of a federation, step by step, by its members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from .complaint import complaints, note, printable
+from .federation import FEDERATION, IDENTITY, File, IdentityFile
+from .options import COLUMNS, RESULT, SOLVER, AsJson, Decimal, Encoding, Quiet, names_in
+from .terminal import Terminal
+
+if TYPE_CHECKING:
+    from ..federation.course import Course
+    from ..federation.jobfile import JobDescription
+    from ..member import Member
+
+app = typer.Typer(help="Jobs of a federation: propose, submit, cancel.", no_args_is_help=True)
+StateFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        envvar="PPCA_STATE",
+        help="folder of your keys of jobs and unsent shares; else below ~/.local/state/ppca",
+    ),
+]
+JobName = Annotated[str, typer.Argument(help="job.toml, or the job's id or name")]
+
+
+@contextmanager
+def member_at(federation: Path, identity: Path, state: Path | None) -> Iterator[Member]:
+    """The member that the options name."""
+    from ..member import Member
+
+    member = Member.open(federation, identity, state)
+    try:
+        yield member
+    finally:
+        member.close()
+
+
+# -- job --------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def new(
+    name: Annotated[str | None, typer.Argument(help="what the job is called")] = None,
+    owners: Annotated[list[str] | None, typer.Option("--owner", help="an owner, or several: a,b,c")] = None,
+    receivers: Annotated[
+        list[str] | None,
+        typer.Option("--receiver", help="a receiver of the model; name:components,variances for parts of it"),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--columns", help="columns: a,b,c; of owners of columns once for each: owner=a,b,c"),
+    ] = None,
+    columns_from: Annotated[
+        Path | None, typer.Option("--columns-from", help="take the columns of this table; nothing else of it is used")
+    ] = None,
+    drop: Annotated[list[str] | None, typer.Option("--drop", help="columns of --columns-from to leave out")] = None,
+    components: Annotated[
+        str, typer.Option("--components", "-k", help="how many; a part of the variance; or 'all'")
+    ] = "all",
+    standardize: Annotated[bool, typer.Option("--standardize", help="divide columns by their joint deviation")] = False,
+    missing: Annotated[str, typer.Option(help="rows with a missing value: refuse, drop, or mean")] = "refuse",
+    rows_at_least: Annotated[
+        int | None, typer.Option(min=1, help="check on shares that there are so many rows")
+    ] = None,
+    alignment: Annotated[str, typer.Option(help="psi, aligned or namespace", rich_help_panel=COLUMNS)] = "psi",
+    namespace: Annotated[int | None, typer.Option(help="number of ids", rich_help_panel=COLUMNS)] = None,
+    minimum: Annotated[int, typer.Option(min=1, help="stop if fewer ids are common", rich_help_panel=COLUMNS)] = 10,
+    fold_case: Annotated[
+        bool, typer.Option("--fold-case", help="ids may differ in case", rich_help_panel=COLUMNS)
+    ] = False,
+    solver: Annotated[str, typer.Option(help="eigensolver", rich_help_panel=SOLVER)] = "allpairs",
+    tol: Annotated[float, typer.Option(help="where the eigensolver stops", rich_help_panel=SOLVER)] = 1e-6,
+    fixed_iterations: Annotated[
+        int | None, typer.Option(min=1, help="so many, in place of a number by the columns", rich_help_panel=SOLVER)
+    ] = None,
+    until_converged: Annotated[
+        bool,
+        typer.Option(
+            "--until-converged", help="open one bit per iteration, in place of a fixed number", rich_help_panel=SOLVER
+        ),
+    ] = False,
+    keep_for: Annotated[
+        str | None,
+        typer.Option("--keep-for", help="seats keep the model in shares for so long, as 90d", rich_help_panel=RESULT),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow", help="what a kept model is for: transform:analyst, flags:north", rich_help_panel=RESULT
+        ),
+    ] = None,
+    expires: Annotated[str, typer.Option(help="the job ends unfinished after so long, as 7d")] = "7d",
+    erase_after: Annotated[str, typer.Option(help="seats erase the job so long after its end, as 7d")] = "7d",
+    output: Annotated[Path, typer.Option("--output", "-o", help="file of the job")] = Path("job.toml"),
+    federation: File = FEDERATION,
+) -> None:
+    """Write job.toml: what is computed, of whose data, and what is opened to whom. Asks for what is not given.
+
+    Look at the file, then lay it before everybody with ppca job submit.
+    """
+    with complaints(new):
+        from ..federation.drafting import draft_fit
+        from ..federation.jobfile import after
+        from ..federation.roster import Roster, write_whole
+        from .fit import component_count
+
+        if output.exists():
+            raise ValueError(f"{output} exists. Choose another file with -o.")
+        roster = Roster.trusted(federation)
+        name = name or typer.prompt("name of the job")
+        who = (
+            names_in(owners)
+            or names_in([typer.prompt(f"owners, as a,b,c (there are {_members(roster, 'owner')})")])
+            or []
+        )
+        whom = receivers or [typer.prompt(f"receiver of the model (there are {_members(roster, 'receiver')})")]
+        taken = _columns(columns, columns_from, names_in(drop) or [])
+        count = component_count(components)
+        fit = {
+            "components": "all" if count is None else count,
+            "standardize": standardize,
+            "solver": solver,
+            "tol": tol,
+        }
+        fit |= {"missing": missing} | ({} if fixed_iterations is None else {"fixed_iterations": fixed_iterations})
+        align = {"way": alignment, "minimum": minimum, "fold_case": fold_case}
+        align |= {} if namespace is None else {"namespace": namespace}
+        keep = None
+        if keep_for is not None:
+            from datetime import UTC, datetime
+
+            keep = {"until": after(datetime.now(UTC).replace(microsecond=0), keep_for), "allow": _allowed(allow or [])}
+        elif allow:
+            raise ValueError("--allow is about a model that seats keep: add --keep-for.")
+        job = draft_fit(
+            *(roster, name, who, taken, _parts(whom)),
+            expires=expires,
+            erase_after=erase_after,
+            fit=fit,
+            align=align,
+            keep=keep,
+            rows_at_least=rows_at_least,
+            until_converged=until_converged,
+        )
+        write_whole(output, job.data)
+        Terminal().print(Text(f"written: {output}, job {job.id[:12]}. Next: ppca job submit {output}"), soft_wrap=True)
+
+
+def _members(roster: Any, role: str) -> str:
+    return ", ".join(name for name in roster.keys if role in roster.roles(name)) or "none"
+
+
+def _columns(given: Sequence[str] | None, table: Path | None, left: Sequence[str]) -> list[str] | dict[str, list[str]]:
+    """Columns as a list or, of owners of columns, by owner."""
+    if table is not None:
+        from ..member.contributing import columns_of
+
+        return [name for name in columns_of(table) if name not in left]
+    given = given or [typer.prompt("columns, as a,b,c")]
+    if all("=" in text for text in given):
+        pairs = [text.partition("=") for text in given]
+        return {owner: names_in([names]) or [] for owner, _, names in pairs}
+    return names_in(given) or []
+
+
+def _parts(receivers: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in receivers:
+        receiver, _, parts = text.partition(":")
+        found[receiver] = [part.strip() for part in parts.split(",")] if parts else ["model"]
+    return found
+
+
+def _allowed(given: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in given:
+        operation, _, receiver = text.partition(":")
+        if not receiver:
+            raise ValueError(f"--allow {text}: name the receiver too, as {operation}:analyst.")
+        found.setdefault(operation, []).append(receiver)
+    return found
+
+
+@app.command()
+def use(
+    name: Annotated[str, typer.Argument(help="what the job is called")],
+    model: Annotated[Path, typer.Option("--model", help="folder of the fit's result, from ppca fetch")],
+    operation: Annotated[str, typer.Option(help="transform or detect")] = "transform",
+    owners: Annotated[list[str] | None, typer.Option("--owner", help="who has the new rows: a,b,c")] = None,
+    receiver: Annotated[str, typer.Option("--receiver", help="who gets the coordinates, flags or scores")] = "",
+    threshold: Annotated[float | None, typer.Option(help="flag rows with a larger score")] = None,
+    contamination: Annotated[
+        float | None, typer.Option(help="flag this part of the rows, those with the largest scores")
+    ] = None,
+    scores: Annotated[bool, typer.Option("--scores", help="reveal the scores too")] = False,
+    expires: Annotated[str, typer.Option(help="the job ends unfinished after so long")] = "7d",
+    erase_after: Annotated[str, typer.Option(help="seats erase the job so long after its end")] = "7d",
+    output: Annotated[Path, typer.Option("--output", "-o", help="file of the job")] = Path("job.toml"),
+    federation: File = FEDERATION,
+) -> None:
+    """Write job.toml for the use of a kept model on new rows of other owners. The owners of the model are asked again, too."""
+    with complaints(use):
+        from ..federation.drafting import draft_infer
+        from ..federation.roster import Roster, write_whole
+        from ..member.fetching import EVIDENCE, Evidence
+        from ..receiver import SharedFacts
+        from .result import SHARED
+
+        if output.exists():
+            raise ValueError(f"{output} exists. Choose another file with -o.")
+        if not (model / SHARED).exists():
+            raise ValueError(f"{model} tells of no kept model: fetch the result of a job with --keep-for.")
+        fit, facts = Evidence.load(model / EVIDENCE).job, SharedFacts.load(model / SHARED)
+        infer = {
+            "model": fit.id,
+            "model_owners": list(fit.file.owners),
+            "operation": operation,
+            "threshold": threshold,
+            "contamination": contamination,
+            "scores": scores,
+            "standardized": facts.standardized,
+            "scale_exponents": [int(e) for e in facts.scale_exponents],
+        }
+        columns = fit.file.columns if isinstance(fit.file.columns, Mapping) else list(fit.file.columns)
+        job = draft_infer(
+            *(Roster.trusted(federation), name, names_in(owners) or [], receiver),
+            {key: value for key, value in infer.items() if value is not None},
+            columns,
+            align=None if fit.file.align is None else {k: v for k, v in dict(fit.file.align).items() if v is not None},
+            expires=expires,
+            erase_after=erase_after,
+        )
+        write_whole(output, job.data)
+        Terminal().print(Text(f"written: {output}, job {job.id[:12]}. Next: ppca job submit {output}"), soft_wrap=True)
+
+
+@app.command()
+def submit(
+    job: JobName = "job.toml",
+    federation: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+    state: StateFolder = None,
+) -> None:
+    """Lay a job before everybody: seats answer by their policy, owners are asked for their approval."""
+    with complaints(submit), member_at(federation, identity, state) as member:
+        known = member.find(job)
+        member.submit(known)
+        Terminal().print(Text(f"submitted: {known.name}, job {known.id}"), soft_wrap=True)
+        _tell(member, known)
+
+
+@app.command()
+def cancel(
+    job: JobName,
+    federation: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+    state: StateFolder = None,
+) -> None:
+    """End a job before it is done; seats erase what they have of it."""
+    with complaints(cancel), member_at(federation, identity, state) as member:
+        known = member.find(job)
+        member.cancel(known)
+        Terminal().print(Text(f"cancelled: {known.name}"), soft_wrap=True)
+
+
+# -- verbs ------------------------------------------------------------------------------------------------------------
+
+
+def approve(
+    job: JobName,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="do not ask; what is approved is printed all the same")
+    ] = False,
+    federation: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+    state: StateFolder = None,
+) -> None:
+    """Read in plain words what a job opens to whom, and agree to exactly that. Receivers accept their part the same way."""
+    with complaints(approve), member_at(federation, identity, state) as member:
+        known = member.find(job)
+        show_words(member, known)
+        if not yes and not typer.confirm("approve?"):
+            raise typer.Exit(1)
+        member.approve(known)
+        Terminal().print(Text(f"approved: {known.name}, job {known.id[:12]}, as {member.name}"), soft_wrap=True)
+        _tell(member, known)
+
+
+def show_words(member: Member, job: JobDescription) -> None:
+    """What a job opens, for who must agree."""
+    console, file = Terminal(), job.file
+    console.print(Text(f"{job.name} ({file.program}), job {job.id}"), soft_wrap=True)
+    what = f"{len(file.all_columns)} columns of {', '.join(file.owners)}"
+    console.print(
+        Text(f"of: {what}; until {file.expires:%Y-%m-%d %H:%M} UTC; erased {file.erase_after} after its end"),
+        soft_wrap=True,
+    )
+    opened, together = member.words(job)
+    console.print("Opened, and nothing else:")
+    for line in opened:
+        console.print(Text(f"  - {line}"), soft_wrap=True, highlight=False)
+    for line in together:
+        note(line)
+
+
+def refuse(
+    job: JobName,
+    why: Annotated[str, typer.Option("--why", help="the reason; everybody sees it")],
+    federation: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+    state: StateFolder = None,
+) -> None:
+    """Refuse a job: it ends."""
+    with complaints(refuse), member_at(federation, identity, state) as member:
+        known = member.find(job)
+        member.refuse(known, why)
+        Terminal().print(Text(f"refused: {known.name}"), soft_wrap=True)
+
+
+def contribute(
+    job: JobName,
+    data: Annotated[Path, typer.Argument(help="your table, a folder of tables, or a pattern in quotes")],
+    id: Annotated[
+        str | None, typer.Option("--id", help="the column that names the individuals (owners of columns)")
+    ] = None,
+    decimal: Decimal = ".",
+    encoding: Encoding = "utf-8",
+    patience: Annotated[float, typer.Option(help="seconds to wait for the first owner of columns")] = 600.0,
+    quiet: Quiet = False,
+    federation: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+    state: StateFolder = None,
+) -> None:
+    """Share your table with the four seats: one visit, then you may leave for good. If it is cut off, say the same again."""
+    with complaints(contribute), member_at(federation, identity, state) as member:
+        from ..member.contributing import contribute as send
+        from ..owner.tables.reading import Reading
+        from ..report import size
+        from .progress import stage_bars
+
+        known = member.find(job)
+        missing = "refuse" if known.file.fit is None else known.file.fit.missing
+        with stage_bars(quiet=quiet) as show:
+            sent = send(
+                *(member, known, data),
+                id=id,
+                how=Reading(decimal, encoding, missing),
+                patience=patience,
+                told=lambda text, fraction: show(text, fraction, 0),
+            )
+        Terminal(quiet=quiet).print(Text(f"contributed to {known.name}: {size(sent)} in sealed shares"), soft_wrap=True)
+        if not quiet:
+            _tell(member, known)
+
+
+def status(
+    job: Annotated[str | None, typer.Argument(help="job.toml, or the job's id or name; all of yours without")] = None,
+    as_json: AsJson = False,
+    federation: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+    state: StateFolder = None,
+) -> None:
+    """Where jobs stand, and always: who is waited for to do what."""
+    with complaints(status), member_at(federation, identity, state) as member:
+        import json
+
+        ids = [str(each["id"]) for each in member.seats.jobs()] if job is None else [member.find(job).id]
+        found = [member.description(each) for each in ids]
+        courses = [(known, member.course(known)) for known in found]
+        if as_json:
+            typer.echo(json.dumps([course_facts(known, course) for known, course in courses], indent=1))
+            return
+        if not courses:
+            Terminal().print(Text(f"{member.name} has a part in no job."))
+        for known, course in courses:
+            _print_course(known, course)
+
+
+def course_facts(job: JobDescription, course: Course) -> dict[str, Any]:
+    """A job and where it stands, for JSON."""
+    return {
+        "id": job.id,
+        "name": job.name,
+        "stage": course.stage,
+        "attempt": course.attempt,
+        "why": course.why,
+        "waiting": [{"who": item.who, "what": item.what} for item in course.waiting],
+    }
+
+
+def _tell(member: Member, job: JobDescription) -> None:
+    _print_course(job, member.course(job))
+
+
+def _print_course(job: JobDescription, course: Course) -> None:
+    console = Terminal()
+    attempt = f", attempt {course.attempt}" if course.attempt else ""
+    said = ", ".join(part for part in (course.ended, course.why) if part)
+    why = f" ({printable(said, 400)})" if said else ""
+    console.print(Text(f"{job.name} {job.id[:12]}: {course.stage}{attempt}{why}"), soft_wrap=True, highlight=False)
+    for item in course.waiting:
+        console.print(Text(f"  waiting for {item.who} to {printable(item.what, 400)}"), soft_wrap=True, highlight=False)
+
+
+def watch(
+    job: JobName,
+    patience: Annotated[float | None, typer.Option(help="give up after so many seconds")] = None,
+    federation: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+    state: StateFolder = None,
+) -> None:
+    """Follow a job until it ends. Exit code 1 if it does not end well."""
+    with complaints(watch), member_at(federation, identity, state) as member:
+        from .progress import stage_bars
+
+        known = member.find(job)
+        course, shown = None, ""
+        with stage_bars() as show:
+            for course, progress in member.watch(known, patience):
+                if progress is not None:
+                    show(progress["text"], progress["fraction"], progress["rounds"])
+                elif (text := _in_short(course)) != shown:
+                    show(text, None, 0)
+                    shown = text
+        assert course is not None
+        _print_course(known, course)
+        if not course.done:
+            raise typer.Exit(1)
+
+
+def _in_short(course: Course) -> str:
+    first = next(iter(course.waiting), None)
+    return course.stage if first is None else f"{course.stage}, waiting for {first.who} to {first.what}"
+
+
+def audit(
+    job: JobName,
+    as_json: AsJson = False,
+    federation: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+    state: StateFolder = None,
+) -> None:
+    """What a job opened, to whom, as the four seats signed it; whose data it took, who has the result, what is erased."""
+    with complaints(audit), member_at(federation, identity, state) as member:
+        known = member.find(job)
+        _audit(member, known, as_json)
+
+
+def _audit(member: Member, job: JobDescription, as_json: bool) -> None:
+    import json
+
+    from ..report import opening_lines
+
+    objects = member.objects(job)
+    audits = {h.author: member.seats.get(h.digest).json() for h in objects.of("audit")}
+    erased = sorted({(h.author, str(h.about.get("what"))) for h in objects.of("erased")})
+    if as_json:
+        typer.echo(json.dumps({"job": job.id, "audits": audits, "erased": erased}, indent=1))
+        return
+    console = Terminal()
+    _tell(member, job)
+    equal = len({json.dumps(each["audit"]) for each in audits.values()}) == 1
+    if audits:
+        table = Table("opened", "shape", "seen by", "why", title="Everything that was opened", title_justify="left")
+        for line in opening_lines(next(iter(audits.values()))["audit"]):
+            times = f" ({line.count} times)" if line.count > 1 else ""
+            table.add_row(line.what + times, line.shape_text, Text(printable(line.to)), line.why)
+        console.print(table)
+        whose = ", ".join(audits)
+        said = "their lists are equal" if equal else "THEIR LISTS DIFFER: do not use the result"
+        console.print(Text(f"signed by {whose}; {said}"), soft_wrap=True)
+    failed = [h for h in objects.of("ended") if h.about.get("outcome") == "failed"]
+    for header in failed:
+        console.print(
+            Text(f"attempt {header.about['attempt']} failed at {header.author}: {header.about['why']}"), soft_wrap=True
+        )
+    for operator, what in erased:
+        console.print(Text(f"erased by {operator}: its key of the {what}"), soft_wrap=True)

@@ -1,0 +1,87 @@
+"""`ppca server`: one seat of a federation, from its settings to its daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from .complaint import complaints
+from .federation import FEDERATION, IDENTITY, File, IdentityFile
+from .terminal import Terminal
+
+app = typer.Typer(help="Run one seat of a federation.", no_args_is_help=True)
+ServerFileOption = Annotated[Path, typer.Option("--config", "-c", envvar="PPCA_SERVER", help="server.toml")]
+
+
+@app.command()
+def init(
+    file: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+    config: ServerFileOption = Path("server.toml"),
+    store: Annotated[str, typer.Option(help="folder of the server's store, seen from server.toml")] = "store",
+    api: Annotated[str, typer.Option(help="address to listen on for members and seats")] = "0.0.0.0:7443",
+    mesh: Annotated[str, typer.Option(help="address to listen on for seats while jobs run")] = "0.0.0.0:7444",
+    local: Annotated[
+        str, typer.Option(help="address on this machine for metrics, health and the operator's page")
+    ] = "127.0.0.1:7445",
+) -> None:
+    """Write server.toml for your seat, with all settings and what they mean. Nothing is started."""
+    with complaints():
+        from ..federation import toml
+        from ..federation.drafting import draft_server
+        from ..federation.identity import Identity
+        from ..federation.roster import Roster, write_whole
+        from ..federation.serverfile import ServerFile
+
+        if config.exists():
+            raise ValueError(f"{config} exists. Edit it, or choose another file with -c.")
+        me, roster = Identity.load(identity), Roster.load(file)
+        roster.check_identity(me)
+        seat = roster.seat_of(me.name)
+        if seat is None:
+            raise ValueError(f"{me.name} has no seat in {file}.")
+        here = config.resolve().parent
+        content = {
+            "seat": seat,
+            "federation": _seen_from(here, file),
+            "identity": _seen_from(here, identity),
+            "listen": {"api": api, "mesh": mesh, "local": local},
+            "store": {"path": store},
+        }
+        write_whole(config, draft_server(toml.validated(ServerFile, content, str(config))))
+        Terminal().print(Text(f"written: {config}, seat {seat}. Next: ppca server run -c {config}"), soft_wrap=True)
+
+
+def _seen_from(folder: Path, path: Path) -> str:
+    found = path.resolve()
+    return str(found.relative_to(folder)) if found.is_relative_to(folder) else str(found)
+
+
+@app.command()
+def run(
+    config: ServerFileOption = Path("server.toml"),
+    level: Annotated[str, typer.Option("--log", help="debug, info, warning or error")] = "info",
+) -> None:
+    """Serve one seat until stopped (Ctrl-C, SIGTERM). Logs are JSON lines on standard error."""
+    with complaints():
+        from ..seat.daemon import serve
+
+        serve(config, level.upper())
+
+
+@app.command()
+def restore(config: ServerFileOption = Path("server.toml")) -> None:
+    """Bring back what a lost seat had, before its new server runs: shares of jobs that are not over, and kept models.
+
+    The operator has made a new key, and the federation a new revision with it (ppca federation add --seat); the other three
+    servers run with that revision. Every share comes from the mate that holds the same; nothing is put together anywhere else.
+    """
+    with complaints():
+        from ..seat.daemon import restore as bring_back
+
+        console = Terminal()
+        bring_back(config, lambda text: console.print(Text(text), soft_wrap=True))
+        console.print(Text(f"done. Next: ppca server run -c {config}"), soft_wrap=True)

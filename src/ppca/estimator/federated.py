@@ -1,0 +1,51 @@
+"""A federation's finished job as the fit that it is: for results, reports and shared models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..federation.jobfile import JobDescription
+from ..member.fetching import Evidence
+from .choices import Choices
+from .columns import ColumnFit, Columns
+from .fitting import Fitted
+
+
+def fitted_of(evidence: Evidence) -> Fitted:
+    """What the receiver of a fit holds."""
+    result, job = evidence.result(), evidence.job
+    by_columns = None
+    if job.file.by_columns:
+        by_columns = ColumnFit(result, [], [], {}, None)
+    return Fitted(
+        choices_of(job, evidence.receiver),
+        result,
+        len(job.file.all_columns),
+        job.file.all_columns,
+        evidence.account(),
+        {} if job.file.keep is None else {name: list(whom) for name, whom in job.file.keep.allow.items()},
+        by_columns,
+    )
+
+
+def choices_of(job: JobDescription, receiver: str) -> Choices:
+    """The parameters of the fit, as `PCA` has them."""
+    fit = job.file.fit
+    if fit is None:
+        raise ValueError(f"{job.name!r} fits no model")
+    partition: Any = "rows"
+    if job.file.align is not None:
+        align = job.file.align
+        partition = Columns(None, align.way, align.namespace, align.minimum, align.fold_case)
+    return Choices(
+        None if fit.components == "all" else fit.components,
+        fit.standardize,
+        fit.solver,
+        fit.tol,
+        fit.fixed_iterations,
+        fit.max_iterations,
+        None if job.file.keep is None else f"model-{job.id[:32]}",
+        "components" in job.file.parts_of(receiver),
+        (),
+        partition,
+    )

@@ -1,0 +1,146 @@
+"""What a job opens, to whom, how often at most, and what that tells: the list that owners approve and servers enforce."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .errors import FileRefused
+
+if TYPE_CHECKING:
+    from .jobfile import JobFile
+
+SERVERS = "servers"
+MOST_CHECKS = 1000
+"""Convergence bits of a fit: one per iteration, and those of a fall-back."""
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """One kind of opening. most: how often in one attempt."""
+
+    what: str
+    to: str
+    most: int
+    meaning: str
+
+    def rule(self) -> dict[str, Any]:
+        """As `protocol.opening` enforces it."""
+        return {"what": self.what, "to": self.to, "most": self.most}
+
+
+MEANING = {
+    "enough rows": "one bit: whether all owners together have as many rows as the job asks for",
+    "convergence bit": "one bit per iteration: how the eigensolver proceeds",
+    "verification bit": "one bit: whether the decomposition is as accurate as promised",
+    "shuffled ranks": "a uniformly random permutation: nothing",
+    "number of components": "how many components explain the part of the variance that was asked for",
+    "match pattern of pseudonyms": "how many rows every owner has, and which pseudonyms all owners have in common",
+    "number of rows": "how many rows all owners have together (of owners of columns: in common)",
+    "scale exponents": "a power of two above the spread of the columns",
+    "components": "the principal components: how columns vary together",
+    "explained variance": "the variance along every component",
+    "total variance": "the sum of the variances of all columns",
+    "scale of the variance": "the unit of the variances",
+    "means": "the joint mean of every column",
+    "scale of the means": "the unit of the means",
+    "deviations": "the joint deviation of every column",
+    "scale of the deviations": "the unit of the deviations",
+    "coordinates": "the coordinates of the new rows along the components",
+    "anomaly scores": "how far every new row is from what the model expects",
+    "anomaly flags": "which of the new rows are anomalous",
+    "tags of common rows": "which of its own rows all owners have in common",
+}
+PARTS = {
+    "components": ("components",),
+    "variances": ("explained variance", "total variance", "scale of the variance"),
+    "means": ("means", "scale of the means"),
+    "deviations": ("deviations", "scale of the deviations"),
+}
+
+
+def disclosures(job: JobFile) -> list[Disclosure]:
+    """Everything that the job opens."""
+    return [*to_servers(job), *(line for name in job.receivers for line in to_receiver(job, name))]
+
+
+def to_servers(job: JobFile) -> list[Disclosure]:
+    found: list[tuple[str, int]] = []
+    if job.align is not None and job.align.way == "psi":
+        found.append(("match pattern of pseudonyms", 1))
+    if job.fit is not None:
+        if job.rows_at_least is not None:
+            found.append(("enough rows", 1))
+        if job.fit.fixed_iterations is None:
+            found.append(("convergence bit", MOST_CHECKS))
+        found.append(("verification bit", 2))
+        if len(job.all_columns) > 1:
+            found.append(("shuffled ranks", 2))
+        if isinstance(job.fit.components, float):
+            found.append(("number of components", 1))
+    return [Disclosure(what, SERVERS, most, MEANING[what]) for what, most in found]
+
+
+def to_receiver(job: JobFile, receiver: str) -> list[Disclosure]:
+    if job.infer is not None:
+        operation = job.infer
+        wanted = ["coordinates"] if operation.operation == "transform" else []
+        if operation.operation == "detect":
+            wanted += ["anomaly scores"] if operation.scores else []
+            wanted += (
+                ["anomaly flags"] if operation.threshold is not None or operation.contamination is not None else []
+            )
+    else:
+        rows = [] if job.by_columns else ["number of rows"]
+        wanted = [*rows, "scale exponents", *(what for part in job.parts_of(receiver) for what in PARTS[part])]
+    return [Disclosure(what, receiver, 1, MEANING[what]) for what in wanted]
+
+
+def check_lists(job: JobFile, label: str) -> None:
+    """Refuses a file whose lists are not those of its program."""
+    opens = [line.what for line in to_servers(job)]
+    reveals = {name: [line.what for line in to_receiver(job, name)] for name in job.receivers}
+    if list(job.opens) != opens:
+        raise FileRefused(f"{label}: opens must be {opens} for these parameters; make the file with ppca job new.")
+    if {name: list(lines) for name, lines in job.reveals.items()} != reveals:
+        raise FileRefused(f"{label}: reveals must be {reveals} for these parameters; make the file with ppca job new.")
+
+
+def in_words(job: JobFile) -> list[str]:
+    """For who must approve: one line per reader and thing."""
+    lines = [f"to the four servers: {line.what} ({line.meaning})" for line in to_servers(job)]
+    for receiver in job.receivers:
+        lines += [f"to {receiver}: {line.what} ({line.meaning})" for line in to_receiver(job, receiver)]
+    if job.keep is not None:
+        for operation, receivers in job.keep.allow.items():
+            whom = " and ".join(receivers) or "nobody"
+            lines.append(
+                f"kept in shares until {job.keep.until:%Y-%m-%d}: {operation} of new rows for {whom}, if you agree again"
+            )
+    return lines
+
+
+def together(job: JobFile, earlier: Iterable[tuple[str, JobFile]], me: str) -> list[str]:
+    """What this job and earlier ones on overlapping columns tell together that neither tells alone."""
+    found = []
+    mine = set(job.owners)
+    for name, other in earlier:
+        if job.fit is None or other.fit is None or not set(job.all_columns) & set(other.all_columns):
+            continue
+        readers = set(job.receivers) & set(other.receivers) or {"whoever sees both results"}
+        theirs = set(other.owners)
+        for larger, smaller in ((mine, theirs), (theirs, mine)):
+            rest = larger - smaller
+            if smaller < larger and len(rest) == 1:
+                whose = "you" if rest == {me} else next(iter(rest))
+                found.append(
+                    f"you approved {name!r} of {' + '.join(sorted(theirs))}; this is {' + '.join(sorted(mine))}: "
+                    f"{' and '.join(sorted(readers))} can compute from the difference what {whose} alone contributed"
+                )
+        if mine == theirs:
+            found.append(
+                f"you approved {name!r} of the same owners: if anybody's rows changed since, the difference of the two results "
+                "tells about the rows that changed"
+            )
+    return found

@@ -1,0 +1,137 @@
+"""New files: job.toml and server.toml with comments, from what is asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from . import toml
+from .build import build
+from .disclosure import to_receiver, to_servers
+from .jobfile import COLUMNS, INFER, ROWS, JobDescription, JobFile, after
+from .roster import Roster
+from .serverfile import ServerFile
+
+HEAD = """\
+# A job of the federation {federation}. Its exact bytes are what owners approve and servers run: after a change it is another job.
+"""
+LISTS = """\
+# Everything that leaves the sharing, to the servers and to each receiver. Servers refuse to open anything else.
+"""
+
+
+def iterations_for(width: int) -> int:
+    """Iterations of allpairs that are enough for all matrices that were tried; too few are found by verification."""
+    return 12 + 3 * math.ceil(math.log2(max(2, width)))
+
+
+def draft_fit(
+    roster: Roster,
+    name: str,
+    owners: Sequence[str],
+    columns: Sequence[str] | Mapping[str, Sequence[str]],
+    receivers: Mapping[str, Sequence[str]],
+    *,
+    expires: str = "7d",
+    erase_after: str = "7d",
+    fit: Mapping[str, Any] | None = None,
+    align: Mapping[str, Any] | None = None,
+    keep: Mapping[str, Any] | None = None,
+    tables: Sequence[int] | None = None,
+    rows_at_least: int | None = None,
+    until_converged: bool = False,
+    now: datetime | None = None,
+) -> JobDescription:
+    """A job that fits a model: of owners of columns, if columns are given by owner."""
+    by_columns = isinstance(columns, Mapping)
+    width = sum(map(len, columns.values())) if isinstance(columns, Mapping) else len(columns)
+    parameters = dict(fit or {})
+    if not until_converged and parameters.get("solver", "allpairs") == "allpairs":
+        parameters.setdefault("fixed_iterations", iterations_for(width))
+    fields: dict[str, Any] = {
+        "program": COLUMNS if by_columns else ROWS,
+        "owners": list(owners),
+        "columns": {k: list(v) for k, v in columns.items()} if isinstance(columns, Mapping) else list(columns),
+        "tables": None if tables is None else list(tables),
+        "rows_at_least": rows_at_least,
+        "receivers": {k: list(v) for k, v in receivers.items()},
+        "fit": parameters,
+        "align": dict(align or {}) if by_columns else None,
+        "keep": None if keep is None else dict(keep),
+    }
+    return _draft(roster, name, fields, expires, erase_after, now)
+
+
+def draft_infer(
+    roster: Roster,
+    name: str,
+    owners: Sequence[str],
+    receiver: str,
+    infer: Mapping[str, Any],
+    columns: Sequence[str] | Mapping[str, Sequence[str]],
+    *,
+    align: Mapping[str, Any] | None = None,
+    expires: str = "7d",
+    erase_after: str = "7d",
+    now: datetime | None = None,
+) -> JobDescription:
+    """A job that uses a kept model on new rows."""
+    by_columns = isinstance(columns, Mapping)
+    fields: dict[str, Any] = {
+        "program": INFER,
+        "owners": list(owners),
+        "columns": {k: list(v) for k, v in columns.items()} if isinstance(columns, Mapping) else list(columns),
+        "receivers": {receiver: []},
+        "infer": {**infer, "model_columns": "columns" if by_columns else "rows"},
+        "align": dict(align or {}) if by_columns else None,
+    }
+    return _draft(roster, name, fields, expires, erase_after, now)
+
+
+def _draft(
+    roster: Roster, name: str, fields: dict[str, Any], expires: str, erase_after: str, now: datetime | None
+) -> JobDescription:
+    moment = (now or datetime.now(UTC)).replace(microsecond=0)
+    whole = {
+        "name": name,
+        "federation": roster.digest,
+        "build": build(),
+        **{key: value for key, value in fields.items() if value is not None},
+        "expires": after(moment, expires),
+        "erase_after": erase_after,
+        "opens": [],
+        "reveals": {},
+    }
+    file = toml.validated(JobFile, whole, "the job")
+    whole["opens"] = [line.what for line in to_servers(file)]
+    whole["reveals"] = {receiver: [line.what for line in to_receiver(file, receiver)] for receiver in file.receivers}
+    return JobDescription(_rendered(roster, whole))
+
+
+def _rendered(roster: Roster, whole: dict[str, Any]) -> bytes:
+    tables = [key for key, value in whole.items() if isinstance(value, dict)]
+    plain = {key: value for key, value in whole.items() if key not in tables and key != "opens"}
+    text = [HEAD.format(federation=roster.name), toml.lines(plain), LISTS + toml.lines({"opens": whole["opens"]})]
+    text += [f"[{key}]\n" + toml.lines(whole[key]) for key in tables]
+    return "\n".join(text).encode()
+
+
+def draft_server(file: ServerFile) -> bytes:
+    """server.toml with all settings, so that an operator sees what there is to set."""
+    parts = [
+        "# One seat of a federation. Paths are seen from this file. Restart the server after a change here;\n"
+        "# a new revision of the federation's file is taken over without.\n",
+        toml.lines({"seat": file.seat, "federation": file.federation, "identity": file.identity}),
+        "[listen]\n# api: members and seats; mesh: the other seats while a job runs; local: this machine only.\n"
+        + toml.lines(file.listen.model_dump()),
+        "[store]\n# keys: destroying a key erases its job. Leave that folder out of backups. keep: records of old jobs.\n"
+        + toml.lines(file.store.model_dump()),
+        "[policy]\n# What is computed here, for whom. owners_at_least: with two, each learns the other's sums from the result.\n"
+        "# rows_at_least (not set): jobs must check on shares that there are so many rows.\n"
+        + toml.lines(file.policy.model_dump()),
+        "[work]\n# threads of a job; seconds that a round, and finding all peers, may take.\n"
+        + toml.lines(file.work.model_dump()),
+    ]
+    return "\n".join(parts).encode()

@@ -1,0 +1,19 @@
+"""What is refused in a federation, and why; every message says what to do next."""
+
+from __future__ import annotations
+
+
+class FederationError(ValueError):
+    """A file, an object or a request is refused; nothing was changed."""
+
+
+class FileRefused(FederationError):
+    """federation.toml, server.toml or job.toml is not as it must be."""
+
+
+class ObjectRefused(FederationError):
+    """An object is malformed, not signed by its author, or not the author's to write."""
+
+
+class NotReached(FederationError):
+    """No seat, or not the seat that is needed, answers."""

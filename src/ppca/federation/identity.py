@@ -1,0 +1,129 @@
+"""A member's identity: one Ed25519 key, pinned by name in the federation's file. It signs objects and the member's TLS leaves.
+
+The key lies in one file of mode 0600 and never leaves it. `words` are read over the telephone: both ends see 80 bits of the
+hash of the same key.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from .errors import FileRefused
+
+KEY_FILE = "identity.key"
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?")
+PREFIX = "ed25519:"
+TITLE = "ppca identity of "
+PUBLIC_BYTES = 32
+WORDS = 5
+
+_CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A member's name and private key."""
+
+    name: str
+    key: Ed25519PrivateKey
+
+    @classmethod
+    def create(cls, name: str, path: Path) -> Self:
+        """A new key in a new file; an existing file is never overwritten."""
+        check_name(name)
+        key = Ed25519PrivateKey.generate()
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise FileRefused(f"{path} exists: a key is never overwritten. Choose another place with -o.") from None
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(f"{TITLE}{name}\n".encode() + pem)
+            file.flush()
+            os.fsync(file.fileno())
+        return cls(name, key)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        path = path / KEY_FILE if path.is_dir() else path
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise FileRefused(
+                f"cannot read the identity {path}: {error.strerror}. Make one with ppca keygen."
+            ) from None
+        if path.stat().st_mode & 0o077:
+            raise FileRefused(f"{path} can be read by others: chmod 600 {path}")
+        title, _, pem = text.partition(b"\n")
+        try:
+            name = title.decode("ascii").removeprefix(TITLE)
+            key = load_pem_private_key(pem, None)
+        except (ValueError, TypeError):
+            raise FileRefused(f"{path} is no identity that ppca keygen wrote.") from None
+        if not isinstance(key, Ed25519PrivateKey) or not NAME.fullmatch(name):
+            raise FileRefused(f"{path} is no identity that ppca keygen wrote.")
+        return cls(name, key)
+
+    @property
+    def public(self) -> bytes:
+        return self.key.public_key().public_bytes_raw()
+
+    def sign(self, statement: bytes) -> bytes:
+        return self.key.sign(statement)
+
+
+def check_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise FileRefused(f"{name!r} is no name of a member: lower-case letters, digits and dashes, at most 31.")
+    return name
+
+
+def key_text(public: bytes) -> str:
+    """A public key as it stands in federation.toml."""
+    return PREFIX + base64.urlsafe_b64encode(public).decode().rstrip("=")
+
+
+def key_of(text: str) -> bytes:
+    """The inverse of `key_text`."""
+    body = text.removeprefix(PREFIX)
+    try:
+        found = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        found = b""
+    if len(found) != PUBLIC_BYTES or key_text(found) != text:
+        raise FileRefused(f"{text[:60]!r} is no public key: copy the line that ppca keygen printed.")
+    return found
+
+
+def words(public: bytes) -> str:
+    """A few words to read over the telephone: 16 bits of the key's hash each (as proquints: consonant, vowel, ...)."""
+    digest = hashlib.sha256(b"ppca words\0" + public).digest()
+    numbers = [int.from_bytes(digest[2 * i : 2 * i + 2], "big") for i in range(WORDS)]
+    return " ".join(_word(number) for number in numbers)
+
+
+def _word(number: int) -> str:
+    letters = []
+    for width, table in ((4, _CONSONANTS), (2, _VOWELS), (4, _CONSONANTS), (2, _VOWELS), (4, _CONSONANTS)):
+        letters.append(table[number & ((1 << width) - 1)])
+        number >>= width
+    return "".join(reversed(letters))
+
+
+def signed_by(public: bytes, signature: bytes, statement: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, statement)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

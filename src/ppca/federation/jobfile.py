@@ -1,0 +1,244 @@
+"""job.toml: what is computed, of whose data, and what is opened to whom. Its exact bytes are hashed, approved and run.
+
+The lists `opens` and `reveals` say everything that will leave the sharing; servers refuse any other opening at run time. They
+follow from the other fields (`disclosure`); a file in which they differ is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from . import toml
+from .errors import FileRefused
+from .identity import NAME
+from .objects import is_digest, sha256
+
+JOB_FILE = "job.toml"
+ROWS, COLUMNS, INFER = "pca-rows/1", "pca-columns/1", "infer/1"
+PARTS = ("components", "variances", "means", "deviations")
+"""What a receiver of a fit may get beside the number of rows and the scales."""
+
+OPERATIONS = ("transform", "flags", "scores")
+MOST_COLUMNS = 1 << 16
+_SPAN = re.compile(r"(\d{1,6})([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _moment(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("write a time with its zone, as 2030-01-31T12:00:00Z")
+    return value.astimezone(UTC)
+
+
+def _span(value: str) -> str:
+    if not _SPAN.fullmatch(value):
+        raise ValueError("write a number and s, m, h or d, as 7d")
+    return value
+
+
+def _member(value: str) -> str:
+    if not NAME.fullmatch(value):
+        raise ValueError(f"{value!r} is no name of a member")
+    return value
+
+
+def _digest(value: str) -> str:
+    if not is_digest(value):
+        raise ValueError("a SHA-256 digest was expected: 64 hexadecimal digits")
+    return value
+
+
+Moment = Annotated[datetime, AfterValidator(_moment)]
+Span = Annotated[str, AfterValidator(_span)]
+Name = Annotated[str, AfterValidator(_member)]
+Digest = Annotated[str, AfterValidator(_digest)]
+Names = Annotated[tuple[Name, ...], Field(strict=False)]
+Texts = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class Fit(toml.Strict):
+    """The parameters of a fit, by the names that `PCA` and `ppca fit` have for them."""
+
+    components: int | float | Literal["all"] = "all"
+    standardize: bool = False
+    solver: str = "allpairs"
+    tol: float = 1e-6
+    fixed_iterations: int | None = Field(default=None, ge=1, le=1000)
+    max_iterations: int | None = Field(default=None, ge=1, le=1000)
+    missing: Literal["refuse", "drop", "mean"] = "refuse"
+
+
+class Align(toml.Strict):
+    """How rows of owners of columns come together."""
+
+    way: Literal["psi", "aligned", "namespace"] = "psi"
+    namespace: int | None = None
+    minimum: int = Field(default=10, ge=1)
+    fold_case: bool = False
+
+
+class Keep(toml.Strict):
+    """That the seats keep the model in shares, and what it may be used for: operation -> receivers. At most until then."""
+
+    allow: dict[str, Names]
+    until: Moment
+
+    @field_validator("allow")
+    @classmethod
+    def _known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for operation in value:
+            if operation not in OPERATIONS:
+                raise ValueError(f"{operation!r} is no operation of a kept model; choose from {', '.join(OPERATIONS)}")
+        return value
+
+
+class Infer(toml.Strict):
+    """The use of a kept model on new rows: whose model it is, and what of it must be known to send rows."""
+
+    model: Digest
+    model_owners: Names
+    model_columns: Literal["rows", "columns"] = "rows"
+    operation: Literal["transform", "detect"]
+    threshold: float | None = None
+    contamination: float | None = None
+    scores: bool = False
+    standardized: bool
+    scale_exponents: tuple[int, ...] = Field(strict=False, min_length=1)
+
+    @property
+    def unit(self) -> float:
+        """One unit of the servers in the units of the data; scores have its square."""
+        return 1.0 if self.standardized else 2.0 ** self.scale_exponents[0]
+
+
+class JobFile(toml.Strict):
+    """The content of job.toml."""
+
+    name: str = Field(min_length=1, max_length=80)
+    federation: Digest
+    build: str
+    program: Literal["pca-rows/1", "pca-columns/1", "infer/1"]
+    owners: Names
+    columns: Texts | dict[str, Texts]
+    tables: tuple[int, ...] | None = Field(default=None, strict=False)
+    rows_at_least: int | None = Field(default=None, ge=1)
+    receivers: dict[str, Texts]
+    fit: Fit | None = None
+    align: Align | None = None
+    keep: Keep | None = None
+    infer: Infer | None = None
+    opens: Texts
+    reveals: dict[str, Texts]
+    not_before: Moment | None = None
+    expires: Moment
+    erase_after: Span = "7d"
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if not self.owners or len(set(self.owners)) < len(self.owners):
+            raise ValueError("owners: name each owner once, at least one")
+        for receiver in self.receivers:
+            _member(receiver)
+        fits = self.program != INFER
+        if fits != (self.fit is not None) or fits == (self.infer is not None):
+            raise ValueError(f"{self.program} needs the table [{'fit' if fits else 'infer'}], and not the other one")
+        if self.by_columns != (self.align is not None):
+            raise ValueError("the table [align] goes with owners of columns, and only with them")
+        if fits and not self.receivers and self.keep is None:
+            raise ValueError("nobody would have the result: name receivers, or keep the model")
+        if not fits and (self.keep is not None or len(self.receivers) != 1):
+            raise ValueError("infer has one receiver and keeps nothing")
+        self._check_columns()
+        self._check_parts(fits)
+        return self
+
+    def _check_columns(self) -> None:
+        if isinstance(self.columns, dict) != self.by_columns or not self.columns:
+            raise ValueError("columns: a list of names; for owners of columns a table with the list of every owner")
+        if isinstance(self.columns, dict) and (set(self.columns) != set(self.owners) or not all(self.columns.values())):
+            raise ValueError("columns: every owner of columns has at least one, and nobody else has any")
+        if self.tables is not None and not (self._tables_fit(self.tables) and self.by_columns):
+            raise ValueError("tables: of a sole owner of columns with several tables, the number of columns of each")
+        flat = self.all_columns
+        if len(set(flat)) < len(flat) or len(flat) > MOST_COLUMNS:
+            raise ValueError(f"columns: every name once, at most {MOST_COLUMNS}")
+
+    def _tables_fit(self, tables: tuple[int, ...]) -> bool:
+        return len(self.owners) == 1 and min(tables, default=0) > 0 and sum(tables) == len(self.all_columns)
+
+    @property
+    def widths(self) -> list[int]:
+        """Columns of every table of owners of columns."""
+        assert isinstance(self.columns, dict)
+        return list(self.tables) if self.tables is not None else [len(self.columns[owner]) for owner in self.owners]
+
+    def _check_parts(self, fits: bool) -> None:
+        known = (*PARTS, "model") if fits else OPERATIONS
+        for receiver, parts in self.receivers.items():
+            for part in parts:
+                if part not in known:
+                    raise ValueError(f"receivers.{receiver}: {part!r} is unknown; choose from {', '.join(known)}")
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether the owners hold columns of the same individuals."""
+        return self.program == COLUMNS or (self.infer is not None and self.infer.model_columns == "columns")
+
+    @property
+    def all_columns(self) -> list[str]:
+        if isinstance(self.columns, dict):
+            return [name for owner in self.owners for name in self.columns[owner]]
+        return list(self.columns)
+
+    @property
+    def approvers(self) -> list[str]:
+        """Who must agree: the owners, and those of the model that is used."""
+        more = [] if self.infer is None else [name for name in self.infer.model_owners if name not in self.owners]
+        return [*self.owners, *more]
+
+    @property
+    def members(self) -> list[str]:
+        return list(dict.fromkeys([*self.approvers, *self.receivers]))
+
+    def parts_of(self, receiver: str) -> list[str]:
+        """The parts of a fit that a receiver gets."""
+        assert self.fit is not None
+        named = self.receivers[receiver]
+        wanted = PARTS if "model" in named else tuple(part for part in PARTS if part in named)
+        return [part for part in wanted if part != "deviations" or self.fit.standardize]
+
+
+class JobDescription:
+    """A job: its file and the file's bytes."""
+
+    def __init__(self, data: bytes, label: str = JOB_FILE) -> None:
+        from .disclosure import check_lists
+
+        self.file = toml.parse(JobFile, data, label)
+        self.data = data
+        self.id = sha256(data)
+        check_lists(self.file, label)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        return cls(toml.read(path / JOB_FILE if path.is_dir() else path), str(path))
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+
+def seconds(span: str) -> float:
+    found = _SPAN.fullmatch(span)
+    if found is None:
+        raise FileRefused(f"{span!r} is no time: write a number and s, m, h or d, as 7d.")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def after(moment: datetime, span: str) -> datetime:
+    return moment + timedelta(seconds=seconds(span))

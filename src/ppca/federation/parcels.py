@@ -1,0 +1,173 @@
+"""What an owner sends to a seat: a stream of messages, cut into pieces of at most 16 MiB, each sealed as one envelope.
+
+Messages are those of the control channel: "packets" (secret inputs of the program) and "rows" (a piece of a table, with tags).
+The owner signs, in its contribution, the digests of all envelopes and of the four summands R0, R1, C0, C1: a seat that opens its
+envelopes knows that its row mate has the same R and its column mate the same C.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from ..protocol import InputPacket
+from ..servers.codec import CodecError
+from ..servers.control import ChannelClosed, Message, MessageReader, encode
+from .errors import ObjectRefused
+from .identity import Identity
+from .objects import PIECE_BYTES, Object
+from .roster import SEATS
+from .sealing import SealingKey, seal
+
+SUMMANDS = ("R0", "R1", "C0", "C1")
+
+
+class Parcels:
+    """One owner's contribution on its way. put: takes every envelope as soon as it is full."""
+
+    def __init__(self, identity: Identity, job: str, keys: Sequence[bytes], put: Callable[[Object], Any]) -> None:
+        self._identity = identity
+        self._job = job
+        self._keys = keys
+        self._put = put
+        self._open = [bytearray() for _ in SEATS]
+        self._pieces: list[list[str]] = [[] for _ in SEATS]
+        self._summands = Summands()
+        self.bytes_sent = 0
+
+    def add(self, kind: str, packets: Sequence[list[InputPacket]], **fields: Any) -> None:
+        """A message to every seat: its packets of these inputs, and what all seats see."""
+        for seat in SEATS:
+            mine = [each[seat] for each in packets]
+            for part in encode(kind, packets=mine, **fields):
+                self._open[seat] += part
+            self._summands.add(mine, seat)
+            while len(self._open[seat]) >= PIECE_BYTES:
+                self._close(seat, PIECE_BYTES)
+
+    def _close(self, seat: int, size: int) -> None:
+        piece = len(self._pieces[seat])
+        info = envelope_info(self._job, self._identity.name, seat, piece)
+        sealed = seal(bytes(self._open[seat][:size]), self._keys[seat], **info)
+        del self._open[seat][:size]
+        item = Object.make(self._identity, "envelope", self._job, sealed, to=seat, piece=piece)
+        self._pieces[seat].append(item.digest)
+        self.bytes_sent += len(item.data)
+        self._put(item)
+
+    def finish(self) -> Object:
+        """Seals what is left; returns the contribution, which goes last."""
+        for seat in SEATS:
+            if self._open[seat]:
+                self._close(seat, len(self._open[seat]))
+        content = {"pieces": self._pieces, "summands": self._summands.digests()}
+        return Object.make(self._identity, "contribution", self._job, json.dumps(content).encode())
+
+
+def envelope_info(job: str, owner: str, seat: int, piece: int) -> dict[str, Any]:
+    """What an envelope is bound to."""
+    return {"what": "envelope", "job": job, "owner": owner, "seat": seat, "piece": piece}
+
+
+class Summands:
+    """Running digests of the four summands that an owner sends."""
+
+    def __init__(self) -> None:
+        self._hashes = {name: hashlib.sha256(f"ppca {name}\0".encode()) for name in SUMMANDS}
+
+    def add(self, packets: Sequence[InputPacket], seat: int) -> None:
+        row, column = divmod(seat, 2)
+        for packet in packets:
+            if column == 0:  # both seats of a row hold the same: one of them counts
+                self._hashes[f"R{row}"].update(packet.row)
+            if row == 0:
+                self._hashes[f"C{column}"].update(packet.column)
+
+    def digests(self) -> dict[str, str]:
+        return {name: value.hexdigest() for name, value in self._hashes.items()}
+
+
+def summands_at(seat: int, messages: Iterable[Message]) -> dict[str, str]:
+    """The digests of the two summands that a seat has, from its messages."""
+    row, column = divmod(seat, 2)
+    rows, columns = (hashlib.sha256(f"ppca {name}\0".encode()) for name in (f"R{row}", f"C{column}"))
+    for _, fields in messages:
+        for packet in fields["packets"]:
+            rows.update(packet.row)
+            columns.update(packet.column)
+    return {f"R{row}": rows.hexdigest(), f"C{column}": columns.hexdigest()}
+
+
+def opened(items: Iterable[Object], key: SealingKey, seat: int) -> Iterator[bytes]:
+    """The plain pieces of one owner's envelopes, in their order."""
+    for number, item in enumerate(items):
+        yield key.open(item.payload, **envelope_info(item.header.job, item.header.author, seat, number))
+
+
+def messages(pieces: Iterable[bytes]) -> Iterator[Message]:
+    """The messages in a stream of pieces; a stream that breaks off, or holds something else, is refused."""
+    stream, reader = _Stream(pieces), MessageReader()
+    try:
+        while not stream.at_end():
+            message = reader.read(stream)  # type: ignore[arg-type]
+            if message is not None:
+                yield _checked(message)
+                stream.complete = True
+            else:
+                stream.complete = False
+    except ChannelClosed:
+        raise ObjectRefused("the shares of an owner break off; it must contribute again") from None
+    except CodecError as error:
+        raise ObjectRefused(f"the shares of an owner are malformed: {error}") from None
+    if not stream.complete:
+        raise ObjectRefused("the shares of an owner break off; it must contribute again")
+
+
+def message_of(data: bytes, kind: str) -> dict[str, Any]:
+    """The fields of the one message that these bytes are."""
+    stream, reader = _Stream([data]), MessageReader()
+    try:
+        while not stream.at_end():
+            message = reader.read(stream)  # type: ignore[arg-type]
+            if message is not None and message[0] == kind and stream.at_end():
+                return message[1]
+    except (ChannelClosed, CodecError):
+        pass
+    raise ObjectRefused(f"these bytes are no {kind}")
+
+
+def _checked(message: Message) -> Message:
+    kind, fields = message
+    packets = fields.get("packets")
+    if kind not in ("packets", "rows") or not isinstance(packets, list):
+        raise ObjectRefused(f"the shares of an owner hold a message {kind!r}, which does not belong there")
+    if not packets or not all(isinstance(packet, InputPacket) for packet in packets):
+        raise ObjectRefused("the shares of an owner hold something else than shares")
+    return message
+
+
+class _Stream:
+    """Pieces, read as from a socket."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._left = memoryview(b"")
+        self.complete = True
+
+    def at_end(self) -> bool:
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return True
+            self._left = memoryview(piece)
+        return False
+
+    def recv_into(self, room: memoryview) -> int:
+        if self.at_end():
+            return 0
+        size = min(len(room), len(self._left))
+        room[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size

@@ -1,0 +1,259 @@
+"""federation.toml: who the members are, by name and pinned key, and where the four seats are reached.
+
+The file is signed by the four operators (federation.sigs); its revision only grows. Removing a member is removing its lines.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from . import toml
+from .errors import FileRefused
+from .identity import NAME, Identity, key_of, key_text, signed_by, words
+from .objects import sha256
+
+ROSTER_FILE, SIGNATURES_FILE = "federation.toml", "federation.sigs"
+Role = Literal["owner", "receiver"]
+SEATS = range(4)
+
+
+def address(text: str) -> tuple[str, int]:
+    """host:port, [ipv6]:port."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} is no address: write host:port")
+    return host, int(port)
+
+
+class Member(toml.Strict):
+    name: str
+    key: str
+    roles: tuple[Role, ...] = Field(strict=False)
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        return _checked_name(value)
+
+    @field_validator("key")
+    @classmethod
+    def _key(cls, value: str) -> str:
+        key_of(value)
+        return value
+
+
+class Former(toml.Strict):
+    """A key that a member once had, or that of a former member: what it signed still counts, it opens no door."""
+
+    name: str
+    key: str
+
+    @field_validator("key")
+    @classmethod
+    def _key(cls, value: str) -> str:
+        key_of(value)
+        return value
+
+
+class Seat(toml.Strict):
+    number: int = Field(ge=0, le=3)
+    member: str
+    key: str
+    api: str
+    mesh: str
+
+    @field_validator("member")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        return _checked_name(value)
+
+    @field_validator("key")
+    @classmethod
+    def _key(cls, value: str) -> str:
+        key_of(value)
+        return value
+
+    @field_validator("api", "mesh")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        address(value)
+        return value
+
+
+def _checked_name(value: str) -> str:
+    if not NAME.fullmatch(value):
+        raise ValueError(f"{value!r} is no name of a member: lower-case letters, digits and dashes, at most 31")
+    return value
+
+
+class RosterFile(toml.Strict):
+    """The content of federation.toml."""
+
+    name: str
+    revision: int = Field(ge=1)
+    seat: tuple[Seat, ...] = Field(default=(), strict=False)
+    member: tuple[Member, ...] = Field(default=(), strict=False)
+    former: tuple[Former, ...] = Field(default=(), strict=False)
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        keys: dict[str, str] = {}
+        for name, key in [(s.member, s.key) for s in self.seat] + [(m.name, m.key) for m in self.member]:
+            if keys.setdefault(name, key) != key:
+                raise ValueError(f"{name} has two keys; a member has one")
+        if len(set(keys.values())) < len(keys):
+            raise ValueError("two members have the same key; each makes its own with ppca keygen")
+        if len({s.number for s in self.seat}) < len(self.seat) or len({s.member for s in self.seat}) < len(self.seat):
+            raise ValueError(
+                "every seat has its own number and its own operator: two seats of one operator protect nothing"
+            )
+        if len({m.name for m in self.member}) < len(self.member):
+            raise ValueError("a member is listed twice; give it all its roles in one place")
+        return self
+
+
+class Roster:
+    """A federation as its file says, with the bytes of the file and the operators' signatures."""
+
+    def __init__(self, data: bytes, signatures: dict[str, bytes], label: str = ROSTER_FILE) -> None:
+        self.file = toml.parse(RosterFile, data, label)
+        self.data = data
+        self.signatures = signatures
+        self.digest = sha256(data)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """From a folder or the file itself; federation.sigs is looked for beside it. Signatures are not checked here."""
+        path = path / ROSTER_FILE if path.is_dir() else path
+        return cls(toml.read(path), read_signatures(path.with_name(SIGNATURES_FILE)), str(path))
+
+    @classmethod
+    def trusted(cls, path: Path) -> Self:
+        """The same, complete and signed by all four operators, as every member uses it."""
+        roster = cls.load(path)
+        lacking = roster.faults()
+        if lacking:
+            raise FileRefused(f"{path}: {'; '.join(lacking)}.")
+        return roster
+
+    def faults(self) -> list[str]:
+        """What is missing until members can use the file."""
+        found = []
+        if sorted(self.seats) != list(SEATS):
+            found.append(f"four seats are needed, there are {len(self.seats)}: ppca federation add --seat")
+        unsigned = [seat.member for seat in self.seats.values() if not self.is_signed_by(seat.member)]
+        if unsigned:
+            whose = " and ".join(unsigned)
+            found.append(
+                f"revision {self.file.revision} is not signed by {whose}: each operator runs ppca federation sign"
+            )
+        return found
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def revision(self) -> int:
+        return self.file.revision
+
+    @cached_property
+    def seats(self) -> dict[int, Seat]:
+        return {seat.number: seat for seat in self.file.seat}
+
+    @cached_property
+    def keys(self) -> dict[str, bytes]:
+        """The pinned key of every member."""
+        found = {seat.member: key_of(seat.key) for seat in self.file.seat}
+        return found | {member.name: key_of(member.key) for member in self.file.member}
+
+    @cached_property
+    def signers(self) -> dict[str, list[bytes]]:
+        """All keys whose signatures count for a member: its own, and those it had before."""
+        found = {name: [key] for name, key in self.keys.items()}
+        for former in self.file.former:
+            found.setdefault(former.name, []).append(key_of(former.key))
+        return found
+
+    @cached_property
+    def operators(self) -> dict[int, str]:
+        """Seat -> member."""
+        return {seat.number: seat.member for seat in self.file.seat}
+
+    def seat_of(self, member: str) -> int | None:
+        return next((number for number, name in self.operators.items() if name == member), None)
+
+    def roles(self, member: str) -> tuple[str, ...]:
+        own = next((m.roles for m in self.file.member if m.name == member), ())
+        return (*own, "operator") if self.seat_of(member) is not None else own
+
+    def is_signed_by(self, member: str) -> bool:
+        return signed_by(self.keys[member], self.signatures.get(member, b""), statement(self.data))
+
+    def check_identity(self, identity: Identity) -> None:
+        """Refuses an identity that this file does not list."""
+        pinned = self.keys.get(identity.name)
+        if pinned is None:
+            raise FileRefused(f"{identity.name} is no member of {self.name}, revision {self.revision}.")
+        if pinned != identity.public:
+            raise FileRefused(
+                f"the key of {identity.name} is not the one that {self.name}, revision {self.revision}, pins "
+                f"({words(pinned)}); this one is {words(identity.public)}."
+            )
+
+
+def statement(data: bytes) -> bytes:
+    """What operators sign."""
+    return b"ppca federation 1\0" + bytes.fromhex(sha256(data))
+
+
+def read_signatures(path: Path) -> dict[str, bytes]:
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(toml.read(path))
+        return {str(name): base64.b64decode(text, validate=True) for name, text in dict(found).items()}
+    except (ValueError, TypeError, RecursionError):
+        raise FileRefused(f"{path} holds no signatures; sign again with ppca federation sign.") from None
+
+
+def write_signatures(path: Path, signatures: dict[str, bytes]) -> None:
+    whole = {name: base64.b64encode(value).decode() for name, value in sorted(signatures.items())}
+    write_whole(path, (json.dumps(whole, indent=1) + "\n").encode())
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Writes a file whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def render(file: RosterFile) -> bytes:
+    """The file as ppca writes it."""
+    text = [
+        "# Members of a federation and their pinned keys. Signed by the four operators in federation.sigs.\n"
+        "# After every change: raise the revision, and all four sign again (ppca federation sign).\n",
+        toml.lines({"name": file.name, "revision": file.revision}),
+    ]
+    text += ["[[seat]]\n" + toml.lines(seat.model_dump()) for seat in sorted(file.seat, key=lambda seat: seat.number)]
+    text += ["[[member]]\n" + toml.lines(member.model_dump()) for member in file.member]
+    text += ["[[former]]\n" + toml.lines(former.model_dump()) for former in file.former]
+    return "\n".join(text).encode()
+
+
+def line_of(identity: Identity) -> str:
+    """What keygen prints for the federation's file."""
+    return f"{identity.name} {key_text(identity.public)}"

@@ -1,0 +1,77 @@
+"""Sealing: bytes for one reader. HPKE (RFC 9180) with ML-KEM-768 and X25519 together: who breaks one of them reads nothing.
+
+A seat and a receiver make a key for every job and publish its public half in their offer. What is sealed to it is bound to its
+purpose by `info`: it opens as nothing else. Who destroys the key has destroyed all that was sealed to it, copies included.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hpke import (
+    AEAD,
+    KDF,
+    KEM,
+    MLKEM768X25519PrivateKey,
+    MLKEM768X25519PublicKey,
+    Suite,
+)
+
+from .errors import ObjectRefused
+
+SUITE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+LATTICE_PUBLIC, LATTICE_PRIVATE, CURVE = 1184, 64, 32
+PUBLIC_BYTES = LATTICE_PUBLIC + CURVE
+PRIVATE_BYTES = LATTICE_PRIVATE + CURVE
+
+
+@dataclass(frozen=True)
+class SealingKey:
+    """A pair of keys for one job."""
+
+    lattice: MLKEM768PrivateKey = field(default_factory=MLKEM768PrivateKey.generate)
+    curve: X25519PrivateKey = field(default_factory=X25519PrivateKey.generate)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        if len(raw) != PRIVATE_BYTES:
+            raise ObjectRefused(f"a sealing key has {PRIVATE_BYTES} bytes, got {len(raw)}")
+        lattice = MLKEM768PrivateKey.from_seed_bytes(raw[:LATTICE_PRIVATE])
+        return cls(lattice, X25519PrivateKey.from_private_bytes(raw[LATTICE_PRIVATE:]))
+
+    def to_bytes(self) -> bytes:
+        return self.lattice.private_bytes_raw() + self.curve.private_bytes_raw()
+
+    @property
+    def public(self) -> bytes:
+        return self.lattice.public_key().public_bytes_raw() + self.curve.public_key().public_bytes_raw()
+
+    def open(self, sealed: bytes, **info: Any) -> bytes:
+        """What was sealed to this key for exactly this purpose; anything else is refused."""
+        try:
+            found: bytes = SUITE.decrypt(sealed, MLKEM768X25519PrivateKey(self.lattice, self.curve), _info(info))
+        except (InvalidTag, ValueError):
+            raise ObjectRefused("a sealed object does not open: it was made for another reader, job or place") from None
+        return found
+
+
+def seal(plain: bytes, public: bytes, **info: Any) -> bytes:
+    """Seals to the public half of a key. info: the purpose, which must be the same when it is opened."""
+    if len(public) != PUBLIC_BYTES:
+        raise ObjectRefused(f"a public sealing key has {PUBLIC_BYTES} bytes, got {len(public)}")
+    try:
+        lattice = MLKEM768PublicKey.from_public_bytes(public[:LATTICE_PUBLIC])
+        curve = X25519PublicKey.from_public_bytes(public[LATTICE_PUBLIC:])
+        sealed: bytes = SUITE.encrypt(plain, MLKEM768X25519PublicKey(lattice, curve), _info(info))
+    except ValueError:
+        raise ObjectRefused("an offer holds no usable key; its author must offer again") from None
+    return sealed
+
+
+def _info(info: dict[str, Any]) -> bytes:
+    return b"ppca seal 1\0" + json.dumps(info, sort_keys=True, separators=(",", ":")).encode()

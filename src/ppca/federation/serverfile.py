@@ -1,0 +1,126 @@
+"""server.toml: one operator's settings. Where its server listens, what it stores, and what it will compute for whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, field_validator
+
+from . import toml
+from .jobfile import COLUMNS, INFER, ROWS, Span, Texts
+from .roster import address
+
+SERVER_FILE = "server.toml"
+
+
+def _address(value: str) -> str:
+    address(value)
+    return value
+
+
+class Listen(toml.Strict):
+    """Addresses to listen on: for members and seats (api), for seats (mesh), and on this machine only (local)."""
+
+    api: str = "0.0.0.0:7443"
+    mesh: str = "0.0.0.0:7444"
+    local: str = "127.0.0.1:7445"
+
+    @field_validator("api", "mesh", "local")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        return _address(value)
+
+    @field_validator("local")
+    @classmethod
+    def _loopback(cls, value: str) -> str:
+        if address(value)[0] not in ("127.0.0.1", "::1", "localhost"):
+            raise ValueError("local must be on loopback: metrics, health and the operator's page ask nobody who he is")
+        return value
+
+
+class StoreSettings(toml.Strict):
+    """path: objects and records. keys: keys of jobs; leave this folder out of backups, then erasing reaches them too.
+
+    keep: for how long small records of jobs that are over stay. at_most: bytes of all objects together.
+    """
+
+    path: str
+    keys: str | None = None
+    keep: Span = "365d"
+    at_most: int = Field(default=64 << 30, ge=1 << 20)
+
+
+class Policy(toml.Strict):
+    """What the operator computes for whom."""
+
+    owners_at_least: int = Field(default=3, ge=1)
+    rows_at_least: int | None = Field(default=None, ge=1)
+    columns_at_most: int = Field(default=2000, ge=1)
+    jobs_at_once: int = Field(default=1, ge=1)
+    memory: int = Field(default=8 << 30, ge=1 << 26)
+    jobs_per_member: int = Field(default=20, ge=1)
+    bytes_per_member: int = Field(default=16 << 30, ge=1 << 20)
+    requests_per_second: float = Field(default=50.0, gt=0)
+    attempts: int = Field(default=5, ge=1)
+    programs: Texts = (ROWS, COLUMNS, INFER)
+
+
+class Work(toml.Strict):
+    """How jobs run here: threads of every job's kernels, seconds that a round may take, seconds until all peers are connected."""
+
+    threads: int = Field(default=1, ge=1)
+    timeout: float = Field(default=60.0, gt=0)
+    start_timeout: float = Field(default=60.0, gt=0)
+
+
+class Workers(toml.Strict):
+    """The operator's own Dask scheduler, by TLS; a job can never name another."""
+
+    scheduler: str
+    authority: str
+    certificate: str
+    key: str
+
+
+class ServerFile(toml.Strict):
+    seat: int = Field(ge=0, le=3)
+    federation: str
+    identity: str
+    listen: Listen = Listen()
+    store: StoreSettings
+    policy: Policy = Policy()
+    work: Work = Work()
+    workers: Workers | None = None
+
+
+class ServerSettings:
+    """The file, with its paths seen from where it lies."""
+
+    def __init__(self, file: ServerFile, folder: Path) -> None:
+        self.file = file
+        self.folder = folder
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        path = path / SERVER_FILE if path.is_dir() else path
+        return cls(toml.parse(ServerFile, toml.read(path), str(path)), path.resolve().parent)
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    @property
+    def federation(self) -> Path:
+        return self.path(self.file.federation)
+
+    @property
+    def identity(self) -> Path:
+        return self.path(self.file.identity)
+
+    @property
+    def store(self) -> Path:
+        return self.path(self.file.store.path)
+
+    @property
+    def keys(self) -> Path:
+        return self.store / "keys" if self.file.store.keys is None else self.path(self.file.store.keys)

@@ -1,0 +1,120 @@
+"""An owner's one visit: its table becomes shares, sealed piece by piece for each seat, and goes into the outbox, then out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..federation.errors import FederationError
+from ..federation.jobfile import JobDescription
+from ..federation.parcels import Parcels
+from ..owner import columns as column_owner
+from ..owner import rows as row_owner
+from ..owner.alignment.arrangement import Alignment, arrange_rows
+from ..owner.tables.opening import opened
+from ..owner.tables.owners import open_columns, open_like, open_rows
+from ..owner.tables.reading import Reading
+from ..owner.tables.records import Records
+from .desk import Member, Told
+
+PATIENCE = 600.0
+"""Seconds to wait for what the first owner of columns must do first."""
+
+
+def contribute(
+    member: Member,
+    job: JobDescription,
+    data: Any,
+    *,
+    id: str | None = None,
+    how: Reading | None = None,
+    patience: float = PATIENCE,
+    told: Told | None = None,
+) -> int:
+    """Shares, seals and sends an owner's table; returns the bytes sent. After an interruption, say the same again."""
+    member.check_may_contribute(job)
+    outbox = member.state.outbox(job.id)
+    if not outbox.complete:
+        outbox.begin()
+        digests: list[str] = []
+
+        def put(item: Any) -> None:
+            outbox.put(item)
+            digests.append(item.digest)
+
+        parcels = Parcels(member.identity, job.id, member.seat_keys(job), put)
+        _fill(member, job, data, parcels, id, how or Reading(), patience, told)
+        contribution = parcels.finish()
+        put(contribution)
+        outbox.finish(digests)
+    return member.send(job, told)
+
+
+def _fill(
+    member: Member,
+    job: JobDescription,
+    data: Any,
+    parcels: Parcels,
+    id: str | None,
+    how: Reading,
+    patience: float,
+    told: Told | None,
+) -> None:
+    if job.file.by_columns:
+        _fill_columns(member, job, data, parcels, id, how, patience, told)
+    elif job.file.infer is not None:
+        scale = np.asarray(job.file.infer.scale_exponents, np.int64)
+        table = open_like(data, list(job.file.all_columns), len(scale), how)
+        for batch in row_owner.new_rows(table.chunks(), scale, job.file.infer.standardized, table.names):
+            parcels.add("packets", [batch])
+    else:
+        (table,) = open_rows([data], columns=list(job.file.all_columns), how=how)
+        sums = row_owner.sums_of(table, _rows_told(told))
+        parcels.add("packets", row_owner.share_sums(sums, len(job.file.owners)))
+
+
+def _fill_columns(
+    member: Member,
+    job: JobDescription,
+    data: Any,
+    parcels: Parcels,
+    id: str | None,
+    how: Reading,
+    patience: float,
+    told: Told | None,
+) -> None:
+    assert job.file.align is not None
+    assert isinstance(job.file.columns, dict)
+    way = Alignment(**dict(job.file.align))
+    mine = list(job.file.columns[member.name])
+    (table,) = open_columns([data], id, columns=mine, how=how)
+    table = table.choose(mine, table.id)
+    arranged = arrange_rows(Records.of(table), way, member.group_key(job, patience, told))
+    number = job.file.owners.index(member.name)
+    if job.file.infer is not None:
+        start = sum(len(job.file.columns[owner]) for owner in job.file.owners[:number])
+        scale = np.asarray(job.file.infer.scale_exponents, np.int64)[start : start + len(mine)]
+        for piece in column_owner.new_rows(number, arranged, scale, job.file.infer.standardized):
+            parcels.add("rows", [piece.packets], tags=piece.tags)
+        return
+    own = way.owners_know_rows
+    centred = column_owner.Centred.of(arranged)
+    for piece in centred.pieces(number, own):
+        parcels.add("rows", [piece.packets], tags=piece.tags)
+    parcels.add("packets", [*centred.share_scales(), *([centred.share_own()] if own else [])])
+
+
+def _rows_told(told: Told | None) -> Any:
+    if told is None:
+        return None
+    return lambda done, total: told(f"{done:,} rows read", done / total if total else None)
+
+
+def columns_of(data: Path, id: str | None = None, how: Reading | None = None) -> list[str]:
+    """The columns that a table has, for a new job."""
+    table = opened(data, None, how)
+    if table.held is None:
+        raise FederationError(f"{data} has no column names; a job needs them.")
+    return [name for name in table.held if name != id]

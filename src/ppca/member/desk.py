@@ -1,0 +1,252 @@
+"""A member at its desk: the verbs of owners and receivers. Everything is checked here; a seat is believed only what it signed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from ..federation.course import Course, Objects, course_of
+from ..federation.disclosure import in_words, together
+from ..federation.errors import FederationError, NotReached
+from ..federation.identity import Identity
+from ..federation.jobfile import JobDescription
+from ..federation.objects import Header, Object, is_digest
+from ..federation.roster import SEATS, Roster
+from ..federation.sealing import seal
+from .seats import Seats
+from .state import MemberState, default_folder
+
+Told = Callable[[str, float | None], None]
+
+
+class Member:
+    """One member of a federation, with its identity and what it remembers."""
+
+    def __init__(self, roster: Roster, identity: Identity, state: Path | None = None) -> None:
+        roster.check_identity(identity)
+        self.roster = roster
+        self.identity = identity
+        self.seats = Seats(roster, identity)
+        self.state = MemberState(state or default_folder(roster.name, identity.name))
+
+    @classmethod
+    def open(cls, federation: Path | str, identity: Path | str, state: Path | None = None) -> Self:
+        return cls(Roster.trusted(Path(federation)), Identity.load(Path(identity)), state)
+
+    @property
+    def name(self) -> str:
+        return self.identity.name
+
+    def close(self) -> None:
+        self.seats.close()
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def find(self, what: str | Path) -> JobDescription:
+        """A job by its file, its id or the beginning of it, or its name (the last one of that name)."""
+        path = Path(what)
+        if path.is_file() or (path / "job.toml").is_file():
+            return JobDescription.load(path)
+        text = str(what)
+        found = [job for job in self.seats.jobs() if str(job["id"]).startswith(text) or job["name"] == text]
+        if not found:
+            raise FederationError(f"there is no job {text!r} that {self.name} has a part in, and no such file.")
+        ids = {str(job["id"]) for job in found}
+        if len(ids) > 1:
+            named = ", ".join(sorted(job_id[:12] for job_id in ids))
+            raise FederationError(f"several jobs are called {text!r}: {named}. Give the id.")
+        return self.description(ids.pop())
+
+    def description(self, job: str) -> JobDescription:
+        """A job's file, as its submitter signed it."""
+        header = next((h for h in self.seats.headers(job) if h.kind == "job"), None)
+        if header is None or not is_digest(job):
+            raise FederationError(f"job {job[:12]} is not known to the seats")
+        found = JobDescription(self.seats.get(header.digest).payload)
+        if found.id != job:
+            raise FederationError(f"the seats hold another file under the name of job {job[:12]}")
+        return found
+
+    def objects(self, job: JobDescription) -> Objects:
+        return Objects(self.seats.headers(job.id))
+
+    def course(self, job: JobDescription, headers: list[Header] | None = None) -> Course:
+        """Where a job stands, computed here from its objects."""
+        found = self.seats.headers(job.id) if headers is None else headers
+        return course_of(job.file, found, self.roster, datetime.now(UTC))
+
+    def _make(self, kind: str, job: str, payload: bytes = b"", **about: Any) -> Object:
+        return Object.make(self.identity, kind, job, payload, **about)
+
+    # -- verbs -------------------------------------------------------------------------------------------------------
+
+    def submit(self, job: JobDescription) -> None:
+        """Lays a job before everybody. Submitting again does no harm."""
+        if job.file.federation != self.roster.digest:
+            raise FederationError(
+                f"{job.name!r} is for another revision of the federation; make it again with ppca job new."
+            )
+        self.seats.put(self._make("job", job.id, job.data))
+        if self.name in job.file.receivers:
+            self._offer(job)
+
+    def _offer(self, job: JobDescription) -> None:
+        if Objects(self.seats.headers(job.id)).by("offer", self.name) is None:
+            self.seats.put(self._make("offer", job.id, self.state.make_key(job.id).public, receiver=self.name))
+
+    def words(self, job: JobDescription) -> tuple[list[str], list[str]]:
+        """What the job opens to whom, and what it tells together with jobs that this member approved before."""
+        earlier = [(old.name, old.file) for old in self.state.approvals() if old.id != job.id]
+        return in_words(job.file), together(job.file, earlier, self.name)
+
+    def approve(self, job: JobDescription) -> None:
+        """Agrees to exactly this file, as owner; as receiver, offers the key for the result."""
+        if self.name not in job.file.members:
+            raise FederationError(f"{self.name} has no part in {job.name!r}; there is nothing to approve.")
+        headers = self.objects(job)
+        if next(headers.of("job"), None) is None:
+            raise FederationError(f"{job.name!r} was not submitted yet, or was changed since: ppca job submit.")
+        if self.name in job.file.approvers and headers.by("approval", self.name) is None:
+            self.seats.put(self._make("approval", job.id))
+            self.state.approved(job)
+        if self.name in job.file.receivers or (job.file.by_columns and self.name in job.file.owners):
+            self._offer(job)
+
+    def refuse(self, job: JobDescription, why: str) -> None:
+        self.seats.put(self._make("refusal", job.id, why=why))
+
+    def cancel(self, job: JobDescription) -> None:
+        self.seats.put(self._make("cancel", job.id))
+
+    # -- contributing ------------------------------------------------------------------------------------------------
+
+    def seat_keys(self, job: JobDescription) -> list[bytes]:
+        """The keys that the four seats offer for this job."""
+        objects = self.objects(job)
+        keys = []
+        for seat in SEATS:
+            header = objects.by("offer", self.roster.operators[seat])
+            if header is None:
+                why = self.course(job).why or "it has not answered yet"
+                raise FederationError(
+                    f"seat {seat} ({self.roster.operators[seat]}) offers no key for {job.name!r}: {why}."
+                )
+            keys.append(self.seats.get(header.digest).payload)
+        return keys
+
+    def check_may_contribute(self, job: JobDescription) -> None:
+        """Refuses what cannot be before a table is read."""
+        if self.name not in job.file.owners:
+            raise FederationError(f"{self.name} is no owner of {job.name!r}.")
+        objects = self.objects(job)
+        if objects.by("approval", self.name) is None:
+            raise FederationError(
+                f"{self.name} has not approved {job.name!r}: read and approve it first (ppca approve)."
+            )
+        course = self.course(job, objects.headers)
+        if course.over:
+            raise FederationError(f"{job.name!r} is over: {course.stage} {course.why}".rstrip() + ".")
+        if objects.by("contribution", self.name) is not None:
+            raise FederationError(f"{self.name} has contributed to {job.name!r} already.")
+
+    def group_key(self, job: JobDescription, patience: float, told: Told | None = None) -> bytes:
+        """The key of the tags of owners of columns: made by the first owner, and sealed to each other one."""
+        owners = job.file.owners
+        if self.name == owners[0]:
+            return self._make_group_key(job, patience, told)
+        key = self.state.key(job.id)
+        if key is None:
+            raise FederationError(
+                f"the key of {self.name} for {job.name!r} is not in {self.state.folder}; approve again."
+            )
+        header = self._await(
+            lambda: next((h for h in self.objects(job).of("group") if h.about.get("to") == self.name), None),
+            patience,
+            f"{owners[0]}, the first owner, to contribute: it makes the key that ids are joined by",
+            told,
+        )
+        return key.open(self.seats.get(header.digest).payload, **_group_info(job, self.name))
+
+    def _make_group_key(self, job: JobDescription, patience: float, told: Told | None) -> bytes:
+        import secrets
+
+        stored = self.state.folder / f"{job.id}.group"
+        if not stored.exists():
+            from ..federation.roster import write_whole
+
+            write_whole(stored, secrets.token_bytes(16), 0o600)
+        group = stored.read_bytes()
+        for other in job.file.owners[1:]:
+            header = self._await(
+                lambda other=other: self.objects(job).by("offer", other),  # type: ignore[misc]
+                patience,
+                f"{other} to approve: the key that ids are joined by is sealed to its offer",
+                told,
+            )
+            public = self.seats.get(header.digest).payload
+            if not any(h.about.get("to") == other for h in self.objects(job).of("group")):
+                self.seats.put(self._make("group", job.id, seal(group, public, **_group_info(job, other)), to=other))
+        return group
+
+    def _await(self, look: Callable[[], Header | None], patience: float, what: str, told: Told | None) -> Header:
+        deadline = time.monotonic() + patience
+        while True:
+            found = look()
+            if found is not None:
+                return found
+            if time.monotonic() > deadline:
+                raise FederationError(f"still waiting for {what}. Run the command again later.")
+            if told is not None:
+                told(f"waiting for {what}", None)
+            time.sleep(0.5)
+
+    def send(self, job: JobDescription, told: Told | None = None) -> int:
+        """Sends what is in the outbox of a job, from where it was cut off; the bytes of it."""
+        outbox = self.state.outbox(job.id)
+        total, done = outbox.bytes(), 0
+        for item in outbox.items():
+            self.seats.put(item, item.header.about.get("to") if item.header.kind == "envelope" else None)
+            done += len(item.data)
+            if told is not None:
+                told("upload", min(1.0, done / total))
+        outbox.clear()
+        return done
+
+    # -- watching ----------------------------------------------------------------------------------------------------
+
+    def watch(
+        self, job: JobDescription, patience: float | None = None
+    ) -> Iterator[tuple[Course, dict[str, Any] | None]]:
+        """Where the job stands, whenever that changes, with the progress of a running attempt; ends with the job."""
+        deadline = None if patience is None else time.monotonic() + patience
+        last: tuple[Course, Any] | None = None
+        while True:
+            try:
+                course = self.course(job)
+                progress = self._progress(job) if course.stage == "running" else None
+            except NotReached:
+                if deadline is not None and time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
+                continue
+            if (course, progress) != last:
+                last = (course, progress)
+                yield course, progress
+            if course.over:
+                return
+            if deadline is not None and time.monotonic() > deadline:
+                raise FederationError(f"{job.name!r} is still {course.stage}; `ppca status` tells whom it waits for.")
+            time.sleep(0.3)
+
+    def _progress(self, job: JobDescription) -> dict[str, Any] | None:
+        for each in self.seats.jobs():
+            if each.get("id") == job.id:
+                return each.get("progress")
+        return None
+
+
+def _group_info(job: JobDescription, to: str) -> dict[str, Any]:
+    return {"what": "group", "job": job.id, "to": to}

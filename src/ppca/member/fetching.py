@@ -1,0 +1,227 @@
+"""A receiver's result: the four seats' parts, opened and compared, and the evidence that anybody can check again without a seat.
+
+The evidence is the signed objects as they are: the job, approvals, contributions, what each seat said of the attempt, audits,
+sealed parts, the federation's file with the operators' signatures, and the key that opens the parts. From it the result is
+computed again, digit by digit.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+
+from ..federation.course import DONE, Objects, course_of
+from ..federation.disclosure import disclosures
+from ..federation.errors import FederationError, ObjectRefused
+from ..federation.jobfile import JobDescription
+from ..federation.objects import Header, Object
+from ..federation.parcels import message_of
+from ..federation.roster import SEATS, Roster, read_signatures, write_signatures
+from ..federation.sealing import SealingKey
+from ..receiver.unsealing import unsealed
+from ..servers import Account
+from .desk import Member
+
+EVIDENCE = "evidence"
+KINDS = ("job", "offer", "approval", "contribution", "receipt", "start", "ended", "result", "audit")
+KEY = "result.key"
+OBJECTS = "objects"
+
+
+@dataclass
+class Evidence:
+    """Everything about a finished job that its receiver has."""
+
+    roster: Roster
+    job: JobDescription
+    receiver: str
+    key: SealingKey
+    objects: list[Object]
+
+    @classmethod
+    def gather(cls, member: Member, job: JobDescription, patience: float = 30.0) -> Self:
+        """From the seats; raises if the job is not done. Seats publish their parts a moment after the last has finished."""
+        deadline = time.monotonic() + patience
+        while True:
+            headers = member.seats.headers(job.id)
+            course = member.course(job, headers)
+            parts = [h for h in headers if h.kind in ("result", "audit") and h.about.get("attempt") == course.attempt]
+            mine = [h for h in parts if h.about.get("receiver", member.name) == member.name]
+            if course.stage != DONE or len(mine) >= 2 * len(SEATS) or time.monotonic() > deadline:
+                return cls._of(member, job, headers)
+            time.sleep(0.3)
+
+    @classmethod
+    def _of(cls, member: Member, job: JobDescription, headers: list[Header]) -> Self:
+        course = member.course(job, headers)
+        if course.ended == DONE:
+            raise FederationError(f"the seats have erased {job.name!r}; it was there for {job.file.erase_after}.")
+        if course.stage != DONE:
+            waiting = "; ".join(f"waiting for {item.who} to {item.what}" for item in course.waiting)
+            raise FederationError(f"{job.name!r} is {course.stage}. {course.why}{waiting}.")
+        key = member.state.key(job.id)
+        if key is None:
+            raise FederationError(f"the key of {member.name} for {job.name!r} is not in {member.state.folder}.")
+        mine = [
+            header
+            for header in headers
+            if header.kind in KINDS and (header.kind != "result" or header.about.get("receiver") == member.name)
+        ]
+        parts = [h for h in mine if h.kind == "result" and h.about.get("attempt") == course.attempt]
+        if len(parts) < len(SEATS):
+            raise FederationError(
+                f"{len(parts)} of four parts of the result are there; fetch again when all seats are up."
+            )
+        return cls(member.roster, job, member.name, key, [member.seats.get(header.digest) for header in mine])
+
+    # -- checking ----------------------------------------------------------------------------------------------------
+
+    def check(self) -> list[str]:
+        """Checks every signature and that all of it fits together; says what was checked. Raises at the first fault."""
+        faults = self.roster.faults()
+        if faults:
+            raise FederationError(f"the federation's file: {'; '.join(faults)}.")
+        for item in self.objects:
+            item.check_author(self.roster.signers)
+            if item.header.job != self.job.id:
+                raise ObjectRefused(f"{item.header.kind} {item.digest[:12]} belongs to another job")
+        attempt = self.attempt
+        self._check_audits()
+        return [
+            f"federation {self.roster.name}, revision {self.roster.revision}: signed by all four operators",
+            f"job {self.job.name!r}: the file that {' and '.join(self.job.file.approvers)} approved",
+            f"{len(self.objects)} objects: every signature is that of a pinned key",
+            f"attempt {attempt}: all four seats finished it, and their accounts agree",
+            "the audits list what the job allows to be opened, and nothing else",
+        ]
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that counts; raises unless the job is done by these objects."""
+        headers = Objects([item.header for item in self.objects])
+        last = max(headers.starts(), default=0)
+        # The time does not matter: what is finished has not expired.
+        course = course_of(
+            self.job.file, headers.headers, self.roster, datetime.fromtimestamp(0, self.job.file.expires.tzinfo)
+        )
+        if course.stage != DONE or not last:
+            raise FederationError(f"by these objects the job is {course.stage}. {course.why}".rstrip())
+        lacking = [name for name in self.job.file.approvers if headers.by("approval", name) is None]
+        if lacking:
+            raise FederationError(f"the approval of {' and '.join(lacking)} is missing.")
+        return last
+
+    def _of_seats(self, kind: str) -> list[Object]:
+        """The object of every seat for the attempt that counts."""
+        attempt = self.attempt
+        found = []
+        for seat in SEATS:
+            author = self.roster.operators[seat]
+            mine = [
+                item
+                for item in self.objects
+                if (item.header.kind, item.header.author, item.header.about.get("attempt")) == (kind, author, attempt)
+                and item.header.about.get("receiver", self.receiver) == self.receiver
+            ]
+            if not mine:
+                raise FederationError(f"the {kind} of seat {seat} ({author}) is missing.")
+            found.append(mine[0])
+        return found
+
+    def _check_audits(self) -> None:
+        allowed = {(line.what, line.to): line.most for line in disclosures(self.job.file)}
+        results = self._of_seats("result")
+        for audit, result in zip(self.audits(), results, strict=True):
+            if audit["results"].get(self.receiver) != result.digest:
+                raise FederationError(f"seat {audit['seat']} signed an audit of another result.")
+            seen: dict[tuple[str, str], int] = {}
+            for line in audit["audit"]:
+                place = (line["what"], line["to"])
+                seen[place] = seen.get(place, 0) + 1
+                if seen[place] > allowed.get(place, 0):
+                    raise FederationError(
+                        f"seat {audit['seat']} opened {line['what']!r} to {line['to']}, which the job does not allow."
+                    )
+
+    def audits(self) -> list[dict[str, Any]]:
+        return [item.json() for item in self._of_seats("audit")]
+
+    # -- the result --------------------------------------------------------------------------------------------------
+
+    def parts(self) -> list[dict[str, Any]]:
+        """What each seat returned to this receiver, still in shares."""
+        attempt, parts = self.attempt, []
+        for seat, item in zip(SEATS, self._of_seats("result"), strict=True):
+            info = {"what": "result", "job": self.job.id, "receiver": self.receiver, "seat": seat, "attempt": attempt}
+            parts.append(message_of(self.key.open(item.payload, **info), "result")["result"])
+        return parts
+
+    def result(self) -> dict[str, Any]:
+        """What the servers returned to this receiver, in the clear; raises if their parts do not fit together."""
+        found: dict[str, Any] = unsealed(self.parts())
+        return {**{key: value for key, value in found.items() if key != "to"}, **found["to"]}
+
+    def account(self) -> Account:
+        """Rounds, bytes and openings, from the four audits."""
+        audits = self.audits()
+        return Account(
+            seconds=max(audit["seconds"] for audit in audits),
+            rounds=audits[0]["stats"]["total"]["rounds"],
+            bytes_sent=[audit["stats"]["total"]["bytes_sent"] for audit in audits],
+            stages=[audit["stats"] for audit in audits],
+            audit=audits[0]["audit"],
+        )
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path) -> None:
+        """Everything needed to check it again, in a folder of its own."""
+        (folder / OBJECTS).mkdir(parents=True)
+        (folder / "federation.toml").write_bytes(self.roster.data)
+        write_signatures(folder / "federation.sigs", self.roster.signatures)
+        (folder / "job.toml").write_bytes(self.job.data)
+        (folder / KEY).write_bytes(self.key.to_bytes())
+        (folder / "receiver").write_text(self.receiver + "\n")
+        for item in self.objects:
+            (folder / OBJECTS / f"{item.header.kind}-{item.header.author}-{item.digest[:16]}").write_bytes(item.data)
+        for seat, audit in zip(SEATS, self.audits(), strict=True):
+            (folder / f"audit-{seat}.json").write_text(json.dumps(audit, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        try:
+            roster = Roster((folder / "federation.toml").read_bytes(), read_signatures(folder / "federation.sigs"))
+            items = [Object.parse(path.read_bytes()) for path in sorted((folder / OBJECTS).iterdir())]
+            return cls(
+                roster,
+                JobDescription((folder / "job.toml").read_bytes()),
+                (folder / "receiver").read_text().strip(),
+                SealingKey.from_bytes((folder / KEY).read_bytes()),
+                items,
+            )
+        except OSError as error:
+            raise FederationError(
+                f"{folder} holds no whole evidence of a job: {error.strerror} ({error.filename})."
+            ) from None
+
+
+def check_files(folder: Path, expected: Mapping[str, bytes]) -> None:
+    """Refuses a folder in which a file is not byte by byte what it must be, is missing, or is too many."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    for name, data in expected.items():
+        if name not in found:
+            raise FederationError(f"{name} is missing.")
+        if found[name].read_bytes() != data:
+            raise FederationError(f"{name} was changed: it is not what the evidence gives.")
+    extra = sorted(set(found) - set(expected))
+    if extra:
+        raise FederationError(f"{_listed(extra)} does not belong to this result.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (" and more" if len(names) > 3 else "")

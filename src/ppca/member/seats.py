@@ -1,0 +1,240 @@
+"""The four seats as a member reaches them: requests over TLS with pinned keys, to the first seat that answers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from ..federation.errors import FederationError, NotReached, ObjectRefused
+from ..federation.identity import Identity
+from ..federation.objects import MOST_BYTES, Header, Object, sha256
+from ..federation.roster import SEATS, Roster, address
+from ..transport import CertificateError
+from ..transport.pinned import PinnedTls, issue_leaf
+
+T = TypeVar("T")
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 120.0
+SILENCE = 45.0
+AGAIN = 30.0
+"""Seconds for which a seat that did not answer is asked last."""
+
+TRIES = 3
+MOST_ANSWER = 64 << 20
+
+LOST = (OSError, http.client.HTTPException, ssl.SSLError)
+
+
+class SeatClient:
+    """One seat: one connection, made when it is needed and again when it is lost."""
+
+    def __init__(self, roster: Roster, number: int, tls: PinnedTls) -> None:
+        self._seat = roster.seats[number]
+        self._tls = tls
+        self._connection: http.client.HTTPSConnection | None = None
+
+    @property
+    def name(self) -> str:
+        return f"seat {self._seat.number} ({self._seat.member}, {self._seat.api})"
+
+    def _connected(self) -> http.client.HTTPSConnection:
+        if self._connection is None:
+            host, port = address(self._seat.api)
+            context = self._tls.context(dialing=True)
+            connection = http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=context)
+            connection.connect()
+            try:
+                sock: Any = connection.sock
+                found = self._tls.member_of(sock.getpeercert() or {})
+                if found != self._seat.member:
+                    raise CertificateError(f"{self.name}: there is {found} in its place; check the addresses")
+                sock.settimeout(ANSWER_SECONDS)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """The answer of the seat; NotReached if there is none."""
+        for fresh in (False, True):
+            if self._connection is None and not fresh:
+                continue
+            try:
+                connection = self._connected()
+                connection.request(method, path, body, {"Content-Type": "application/octet-stream"} if body else {})
+                response = connection.getresponse()
+                data = response.read(MOST_ANSWER + 1)
+                if len(data) > MOST_ANSWER:
+                    raise FederationError(f"{self.name} answers more than it should")
+                return response.status, data
+            except (*LOST, CertificateError) as error:
+                self.close()
+                if fresh:
+                    raise NotReached(f"{self.name}: {_cause(error)}") from None
+        raise NotReached(f"{self.name} was not reached")
+
+    def events(self, after: int = 0) -> Iterator[tuple[str, Any]]:
+        """(kind, content) of news as they come: "object", "place", "progress", and "silence" while there are none."""
+        self.close()
+        try:
+            connection = self._connected()
+            connection.request("GET", f"/v1/events?after={after}")
+            response = connection.getresponse()
+            if response.status != 200:
+                raise NotReached(f"{self.name} answered {response.status}: {_said(response.read(10_000))}")
+            connection.sock.settimeout(SILENCE)
+            yield from _events(response)
+        except (*LOST, CertificateError) as error:
+            raise NotReached(f"{self.name}: {_cause(error)}") from None
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
+    kind = ""
+    while line := response.readline(1 << 17):
+        text = line.decode().rstrip("\n")
+        if text.startswith("event: "):
+            kind = text.removeprefix("event: ")
+        elif text.startswith("data: "):
+            yield kind, json.loads(text.removeprefix("data: "))
+        elif text.startswith(":"):
+            yield "silence", None
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, socket.gaierror):
+        return "its name is not known; check the address in federation.toml"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+        return f"it refused this member ({error.reason}): it may have another revision of the federation, or the clock is wrong"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not that of the pinned key ({error.verify_message})"
+    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+
+
+def _said(data: bytes) -> str:
+    try:
+        return str(json.loads(data)["error"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "no reason given"
+
+
+class Seats:
+    """All four seats. What any of them can answer is asked of the first that does."""
+
+    def __init__(self, roster: Roster, identity: Identity) -> None:
+        self.roster = roster
+        tls = PinnedTls(issue_leaf(identity.name, identity.key), roster.keys, roster.operators)
+        self.clients = {number: SeatClient(roster, number, tls) for number in SEATS}
+        self._failed: dict[int, float] = {}
+
+    def _order(self, first: int | None) -> list[int]:
+        """Seats in the order in which they are asked: those that failed lately come last."""
+        now = time.monotonic()
+        order = sorted(SEATS, key=lambda seat: (now - self._failed.get(seat, -AGAIN) < AGAIN, seat))
+        return order if first is None else [first, *(seat for seat in order if seat != first)]
+
+    def ask(self, what: Callable[[SeatClient], T], first: int | None = None) -> T:
+        """The answer of the first seat that is reached."""
+        faults = []
+        for _ in range(TRIES):
+            for seat in self._order(first):
+                try:
+                    return what(self.clients[seat])
+                except NotReached as error:
+                    self._failed[seat] = time.monotonic()
+                    faults.append(str(error))
+            time.sleep(0.5)
+        reasons = "; ".join(dict.fromkeys(faults))
+        raise NotReached(f"no seat is reached: {reasons}. `ppca doctor` finds out more.")
+
+    def put(self, item: Object, to: int | None = None) -> None:
+        """Leaves an object with a seat: the one it is for, or another, which passes it on. Safe to repeat."""
+
+        def send(client: SeatClient) -> None:
+            status, _ = client.request("HEAD", f"/v1/objects/{item.digest}")
+            if status == 200:
+                return
+            status, answer = client.request("PUT", f"/v1/objects/{item.digest}", item.data)
+            if status in (429, 503, 507):
+                raise NotReached(f"{client.name}: {_said(answer)}")
+            if status not in (200, 201):
+                raise ObjectRefused(f"{client.name} refused the {item.header.kind}: {_said(answer)}")
+
+        self.ask(send, to)
+
+    def get(self, digest: str) -> Object:
+        """An object from any seat that has it, checked against its name and its author's pinned key."""
+
+        def load(client: SeatClient) -> Object:
+            status, data = client.request("GET", f"/v1/objects/{digest}")
+            if status != 200 or len(data) > MOST_BYTES or sha256(data) != digest:
+                raise NotReached(f"{client.name} does not have object {digest[:12]}")
+            return Object.parse(data)
+
+        item = self.ask(load)
+        item.check_author(self.roster.signers)
+        return item
+
+    def headers(self, job: str) -> list[Header]:
+        """The headers of a job's objects, of all seats that answer together: one that lags behind hides nothing."""
+        found: dict[str, Header] = {}
+        for header in self._everywhere(f"/v1/jobs/{job}/objects"):
+            found.setdefault(str(header.get("digest")), _header(header))
+        return list(found.values())
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """The jobs that this member has a part in, as the seats describe them."""
+        found: dict[str, dict[str, Any]] = {}
+        for job in self._everywhere("/v1/jobs"):
+            found.setdefault(str(job.get("id")), job)
+        return list(found.values())
+
+    def _everywhere(self, path: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        faults = []
+        for seat in self._order(None):
+            try:
+                status, data = self.clients[seat].request("GET", path)
+            except NotReached as error:
+                self._failed[seat] = time.monotonic()
+                faults.append(str(error))
+                continue
+            if status == 200:
+                found += [each for each in json.loads(data) if isinstance(each, dict)]
+            elif status != 404:
+                faults.append(f"{self.clients[seat].name}: {_said(data)}")
+        if not found and len(faults) == len(SEATS):
+            raise NotReached(f"no seat is reached: {'; '.join(faults)}. `ppca doctor` finds out more.")
+        return found
+
+    def hello(self, seat: int) -> dict[str, Any]:
+        status, data = self.clients[seat].request("GET", "/v1/hello")
+        if status != 200:
+            raise NotReached(f"{self.clients[seat].name}: {_said(data)}")
+        found: dict[str, Any] = json.loads(data)
+        return found
+
+    def close(self) -> None:
+        for client in self.clients.values():
+            client.close()
+
+
+def _header(fields: dict[str, Any]) -> Header:
+    try:
+        return Header(**fields)
+    except TypeError:
+        raise FederationError("a seat answered something else than headers") from None

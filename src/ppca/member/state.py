@@ -1,0 +1,87 @@
+"""What a member remembers between commands: keys of its jobs, what it approved, what it has not yet sent. For its eyes only."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..federation.jobfile import JobDescription
+from ..federation.objects import Object
+from ..federation.roster import write_whole
+from ..federation.sealing import SealingKey
+
+
+def default_folder(federation: str, member: str) -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "ppca" / "members" / f"{federation}-{member}"
+
+
+class MemberState:
+    """One member's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    # -- keys --------------------------------------------------------------------------------------------------------
+
+    def key(self, job: str) -> SealingKey | None:
+        path = self.folder / f"{job}.key"
+        return SealingKey.from_bytes(path.read_bytes()) if path.exists() else None
+
+    def make_key(self, job: str) -> SealingKey:
+        key = self.key(job)
+        if key is None:
+            key = SealingKey()
+            write_whole(self.folder / f"{job}.key", key.to_bytes(), 0o600)
+        return key
+
+    # -- approvals ---------------------------------------------------------------------------------------------------
+
+    def approved(self, job: JobDescription) -> None:
+        write_whole(self.folder / f"{job.id}.approved", job.data, 0o600)
+
+    def approvals(self) -> list[JobDescription]:
+        """All jobs that this member approved, oldest first."""
+        paths = sorted(self.folder.glob("*.approved"), key=lambda path: path.stat().st_mtime)
+        return [JobDescription(path.read_bytes()) for path in paths]
+
+    # -- the outbox --------------------------------------------------------------------------------------------------
+
+    def outbox(self, job: str) -> Outbox:
+        return Outbox(self.folder / "outbox" / job)
+
+
+class Outbox:
+    """Sealed objects on their way: a command that was cut off sends the same ones again, without the data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was sealed, so that the data are not needed again."""
+        return (self._folder / "order").exists()
+
+    def begin(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True, mode=0o700)
+
+    def put(self, item: Object) -> None:
+        write_whole(self._folder / item.digest, item.data, 0o600)
+
+    def finish(self, digests: list[str]) -> None:
+        write_whole(self._folder / "order", json.dumps(digests).encode(), 0o600)
+
+    def items(self) -> Iterator[Object]:
+        for digest in json.loads((self._folder / "order").read_text()):
+            yield Object.parse((self._folder / digest).read_bytes())
+
+    def bytes(self) -> int:
+        return sum(path.stat().st_size for path in self._folder.iterdir())
+
+    def clear(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)

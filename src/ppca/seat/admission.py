@@ -1,0 +1,243 @@
+"""What a seat lets into its mailbox: objects whose author signed them, is a member, and may write that kind for that job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from ..federation.course import Course, Objects, course_of
+from ..federation.errors import FederationError, ObjectRefused
+from ..federation.jobfile import JobDescription, JobFile
+from ..federation.objects import PIECE_BYTES, Header, Object, is_digest, sha256
+from ..federation.roster import SEATS, Roster
+from ..federation.sealing import PUBLIC_BYTES
+from ..federation.serverfile import Policy
+from .mailbox import Mailbox
+
+MOST_TEXT = 2000
+MOST_SMALL = 1 << 16
+ONCE = ("approval", "refusal", "contribution")
+"""An owner says these once."""
+
+
+class Admission:
+    """Checks objects one by one; jobs it has read stay parsed."""
+
+    def __init__(self, mailbox: Mailbox, roster: Callable[[], Roster], policy: Policy, at_most: int) -> None:
+        self.mailbox = mailbox
+        self._roster = roster
+        self._policy = policy
+        self._at_most = at_most
+        self._jobs: dict[str, JobDescription] = {}
+
+    def job(self, job: str) -> JobDescription:
+        """A job whose object is here."""
+        if job not in self._jobs:
+            found = next((header for header in self.mailbox.headers(job) if header.kind == "job"), None)
+            item = None if found is None else self.mailbox.get(found.digest)
+            if item is None:
+                raise ObjectRefused(f"job {job[:12]} is not known here; submit it first")
+            self._jobs[job] = JobDescription(item.payload)
+        return self._jobs[job]
+
+    def course(self, job: str, now: datetime | None = None) -> Course:
+        return course_of(self.job(job).file, self.mailbox.headers(job), self._roster(), now or datetime.now(UTC))
+
+    def admit(self, item: Object, carrier: str) -> bool:
+        """Stores an object that may be here; False if it is here already. `carrier`: the member that brought it."""
+        header, roster = item.header, self._roster()
+        if self.mailbox.knows(header.digest):
+            return False
+        if carrier != header.author and roster.seat_of(carrier) is None:
+            raise ObjectRefused(f"{carrier} brings an object of {header.author}: members bring their own, seats any")
+        item.check_author(roster.signers if roster.seat_of(carrier) is not None else _own(roster))
+        self._check_room(header)
+        if header.kind == "job":
+            self._check_job(item, roster)
+        else:
+            self._check_place(item, self.job(header.job).file, roster)
+        return self.mailbox.put(item)
+
+    def _check_room(self, header: Header) -> None:
+        if self.mailbox.bytes_of() + header.size > self._at_most:
+            raise ObjectRefused("the store of this seat is full; its operator must make room ([store] at_most)")
+        if self.mailbox.bytes_of(header.author) + header.size > self._policy.bytes_per_member:
+            raise ObjectRefused(f"{header.author} has stored as much as this seat allows a member; wait for erasures")
+
+    def _check_job(self, item: Object, roster: Roster) -> None:
+        if sha256(item.payload) != item.header.job:
+            raise ObjectRefused("the job's name is not the digest of its file")
+        if len(item.payload) > MOST_SMALL * 16:
+            raise ObjectRefused("the file of the job is too long")
+        job = JobDescription(item.payload)
+        now = datetime.now(UTC)
+        if job.file.federation != roster.digest:
+            raise ObjectRefused(
+                f"the job is for another revision of the federation; this seat has {roster.name}, revision {roster.revision} "
+                f"({roster.digest[:12]})"
+            )
+        if job.file.expires <= now:
+            raise ObjectRefused("the job has expired")
+        check_members(job.file, roster)
+        mine = [self.job(known) for known in self.mailbox.jobs() if self._author(known) == item.header.author]
+        pending = [job for job in mine if not self.course(job.id, now).over]
+        if len(pending) >= self._policy.jobs_per_member:
+            raise ObjectRefused(f"{item.header.author} has {len(pending)} jobs under way, as many as this seat allows")
+
+    def _author(self, job: str) -> str:
+        return next((header.author for header in self.mailbox.headers(job) if header.kind == "job"), "")
+
+    def _check_place(self, item: Object, job: JobFile, roster: Roster) -> None:
+        header = item.header
+        headers = Objects(self.mailbox.headers(header.job))
+        if header.kind in ONCE and headers.by(header.kind, header.author) is not None:
+            raise ObjectRefused(f"{header.author} has said its {header.kind} already")
+        seat = roster.seat_of(header.author)
+        if header.kind in WRITERS:
+            WRITERS[header.kind](header, item.payload, job, seat, headers)
+        if header.kind not in ("erased", "audit", "result", "ended") and self.course(header.job).over:
+            raise ObjectRefused(f"job {job.name!r} is over")
+
+
+def _own(roster: Roster) -> dict[str, list[bytes]]:
+    """What a member brings itself is signed with the key it has now."""
+    return {name: [key] for name, key in roster.keys.items()}
+
+
+def check_members(job: JobFile, roster: Roster) -> None:
+    """Refuses a job of members that there are not, or in roles that they do not have."""
+    for name in job.owners:
+        if "owner" not in roster.roles(name):
+            raise ObjectRefused(f"{name} is no owner in {roster.name}, revision {roster.revision}")
+    for name in job.receivers:
+        if "receiver" not in roster.roles(name):
+            raise ObjectRefused(f"{name} is no receiver in {roster.name}, revision {roster.revision}")
+    for name in job.approvers:
+        if name not in roster.keys:
+            raise ObjectRefused(f"{name}, who must approve, is no member of {roster.name}, revision {roster.revision}")
+
+
+def _refuse_unless(fits: object, header: Header, why: str) -> None:
+    if not fits:
+        raise ObjectRefused(f"{header.kind} of {header.author}: {why}")
+
+
+def _offer(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    fits = seat is not None or header.author in job.receivers or (job.by_columns and header.author in job.owners)
+    _refuse_unless(fits, header, "it has no part in this job that needs a key")
+    _refuse_unless(len(payload) == PUBLIC_BYTES, header, "it holds no key")
+    again = seat is not None and header.about.get("again") is True  # a restored seat has new keys
+    _refuse_unless(again or headers.by("offer", header.author) is None, header, "it has offered a key already")
+
+
+def _approval(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    _refuse_unless(header.author in job.approvers, header, "it is not among those who are asked")
+    _refuse_unless(not payload, header, "it has a payload")
+
+
+def _refusal(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    fits = seat is not None or header.author in job.members
+    _refuse_unless(fits and not payload, header, "it is not among those who are asked")
+    _text(header, "why")
+
+
+def _text(header: Header, name: str) -> None:
+    value = header.about.get(name)
+    _refuse_unless(isinstance(value, str) and len(value) <= MOST_TEXT, header, f"{name} must be a short text")
+
+
+def _owner(header: Header, job: JobFile, headers: Objects) -> None:
+    _refuse_unless(header.author in job.owners, header, "it is no owner of this job")
+    _refuse_unless(headers.by("approval", header.author) is not None, header, "it has not approved the job")
+
+
+def _group(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    fits = job.by_columns and header.author == job.owners[0] and header.about.get("to") in job.owners[1:]
+    _refuse_unless(
+        fits and len(payload) < MOST_SMALL, header, "only the first owner of columns makes a key for the others"
+    )
+
+
+def _envelope(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    _owner(header, job, headers)
+    piece = header.about.get("piece")
+    _refuse_unless(header.about.get("to") in SEATS, header, "it is addressed to no seat")
+    _refuse_unless(type(piece) is int and 0 <= piece < 1 << 16, header, "its piece has no number")
+    _refuse_unless(len(payload) <= PIECE_BYTES + 2000, header, "it is too long")
+    _refuse_unless(headers.by("contribution", header.author) is None, header, "it has finished its contribution")
+
+
+def _contribution(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    _owner(header, job, headers)
+    _refuse_unless(len(payload) <= MOST_SMALL * 128, header, "it is too long")
+
+
+def _of_seat(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    _refuse_unless(seat is not None, header, "only seats write that")
+
+
+def _receipt(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    _refuse_unless(header.about.get("owner") in job.owners, header, "it is for no owner of this job")
+
+
+def _start(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    _refuse_unless(seat == 0, header, "seat 0 proposes the start")
+    number = header.about.get("attempt")
+    last = max(headers.starts(), default=0)
+    _refuse_unless(type(number) is int and number == last + 1, header, f"attempt {last + 1} comes next")
+
+
+def _ended(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    about = header.about
+    _refuse_unless(about.get("attempt") in headers.starts(), header, "there was no such attempt")
+    _refuse_unless(header.author not in headers.ended(about["attempt"]), header, "it has said so already")
+    _refuse_unless(about.get("outcome") in ("finished", "failed"), header, "it has no outcome")
+    _refuse_unless(isinstance(about.get("final"), bool), header, "it does not say whether that is final")
+    _text(header, "why")
+
+
+def _result(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    _refuse_unless(header.about.get("receiver") in job.receivers, header, "it is for no receiver of this job")
+
+
+def _audit(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+
+
+def _cancel(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    submitter = next((known.author for known in headers.of("job")), None)
+    _refuse_unless(
+        header.author in (submitter, *job.owners), header, "only who submitted it, or an owner, cancels a job"
+    )
+
+
+WRITERS: dict[str, Callable[[Header, bytes, JobFile, int | None, Objects], Any]] = {
+    "offer": _offer,
+    "approval": _approval,
+    "refusal": _refusal,
+    "group": _group,
+    "envelope": _envelope,
+    "contribution": _contribution,
+    "receipt": _receipt,
+    "start": _start,
+    "ended": _ended,
+    "result": _result,
+    "audit": _audit,
+    "erased": _of_seat,
+    "cancel": _cancel,
+}
+
+
+def pieces_of(item: Object) -> list[list[str]]:
+    """The digests of an owner's envelopes by seat, from its contribution."""
+    content = item.json()
+    pieces = content.get("pieces") if isinstance(content, dict) else None
+    if not (isinstance(pieces, list) and len(pieces) == len(SEATS) and all(isinstance(each, list) for each in pieces)):
+        raise FederationError(f"the contribution of {item.header.author} does not list its envelopes")
+    if not all(is_digest(digest) for each in pieces for digest in each):
+        raise FederationError(f"the contribution of {item.header.author} lists something else than envelopes")
+    return pieces

@@ -1,0 +1,260 @@
+"""The seat's door for members: objects in and out, and news. TLS says who is there; signatures say what counts.
+
+    GET  /v1/hello                          who this seat is, its federation and build, its clock
+    HEAD, GET, PUT /v1/objects/<digest>     one object; PUT is safe to repeat
+    GET  /v1/jobs                           the jobs that the asking member has a part in, and where they stand
+    GET  /v1/jobs/<id>/objects              the headers of all objects of a job
+    GET  /v1/events?after=<seq>             server-sent events: headers of new objects after that place, and progress
+
+Members see the objects of jobs they have a part in; seats see all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+
+from ..federation.build import build
+from ..federation.errors import FederationError
+from ..federation.objects import MOST_BYTES, Header, Object, is_digest, sha256
+from ..servers.control import encode
+from ..transport import CertificateError
+from .conductor import Conductor
+from .office import Office, header_line
+from .restoring import half_model, halves, split_for
+
+log = logging.getLogger("ppca.api")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+HEARTBEAT = 15.0
+UPLOAD_SECONDS = 600.0
+BURST = 10.0
+"""Seconds' worth of requests that a member may make at once."""
+
+
+class Api:
+    """Handlers of one seat."""
+
+    def __init__(self, office: Office, conductor: Conductor) -> None:
+        self.office = office
+        self.conductor = conductor
+        self._rates: dict[str, tuple[float, float]] = {}
+
+    def application(self) -> web.Application:
+        app = web.Application(client_max_size=MOST_BYTES, middlewares=[self._who, self._orderly])
+        app.add_routes(
+            [
+                web.get("/v1/hello", self.hello),
+                web.get("/v1/objects/{digest}", self.get_object),  # and HEAD
+                web.put("/v1/objects/{digest}", self.put_object),
+                web.get("/v1/jobs", self.jobs),
+                web.get("/v1/jobs/{job}/objects", self.objects),
+                web.get("/v1/events", self.events),
+                web.get("/v1/inventory", self.inventory),
+                web.get("/v1/restore/{job}/{owner}", self.restore),
+                web.get("/v1/restore-model/{job}", self.restore_model),
+            ]
+        )
+        return app
+
+    # -- every request -----------------------------------------------------------------------------------------------
+
+    @web.middleware
+    async def _who(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Nobody is served who is no member now, however it got its connection."""
+        peer = None if request.transport is None else request.transport.get_extra_info("peercert")
+        try:
+            request["member"] = self.office.tls.member_of(peer or {})
+        except CertificateError as error:
+            return _refusal(403, str(error))
+        if request["member"] not in self.office.roster.keys:
+            return _refusal(403, f"{request['member']} is no member any more")
+        if self.office.roster.seat_of(request["member"]) is None and not self._in_time(request["member"]):
+            return _refusal(429, "too many requests; wait a few seconds")
+        return await handler(request)
+
+    def _in_time(self, member: str) -> bool:
+        """A bucket of requests for every member, filled at the rate of the policy."""
+        rate = self.office.settings.file.policy.requests_per_second
+        left, at = self._rates.get(member, (rate * BURST, time.monotonic()))
+        now = time.monotonic()
+        left = min(rate * BURST, left + (now - at) * rate)
+        self._rates[member] = (left - 1 if left >= 1 else left, now)
+        return left >= 1
+
+    @web.middleware
+    async def _orderly(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except FederationError as error:
+            return _refusal(409, str(error))
+        except OSError as error:
+            log.error("disk", extra={"why": error.strerror})
+            return _refusal(507, f"this seat cannot store anything now ({error.strerror}); try again later")
+
+    def _may_see(self, member: str, job: str) -> bool:
+        """Whether a member has a part in a job."""
+        if self.office.roster.seat_of(member) is not None:
+            return True
+        try:
+            known = self.office.admission.job(job)
+        except FederationError:
+            return False
+        submitted = any(h.kind == "job" and h.author == member for h in self.office.mailbox.headers(job))
+        return submitted or member in known.file.members
+
+    # -- handlers ----------------------------------------------------------------------------------------------------
+
+    async def hello(self, request: web.Request) -> web.Response:
+        roster = self.office.roster
+        return web.json_response(
+            {
+                "federation": roster.name,
+                "revision": roster.revision,
+                "digest": roster.digest,
+                "build": build(),
+                "seat": self.office.seat,
+                "member": self.office.identity.name,
+                "you": request["member"],
+                "time": datetime.now(UTC).isoformat(),
+                "instance": self.office.instance,
+            }
+        )
+
+    async def get_object(self, request: web.Request) -> web.Response:
+        digest = request.match_info["digest"]
+        header = self.office.mailbox.header(digest) if is_digest(digest) else None
+        if header is None or not self._may_see(request["member"], header.job):
+            return _refusal(404, "there is no such object here")
+        if request.method == "HEAD":
+            return web.Response() if self.office.mailbox.has(digest) else web.Response(status=410)
+        item = await asyncio.to_thread(self.office.mailbox.get, digest)
+        if item is None:
+            return _refusal(410, "the content of this object is gone")
+        return web.Response(body=item.data, content_type="application/octet-stream")
+
+    async def put_object(self, request: web.Request) -> web.Response:
+        digest = request.match_info["digest"]
+        if not is_digest(digest):
+            return _refusal(400, "an object is named by its SHA-256, 64 hexadecimal digits")
+        if (request.content_length or 0) > MOST_BYTES:
+            return _refusal(413, f"an object has at most {MOST_BYTES:,} bytes")
+        async with asyncio.timeout(UPLOAD_SECONDS):
+            data = await request.read()
+        if sha256(data) != digest:
+            return _refusal(400, "the content does not have the digest of its name; send it again")
+        new = await asyncio.to_thread(self.office.admit, Object.parse(data), request["member"])
+        return web.Response(status=201 if new else 200)
+
+    async def jobs(self, request: web.Request) -> web.Response:
+        found = []
+        for job in self.office.mailbox.jobs():
+            if self._may_see(request["member"], job):
+                found.append(describe(self.office, job))
+        return web.json_response(found)
+
+    async def objects(self, request: web.Request) -> web.Response:
+        job = request.match_info["job"]
+        if not is_digest(job) or not self._may_see(request["member"], job):
+            return _refusal(404, "there is no such job here, or you have no part in it")
+        return web.json_response([header.as_dict() for header in self.office.mailbox.headers(job)])
+
+    # -- for a seat that was lost ------------------------------------------------------------------------------------
+
+    def _asking_seat(self, request: web.Request) -> int:
+        seat = self.office.roster.seat_of(request["member"])
+        if seat is None:
+            raise FederationError("only seats ask for that")
+        return seat
+
+    async def inventory(self, request: web.Request) -> web.Response:
+        """The digests of all objects here, in the order of arrival."""
+        self._asking_seat(request)
+        digests, place = [], 0
+        while found := self.office.mailbox.since(place):
+            digests += [header.digest for _, header in found]
+            place = found[-1][0]
+        return web.Response(body=b"".join(encode("inventory", digests=digests)))
+
+    async def restore(self, request: web.Request) -> web.StreamResponse:
+        """To a mate that was lost: the summands of an owner's shares that it had in common with this seat."""
+        split = split_for(self._asking_seat(request), self.office.seat)
+        known = self.office.admission.job(request.match_info["job"])
+        if request.match_info["owner"] not in known.file.owners:
+            return _refusal(404, "there is no such owner")
+        stream = halves(self.conductor.messages_of(known, request.match_info["owner"]), split)
+        log.warning("shares restored to a mate", extra={"job": known.id, "member": request["member"]})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while part := await asyncio.to_thread(next, stream, b""):
+            await response.write(part)
+        return response
+
+    async def restore_model(self, request: web.Request) -> web.Response:
+        """The same of a kept model."""
+        split = split_for(self._asking_seat(request), self.office.seat)
+        job = request.match_info["job"]
+        record = self.conductor.staging.model(job) if is_digest(job) else None
+        if record is None:
+            return _refusal(404, "no such model is kept here")
+        log.warning("a model restored to a mate", extra={"job": job, "member": request["member"]})
+        return web.Response(body=half_model(record, split))
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        member = request["member"]
+        after = request.query.get("after", "0")
+        if not (after.isascii() and after.isdigit() and len(after) < 16):
+            return _refusal(400, "after is a place in the order of arrival: a whole number")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        place = int(after)
+        with self.office.news() as queue:
+            while True:
+                place = await self._send_objects(response, member, place)
+                try:
+                    event = await asyncio.wait_for(queue.get(), HEARTBEAT)
+                except TimeoutError:
+                    await response.write(b": still here\n\n")
+                    continue
+                progress = event.get("progress")
+                if progress is not None and self._may_see(member, progress["job"]):
+                    await response.write(b"event: progress\ndata: " + json.dumps(progress).encode() + b"\n\n")
+
+    async def _send_objects(self, response: web.StreamResponse, member: str, place: int) -> int:
+        while found := self.office.mailbox.since(place):
+            lines = [header_line(seq, header) for seq, header in found if self._visible(member, header)]
+            place = found[-1][0]
+            text = "".join(f"event: object\ndata: {line}\n\n" for line in lines) + f"event: place\ndata: {place}\n\n"
+            await response.write(text.encode())
+        return place
+
+    def _visible(self, member: str, header: Header) -> bool:
+        return self._may_see(member, header.job)
+
+
+def describe(office: Office, job: str) -> dict[str, Any]:
+    """A job and where it stands, for people."""
+    known, course = office.admission.job(job), office.admission.course(job)
+    return {
+        "id": job,
+        "name": known.name,
+        "program": known.file.program,
+        "owners": list(known.file.owners),
+        "receivers": list(known.file.receivers),
+        "expires": known.file.expires.isoformat(),
+        "stage": course.stage,
+        "attempt": course.attempt,
+        "why": course.why,
+        "waiting": [{"who": item.who, "what": item.what} for item in course.waiting],
+        "progress": office.progress.get(job) if course.stage == "running" else None,
+    }
+
+
+def _refusal(status: int, why: str) -> web.Response:
+    return web.json_response({"error": why}, status=status)

@@ -1,0 +1,146 @@
+"""One attempt of one job as the seat's daemon sees it: a fresh process that gets its work, and is gone when `run` returns."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import Any
+
+from ..servers.codec import CodecError
+from ..servers.conversation import GRACE, ServerProcess, converse
+from ..servers.failure import Failure
+from ..servers.interface import Progress
+from ..servers.programs import Ran
+from ..servers.store import flat, record_of
+from ..transport.routes import route_of
+from .router import Router
+from .work import AttemptFailed, Done, Work
+
+ENDING = 2.0
+"""Seconds that a worker may take to end by itself; then it is killed."""
+
+TAKING = 600.0
+"""Seconds that a worker may take for one record or piece: it stores it, nothing else."""
+
+LEAST_MESSAGE = 1 << 28
+"""Bytes that a message to a worker may have however little the inputs may take: pieces and kept records are larger."""
+
+_STOPPED = "this seat stopped the attempt"
+
+
+class Attempt:
+    """Runs `work` once. `run` blocks; `kill` ends it from any other thread."""
+
+    def __init__(self, work: Work, router: Router, progress: Progress | None = None) -> None:
+        self.work = work
+        self.router = router
+        self.progress = progress
+        self._route = route_of(work.session)
+        self._lock = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
+
+    def run(self) -> Done:
+        """What the program returned here. Raises AttemptFailed, and whatever making a piece raises; no process is left."""
+        passing, passed = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with passing, self._worker(passed) as worker:
+            self._hand_over(worker)
+            self.router.register(self._route, passing)
+            try:
+                worker.say("go")
+                self._hear(worker, "connected", patience=self.work.start_timeout + GRACE)
+            finally:
+                self.router.unregister(self._route)
+            return self._done(self._hear(worker, "done", patience=None))
+
+    def kill(self) -> None:
+        """Ends the attempt at once, also before it has begun; no harm if it is over."""
+        with self._lock:
+            self._killed = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _hand_over(self, worker: ServerProcess) -> None:
+        """Tells the worker its work, a piece at a time, and has it load the program."""
+        work = self.work
+        self._ask(worker, "work", **work.told())
+        for name, record in work.kept.items():
+            self._ask(worker, "kept", name=name, record=flat(record))
+        for owner, packet, tags in work.pieces:
+            self._ask(worker, "piece", owner=owner, packet=packet, tags=tags)
+        worker.say("prepare")
+        self._hear(worker, "ready", patience=TAKING)
+
+    def _ask(self, worker: ServerProcess, kind: str, **fields: Any) -> None:
+        try:
+            worker.say(kind, **fields)
+        except CodecError as error:
+            raise self._failed(Failure(self.work.seat, str(error), final=True)) from None
+        self._hear(worker, "taken", patience=TAKING)
+
+    def _hear(self, worker: ServerProcess, wanted: str, *, patience: float | None) -> dict[str, Any]:
+        """The worker's answer; without patience it may take any time, since its rounds have a timeout of their own."""
+        heard = converse(
+            [worker], wanted, patience=patience or GRACE, waiting=patience is not None, progress=self.progress
+        )
+        seat = self.work.seat
+        for refusal in heard.refusals.values():
+            raise self._failed(Failure(seat, str(refusal["error"]), str(refusal["trace"]), final=True))
+        for failure in heard.failures:
+            raise self._failed(failure)
+        return heard.answers[seat]
+
+    def _failed(self, failure: Failure) -> AttemptFailed:
+        return AttemptFailed(Failure(self.work.seat, _STOPPED) if self._killed else failure)
+
+    def _done(self, answer: dict[str, Any]) -> Done:
+        try:
+            kept = {
+                name: None if record is None else record_of(**record) for name, record in answer.pop("kept").items()
+            }
+            return Done(Ran(**answer), kept)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._failed(Failure(self.work.seat, f"its worker sent nonsense as a result: {error}")) from None
+
+    @contextmanager
+    def _worker(self, passed: socket.socket) -> Iterator[ServerProcess]:
+        """A fresh process, which is gone afterwards. Nothing secret is in its arguments or its environment."""
+        control, theirs = socket.socketpair()
+        try:
+            with passed, theirs, self._lock:
+                if self._killed:
+                    raise AttemptFailed(Failure(self.work.seat, _STOPPED))
+                process = self._process = self._launch(theirs.fileno(), passed.fileno())
+            try:
+                yield ServerProcess(self.work.seat, process, control)
+            finally:
+                control.close()  # the worker sees it and ends by itself
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(ENDING)
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+        finally:
+            control.close()
+
+    def _launch(self, control: int, passed: int) -> subprocess.Popen[bytes]:
+        work = self.work
+        command = [sys.executable, "-P", "-m", "ppca.seat.worker", "--seat", str(work.seat)]
+        command += ["--parent", str(os.getpid()), "--control", str(control), "--passed", str(passed)]
+        command += ["--threads", str(work.threads), "--longest", str(max(2 * work.input_bytes, LEAST_MESSAGE))]
+        try:
+            return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                command,
+                pass_fds=[control, passed],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                start_new_session=True,  # a signal to the daemon's group reaches the daemon, which ends its workers in order
+                env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            )
+        except OSError as error:
+            raise AttemptFailed(Failure(work.seat, f"cannot start a worker process: {error}")) from error

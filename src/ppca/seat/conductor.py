@@ -1,0 +1,381 @@
+"""What a seat does for its jobs, from the offer to the erasure. All of it follows from the objects: after a restart it goes on.
+
+An attempt ends at every seat with one signed word, `finished` or `failed`. Before it says `finished` a seat has its part of the
+result on its disk, so four such words make the job done, whatever happens next; one `failed` makes seat 0 propose a new attempt,
+from the sealed inputs and with new keys. A seat that was restarted in the middle of an attempt says `failed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..federation.build import build
+from ..federation.course import DONE, FINISHED, READY, Course, Objects
+from ..federation.errors import FederationError, ObjectRefused
+from ..federation.jobfile import JobDescription, seconds
+from ..federation.objects import Object
+from ..federation.parcels import messages, opened, summands_at
+from ..federation.roster import SEATS, address
+from ..federation.sealing import seal
+from ..servers.control import Message, encode
+from .admission import pieces_of
+from .attempt import Attempt
+from .keys import JOB
+from .office import Office
+from .policy import refusal_of
+from .programs import call, kept_name, rules
+from .router import Router
+from .staging import Staging, audit_digest
+from .work import AttemptFailed, Done, Piece, Work
+
+log = logging.getLogger("ppca.conductor")
+TICK = 1.0
+LONGEST_PAUSE = 30.0
+GOING = "the server is going down"
+
+
+class Conductor:
+    """Advances every job as far as this seat can."""
+
+    def __init__(self, office: Office, router: Router) -> None:
+        self.office = office
+        self.router = router
+        self.staging = Staging(office.settings.store, office.keys)
+        self.running: dict[str, Attempt] = {}
+        self._busy: set[tuple[str, str]] = set()
+        self._due: dict[str, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    async def conduct(self) -> None:
+        """Runs for ever: on every news, and once a second."""
+        self._recover()
+        with self.office.news() as queue:
+            while True:
+                try:
+                    event = await asyncio.wait_for(queue.get(), TICK)
+                    jobs = [event["header"].job] if "header" in event else []
+                except TimeoutError:
+                    jobs = self.office.mailbox.jobs()
+                for job in jobs:
+                    self._advance_safely(job)
+
+    def _advance_safely(self, job: str) -> None:
+        try:
+            self.advance(job)
+        except (FederationError, OSError) as error:
+            log.error("job not advanced", extra={"job": job, "why": str(error)})
+
+    def _recover(self) -> None:
+        """Attempts that this server was killed in have failed, unless it had finished its part."""
+        for job in self.office.mailbox.jobs():
+            objects = Objects(self.office.mailbox.headers(job))
+            last = max(objects.starts(), default=0)
+            if last and self.office.identity.name not in objects.ended(last):
+                self._end(job, last, "failed", "the server was restarted during the attempt")
+
+    async def stop(self) -> None:
+        """Ends attempts that run; they are made again later."""
+        self._stopping = True
+        for attempt in list(self.running.values()):
+            attempt.kill()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=10)
+
+    def _spawn(self, job: str, what: str, function: Any, *arguments: Any) -> None:
+        """Runs a function in a thread, once at a time for a job and a purpose."""
+        if (job, what) in self._busy or self._stopping:
+            return
+        self._busy.add((job, what))
+
+        async def body() -> None:
+            try:
+                await asyncio.to_thread(function, *arguments)
+            except (FederationError, OSError) as error:
+                log.error(what, extra={"job": job, "why": str(error)})
+                await asyncio.sleep(TICK)
+            except Exception:
+                log.exception(what, extra={"job": job})
+                await asyncio.sleep(TICK)
+            finally:
+                self._busy.discard((job, what))
+            self._advance_safely(job)
+
+        task = asyncio.create_task(body())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- one job -----------------------------------------------------------------------------------------------------
+
+    def advance(self, job: str) -> None:
+        """Does, or starts, what comes next for a job here."""
+        known, course = self.office.admission.job(job), self.office.admission.course(job)
+        if course.over:
+            self._close(known, course)
+            return
+        objects, me = Objects(self.office.mailbox.headers(job)), self.office.identity.name
+        if objects.by("offer", me) is None:
+            self._answer(known)
+            return
+        receipts = objects.receipts()
+        for owner in known.file.owners:
+            contribution = objects.by("contribution", owner)
+            if contribution is not None and (me, owner) not in receipts:
+                self._spawn(job, f"check {owner}", self._check, known, owner, contribution.digest)
+        last = max(objects.starts(), default=0)
+        if last and me not in objects.ended(last):
+            if job not in self.running and len(self.running) < self.office.settings.file.policy.jobs_at_once:
+                self._spawn(job, "attempt", self._attempt, known, last, objects.starts()[last].digest)
+        elif self.office.seat == SEATS[0] and course.stage == READY:
+            self._propose(job, course)
+
+    def _answer(self, known: JobDescription) -> None:
+        """The offer of a key, or a refusal."""
+        why = refusal_of(known.file, self.office.settings.file.policy, self.office.admission)
+        if why is not None:
+            self.office.publish("refusal", known.id, why=why)
+        else:
+            self.office.publish("offer", known.id, self.office.keys.make(JOB, known.id).public, seat=self.office.seat)
+
+    def _propose(self, job: str, course: Course) -> None:
+        """Seat 0 proposes an attempt, some time after the one before."""
+        clock_waits = any(item.who == "the clock" for item in course.waiting)
+        if clock_waits or len(self.running) >= self.office.settings.file.policy.jobs_at_once:
+            return
+        pause = min(LONGEST_PAUSE, 2.0 ** (course.attempt - 1)) if course.attempt else 0.0
+        due = self._due.setdefault(f"{job} {course.attempt}", time.monotonic() + pause)
+        if time.monotonic() >= due:
+            self.office.publish("start", job, attempt=course.attempt + 1)
+
+    # -- shares ------------------------------------------------------------------------------------------------------
+
+    def messages_of(self, known: JobDescription, owner: str) -> Iterator[Message]:
+        """What an owner sent to this seat."""
+        key = self.office.keys.of(JOB, known.id)
+        if key is None:
+            raise FederationError(f"the key of job {known.id[:12]} is not here any more")
+        place = self.restored_at(known.id, owner)
+        if (place / "pieces").exists():
+            info = {"what": "restored", "job": known.id, "owner": owner}
+            count = int((place / "pieces").read_text())
+            return messages(key.open((place / str(n)).read_bytes(), **info, piece=n) for n in range(count))
+        return messages(opened(self._envelopes(known, owner), key, self.office.seat))
+
+    def restored_at(self, job: str, owner: str) -> Path:
+        """Where the shares of an owner lie that came back from this seat's mates (`restoring`)."""
+        return self.office.settings.store / "restored" / job / owner
+
+    def _envelopes(self, known: JobDescription, owner: str) -> Iterator[Object]:
+        contribution = Objects(self.office.mailbox.headers(known.id)).by("contribution", owner)
+        item = None if contribution is None else self.office.mailbox.get(contribution.digest)
+        if item is None:
+            raise FederationError(f"the contribution of {owner} is not here")
+        for digest in pieces_of(item)[self.office.seat]:
+            envelope = self.office.mailbox.get(digest)
+            if envelope is None:
+                raise FederationError(f"an envelope of {owner} is not here yet, or no longer readable")
+            if (envelope.header.author, envelope.header.job) != (owner, known.id):
+                raise ObjectRefused(f"the contribution of {owner} lists an envelope that is not its own")
+            yield envelope
+
+    def _check(self, known: JobDescription, owner: str, contribution: str) -> None:
+        """Opens all envelopes of an owner and compares them with what it signed; writes the receipt."""
+        item = self.office.mailbox.get(contribution)
+        restored = (self.restored_at(known.id, owner) / "pieces").exists()
+        if item is None or not (restored or all(map(self.office.mailbox.has, pieces_of(item)[self.office.seat]))):
+            return  # the rest is on its way
+        try:
+            found = summands_at(self.office.seat, self.messages_of(known, owner))
+            said = item.json().get("summands", {})
+            wrong = [name for name, digest in found.items() if said.get(name) != digest]
+            if wrong:
+                raise ObjectRefused(f"{' and '.join(wrong)} are not what the contribution says")
+        except ObjectRefused as error:
+            self.office.publish("refusal", known.id, why=f"the shares of {owner} cannot be used: {error}"[:1000])
+            return
+        self.office.publish("receipt", known.id, owner=owner, contribution=contribution)
+
+    def _drop_forwarded(self, known: JobDescription) -> None:
+        """Envelopes for other seats that have reached them are not needed here."""
+        receipts = Objects(self.office.mailbox.headers(known.id)).receipts()
+        everybody = {(name, owner) for name in self.office.roster.operators.values() for owner in known.file.owners}
+        if everybody <= receipts:
+            self.office.mailbox.drop(known.id, ["envelope"], to_others_than=self.office.seat)
+
+    # -- attempts ----------------------------------------------------------------------------------------------------
+
+    def _attempt(self, known: JobDescription, number: int, start: str) -> None:
+        """Runs an attempt, and says what became of it."""
+        self._drop_forwarded(known)
+        policy = self.office.settings.file.policy
+        try:
+            attempt = Attempt(self._work(known, start), self.router, lambda *what: self.office.show(known.id, *what))
+        except FederationError as error:
+            self._end(known.id, number, "failed", str(error), final=number >= policy.attempts)
+            return
+        self.running[known.id] = attempt
+        began = datetime.now(UTC)
+        try:
+            if self._stopping:
+                raise FederationError(GOING)
+            done = attempt.run()
+            self._finish(known, number, done, began)
+        except AttemptFailed as failure:
+            why = GOING if self._stopping else failure.failure.reason
+            final = (failure.final and not self._stopping) or number >= policy.attempts
+            self._end(known.id, number, "failed", why, final=final)
+        except (FederationError, OSError) as error:
+            self._end(known.id, number, "failed", str(error), final=number >= policy.attempts)
+        except Exception as error:
+            log.exception("attempt", extra={"job": known.id})
+            self._end(known.id, number, "failed", type(error).__name__, final=True)
+        finally:
+            self.running.pop(known.id, None)
+            self.office.progress.pop(known.id, None)
+
+    def _work(self, known: JobDescription, start: str) -> Work:
+        office, settings = self.office, self.office.settings.file
+        program, public = call(known)
+        kept = {}
+        if known.file.infer is not None:
+            record = self.staging.model(known.file.infer.model)
+            if record is None:
+                raise FederationError("this seat does not hold the model any more")
+            kept[kept_name(known.file.infer.model)] = record
+        packets = [
+            packet
+            for owner in known.file.owners
+            for kind, fields in self.messages_of(known, owner)
+            if kind == "packets"
+            for packet in fields["packets"]
+        ]
+        return Work(
+            seat=office.seat,
+            session=hashlib.sha256(f"ppca session {start}".encode()).digest(),
+            addresses={number: address(seat.mesh) for number, seat in office.roster.seats.items()},
+            tls=office.tls,
+            program=program,
+            packets=packets,
+            pieces=self._pieces(known),
+            public=public,
+            openings=rules(known),
+            kept=kept,
+            timeout=settings.work.timeout,
+            threads=settings.work.threads,
+            input_bytes=settings.policy.memory,
+            start_timeout=settings.work.start_timeout,
+        )
+
+    def _pieces(self, known: JobDescription) -> Iterator[Piece]:
+        """Rows of owners of columns, piece by piece."""
+        if not known.file.by_columns:
+            return
+        for number, owner in enumerate(known.file.owners):
+            for kind, fields in self.messages_of(known, owner):
+                if kind == "rows":
+                    yield number + int(fields.get("part", 0)), fields["packets"][0], fields.get("tags")
+
+    def _finish(self, known: JobDescription, number: int, done: Done, began: datetime) -> None:
+        """Seals the parts of the result to their receivers, puts everything on the disk, and says that it is there."""
+        office, ran = self.office, done.ran
+        total = ran.stats["total"]
+        results = {}
+        for receiver in known.file.receivers:
+            offer = Objects(office.mailbox.headers(known.id)).by("offer", receiver)
+            item = None if offer is None else office.mailbox.get(offer.digest)
+            if item is None:
+                raise FederationError(f"the offer of {receiver} is not here")
+            mine = {**{k: v for k, v in ran.result.items() if k != "to"}, "to": ran.result["to"].get(receiver, {})}
+            plain = b"".join(encode("result", result=mine))
+            info = {"what": "result", "job": known.id, "receiver": receiver, "seat": office.seat, "attempt": number}
+            results[receiver] = Object.make(
+                office.identity,
+                *("result", known.id, seal(plain, item.payload, **info)),
+                receiver=receiver,
+                attempt=number,
+                seat=office.seat,
+            )
+        audit = {
+            "attempt": number,
+            "seat": office.seat,
+            "build": build(),
+            "federation": office.roster.digest,
+            "began": began.isoformat(),
+            "ended": datetime.now(UTC).isoformat(),
+            "seconds": ran.seconds,
+            "stats": ran.stats,
+            "audit": ran.audit,
+            "results": {receiver: item.digest for receiver, item in results.items()},
+            "contributions": {
+                owner: header.digest
+                for owner in known.file.owners
+                if (header := Objects(office.mailbox.headers(known.id)).by("contribution", owner)) is not None
+            },
+        }
+        account = Object.make(
+            office.identity, "audit", known.id, json.dumps(audit).encode(), attempt=number, seat=office.seat
+        )
+        name = kept_name(known.id)
+        self.staging.put(known.id, number, [*results.values(), account], done.kept.get(name))
+        self._end(
+            known.id,
+            number,
+            FINISHED,
+            "",
+            audit=audit_digest(ran.audit),
+            rounds=total["rounds"],
+            sent=total["sent_to"],
+            received=total["received_from"],
+        )
+
+    def _end(self, job: str, number: int, outcome: str, why: str, *, final: bool = False, **about: Any) -> None:
+        """The one word about an attempt."""
+        if outcome != FINISHED:
+            log.warning("attempt failed", extra={"job": job, "attempt": number, "why": why})
+        self.office.publish(
+            "ended", job, attempt=number, outcome=outcome, why=why[:1500], final=final, seat=self.office.seat, **about
+        )
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _close(self, known: JobDescription, course: Course) -> None:
+        """Publishes what was staged, once the job is done; erases, when it is time to."""
+        office, job = self.office, known.id
+        since = float(office.mailbox.note(f"over {job}") or office.mailbox.note(f"over {job}", str(time.time())) or 0)
+        done = course.stage == DONE
+        if not done and job in self.running:
+            self.running[job].kill()
+            return
+        if done and office.mailbox.note(f"committed {job}") is None:
+            for item in self.staging.items(job, course.attempt):
+                office.admit(item, office.identity.name)
+            self.staging.commit(job, course.attempt)
+            self.staging.drop(job)
+            office.mailbox.note(f"committed {job}", "yes")
+        self._erase(known, not done or time.time() >= since + seconds(known.file.erase_after))
+        if known.file.keep is not None and datetime.now(UTC) >= known.file.keep.until and self.staging.erase_model(job):
+            office.publish("erased", job, what="model", seat=office.seat)
+
+    def _erase(self, known: JobDescription, due: bool) -> None:
+        """Destroys the key of a job and drops what was sealed to it or by it."""
+        office, job = self.office, known.id
+        if not due or office.mailbox.note(f"erased {job}") is not None:
+            return
+        office.keys.destroy(JOB, job)
+        self.staging.drop(job)
+        shutil.rmtree(office.settings.store / "restored" / job, ignore_errors=True)
+        office.mailbox.drop(job, ["envelope", "group", "result"])
+        office.publish("erased", job, what="job", seat=office.seat)
+        office.mailbox.note(f"erased {job}", "yes")
+        log.info("erased", extra={"job": job})

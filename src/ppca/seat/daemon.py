@@ -1,0 +1,171 @@
+"""The server of one seat: the door for members, the mesh port, the conductor, and a page for the operator on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from aiohttp import web
+
+from ..federation.build import build
+from ..federation.errors import FederationError
+from ..federation.roster import address
+from ..federation.serverfile import ServerSettings
+from ..transport import open_listener
+from . import logs
+from .api import Api
+from .conductor import Conductor
+from .local_page import LocalPage
+from .office import LEAF_VALIDITY, Office
+from .replication import Followers
+from .restoring import Restoring
+from .router import Router
+
+log = logging.getLogger("ppca.server")
+RELOAD_SECONDS = 2.0
+RENEWAL = LEAF_VALIDITY.total_seconds() / 2
+
+
+class Daemon:
+    """One seat's server in one process."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.office = Office(settings)
+        self.router = Router(open_listener(*address(settings.file.listen.mesh)))
+        self.conductor = Conductor(self.office, self.router)
+        self.followers = Followers(self.office)
+        self._api = web.AppRunner(Api(self.office, self.conductor).application(), access_log=None, keepalive_timeout=75)
+        self._site: web.TCPSite | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def run(self) -> None:
+        """Serves until it is told to stop."""
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        self.office.attend(loop)
+        local = web.AppRunner(LocalPage(self.office, self.conductor, self.followers).application(), access_log=None)
+        await self._api.setup()
+        await local.setup()
+        await self._open_door()
+        host, port = address(self.settings.file.listen.local)
+        await web.TCPSite(local, host, port).start()
+        self._start(self.conductor.conduct())
+        self._start(self._keep_current())
+        for seat in self.followers.links:
+            self._start(self.followers.follow(seat))
+        log.info("serving", extra={"seat": self.office.seat, "build": build(), "revision": self.office.roster.revision})
+        notify("READY=1")
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait([stopped, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+        notify("STOPPING=1")
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                log.error("a task ended", exc_info=task.exception())
+        await self._stop(local)
+        if not stop.is_set():
+            raise FederationError("the server stopped because a part of it failed; the log says which")
+
+    def _start(self, body: object) -> None:
+        self._tasks.append(asyncio.create_task(body))  # type: ignore[arg-type]
+
+    async def _stop(self, local: web.AppRunner) -> None:
+        """In order: no new requests, running attempts ended and said to have failed, then everything closed."""
+        log.info("stopping")
+        await self.conductor.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._api.cleanup()
+        await local.cleanup()
+        self.router.close()
+        self.office.mailbox.close()
+
+    async def _open_door(self) -> None:
+        """Listens with the present leaf and pins; the former door closes after the new one is open."""
+        host, port = address(self.settings.file.listen.api)
+        context = self.office.tls.context(dialing=False)
+        site = web.TCPSite(self._api, host, port, ssl_context=context, reuse_address=True, reuse_port=True)
+        await site.start()
+        former, self._site = self._site, site
+        if former is not None:
+            await former.stop()
+
+    async def _keep_current(self) -> None:
+        """Reads the federation's file when it changes, renews the leaf in time, and tells systemd that all is well."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + RENEWAL
+        seen = self._stamp()
+        while True:
+            await asyncio.sleep(RELOAD_SECONDS)
+            notify("WATCHDOG=1")
+            stamp = self._stamp()
+            changed = stamp != seen and self.office.renew()
+            seen = stamp
+            if changed or loop.time() >= due:
+                self.office.renew_tls()
+                await self._open_door()
+                due = loop.time() + RENEWAL
+
+    def _stamp(self) -> tuple[float, ...]:
+        found = []
+        for path in (self.settings.federation, self.settings.federation.with_suffix(".sigs")):
+            with suppress(OSError):
+                found.append(path.stat().st_mtime)
+        return tuple(found)
+
+
+def notify(state: str) -> None:
+    """Tells systemd, if it started this process (Type=notify)."""
+    place = os.environ.get("NOTIFY_SOCKET")
+    if not place:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.connect("\0" + place[1:] if place.startswith("@") else place)
+        sock.sendall(state.encode())
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One server to a store: two would tell different things about the same job."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise FederationError(
+                f"another server uses {folder}; stop it first, or give this one its own [store]."
+            ) from None
+        yield
+
+
+def restore(path: Path, told: Callable[[str], None]) -> None:
+    """Brings back what a lost seat had, from its mates, before its new server runs for the first time."""
+    os.umask(0o077)
+    settings = ServerSettings.load(path)
+    with alone(settings.store):
+        office = Office(settings)
+        router = Router(open_listener())
+        try:
+            Restoring(office, Conductor(office, router), told).run()
+        finally:
+            router.close()
+            office.mailbox.close()
+
+
+def serve(path: Path, level: str = "INFO") -> None:
+    """The whole life of a server, from its file to its orderly end."""
+    os.umask(0o077)
+    logs.set_up(level)
+    settings = ServerSettings.load(path)
+    with alone(settings.store):
+        asyncio.run(Daemon(settings).run())

@@ -1,0 +1,130 @@
+"""A seat's desk: its settings, identity and federation, its mailbox and keys, and who wants to hear of news."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from ..federation.errors import FederationError, FileRefused
+from ..federation.identity import Identity
+from ..federation.objects import Header, Object
+from ..federation.roster import Roster
+from ..federation.serverfile import ServerSettings
+from ..transport.pinned import PinnedTls, issue_leaf
+from .admission import Admission
+from .keys import Keys
+from .mailbox import Mailbox
+
+LEAF_VALIDITY = timedelta(hours=24)
+log = logging.getLogger("ppca.seat")
+
+
+class Office:
+    """What every part of a seat's server works with. News are heard in the event loop only."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.identity = Identity.load(settings.identity)
+        self.roster = Roster.trusted(settings.federation)
+        self.seat = settings.file.seat
+        self._check_seat(self.roster)
+        self.tls = self.new_tls()
+        self.mailbox = Mailbox(settings.store)
+        self.keys = Keys(settings.keys)
+        self.admission = Admission(self.mailbox, lambda: self.roster, settings.file.policy, settings.file.store.at_most)
+        self.instance = self.mailbox.note("instance") or self.mailbox.note("instance", secrets.token_hex(8))
+        self.progress: dict[str, dict[str, Any]] = {}
+        self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _check_seat(self, roster: Roster) -> None:
+        roster.check_identity(self.identity)
+        if roster.operators.get(self.seat) != self.identity.name:
+            raise FileRefused(
+                f"{self.identity.name} does not have seat {self.seat} in {roster.name}, revision {roster.revision}; "
+                "correct seat in server.toml, or the federation's file."
+            )
+
+    # -- the federation ----------------------------------------------------------------------------------------------
+
+    def new_tls(self) -> PinnedTls:
+        leaf = issue_leaf(self.identity.name, self.identity.key, LEAF_VALIDITY)
+        return PinnedTls(leaf, self.roster.keys, self.roster.operators)
+
+    def renew(self) -> bool:
+        """Reads the federation's file again; True if there is a new revision. A wrong one changes nothing."""
+        try:
+            roster = Roster.trusted(self.settings.federation)
+            if roster.digest == self.roster.digest:
+                return False
+            if roster.revision <= self.roster.revision:
+                raise FileRefused(f"revision {roster.revision} is not above {self.roster.revision}, which is in force.")
+            self._check_seat(roster)
+        except FederationError as error:
+            log.error("federation not renewed", extra={"why": str(error)})
+            return False
+        self.roster = roster
+        log.info("federation renewed", extra={"revision": roster.revision, "digest": roster.digest})
+        return True
+
+    def renew_tls(self) -> None:
+        """A new leaf, and trust in the members of the present revision."""
+        self.tls = self.new_tls()
+
+    # -- objects -----------------------------------------------------------------------------------------------------
+
+    def publish(self, kind: str, job: str, payload: bytes = b"", **about: Any) -> Object:
+        """An object of this seat; from any thread."""
+        item = Object.make(self.identity, kind, job, payload, **about)
+        self.admit(item, self.identity.name)
+        return item
+
+    def admit(self, item: Object, carrier: str) -> bool:
+        """Takes an object in, and tells those who listen; from any thread."""
+        new = self.admission.admit(item, carrier)
+        if new:
+            header = item.header
+            log.info("object", extra={"kind": header.kind, "job": header.job, "author": header.author, "by": carrier})
+            self._tell({"header": header})
+        return new
+
+    def show(self, job: str, text: str, fraction: float | None, rounds: int) -> None:
+        """How far a running job is; from any thread."""
+        self.progress[job] = {"job": job, "text": text, "fraction": fraction, "rounds": rounds}
+        self._tell({"progress": self.progress[job]})
+
+    # -- news --------------------------------------------------------------------------------------------------------
+
+    def attend(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From here on news are told in this event loop."""
+        self._loop = loop
+
+    @contextmanager
+    def news(self) -> Iterator[asyncio.Queue[dict[str, Any]]]:
+        """A queue of what happens while the block lasts."""
+        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(10_000)
+        self._listeners.add(queue)
+        try:
+            yield queue
+        finally:
+            self._listeners.discard(queue)
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._spread, event)
+
+    def _spread(self, event: dict[str, Any]) -> None:
+        for queue in self._listeners:
+            if not queue.full():  # who does not listen reads the order of arrival again later
+                queue.put_nowait(event)
+
+
+def header_line(seq: int, header: Header) -> str:
+    """A header as members get it."""
+    return json.dumps({"seq": seq, **header.as_dict()})

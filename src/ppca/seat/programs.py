@@ -1,0 +1,79 @@
+"""Jobs as programs: which program of `ppca.jobs` a job file names, with which public parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..federation.disclosure import disclosures
+from ..federation.jobfile import COLUMNS, INFER, JobDescription
+from ..jobs.inference import SCORE
+from .work import TABLE
+
+HIGHEST = 2.0 ** (SCORE.span - 1)
+"""The largest threshold of scores."""
+
+
+def kept_name(job: str) -> str:
+    """The name under which the model of a fit is kept."""
+    return f"model-{job[:32]}"
+
+
+def rules(job: JobDescription) -> list[dict[str, Any]]:
+    """All that the job may open, as the engine enforces it."""
+    return [line.rule() for line in disclosures(job.file)]
+
+
+def call(job: JobDescription) -> tuple[str, dict[str, Any]]:
+    """The program, and its public parameters."""
+    if job.file.program == INFER:
+        return _infer(job)
+    if job.file.program == COLUMNS:
+        return _columns(job)
+    return "ppca.jobs.rows:fit", {"rows_at_least": job.file.rows_at_least, "choices": choices(job)}
+
+
+def choices(job: JobDescription) -> dict[str, Any]:
+    """The parameters of the analysis."""
+    file = job.file
+    assert file.fit is not None
+    return {
+        "components": None if file.fit.components == "all" else file.fit.components,
+        "standardize": file.fit.standardize,
+        "solver": file.fit.solver,
+        "tol": file.fit.tol,
+        "fixed_iterations": file.fit.fixed_iterations,
+        "max_iterations": file.fit.max_iterations,
+        "keep": None if file.keep is None else kept_name(job.id),
+        "allow": {} if file.keep is None else {name: list(whom) for name, whom in file.keep.allow.items()},
+        "receivers": {name: ["facts", *file.parts_of(name)] for name in file.receivers},
+    }
+
+
+def _columns(job: JobDescription) -> tuple[str, dict[str, Any]]:
+    file = job.file
+    assert file.align is not None
+    return "ppca.jobs.columns:fit", {
+        "table": TABLE,
+        "widths": file.widths,
+        "minimum": file.align.minimum,
+        "own": file.align.way != "psi",
+        "choices": choices(job),
+    }
+
+
+def _infer(job: JobDescription) -> tuple[str, dict[str, Any]]:
+    use = job.file.infer
+    assert use is not None
+    public: dict[str, Any] = {
+        "model": kept_name(use.model),
+        "operation": use.operation,
+        "threshold": None if use.threshold is None else min(use.threshold / use.unit**2, HIGHEST),
+        "contamination": use.contamination,
+        "scores": use.scores,
+        "receiver": next(iter(job.file.receivers)),
+    }
+    if job.file.by_columns:
+        assert job.file.align is not None
+        public |= {"table": TABLE, "minimum": job.file.align.minimum, "standardized": use.standardized}
+        return "ppca.jobs.inference:infer_table", public
+    return "ppca.jobs.inference:infer", public

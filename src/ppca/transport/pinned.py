@@ -1,0 +1,202 @@
+"""TLS by pinned keys: every member of a federation has one Ed25519 key, and no authority signs anything.
+
+A member signs a short-lived leaf (P-256) for itself. Who meets it makes one trust anchor in memory for each pinned key it
+knows: OpenSSL takes an anchor's key and name as they are and does not look at its signature. A leaf counts only if the key
+pinned for a member signed it directly and issuer, subject and DNS name (``<member>.ppca``) all name that member.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from .certificates import CLOCK_SKEW, distinguished_name, key_usage, private_pem
+from .errors import CertificateError, seat_name
+
+LEAF_VALIDITY = timedelta(hours=24)
+_SUFFIX = ".ppca"
+_MEMBER = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_ALWAYS = (datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))  # a pin ends when its line is removed
+_PURPOSES = [x509.ExtendedKeyUsageOID.SERVER_AUTH, x509.ExtendedKeyUsageOID.CLIENT_AUTH]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A member's certificate and its key, both in PEM format and in memory only."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+    @property
+    def expires(self) -> datetime:
+        return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
+
+
+def issue_leaf(
+    name: str, key: Ed25519PrivateKey, validity: timedelta = LEAF_VALIDITY, *, start: datetime | None = None
+) -> Leaf:
+    """A fresh leaf for the member ``name``, signed by its pinned key, valid from ``start`` (now) on."""
+    _check_name(name)
+    start = start or datetime.now(UTC)
+    own = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _builder(name, name, own.public_key(), start - CLOCK_SKEW, start + validity)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name + _SUFFIX)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(_PURPOSES), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+        .sign(key, None)
+    )
+    return Leaf(certificate.public_bytes(Encoding.PEM), private_pem(own))
+
+
+@dataclass(frozen=True)
+class PinnedTls:
+    """One member's side of TLS: its leaf, the pinned raw keys of all members, and which member has which seat.
+
+    Contexts are cheap: make a new one whenever the leaf was renewed or the pins have changed.
+    """
+
+    leaf: Leaf
+    pins: Mapping[str, bytes]
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    remedy: ClassVar[str] = "both ends need the same federation file and a right clock, and each its own key"
+
+    def __post_init__(self) -> None:
+        for name, pin in self.pins.items():
+            _check_name(name)
+            if len(pin) != 32:
+                raise CertificateError(f"the key pinned for {name!r} has {len(pin)} bytes instead of 32; copy it again")
+        if len(set(self.pins.values())) != len(self.pins):
+            raise CertificateError("two members have the same pinned key; each must make a key of its own")
+
+    def context(self, *, dialing: bool) -> ssl.SSLContext:
+        """The TLS context for the dialing or the listening side. Raises CertificateError if the own leaf is unfit."""
+        self._check_leaf()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if dialing else ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False  # both directions are checked alike, by member_of and check_seat
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        if not dialing:
+            context.num_tickets = 0  # sessions are never resumed
+        if self.pins:
+            context.load_verify_locations(cadata=b"".join(_anchor(name, pin) for name, pin in self.pins.items()))
+        _load_leaf(context, self.leaf)
+        return context
+
+    def check_seat(self, sock: ssl.SSLSocket, seat: int, peer: int) -> None:
+        """Raise CertificateError unless the other end is the member that has the seat ``peer``."""
+        certificate: Any = sock.getpeercert() or {}
+        found = self.member_of(certificate)
+        if found != self.names.get(peer):
+            raise CertificateError(
+                f"{seat_name(seat)} expected {self.names.get(peer, 'nobody')!r} on {seat_name(peer)}, but the other end "
+                f"is {found!r}; check the addresses and that all seats have the same federation file",
+                seat,
+                peer,
+            )
+        leaf = x509.load_der_x509_certificate(sock.getpeercert(binary_form=True) or b"")
+        if not _signed(leaf, self.pins[found]):
+            raise CertificateError(f"the key pinned for {found!r} did not sign its certificate itself; {self.remedy}")
+
+    def member_of(self, peercert: Mapping[str, Any]) -> str:
+        """The member whose pinned key signed the verified leaf ``peercert`` (``getpeercert()`` of a context from here)."""
+        issuer, subject = _common_name(peercert.get("issuer")), _common_name(peercert.get("subject"))
+        names = peercert.get("subjectAltName", ())
+        if issuer is None or issuer not in self.pins or issuer != subject or names != (("DNS", issuer + _SUFFIX),):
+            said = ", ".join(f"{kind} {value!r}" for kind, value in names) or "no name"
+            raise CertificateError(
+                f"a certificate of {subject!r} for {said}, issued by {issuer!r}, proves no member of the federation; "
+                f"{self.remedy}"
+            )
+        return issuer
+
+    def _check_leaf(self) -> None:
+        leaf = x509.load_pem_x509_certificate(self.leaf.certificate)
+        now = datetime.now(UTC)
+        if not leaf.not_valid_before_utc <= now <= leaf.not_valid_after_utc:
+            raise CertificateError(
+                f"this member's leaf is valid from {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} to "
+                f"{leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC only; issue a new one, and check the clock"
+            )
+        name = str(leaf.issuer.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value)
+        pin = self.pins.get(name)
+        if pin is not None and not _signed(leaf, pin):
+            raise CertificateError(
+                f"the key of this member is not the one pinned for {name!r}; use the identity whose key the federation "
+                "file states, or have the line changed"
+            )
+
+
+def _anchor(name: str, pin: bytes) -> bytes:
+    """A trust anchor (DER) with a pinned key: for leaves of this member only, signed by a key that is thrown away."""
+    public = Ed25519PublicKey.from_public_bytes(pin)
+    constraints = x509.NameConstraints(permitted_subtrees=[x509.DNSName(name + _SUFFIX)], excluded_subtrees=None)
+    return (
+        _builder(name, name, public, *_ALWAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(key_usage(signs_certificates=True), critical=True)
+        .add_extension(constraints, critical=True)
+        .sign(Ed25519PrivateKey.generate(), None)
+        .public_bytes(Encoding.DER)
+    )
+
+
+def _builder(
+    subject: str, issuer: str, public: ec.EllipticCurvePublicKey | Ed25519PublicKey, start: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(distinguished_name(subject))
+        .issuer_name(distinguished_name(issuer))
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    )
+
+
+def _load_leaf(context: ssl.SSLContext, leaf: Leaf) -> None:
+    """Python loads keys from files only: this one lies in memory and has no name."""
+    with os.fdopen(os.memfd_create("leaf", os.MFD_CLOEXEC), "wb") as file:
+        file.write(leaf.key + leaf.certificate)
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+
+
+def _signed(leaf: x509.Certificate, pin: bytes) -> bool:
+    with suppress(InvalidSignature):
+        Ed25519PublicKey.from_public_bytes(pin).verify(leaf.signature, leaf.tbs_certificate_bytes)
+        return True
+    return False
+
+
+def _common_name(name: Any) -> str | None:
+    """The common name, if that is all there is in a name as ``getpeercert`` gives it."""
+    match name:
+        case ((("commonName", str(value)),),):
+            return value
+    return None
+
+
+def _check_name(name: str) -> None:
+    if not _MEMBER.fullmatch(name):
+        raise CertificateError(
+            f"{name!r} is no name of a member; take up to 63 lower-case letters, digits and hyphens, such as 'north'"
+        )

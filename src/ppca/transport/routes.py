@@ -1,0 +1,83 @@
+"""Routes: how one mesh port serves several runs at once.
+
+Before TLS, a dialer says in 38 bytes which run it belongs to, so that whoever owns the port can hand the connection to the
+process of that run:
+
+    magic (4 bytes)   version (1)   seat of the dialer (1)   route (32): SHA-256 of the session
+
+A preamble proves nothing: it decides which process greets the connection, and that one checks certificate, seat and session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from .errors import SEATS
+
+MAGIC = b"PPCR"
+VERSION = 1
+ROUTE_BYTES = 32
+PREAMBLE_BYTES = len(MAGIC) + 2 + ROUTE_BYTES
+_ORIGIN_BYTES = 256
+
+
+class Listener(Protocol):
+    """Where `connect_mesh` takes connections from: a listening socket, or a `PassedListener`."""
+
+    def fileno(self) -> int: ...
+
+    def settimeout(self, value: float | None, /) -> None: ...
+
+    def accept(self) -> tuple[socket.socket, Any]: ...
+
+
+def route_of(session: bytes) -> bytes:
+    """What the preamble says of a session."""
+    return hashlib.sha256(session).digest()
+
+
+def preamble(seat: int, route: bytes) -> bytes:
+    if seat not in SEATS or len(route) != ROUTE_BYTES:
+        raise ValueError(f"a preamble needs a seat of {SEATS} and a route of {ROUTE_BYTES} bytes (`route_of`)")
+    return MAGIC + bytes([VERSION, seat]) + route
+
+
+def read_preamble(data: bytes) -> tuple[int, bytes] | None:
+    """Seat and route, or None for anything that is no preamble of this version."""
+    if len(data) != PREAMBLE_BYTES or data[:5] != MAGIC + bytes([VERSION]) or data[5] not in SEATS:
+        return None
+    return data[5], data[6:]
+
+
+def pass_socket(to: socket.socket, sock: socket.socket, origin: Sequence[Any]) -> None:
+    """Hands a connection to the process behind `to`, which has a `PassedListener`. The caller closes its own copy."""
+    socket.send_fds(to, [f"{origin[0]} {origin[1]}".encode()[:_ORIGIN_BYTES]], [sock.fileno()])
+
+
+class PassedListener:
+    """Accepts connections that another process accepted: the near end of a pair of SOCK_SEQPACKET sockets."""
+
+    def __init__(self, source: socket.socket) -> None:
+        self._source = source
+
+    def fileno(self) -> int:
+        return self._source.fileno()
+
+    def settimeout(self, value: float | None, /) -> None:
+        self._source.settimeout(value)
+
+    def accept(self) -> tuple[socket.socket, tuple[str, str]]:
+        """Raises ConnectionError when the other process has gone."""
+        text, descriptors, _, _ = socket.recv_fds(self._source, _ORIGIN_BYTES, 1)
+        if not descriptors:
+            raise ConnectionError("nobody passes connections any more")
+        host, _, port = text.decode(errors="replace").partition(" ")
+        sock = socket.socket(fileno=descriptors[0])
+        sock.set_inheritable(False)
+        return sock, (host, port)
+
+    def close(self) -> None:
+        self._source.close()

@@ -1,0 +1,86 @@
+"""Four seats of a federation on loopback: routers, pinned keys, and attempts of the same job in four threads."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from harness.pinned import SEATED, Members
+from ppca.protocol import InputPacket
+from ppca.seat.attempt import Attempt
+from ppca.seat.router import Router
+from ppca.seat.work import AttemptFailed, Done, Work
+from ppca.transport import open_listener
+
+
+class Seats:
+    def __init__(self) -> None:
+        self.members = Members()
+        self.routers = [Router(open_listener()) for _ in SEATED]
+        self.addresses = {seat: router.address for seat, router in enumerate(self.routers)}
+
+    def close(self) -> None:
+        for router in self.routers:
+            router.close()
+
+    def work(self, seat: int, program: str, packets: Sequence[list[InputPacket]] = (), **fields: Any) -> Work:
+        fields = {"session": b"session", "timeout": 30.0, "start_timeout": 30.0, **fields}
+        return Work(
+            seat=seat,
+            addresses=self.addresses,
+            tls=self.members.tls(SEATED[seat]),
+            program=program,
+            packets=[four[seat] for four in packets],
+            **fields,
+        )
+
+    def start(
+        self,
+        program: str,
+        packets: Sequence[list[InputPacket]] = (),
+        *,
+        own: Callable[[int], dict[str, Any]] = lambda seat: {},
+        progress: Any = None,
+        **fields: Any,
+    ) -> Running:
+        """The attempt of a job, at all four seats. `own`: what differs between the seats."""
+        fields = {"session": secrets.token_bytes(32), **fields}
+        works = [self.work(seat, program, packets, **{**fields, **own(seat)}) for seat in SEATED]
+        return Running([Attempt(work, router, progress) for work, router in zip(works, self.routers, strict=True)])
+
+
+class Running:
+    """Four attempts under way, each in its thread."""
+
+    def __init__(self, attempts: list[Attempt]) -> None:
+        self.attempts = attempts
+        pool = ThreadPoolExecutor(len(attempts))
+        self.futures: list[Future[Done]] = [pool.submit(attempt.run) for attempt in attempts]
+        pool.shutdown(wait=False)
+
+    def outcomes(self) -> list[Done | AttemptFailed]:
+        """By seat what came of it; any other exception fails the test."""
+
+        def outcome(future: Future[Done]) -> Done | AttemptFailed:
+            try:
+                return future.result(60)
+            except AttemptFailed as failed:
+                return failed
+
+        return [outcome(future) for future in self.futures]
+
+    def done(self) -> list[Done]:
+        found = self.outcomes()
+        assert all(isinstance(one, Done) for one in found), found
+        return [one for one in found if isinstance(one, Done)]
+
+    def failed(self) -> list[AttemptFailed]:
+        found = self.outcomes()
+        assert all(isinstance(one, AttemptFailed) for one in found), found
+        return [one for one in found if isinstance(one, AttemptFailed)]
+
+    @property
+    def pids(self) -> list[int]:
+        return [attempt._process.pid for attempt in self.attempts if attempt._process is not None]

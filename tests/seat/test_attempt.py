@@ -1,0 +1,283 @@
+"""Attempts of jobs at four seats: results, failures with their cause, several at once on the same ports, and no process left."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.lockstep import LockstepServers
+from harness.processes import assert_gone, running
+from harness.seats import Running, Seats
+from ppca import PCA
+from ppca.estimator.choices import Choices
+from ppca.owner.moments import moments
+from ppca.owner.rows import share_sums
+from ppca.owner.tables.opening import open_table
+from ppca.protocol import InputPacket, share
+from ppca.receiver import PCAModel
+from ppca.receiver.unsealing import unsealed
+from ppca.seat.attempt import Attempt
+from ppca.seat.work import AttemptFailed
+from ppca.servers import Outcome
+from ppca.transport.routes import preamble, route_of
+
+pytestmark = pytest.mark.alone
+ROWS = "ppca.jobs.rows:fit"
+PUBLIC = {"choices": Choices(fixed_iterations=8).public()}
+
+
+@pytest.fixture(scope="module")
+def seats() -> Iterator[Seats]:
+    found = Seats()
+    yield found
+    found.close()
+
+
+def data(columns: int = 4, rows: int = 60) -> np.ndarray[Any, Any]:
+    generator = np.random.default_rng(7)
+    return generator.normal(size=(rows, columns)) @ np.diag(np.arange(1.0, columns + 1)) + 5.0
+
+
+def packets(values: np.ndarray[Any, Any], owners: int = 3) -> list[list[InputPacket]]:
+    parts = np.array_split(values, owners)
+    return [packet for part in parts for packet in share_sums(moments(open_table(part)), owners)]
+
+
+def model_of(run: Running, width: int) -> PCAModel:
+    outcome = Outcome.of([done.ran for done in run.done()])  # also compares audits and traffic
+    result = unsealed(outcome.parts)
+    scale = np.broadcast_to(np.asarray(result["exponents"], np.int64), (width,))
+    return PCAModel.from_result(result, scale=scale, names=None, audit=outcome.account.audit)
+
+
+def test_a_fit_of_rows_is_what_local_servers_make_of_it(seats: Seats) -> None:
+    values, told = data(), []
+    run = seats.start(ROWS, packets(values), public=PUBLIC, progress=lambda *news: told.append(news))
+    found = model_of(run, 4)
+    local = PCA(fixed_iterations=8, servers=LockstepServers()).fit(np.array_split(values, 3))
+    np.testing.assert_allclose(found.components, local.components_, atol=1e-6)
+    np.testing.assert_allclose(found.explained_variance, local.explained_variance_, rtol=1e-6)
+    np.testing.assert_allclose(found.mean, values.mean(0), rtol=1e-9)
+    assert found.rows == len(values)
+    assert [line["what"] for line in found.audit] == [line["what"] for line in local.openings_]
+    assert {text for text, _, _ in told} >= {"covariance", "result"}
+    assert_gone(run.pids)
+
+
+def test_two_jobs_at_the_same_time_over_the_same_ports(seats: Seats) -> None:
+    first, second = data(4), data(5, 80)
+    runs = [seats.start(ROWS, packets(values), public=PUBLIC) for values in (first, second)]
+    for run, values in zip(runs, (first, second), strict=True):
+        found = model_of(run, values.shape[1])
+        np.testing.assert_allclose(found.mean, values.mean(0), rtol=1e-9)
+        assert found.rows == len(values)
+        assert_gone(run.pids)
+
+
+def test_a_stranger_on_the_mesh_port_disturbs_nobody(seats: Seats) -> None:
+    """Silence, nonsense, and one that knows the route but has no key."""
+    session = b"known to the stranger"
+    strangers = [socket.create_connection(seats.addresses[0], timeout=5) for _ in range(3)]
+    strangers[1].sendall(b"GET / HTTP/1.1\r\nHost: localhost.localdomain\r\n\r\n")
+    strangers[2].sendall(preamble(3, route_of(session)) + b"no TLS at all, of course" * 10)
+    values = data()
+    run = seats.start(ROWS, packets(values), public=PUBLIC, session=session)
+    np.testing.assert_allclose(model_of(run, 4).mean, values.mean(0), rtol=1e-9)
+    for sock in strangers:
+        sock.close()
+
+
+class Slow:
+    """A job that takes long enough to be disturbed, and an event for when it is under way."""
+
+    def __init__(self, seats: Seats) -> None:
+        self.begun = threading.Event()
+        self.run = seats.start(
+            ROWS,
+            packets(data(40, 200)),
+            public={"choices": Choices(fixed_iterations=4000).public()},
+            progress=lambda *_: self.begun.set(),
+        )
+        assert self.begun.wait(30)
+
+
+def test_a_dead_worker_makes_the_others_fail_with_the_cause(seats: Seats) -> None:
+    slow = Slow(seats)
+    os.kill(slow.run.pids[1], 9)
+    failed = slow.run.failed()
+    assert "killed by SIGKILL" in str(failed[1])
+    for seat in (0, 2, 3):
+        assert "seat (0,1)" in str(failed[seat])
+    assert not any(one.final for one in failed)
+    assert_gone(slow.run.pids)
+
+
+def test_an_attempt_that_is_stopped_says_so(seats: Seats) -> None:
+    slow = Slow(seats)
+    slow.run.attempts[2].kill()
+    failed = slow.run.failed()
+    assert str(failed[2]) == "this seat stopped the attempt"
+    assert "seat (1,0)" in str(failed[0])
+    assert_gone(slow.run.pids)
+
+
+def test_an_attempt_that_was_stopped_before_it_began_starts_no_process(seats: Seats) -> None:
+    attempt = Attempt(seats.work(0, ROWS, packets(data()), public=PUBLIC), seats.routers[0])
+    attempt.kill()
+    with pytest.raises(AttemptFailed, match="this seat stopped the attempt"):
+        attempt.run()
+    assert attempt._process is None
+
+
+def test_pieces_that_cannot_be_made_end_the_attempt(seats: Seats) -> None:
+    def pieces() -> Iterator[Any]:
+        yield 0, share(np.eye(3))[0], None
+        raise OSError("the envelope is gone")
+
+    attempt = Attempt(seats.work(0, ROWS, public=PUBLIC, pieces=pieces()), seats.routers[0])
+    with pytest.raises(OSError, match="the envelope is gone"):
+        attempt.run()
+    assert attempt._process is not None
+    assert not running(attempt._process.pid)
+
+
+def test_a_missing_seat_is_named_and_the_attempt_may_be_repeated(seats: Seats) -> None:
+    work = seats.work(0, ROWS, packets(data()), public=PUBLIC, start_timeout=1.0)
+    with pytest.raises(
+        AttemptFailed, match=r"no connection with seat \(0,1\) and seat \(1,0\) and seat \(1,1\)"
+    ) as caught:
+        Attempt(work, seats.routers[0]).run()
+    assert not caught.value.final
+
+
+@pytest.mark.parametrize(
+    ("program", "public", "message"),
+    [
+        ("os:system", {}, "none of the programs that these servers offer"),
+        (ROWS, {"wrong": 1}, "takes .* but was given"),
+    ],
+)
+def test_what_cannot_be_run_is_final(seats: Seats, program: str, public: dict[str, Any], message: str) -> None:
+    failed = seats.start(program, packets(data()), public=public).failed()
+    for one in failed:
+        assert one.final
+        assert re.search(message, str(one))
+
+
+def test_inputs_beyond_the_limit_are_final(seats: Seats) -> None:
+    failed = seats.start(ROWS, packets(data()), public=PUBLIC, input_bytes=1000).failed()
+    assert all(one.final for one in failed)
+    assert all("its operator allows 1,000" in str(one) for one in failed)
+
+
+def test_what_a_program_keeps_comes_back_and_can_be_recalled(seats: Seats) -> None:
+    values = data()
+    public = {"choices": Choices(fixed_iterations=8, keep="kept", allow=("transform",)).public()}
+    done = seats.start(ROWS, packets(values), public=public).done()
+    assert [set(one.kept) for one in done] == [{"kept"}] * 4
+    assert not np.array_equal(done[0].kept["kept"]["vectors"][0], done[1].kept["kept"]["vectors"][0])  # type: ignore[index]
+    result = unsealed([one.ran.result for one in done])
+    new = np.ldexp(values[:3], -int(result["exponents"][0]))
+    again = seats.start(
+        "ppca.jobs.inference:transform",
+        [share(new)],
+        public={"model": "kept"},
+        own=lambda seat: {"kept": done[seat].kept},
+    ).done()
+    coordinates = unsealed([one.ran.result for one in again])["coordinates"] * np.ldexp(
+        1.0, int(result["exponents"][0])
+    )
+    expected = (values[:3] - values.mean(0)) @ np.asarray(result["components"]).T
+    np.testing.assert_allclose(coordinates, expected, atol=1e-6)
+    assert [one.kept for one in again] == [{}] * 4
+
+
+LISTED = [
+    {"what": what, "to": to, "most": 2 if to == "servers" else 1}
+    for to, things in {
+        "servers": ["verification bit", "shuffled ranks"],
+        "client": [
+            *("number of rows", "scale exponents", "components", "explained variance", "total variance"),
+            *("scale of the variance", "means", "scale of the means"),
+        ],
+    }.items()
+    for what in things
+]
+
+
+def test_a_job_opens_what_it_lists(seats: Seats) -> None:
+    values = data()
+    run = seats.start(ROWS, packets(values), public=PUBLIC, openings=LISTED)
+    assert {line["what"] for line in model_of(run, 4).audit} == {entry["what"] for entry in LISTED}
+
+
+@pytest.mark.parametrize("missing", ["verification bit", "means"])
+def test_what_a_job_does_not_list_is_not_opened_and_final(seats: Seats, missing: str) -> None:
+    listed = [entry for entry in LISTED if entry["what"] != missing]
+    failed = seats.start(ROWS, packets(data()), public=PUBLIC, openings=listed).failed()
+    refused = [one for one in failed if f"'{missing}' to" in str(one)]
+    assert refused
+    assert all("is not in the list of openings of this job" in str(one) and one.final for one in refused)
+    assert all("the program failed there" in str(one) for one in failed if one not in refused)
+
+
+def test_one_seat_with_a_shorter_list_stops_the_job(seats: Seats) -> None:
+    """Every seat enforces the list that it was given, and sends nothing of what is not on it."""
+    listed = [entry for entry in LISTED if entry["what"] != "verification bit"]
+    failed = seats.start(
+        ROWS, packets(data()), public=PUBLIC, own=lambda seat: {"openings": listed if seat == 2 else LISTED}
+    ).failed()
+    assert failed[2].final
+    assert "'verification bit' to 'servers' is not in the list" in str(failed[2])
+    assert "seat (1,0)" in str(failed[0])
+
+
+def test_a_refusal_is_final_and_says_why(seats: Seats) -> None:
+    failed = seats.start("ppca.jobs.inference:transform", [share(np.eye(2))], public={"model": "nothing"}).failed()
+    assert any(one.final for one in failed)
+    assert any("keeps nothing under the name 'nothing'" in str(one) for one in failed)
+
+
+def test_nothing_secret_is_on_the_command_line(seats: Seats) -> None:
+    slow = Slow(seats)
+    for pid in slow.run.pids:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert slow.run.attempts[0].work.session not in words
+        assert b"PRIVATE" not in words
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        assert [line.split()[4:6] for line in limits.splitlines() if "core file" in line] == [["0", "0"]]
+    for attempt in slow.run.attempts:
+        attempt.kill()
+    slow.run.failed()
+    assert_gone(slow.run.pids)
+
+
+def test_workers_end_with_their_daemon(tmp_path: Path) -> None:
+    """A daemon that is killed in the middle of a job takes its workers along."""
+    script = f"""
+import sys
+sys.path[:0] = {[str(Path(__file__).parent.parent), str(Path(__file__).parent)]!r}
+from harness.seats import Seats
+from test_attempt import Slow
+slow = Slow(Seats())
+print(*slow.run.pids, flush=True)
+slow.run.outcomes()
+"""
+    daemon = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert daemon.stdout is not None
+    pids = [int(word) for word in daemon.stdout.readline().split()]
+    assert all(running(pid) for pid in pids)
+    daemon.kill()
+    daemon.wait()
+    daemon.stdout.close()
+    assert_gone(pids, within=5.0)
