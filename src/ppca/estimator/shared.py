@@ -25,6 +25,9 @@ from .columns import Columns, check_matched, upload
 from .job import Job
 
 Floats = NDArray[np.float64]
+FAR = 2.0**36
+"""Scales of a model that a rebuilt row may lie from zero; means of 2^38 and more are not told apart (`scales.in_units`)."""
+
 Verdicts = tuple[Floats | None, NDArray[np.bool_] | None]
 """Scores and flags, as far as they were asked for."""
 
@@ -78,7 +81,17 @@ class SharedModel:
         """Rows rebuilt from coordinates; of a standardised model in standardised units."""
         packets = share(np.asarray(coordinates, np.float64) / self.unit, name="coordinates")
         rows = np.asarray(self.job.run(inference.inverse_transform, packets, model=self.name)["rows"])
-        return rows if self.standardized else rows * np.ldexp(1.0, self.scale)
+        if self.standardized:
+            return rows
+        far = np.abs(rows).max(axis=0, initial=0.0) >= FAR
+        if far.any():
+            column = int(far.argmax())
+            name = repr(self.names[column]) if self.names else str(column + 1)
+            raise ValueError(
+                f"column {name} lies 2^36 or more scales of the model from zero, more than rows on shares hold. "
+                "Subtract the same offset from the column at all owners and fit again."
+            )
+        return rows * np.ldexp(1.0, self.scale)
 
     def score_samples(self, rows: Any) -> Floats:
         """Anomaly scores: squared distance of every row to its projection; all rows beyond 2^45 units have the same score."""
