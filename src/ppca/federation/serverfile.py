@@ -52,7 +52,7 @@ class StoreSettings(toml.Strict):
 
 
 class Policy(toml.Strict):
-    """What the operator computes for whom."""
+    """What the operator computes for whom. longest: how far ahead a job may expire, and how long its results may stay."""
 
     owners_at_least: int = Field(default=3, ge=1)
     rows_at_least: int | None = Field(default=None, ge=1)
@@ -60,6 +60,8 @@ class Policy(toml.Strict):
     jobs_at_once: int = Field(default=1, ge=1)
     memory: int = Field(default=8 << 30, ge=1 << 26)
     jobs_per_member: int = Field(default=20, ge=1)
+    jobs_per_day: int = Field(default=1000, ge=1)
+    longest: Span = "90d"
     bytes_per_member: int = Field(default=16 << 30, ge=1 << 20)
     requests_per_second: float = Field(default=50.0, gt=0)
     attempts: int = Field(default=5, ge=1)
