@@ -6,7 +6,8 @@
     GET  /v1/jobs/<id>/objects              the headers of all objects of a job
     GET  /v1/events?after=<seq>             server-sent events: headers of new objects after that place, and progress
 
-For a seat that was lost there are /v1/inventory and /v1/restore; for `ppca doctor` what `probes` offers. Members see the objects of jobs they have a part in; seats see all.
+For a seat that was lost there are /v1/inventory and /v1/restore, for `ppca doctor` what `probes` offers. Members see the
+objects of jobs they have a part in; seats see all.
 """
 
 from __future__ import annotations
