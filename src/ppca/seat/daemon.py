@@ -178,12 +178,12 @@ def restore(path: Path, told: Callable[[str], None]) -> None:
             office.mailbox.close()
 
 
-def serve(path: Path, level: str = "INFO") -> None:
+def serve(path: Path, level: str = "INFO", identity: Path | None = None) -> None:
     """The whole life of a server, from its file to its orderly end."""
     os.umask(0o077)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every connection is a file
     logs.set_up(level)
-    settings = ServerSettings.load(path)
+    settings = ServerSettings.load(path, identity)
     with alone(settings.store):
         asyncio.run(Daemon(settings).run())
