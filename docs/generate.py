@@ -36,6 +36,7 @@ ROOMS = (
     "src/ppca/servers",
     "src/ppca/jobs",
     "src/ppca/federation",
+    "src/ppca/pages",
     "src/ppca/seat",
     "src/ppca/owner",
     "src/ppca/receiver",

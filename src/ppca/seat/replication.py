@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from typing import Any
 
 import aiohttp
@@ -72,6 +73,7 @@ class Followers:
                     "why": "",
                     "revision": hello.get("revision"),
                     "build": hello.get("build"),
+                    "round_trip": await _round_trip(session),
                 }
                 await self._listen(seat, session, response)
 
@@ -102,6 +104,8 @@ class Followers:
                     await self._take(seat, session, json.loads(data))
                 elif kind == "place":
                     self.office.mailbox.note(f"followed {seat}", f"{self._instance[seat]} {int(data)}")
+            elif text.startswith(":"):
+                self.links[seat]["round_trip"] = await _round_trip(session)
         raise FederationError(f"seat {seat} ended the conversation")
 
     async def _take(self, seat: int, session: aiohttp.ClientSession, fields: dict[str, Any]) -> None:
@@ -120,6 +124,17 @@ class Followers:
             await asyncio.to_thread(self.office.admit, Object.parse(data), self.office.roster.operators[seat])
         except FederationError as error:
             log.warning("object not taken", extra={"peer": seat, "digest": digest, "why": str(error)})
+
+
+async def _round_trip(session: aiohttp.ClientSession) -> float:
+    """Seconds of a small question on a connection that stands."""
+    taken = 0.0
+    for _ in range(2):  # the first one may have to connect
+        asked = time.perf_counter()
+        async with session.get("/v1/hello") as response:
+            await _body(response)
+        taken = time.perf_counter() - asked
+    return taken
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
