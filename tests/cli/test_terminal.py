@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn.decomposition
 
 import ppca as package
 
@@ -149,3 +150,46 @@ def test_rows_with_missing_values(place: Path) -> None:
     assert "note: holes: 2 rows with a missing value were left out" in done.stderr
     assert "missing" not in done.stdout + (place / "r8" / "report.html").read_text()
     assert package.load(place / "r8").n_samples_ == 58
+
+
+def test_missing_values_as_means(place: Path) -> None:
+    """Joint means of owners of rows; with --vertical each column's owner fills in its own."""
+    owners = [FRAME[:40][NAMES] + 3, FRAME[40:][NAMES]]
+    owners[0] = owners[0].mask(np.random.default_rng(1).random((40, 3)) < 0.3)
+    for name, owner in zip(("gaps", "full"), owners, strict=True):
+        owner.to_csv(place / f"{name}.csv", index=False)
+    assert "--missing mean counts it as the mean" in ppca(place, "fit", "gaps.csv", "full.csv", "-o", "r9").stderr
+    done = ppca(place, "fit", "gaps.csv", "full.csv", "-o", "r9", "--missing", "mean")
+    assert done.returncode == 0, done.stderr
+    joined = pd.concat(owners)
+    found = package.load(place / "r9")
+    wanted = sklearn.decomposition.PCA().fit(joined.fillna(joined.mean()))
+    assert found.n_samples_ == 60
+    np.testing.assert_allclose(found.mean_, wanted.mean_, rtol=1e-9)
+    np.testing.assert_allclose(found.explained_variance_, wanted.explained_variance_, rtol=1e-6)
+    assert "count as the joint mean of their column" in (place / "r9" / "report.html").read_text()
+    joined.assign(patient=FRAME["patient"])[["patient", "a"]].to_csv(place / "left.csv", index=False)
+    done = ppca(
+        place,
+        "fit",
+        "--vertical",
+        "--id",
+        "patient",
+        "left.csv",
+        "clinic.csv",
+        "--columns",
+        "a,b",
+        "-o",
+        "r10",
+        "--missing",
+        "mean",
+    )
+    assert done.returncode == 0, done.stderr
+    report = (place / "r10" / "report.html").read_text()
+    assert "count as the mean of their column at its owner" in report
+    owners[0]["b"] = np.nan
+    owners[0].to_csv(place / "gaps.csv", index=False)
+    refused = ppca(place, "fit", "gaps.csv", "full.csv", "-o", "r11", "--missing", "mean")
+    assert "gaps: column 'b' has no value in any row" in refused.stderr
+    assert "--drop b leaves the column out" in refused.stderr
+    assert not (place / "r11").exists()

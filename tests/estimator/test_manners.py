@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 import ppca
 from harness.lockstep import LockstepServers
 from ppca import PCA, Columns
+from ppca.estimator.advice import REMEDIES
 from ppca.owner.errors import BadColumns, ParameterRefused
 
 NAMES = ["age", "height", "weight"]
@@ -134,7 +135,7 @@ def test_files_and_lazy_frames_are_transformed_by_name(seats: LockstepServers, t
 def test_python_notes_what_may_help() -> None:
     with pytest.raises(ValueError, match="missing value") as caught:
         PCA(servers=Untouched()).fit(FRAME.mask(FRAME > 2))
-    assert caught.value.__notes__ == ['ppca.open_table(data, missing="drop") leaves out rows with a missing value']
+    assert caught.value.__notes__ == [REMEDIES["missing"]]
 
 
 def test_numbers_of_numpy_are_numbers(seats: LockstepServers) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from ppca.transport import Mesh, TlsSettings, connect_mesh, open_listener
-from ppca.transport.link import TcpLink
+from ppca.transport import Mesh, TlsSettings, connect, connect_mesh, open_listener
+from ppca.transport.link import Link, TcpLink
 from ppca.transport.tcp import SocketMesh
 
 SEATS = range(4)
 MakeMeshes = Callable[..., list[Mesh]]
-PATIENCE = 20.0  # seconds until a test body counts as hung
+PATIENCE = 60.0  # seconds until a test body counts as hung
+TIMEOUT = 40.0  # seconds that a busy machine never needs: who waits that long has noticed nothing
 
 
 def run(meshes: list[Mesh], body: Callable[[Mesh], Any], seats: Any = SEATS) -> list[Any]:
@@ -48,6 +53,21 @@ def exchange(mesh: Mesh, outgoing: dict[int, list[Any]], incoming: dict[int, int
     return dict(zip(incoming, mesh.exchange(sends, list(incoming.items())), strict=True))
 
 
+class Meeting(connect._Meeting):
+    """A meeting that lets a test see whom it has met."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.met: set[int] = set()
+
+    def _report(self, link: Link) -> None:
+        super()._report(link)
+        self.met.add(link.peer)
+
+
+Meetings = dict[int, Meeting]
+
+
 class Servers:
     """Connects four servers over loopback, each in its own thread; each may get its own settings."""
 
@@ -56,18 +76,45 @@ class Servers:
         self.addresses = {seat: listener.getsockname()[:2] for seat, listener in enumerate(self.listeners)}
 
     def connect(
-        self, seats: Any = SEATS, *, own: dict[int, dict[str, Any]] | None = None, **settings: Any
+        self,
+        seats: Any = SEATS,
+        *,
+        own: dict[int, dict[str, Any]] | None = None,
+        until: Callable[[Meetings], Any] | None = None,
+        **settings: Any,
     ) -> list[Any]:
-        settings = {"session": b"test", "timeout": 5.0, **settings}
+        """By seat a mesh or an error. Once `until` is true of their meetings, the time of all servers is up."""
+        settings = {"session": b"test", "timeout": TIMEOUT, **settings}
+        meetings: Meetings = {}
+
+        def meet(seat: int, *rest: Any) -> Meeting:
+            meetings[seat] = meeting = Meeting(seat, *rest)
+            return meeting
 
         def join(seat: int) -> Mesh:
             return connect_mesh(seat, self.listeners[seat], self.addresses, **{**settings, **(own or {}).get(seat, {})})
 
-        return run(list(SEATS), join, seats)  # type: ignore[arg-type]
+        if until is not None:
+            threading.Thread(target=end_time, args=(meetings, len(seats), until), daemon=True).start()
+        with patch.object(connect, "_Meeting", meet):
+            return run(list(SEATS), join, seats)  # type: ignore[arg-type]
 
     def close(self) -> None:
         for listener in self.listeners:
             listener.close()
+
+
+def end_time(meetings: Meetings, number: int, until: Callable[[Meetings], Any]) -> None:
+    """Lets every server run into its timeout as soon as `until` is true."""
+    give_up = time.monotonic() + TIMEOUT
+    while (len(meetings) < number or not until(meetings)) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    for meeting in meetings.values():
+        while not (meeting.news.empty() or meeting.over.is_set()):  # what it has been told still counts
+            time.sleep(0.01)
+        meeting.deadline = 0.0
+        with suppress(OSError):  # its server has finished
+            meeting.bell_rope.send(b"!")
 
 
 def tls_settings(directory: Path, seat: int) -> TlsSettings:
@@ -84,7 +131,7 @@ def own_tls(directory: Path) -> dict[int, dict[str, Any]]:
 class Rogue:
     """Seat 0's mesh over raw sockets whose other ends the test holds: ``peers[seat]`` can say anything."""
 
-    def __init__(self, timeout: float = 5.0) -> None:
+    def __init__(self, timeout: float = TIMEOUT) -> None:
         pairs = {peer: socket.socketpair() for peer in SEATS if peer}
         self.mesh = SocketMesh(0, [TcpLink(ours, 0, peer) for peer, (ours, _) in pairs.items()], timeout=timeout)
         self.peers = {peer: theirs for peer, (_, theirs) in pairs.items()}

@@ -12,8 +12,9 @@ import pytest
 from harness.lockstep import LockstepServers
 from ppca import PCA
 from ppca.owner.errors import BadColumns, BadValue, OwnerError
+from ppca.owner.gaps import gap_sums
 from ppca.owner.moments import Moments, moments
-from ppca.owner.rows import sums_of
+from ppca.owner.rows import gap_sums_of, sums_of
 from ppca.owner.tables.opening import open_table
 from ppca.owner.tables.records import Records
 
@@ -92,3 +93,18 @@ def test_a_fit_takes_dask_owners(client: Any) -> None:
     assert found.n_samples_ == 7000
     assert found.feature_names_in_.tolist() == NAMES
     assert np.abs(found.explained_variance_ratio_ - wanted.explained_variance_ratio_).max() < 1e-6
+
+
+def test_gaps(client: Any) -> None:
+    holes = X.copy()
+    holes[np.random.default_rng(2).random(X.shape) < 0.2] = np.nan
+    holes[:3000, 3] = np.nan  # partitions without a value in this column
+    wanted = gap_sums(open_table(holes, missing="mean"))
+    for data in (frame(holes), dask_array.from_array(holes, chunks=(900, 2))):
+        found = gap_sums_of(open_table(data, missing="mean"))
+        assert found.counts.tolist() == wanted.counts.tolist()
+        assert np.allclose(found.mean, wanted.mean, rtol=0, atol=1e-14)
+        assert np.abs(found.gram - wanted.gram).max() <= 1e-14 * wanted.gram.max()
+    holes[:, 3] = np.nan
+    with pytest.raises(BadValue, match="column 'd' has no value in any row"):
+        gap_sums_of(open_table(frame(holes), missing="mean"))

@@ -47,7 +47,7 @@ def test_numbers_travel_with_eighty_bits(value: float, part: float) -> None:
     assert abs(Fraction(upper, 1 << HALF_BITS) - exact) <= Fraction(2, 1 << HALF_BITS)
 
 
-@pytest.mark.parametrize("kind", ["full", "singular", "zero", "scales apart"])
+@pytest.mark.parametrize("kind", ["full", "singular", "zero", "singular and zero", "scales apart"])
 def test_factors_of_sums(kind: str) -> None:
     """R'R is the sums in units of the deviations' powers of two: to a few last bits of the product of two deviations."""
     x = np.random.default_rng(2).standard_normal((12, 4))
@@ -55,12 +55,13 @@ def test_factors_of_sums(kind: str) -> None:
         x[:, 2] = x[:, 0] - x[:, 1]
     if kind == "zero":
         x[:, 1] = 5
+    if kind == "singular and zero":
+        x[:, 0], x[:, 3] = 5, x[:, 1] + x[:, 2]
     if kind == "scales apart":
         x *= [1e140, 1e-140, 1, 1e10]
     sums = moments(open_table(x))
-    exponent, packed = scaled_factor(sums.gram, sums.count)
-    factor = np.zeros((4, 4))
-    factor[np.triu_indices(4)] = packed
+    exponent, factor = scaled_factor(sums.gram, sums.count)
+    assert (np.tril(factor, -1) == 0).all()
     units = np.where(exponent == NONE, 0, exponent)
     wanted = np.ldexp(np.ldexp(sums.gram, -units), -units[:, None])
     np.testing.assert_allclose(factor.T @ factor, wanted, rtol=0, atol=12 * 2.0**-48)
@@ -68,6 +69,7 @@ def test_factors_of_sums(kind: str) -> None:
     moving = deviation > 0
     assert np.all((deviation[moving] < 2.0 ** exponent[moving]) & (deviation[moving] >= 2.0 ** (exponent[moving] - 1)))
     assert (exponent[~moving] == NONE).all()
+    assert (factor[:, ~moving] == 0).all()  # not the root of a rounding error
 
 
 def test_a_constant_column_costs_the_others_no_digit() -> None:

@@ -212,7 +212,7 @@ def test_threads_over_a_mesh_give_the_same_as_lockstep() -> None:
         arrays = [SecretArray.from_packet(party, packet[seat]) for packet in packets]
         return await mixture(*arrays), party.audit
 
-    meshes = memory_meshes(timeout=20)
+    meshes = memory_meshes(timeout=60)
     with ThreadPoolExecutor(4) as threads:
         futures = [threads.submit(drive, server(seat), meshes[seat]) for seat in range(4)]
         over_mesh = [future.result() for future in futures]

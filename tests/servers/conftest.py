@@ -12,7 +12,7 @@ from ppca.servers import LocalServers
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[LocalServers]:
-    with LocalServers(timeout=10, developer=True) as servers:
+    with LocalServers(timeout=60, developer=True) as servers:
         yield servers
 
 

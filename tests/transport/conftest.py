@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.four_servers import SEATS, MakeMeshes, Rogue, Servers, own_tls
+from harness.four_servers import SEATS, TIMEOUT, MakeMeshes, Rogue, Servers, own_tls
 from harness.memory import memory_meshes
 from ppca.transport import Mesh, create_certificates
 
@@ -32,7 +32,7 @@ def make_meshes(request: pytest.FixtureRequest) -> Iterator[MakeMeshes]:
     made: list[Mesh] = []
     clusters: list[Servers] = []
 
-    def make(timeout: float = 10.0, **limits: int) -> list[Mesh]:
+    def make(timeout: float = TIMEOUT, **limits: int) -> list[Mesh]:
         if request.param == "memory":
             meshes = memory_meshes(timeout, **limits)
         else:

@@ -10,13 +10,14 @@ import time
 import numpy as np
 import pytest
 
-from harness.four_servers import MakeMeshes, Rogue, Servers, exchange, run
+from harness.four_servers import TIMEOUT, MakeMeshes, Rogue, Servers, exchange, run
 from ppca.transport import FrameError, Mesh, PeerError, PeerTimeout, TransportError, TruncatedFrameError
 from ppca.transport.frames import CLOSE, DATA, HEADER_SIZE, MAX_REASON, abort_frame, pack_header
 from ppca.transport.link import TcpLink
 from ppca.transport.tcp import SocketMesh
 
 pytestmark = pytest.mark.alone
+PROMPT = TIMEOUT / 4  # seconds: far from the timeout, even if the machine is busy
 
 
 def wait_for_mates(mesh: Mesh) -> None:
@@ -40,7 +41,7 @@ def test_an_abort_reaches_all_others_with_its_reason(meshes: list[Mesh]) -> None
         return time.perf_counter() - started
 
     results = run(meshes, body)
-    assert all(isinstance(result, float) and result < 1.5 for result in results), results
+    assert all(isinstance(result, float) and result < PROMPT for result in results), results
 
 
 def test_an_abort_is_seen_behind_an_early_frame(meshes: list[Mesh]) -> None:
@@ -86,7 +87,7 @@ def test_expecting_from_a_closed_peer_is_an_error_at_once(meshes: list[Mesh]) ->
         PeerError, match=r"seat \(1,0\) has ended its program and closed, seat \(0,0\) still needs it in step 0"
     ):
         exchange(meshes[0], {}, {2: 8})
-    assert time.perf_counter() - started < 1
+    assert time.perf_counter() - started < PROMPT
 
 
 def test_a_closed_peer_does_not_disturb_rounds_without_it(meshes: list[Mesh]) -> None:
@@ -103,19 +104,15 @@ def test_a_closed_peer_does_not_disturb_rounds_without_it(meshes: list[Mesh]) ->
 
 
 def test_a_timeout_names_peer_and_step(make_meshes: MakeMeshes) -> None:
-    meshes = make_meshes(timeout=0.3)
-
-    def body(mesh: Mesh) -> None:
-        wait_for_mates(mesh)
-        if mesh.seat == 0:
-            exchange(mesh, {}, {2: 16})
-
+    meshes = make_meshes()
+    run(meshes, wait_for_mates)
+    meshes[0].timeout = 0.3
     started = time.perf_counter()
-    error = run(meshes, body)[0]
+    error = run(meshes, lambda mesh: exchange(mesh, {}, {2: 16}), seats=(0,))[0]
     assert isinstance(error, PeerTimeout)
     assert (error.seat, error.peer, error.step) == (0, 2, 1)
     assert str(error).startswith("seat (0,0) waited 0.3 s in step 1 for a frame from seat (1,0); check that")
-    assert 0.29 < time.perf_counter() - started < 1.5
+    assert 0.29 < time.perf_counter() - started < PROMPT
 
 
 def test_a_peer_that_does_not_read_is_a_timeout(rogue: Rogue) -> None:
@@ -158,7 +155,7 @@ def test_leaving_without_an_error_closes(meshes: list[Mesh]) -> None:
 @pytest.mark.parametrize("stop", ["close", "reset"])
 def test_a_death_is_noticed_by_the_three_others(servers: Servers, stop: str) -> None:
     """Seat 3's process vanishes without a farewell; seat 0 expects nothing from it and notices too."""
-    meshes = servers.connect(exchange_timeout=10)
+    meshes = servers.connect()
 
     def body(mesh: Mesh) -> None:
         wait_for_mates(mesh)
@@ -173,7 +170,7 @@ def test_a_death_is_noticed_by_the_three_others(servers: Servers, stop: str) -> 
 
     started = time.perf_counter()
     results = run(meshes, body)
-    assert time.perf_counter() - started < 2
+    assert time.perf_counter() - started < PROMPT
     for seat in (0, 1, 2):
         assert isinstance(results[seat], PeerError), results
         assert (results[seat].seat, results[seat].peer, results[seat].step) == (seat, 3, 1)
@@ -211,7 +208,6 @@ def test_frames_before_a_close_are_still_read(rogue: Rogue) -> None:
     rogue.peers[1].close()
     rogue.peers[2].sendall(pack_header(DATA, 2, 0, 1))
     time.sleep(0.01)
-    rogue.mesh.timeout = 0.5
 
     def release() -> None:
         time.sleep(0.1)
@@ -286,7 +282,7 @@ def test_an_abort_never_lands_within_a_half_sent_frame(missing: int) -> None:
 
 def test_the_time_of_a_slow_round_is_counted(rogue: Rogue) -> None:
     def answer() -> None:
-        time.sleep(0.06)
+        time.sleep(0.5)
         rogue.peers[1].sendall(pack_header(DATA, 1, 0, 8) + bytes(8))
 
     thread = threading.Thread(target=answer)
@@ -295,7 +291,7 @@ def test_the_time_of_a_slow_round_is_counted(rogue: Rogue) -> None:
     exchange(rogue.mesh, {}, {1: 8})
     elapsed = time.perf_counter() - start
     thread.join()
-    assert 0.055 < rogue.mesh.stats.current.seconds <= elapsed
+    assert 0.2 < rogue.mesh.stats.current.seconds <= elapsed
 
 
 def test_the_message_that_cannot_be_sent_is_named(rogue: Rogue) -> None:

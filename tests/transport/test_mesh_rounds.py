@@ -141,7 +141,7 @@ def test_a_peer_may_run_ahead_and_close(meshes: list[Mesh]) -> None:
 
 def test_full_duplex_64_megabytes(servers: Servers) -> None:
     """Both ends send far more than the kernel buffers before either reads."""
-    meshes = servers.connect(seats=SEATS, exchange_timeout=20)
+    meshes = servers.connect(seats=SEATS)
     size = 64 << 20
 
     def body(mesh: Mesh) -> None:

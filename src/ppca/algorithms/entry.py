@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..protocol import RingType, concatenate, stack, together
 from .scales import CUT, EXPONENT, FAR, GRID, MANTISSA_BITS, RAW, maximum, on_grid, power_table
@@ -90,8 +91,8 @@ class Rows:
 
 
 async def joint_rows(count: Any) -> Rows:
-    """From the owners' numbers of rows: fifteen rounds."""
-    n = count.sum().retype(COUNT)
+    """From the owners' numbers of rows (m), or several such numbers each (m, k), apart from each other: fifteen rounds."""
+    n = count.sum(0).retype(COUNT)
 
     def powers(e: int) -> list[int]:
         half = -(-e // 2)
@@ -99,7 +100,7 @@ async def joint_rows(count: Any) -> Rows:
 
     tables = await n.binade_powers(powers, 0, COUNT_BITS)
     power, half, even = (tables[..., k] for k in range(3))
-    scaled, ratio = await together(concatenate([count, n.reshape(1)]) * power, n * even)
+    scaled, ratio = await together(concatenate([count, n.reshape(1, *n.shape)]) * power, n * even)
     kind = RingType(128, COUNT_BITS, 1)
     parts = scaled.retype(kind)
     inverse = await _reciprocal(parts[-1])
@@ -154,23 +155,32 @@ async def scaled_distances(distance: Any, exponent: Any, largest: Any) -> Any:
 
 async def scaled_factors(sums: Sums, exponent: Any, half: Any, d: int) -> tuple[Any, Any]:
     """Factors in units of 2^D and roots, both times 2^-h, 56 fractional bits."""
+    m = len(sums.count)
+    shift = (exponent - sums.deviation_exponent + half).retype(EXPONENT).reshape(-1)
+    places = np.concatenate([factor_places(m, d), np.full(m, m * d)])
+    both = concatenate([sums.factor.reshape(-1), sums.root])
+    short = await shrunk(both, concatenate([shift, half.reshape(1)]), places)
+    return short[:-m].reshape(m, -1), short[-m:]
+
+
+def factor_places(m: int, d: int) -> NDArray[np.int64]:
+    """Owner and column of every entry of m packed factors, as a place among m * d."""
+    _, j = np.triu_indices(d)
+    return (d * np.arange(m)[:, None] + j).reshape(-1)
+
+
+async def shrunk(numbers: Any, shift: Any, places: NDArray[np.int64]) -> Any:
+    """Roots or entries of factors times 2^-shift[place], 56 fractional bits; the results are below 1. Four rounds."""
     # R 2^(11 - u) = (R 2^(75 - u)) 2^-64 with u = D - e + h >= h + 2: R < 2^(45 + h), so the product stays below 2^118, and
     # with R < 2^63 nothing is left beyond 75.
     most = X_FRAC + SHIFT - ROOT_FRAC
     thresholds, values = power_table(0, most, lambda u: 1 << (most - u))
-    m = len(sums.count)
-    shift = (exponent - sums.deviation_exponent + half).retype(EXPONENT).reshape(-1)
-    power = await concatenate([shift, half.reshape(1)]).classify(thresholds, values, 0)
-    power = power[..., 0]
-    _, j = np.triu_indices(d)
-    both = concatenate([sums.factor.reshape(-1), sums.root])
-    each = concatenate([power[:-1].reshape(m, d)[:, j].reshape(-1), power[-1:].broadcast_to((m,))])
-    wide = await both.retype(RAW).mul(each, frac=RAW.frac)
-    short = (await wide.retype(RAW).truncate(SHIFT)).retype(RingType(128, X_FRAC, 1))
-    return short[:-m].reshape(m, -1), short[-m:]
+    power = await shift.classify(thresholds, values, 0)
+    wide = await numbers.retype(RAW).mul(power[..., 0][places], frac=RAW.frac)
+    return (await wide.retype(RAW).truncate(SHIFT)).retype(RingType(128, X_FRAC, 1))
 
 
-def _upper(packed: Any, d: int) -> Any:
+def upper(packed: Any, d: int) -> Any:
     """Upper triangular matrices, one below the other, from their packed triangles (m, d (d + 1) / 2)."""
     place = np.full((d, d), d * (d + 1) // 2)
     place[np.triu_indices(d)] = np.arange(d * (d + 1) // 2)
@@ -181,7 +191,12 @@ def _upper(packed: Any, d: int) -> Any:
 async def enter(sums: Sums, d: int, common: bool) -> Joint:
     """The joint covariance and means. `common`: in one scale for all columns (else in one for each)."""
     scales, joint = await together(scales_of(sums, d, common), joint_rows(sums.count))
-    packed, grid = await together(_products(sums, scales, joint, d), _joint_mean(scales, joint))
+    packed, grid = await together(_products(sums, scales, joint, d), joint_mean(scales, joint))
+    return joined(packed, grid, scales, joint, common)
+
+
+def joined(packed: Any, grid: Any, scales: Scales, joint: Rows, common: bool) -> Joint:
+    """What was found, as the analysis takes it."""
     exponent = scales.exponent[:1] if common else scales.exponent
     kind = RingType(128, 2 * X_FRAC, 1)
     return Joint(packed.retype(kind), exponent, grid, scales.largest, joint.rows, joint.ratio)
@@ -198,8 +213,8 @@ class Scales:
     distance: Any
 
 
-async def scales_of(sums: Sums, d: int, common: bool) -> Scales:
-    """Steps 1 to 3."""
+async def scales_of(sums: Any, d: int, common: bool) -> Scales:
+    """Steps 1 to 3, from means and exponents of deviations (of `Sums`, or of `GapParts`)."""
     (largest, grid), exponent = await together(
         on_grid(sums.mantissa, sums.upper, sums.mean_exponent), maximum(sums.deviation_exponent)
     )
@@ -217,7 +232,7 @@ async def _products(sums: Sums, scales: Scales, joint: Rows, d: int) -> Any:
     """Steps 4 and 5: the packed upper triangle of X'X."""
     if scales.distance is None:
         factors, _ = await scaled_factors(sums, scales.exponent, joint.half, d)
-        X = _upper(factors, d)
+        X = upper(factors, d)
     else:
         (factors, roots), near = await together(
             scaled_factors(sums, scales.exponent, joint.half, d),
@@ -227,26 +242,32 @@ async def _products(sums: Sums, scales: Scales, joint: Rows, d: int) -> Any:
     return await X.T.matmul_upper(X, frac=2 * X_FRAC)
 
 
-async def _joint_mean(scales: Scales, joint: Rows) -> Any:
+async def joint_mean(scales: Scales, joint: Rows) -> Any:
     """The first owner's mean, moved by the weighted distances, in units of 2^A."""
     if scales.distance is None:
         return scales.grid[0]
-    return (scales.grid[0] + await _weighted(scales.distance, joint)).retype(GRID)
+    return (scales.grid[0] + await weighted(scales.distance, joint.parts, joint.inverse)).retype(GRID)
 
 
-async def _weighted(distance: Any, joint: Rows) -> Any:
-    """The mean of distances to the first owner, over all rows: in their units, cut off exactly."""
-    frac = distance.dtype.frac
-    total = await joint.parts[1:].reshape(-1, 1).inner(distance, axis=0, frac=frac + COUNT_BITS)
+async def weighted(distance: Any, parts: Any, inverse: Any) -> Any:
+    """The mean of distances to the first owner, over all rows: in their units, cut off exactly.
+
+    parts: of all rows (m), or of those that count in every column (m, d). An inverse with more than 44 fractional bits gives
+    the mean so many more.
+    """
+    frac, whole = distance.dtype.frac, distance.dtype.frac + inverse.dtype.frac
+    each = parts[1:].reshape(len(distance), -1)
+    total = await each.inner(distance, axis=0, frac=frac + COUNT_BITS)
     short = await total.retype(RingType(128, frac + COUNT_BITS, 3)).truncate(COUNT_BITS)
-    mean = await short.mul(joint.inverse, frac=frac + INVERSE_FRAC)
-    return (await mean.retype(RingType(128, frac + INVERSE_FRAC, 2)).truncate(INVERSE_FRAC)).retype(distance.dtype)
+    mean = await short.mul(inverse, frac=whole)
+    short = await mean.retype(RingType(128, whole, 2)).truncate(INVERSE_FRAC)
+    return short.retype(RingType(128, whole - INVERSE_FRAC, 2))
 
 
 async def _stacked(factors: Any, roots: Any, near: Any, joint: Rows, d: int) -> Any:
     """The rows of X: those of all factors, and sqrt(n_i) times the distances from the joint mean."""
-    mean = await _weighted(near, joint)
+    mean = await weighted(near, joint.parts, joint.inverse)
     away = concatenate([(-mean).reshape(1, d), near - mean]).retype(RingType(128, DISTANCE_FRAC, 2))
     wide = await away.mul(roots.reshape(-1, 1), frac=DISTANCE_FRAC + X_FRAC)
     between = await wide.retype(RingType(128, DISTANCE_FRAC + X_FRAC, 2)).truncate(DISTANCE_FRAC)
-    return concatenate([_upper(factors, d), between.retype(factors.dtype)])
+    return concatenate([upper(factors, d), between.retype(factors.dtype)])

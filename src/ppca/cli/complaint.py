@@ -26,7 +26,7 @@ REMEDIES = {
     "fold_case": "--fold-case lets ids differ in case",
     "minimum": "--minimum lowers the limit, if so few rows may be analysed",
     "id": "--id may be given once for each owner, in the order of the files",
-    "missing": "--missing drop leaves out rows with a missing value",
+    "missing": "--missing drop leaves out rows with a missing value, --missing mean counts it as the mean of its column",
 }
 """What the command line offers against what owners' data are refused for."""
 

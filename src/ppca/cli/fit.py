@@ -69,7 +69,11 @@ def fit(
     encoding: Encoding = "utf-8",
     missing: Annotated[
         str,
-        typer.Option(help="rows with a missing value: 'refuse' the table, or 'drop' the rows", rich_help_panel=TABLES),
+        typer.Option(
+            help="missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean' of the column: of all owners' "
+            "values, on shares; with --vertical of all rows of the column's owner",
+            rich_help_panel=TABLES,
+        ),
     ] = "refuse",
     vertical: Annotated[
         bool,
@@ -331,6 +335,9 @@ def settings_of(fitted: Fitted, tls: bool, **more: str | None) -> dict[str, Any]
         way = choices.partition
         ids = way.id if isinstance(way.id, str) else ", ".join(way.id or ["none"])
         settings |= {"partition": "by columns", "alignment": way.alignment, "id": ids}
+    if fitted.mean_for_missing:
+        whose = "joint mean of their column" if fitted.by_columns is None else "mean of their column at its owner"
+        settings["missing values"] = f"count as the {whose}"
     return settings | {name: value for name, value in more.items() if value is not None}
 
 

@@ -15,7 +15,7 @@ REMEDIES = {
     "fold_case": "Columns(fold_case=True) lets ids differ in case",
     "id": "Columns(id=[...]) names the id column of every owner",
     "minimum": "Columns(minimum=...) lowers the limit, if so few rows may be analysed",
-    "missing": 'ppca.open_table(data, missing="drop") leaves out rows with a missing value',
+    "missing": 'ppca.open_table(data, missing="drop") leaves out rows with a missing value, missing="mean" counts it as the mean',
 }
 
 

@@ -18,7 +18,7 @@ from ..servers import Account
 from .choices import Choices
 from .columns import ColumnFit, Columns, fit_columns
 from .job import Job
-from .rows import fit_rows
+from .rows import counts_means, fit_rows
 
 
 @dataclass
@@ -28,6 +28,7 @@ class Fitted:
     result: what the servers returned; width: the number of columns; names: of the columns, if they have any.
     allowed: what the servers may use a kept model for, and who receives it.
     by_columns: how it went with owners of columns, and what a user should be told of it.
+    mean_for_missing: whether missing values counted as a mean.
     """
 
     choices: Choices
@@ -37,6 +38,7 @@ class Fitted:
     account: Account
     allowed: Allowed
     by_columns: ColumnFit | None = None
+    mean_for_missing: bool = False
 
     def __post_init__(self) -> None:
         self.choices.check_rows(self.rows, self.width)
@@ -96,10 +98,16 @@ def add_tables(tables: Sequence[Table], choices: Choices, job: Job, former: Fitt
     choices.check_width(width)
     if former is not None and former.width != width:
         raise ValueError(f"X has {width} features, but PCA is expecting {former.width} features as input")
+    means = counts_means(tables)
+    if former is not None and former.mean_for_missing != means:
+        raise ValueError(
+            f"missing values {'counted' if former.mean_for_missing else 'did not count'} as the joint mean in the fit to which "
+            "these rows are to be added: open the tables with ppca.open_table(data, missing=...) as in that fit"
+        )
     public = choices.public()
     job.start_soon()
     result = fit_rows(job, tables, public, None if former is None else choices.keep)
-    return Fitted(choices, result, width, tables[0].names, job.account, public["allow"])
+    return Fitted(choices, result, width, tables[0].names, job.account, public["allow"], mean_for_missing=means)
 
 
 def _fit_columns(tables: Sequence[Table], choices: Choices, partition: Columns, job: Job) -> Fitted:
@@ -108,6 +116,7 @@ def _fit_columns(tables: Sequence[Table], choices: Choices, partition: Columns, 
     public = choices.public(len(tables))
     job.start_soon()
     job.progress("owners, reading", None)
-    owners = [Records.of(table) for table in tables]
+    owners = [Records.of(table, fill=True) for table in tables]
+    means = any(table.mean_for_missing for table in tables)
     found = fit_columns(job, owners, partition, public, lambda rows: choices.check_rows(rows, width))
-    return Fitted(choices, found.result, width, joint_names(owners), job.account, public["allow"], found)
+    return Fitted(choices, found.result, width, joint_names(owners), job.account, public["allow"], found, means)

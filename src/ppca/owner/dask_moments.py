@@ -1,21 +1,28 @@
 """The sums of an owner whose table is a Dask frame or array, computed on the owner's own Dask cluster.
 
-Each worker sums its parts of the table with `moments`; the sums (d^2 numbers) are merged pairwise on the workers, and one set
-of sums comes back. The result differs from one pass by rounding only: see `Moments.merge`.
+Each worker sums its parts of the table with `moments` or `gap_sums`; the sums (d^2 or 4 d^2 numbers) are merged pairwise on the
+workers, and one set of sums comes back. The result differs from one pass by rounding only: see `Moments.merge`, `GapSums.merge`.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from .errors import OwnerError
-from .moments import Moments, Progress, moments
+from .gaps import GapSums
+from .moments import Moments, Progress
 from .tables.dask import DaskTable
 
+S = TypeVar("S", Moments, GapSums)
 
-def moments_on_dask(table: DaskTable, progress: Progress | None = None) -> Moments | None:
-    """The sums of a Dask table, computed by the workers of the client in use; None if there is no client."""
+
+def sums_on_dask(table: DaskTable, sums: Callable[..., S], progress: Progress | None = None) -> S | None:
+    """The sums of a Dask table, computed by the workers of the client in use; None if there is no client.
+
+    sums: `moments` or `gap_sums`.
+    """
     try:
         import distributed
 
@@ -26,15 +33,16 @@ def moments_on_dask(table: DaskTable, progress: Progress | None = None) -> Momen
         blocks = table.blocks()
         bare = copy.copy(table)
         bare.data = None
-        parts = client.map(_sum_block, client.compute(blocks), [bare] * len(blocks), pure=False)
-        return _merged(distributed, client, list(parts), table.label, progress)
+        parts = client.map(_sum_block, client.compute(blocks), [bare] * len(blocks), sums=sums, pure=False)
+        total: S = _merged(distributed, client, list(parts), table.label, progress)
+        return total
     except (distributed.KilledWorker, distributed.comm.CommClosedError) as error:
         raise OwnerError(
             f"{table.label}: the Dask cluster lost its workers ({error}). Restart it and run again."
         ) from error
 
 
-def _merged(distributed: Any, client: Any, parts: list[Any], label: str, progress: Progress | None) -> Moments:
+def _merged(distributed: Any, client: Any, parts: list[Any], label: str, progress: Progress | None) -> Any:
     """Merge neighbours until one is left. Waits for the parts first, so that an error names the part it came from."""
     done = 0
     counts = client.map(_count, parts, pure=False)
@@ -48,20 +56,19 @@ def _merged(distributed: Any, client: Any, parts: list[Any], label: str, progres
         pairs = zip(parts[::2], parts[1::2], strict=False)
         merged = [client.submit(_merge, left, right, pure=False) for left, right in pairs]
         parts = merged + parts[len(parts) - len(parts) % 2 :]
-    total: Moments = parts[0].result()
-    return total
+    return parts[0].result()
 
 
-def _sum_block(block: Any, table: DaskTable) -> Moments | None:
+def _sum_block(block: Any, table: DaskTable, sums: Callable[..., S]) -> S | None:
     part = table.part(block)
-    return None if part is None else moments(part, threads=1)
+    return None if part is None else sums(part, threads=1)
 
 
-def _count(part: Moments | None) -> int:
+def _count(part: Moments | GapSums | None) -> int:
     return 0 if part is None else part.count
 
 
-def _merge(left: Moments | None, right: Moments | None) -> Moments | None:
+def _merge(left: S | None, right: S | None) -> S | None:
     if left is None or right is None:
         return left or right
     return left.merge(right)

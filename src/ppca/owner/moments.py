@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,8 +82,8 @@ class Moments:
         count = self.count + other.count
         shift = (other.mean - self.mean) + (other.rest - self.rest)
         weight = self.count / count * other.count
-        mean, rest = _two_sum(self.mean, shift * (other.count / count))
-        mean, rest = _two_sum(mean, rest + self.rest)  # where means cancel, the rest can be as large as what is left
+        mean, rest = two_sum(self.mean, shift * (other.count / count))
+        mean, rest = two_sum(mean, rest + self.rest)  # where means cancel, the rest can be as large as what is left
         return Moments(
             count=count,
             mean=mean,
@@ -105,26 +105,45 @@ def moments(
 
     While it runs, BLAS is limited to one thread in the whole process: the chunks are what runs in parallel.
     """
-    rows = chunk_rows or chunk_rows_for(table.n_columns)
     total = _Total(table)
+    pass_over(table, _sum_chunk, total.add, chunk_rows or chunk_rows_for(table.n_columns), progress, threads)
+    return total.result()
+
+
+S = TypeVar("S")
+
+
+def pass_over(
+    table: Table,
+    sum_chunk: Callable[[Table, Chunk, int, list[Array]], S],
+    add: Callable[[S], int],
+    rows: int,
+    progress: Progress | None,
+    threads: int | None,
+) -> None:
+    """Sums all chunks in worker threads and adds their sums up here, in the order of the rows; `add` says the rows so far."""
+
+    def finish(part: S) -> None:
+        done = add(part)
+        if progress is not None:
+            progress(done, table.rows)
+
     buffers: list[Array] = []
     if table.rows is not None and table.rows <= rows:
         for chunk in table.chunks(rows, check=False):
-            total.add(_sum_chunk(table, chunk, 0, buffers), progress)
-        return total.result()
-
+            finish(sum_chunk(table, chunk, 0, buffers))
+        return
     workers = threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
-    pending: deque[Future[_ChunkSums]] = deque()
+    pending: deque[Future[S]] = deque()
     started = 0
     with _SINGLE_THREADED_BLAS, ThreadPoolExecutor(workers, "ppca-owner") as pool:
         for chunk in table.chunks(rows, check=False):
             if len(pending) > workers:
-                total.add(pending.popleft().result(), progress)
-            pending.append(pool.submit(_sum_chunk, table, chunk, started, buffers))
+                finish(pending.popleft().result())
+            pending.append(pool.submit(sum_chunk, table, chunk, started, buffers))
             started += len(chunk)
         while pending:
-            total.add(pending.popleft().result(), progress)
-    return total.result()
+            finish(pending.popleft().result())
 
 
 class _BlasLimit:
@@ -166,12 +185,7 @@ class _ChunkSums:
 def _sum_chunk(table: Table, chunk: Chunk, rows_before: int, buffers: list[Array]) -> _ChunkSums:
     """The sums of one chunk; runs in a worker thread. `buffers` are work arrays to take and to give back."""
     m, d = chunk.shape
-    try:
-        buffer = buffers.pop()
-    except IndexError:
-        buffer = np.empty(0)
-    if buffer.size < m * (d + 1):
-        buffer = np.empty(m * (d + 1))
+    buffer = taken(buffers, m * (d + 1))
     y = buffer[: m * (d + 1)].reshape(m, d + 1)
     sample = np.array(chunk[::STRIDE] if m > FEW_ROWS else chunk, dtype=np.float64, order="C")
     low, high = sample[0].copy(), sample[0].copy()
@@ -186,7 +200,7 @@ def _sum_chunk(table: Table, chunk: Chunk, rows_before: int, buffers: list[Array
     largest = np.maximum(-low, high)
     if not (largest <= LARGEST).all():
         table.refuse_not_finite(chunk, rows_before)
-        _refuse_too_large(table, chunk, rows_before)
+        refuse_too_large(table, chunk, rows_before)
     product = y.T @ y
     buffers.append(buffer)
     offset = product[:d, d] / m
@@ -194,8 +208,20 @@ def _sum_chunk(table: Table, chunk: Chunk, rows_before: int, buffers: list[Array
     return _ChunkSums(m, centre, offset, gram, low, high)
 
 
-def _refuse_too_large(table: Table, chunk: Chunk, rows_before: int) -> None:
+def taken(buffers: list[Array], size: int) -> Array:
+    """A work array of at least this size, one of `buffers` if there is one."""
+    try:
+        buffer = buffers.pop()
+    except IndexError:
+        buffer = np.empty(0)
+    return buffer if buffer.size >= size else np.empty(size)
+
+
+def refuse_too_large(table: Table, chunk: Chunk, rows_before: int) -> None:
+    """Raise `BadValue` for the first value beyond `LARGEST`; return if there is none."""
     bad = np.abs(chunk) > LARGEST
+    if not bad.any():
+        return
     row = int(bad.any(axis=1).argmax())
     column = int(bad[row].argmax())
     raise BadValue(
@@ -219,7 +245,7 @@ class _Total:
         self.low = np.full(d, np.inf)
         self.high = np.full(d, -np.inf)
 
-    def add(self, part: _ChunkSums, progress: Progress | None) -> None:
+    def add(self, part: _ChunkSums) -> int:
         n, m = self.count, part.count
         if n == 0:
             self.base = part.centre
@@ -228,13 +254,12 @@ class _Total:
         if n:
             shift = mean - (self.sums[0] + self.sums[1]) / n
             term = term + (n / (n + m) * m) * np.outer(shift, shift)
-        _add(self.gram, term)
-        _add(self.sums, m * mean)
+        add_to(self.gram, term)
+        add_to(self.sums, m * mean)
         self.count = n + m
         np.minimum(self.low, part.low, out=self.low)
         np.maximum(self.high, part.high, out=self.high)
-        if progress is not None:
-            progress(self.count, self.table.rows)
+        return self.count
 
     def result(self) -> Moments:
         label = self.table.label
@@ -242,16 +267,8 @@ class _Total:
             raise OwnerError(f"{label}: the table has no rows. An owner needs at least one.")
         gram = self.gram[0] + self.gram[1]
         gram = np.triu(gram) + np.triu(gram, 1).T
-        spread = np.diagonal(gram)
-        if not np.isfinite(spread).all():
-            column = self.table.column_title(int((~np.isfinite(spread)).argmax()))
-            raise OwnerError(f"{label}: the squares of {column} overflow. Express the column in a larger unit.")
-        lost = (self.low != self.high) & (spread < SMALLEST_GRAM)
-        if lost.any():
-            column = self.table.column_title(int(lost.argmax()))
-            raise OwnerError(f"{label}: {column} varies by less than 1e-145. Express the column in a smaller unit.")
-        self.table.refuse_rounded(np.maximum(-self.low, self.high), np.sqrt(spread / self.count))
-        mean, rest = _two_sum(self.base, (self.sums[0] + self.sums[1]) / self.count)
+        check_spread(self.table, np.diagonal(gram), self.low, self.high, self.count)
+        mean, rest = two_sum(self.base, (self.sums[0] + self.sums[1]) / self.count)
         return Moments(
             count=self.count,
             mean=mean,
@@ -262,14 +279,26 @@ class _Total:
         )
 
 
-def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+def check_spread(table: Table, spread: Array, low: Array, high: Array, count: int) -> None:
+    """Refuses columns whose squares, summed about the mean (`spread`), overflowed or have lost their digits."""
+    if not np.isfinite(spread).all():
+        column = table.column_title(int((~np.isfinite(spread)).argmax()))
+        raise OwnerError(f"{table.label}: the squares of {column} overflow. Express the column in a larger unit.")
+    lost = (low != high) & (spread < SMALLEST_GRAM)
+    if lost.any():
+        column = table.column_title(int(lost.argmax()))
+        raise OwnerError(f"{table.label}: {column} varies by less than 1e-145. Express the column in a smaller unit.")
+    table.refuse_rounded(np.maximum(-low, high), np.sqrt(spread / count))
+
+
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     """a + b as the nearest doubles and what rounding them left (Knuth)."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
 
 
-def _add(total: Array, term: Array) -> None:
+def add_to(total: Array, term: Array) -> None:
     """total += term, the rounding error of the sum kept in total[1]."""
-    total[0], error = _two_sum(total[0], term)
+    total[0], error = two_sum(total[0], term)
     total[1] += error

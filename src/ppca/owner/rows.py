@@ -12,11 +12,12 @@ from ..algorithms import entry, scales
 from ..jobs import inference
 from ..native import ring
 from ..protocol import InputPacket, RingType, share, share_ring
-from .dask_moments import moments_on_dask
+from .dask_moments import sums_on_dask
 from .errors import BadValue, OwnerError
+from .gaps import GapSums, gap_sums
 from .moments import Moments, Progress, moments
 from .tables.dask import DaskTable
-from .tables.table import Table
+from .tables.table import Table, check_present
 
 Floats = NDArray[np.float64]
 
@@ -26,16 +27,23 @@ BATCH = 1 << 19
 
 def sums_of(table: Table, progress: Progress | None = None) -> Moments:
     """The sums of an owner's table: one pass here, or on the owner's Dask cluster if the table lies there."""
-    found = moments_on_dask(table, progress) if isinstance(table, DaskTable) else None
+    found = sums_on_dask(table, moments, progress) if isinstance(table, DaskTable) else None
     return moments(table, progress=progress) if found is None else found
+
+
+def gap_sums_of(table: Table, progress: Progress | None = None) -> GapSums:
+    """The same for a job in which missing values count as the joint mean; a column without any value is refused."""
+    found = sums_on_dask(table, gap_sums, progress) if isinstance(table, DaskTable) else None
+    found = gap_sums(table, progress=progress) if found is None else found
+    check_present(table, found.counts)
+    return found
 
 
 def share_sums(sums: Moments, owners: int) -> list[list[InputPacket]]:
     """All that an owner sends, in the order of `entry.Sums`. Its size does not depend on the number of rows."""
-    most = (1 << entry.COUNT_BITS) // owners
-    if sums.count >= most:
-        raise OwnerError(f"{sums.label}: {sums.count:,} rows; each of {owners} owners may have at most {most - 1:,}.")
-    exponent, factor = scaled_factor(sums.gram, sums.count)
+    _check_count(sums, owners)
+    exponent, scaled = scaled_factor(sums.gram, sums.count)
+    factor = scaled[np.triu_indices(len(scaled))]
     return [
         share(np.array([sums.count]), entry.COUNT, "count"),
         share(np.array([np.sqrt(sums.count)]), entry.ROOT, "root"),
@@ -43,6 +51,30 @@ def share_sums(sums: Moments, owners: int) -> list[list[InputPacket]]:
         share(exponent, scales.EXPONENT, "exponents of deviations"),
         share(factor, entry.ROOT, "factor"),
     ]
+
+
+def share_gap_sums(sums: GapSums, owners: int) -> list[list[InputPacket]]:
+    """All that an owner sends if missing values count as the joint mean, in the order of `imputed.GapParts`.
+
+    Its size depends neither on the number of rows nor on whether, where and how many values are missing.
+    """
+    _check_count(sums, owners)
+    d = len(sums.mean)
+    exponent, scaled = scaled_factor(sums.gram, sums.count)
+    scaled[:, d:] = np.ldexp(scaled[:, d:], exponent[d:])
+    return [
+        share(np.array([sums.count]), entry.COUNT, "count"),
+        share(sums.counts, entry.COUNT, "counts of columns"),
+        *share_numbers(sums.mean, sums.rest),
+        share(exponent[:d], scales.EXPONENT, "exponents of deviations"),
+        share(scaled[np.triu_indices(2 * d)], entry.ROOT, "factor"),
+    ]
+
+
+def _check_count(sums: Moments | GapSums, owners: int) -> None:
+    most = (1 << entry.COUNT_BITS) // owners
+    if sums.count >= most:
+        raise OwnerError(f"{sums.label}: {sums.count:,} rows; each of {owners} owners may have at most {most - 1:,}.")
 
 
 def share_numbers(values: Floats, rest: Floats) -> list[list[InputPacket]]:
@@ -62,10 +94,10 @@ def share_numbers(values: Floats, rest: Floats) -> list[list[InputPacket]]:
 
 
 def scaled_factor(gram: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
-    """Exponents e with deviation < 2^e, and the upper triangle of R with R'R = gram in units of 2^e of its columns.
+    """Exponents e with deviation < 2^e, and the upper triangular R with R'R = gram in units of 2^e of its columns.
 
     By Cholesky, then R'R errs by a few 2^-50 of the product of two deviations; if columns depend on each other by
-    eigenvectors, then by about d 2^-50. Constant columns are left out of both.
+    eigenvectors, then by about d 2^-50. Constant columns are left out of both: they are exactly zero.
     """
     deviation = np.sqrt(np.diagonal(gram) / count)
     _, found = np.frexp(deviation)
@@ -75,7 +107,7 @@ def scaled_factor(gram: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
     scaled = np.ldexp(np.ldexp(gram, -units), -units[:, None])
     factor = np.zeros_like(scaled)
     factor[np.ix_(varies, varies)] = _root(scaled[np.ix_(varies, varies)])
-    return exponent, np.asarray(factor[np.triu_indices(len(gram))])
+    return exponent, factor
 
 
 def _root(matrix: Floats) -> Floats:

@@ -105,7 +105,7 @@ class _Meeting:
         self.over = Event()
         self.news: SimpleQueue[Link | TransportError] = SimpleQueue()
         self.bell, self.bell_rope = socket.socketpair()  # rung with every news, so that waiting is one select
-        self.causes: dict[int, str] = {}  # dialed peer -> why the last attempt failed
+        self.causes: dict[int, str] = {}  # dialed peer -> why the last attempts failed
         self.refused: list[str] = []
         self.strangers: dict[int, socket.socket] = {}  # by number of arrival: who still greets
         self.arrived = 0
@@ -165,7 +165,7 @@ class _Meeting:
                     name = self.tls.names[peer]
                     sock = self.dialing.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
             except OSError as error:  # not there yet: try again
-                self.causes[peer] = f"{address[0]}:{address[1]}: {error.strerror or error}"
+                self._note(peer, address, error)
             else:
                 try:
                     self._report(self._greet_listener(sock, peer))
@@ -176,9 +176,18 @@ class _Meeting:
                     return
                 except OSError as error:  # there, but not ready, or somebody else
                     sock.close()
-                    self.causes[peer] = f"{address[0]}:{address[1]}: {error.strerror or error}"
+                    self._note(peer, address, error)
             self.over.wait(pause)
             pause = min(2 * pause, 0.5)
+
+    def _note(self, peer: int, address: tuple[str, int], error: OSError) -> None:
+        """Why an attempt failed. One that ran out of time is the last and may be cut short: the one before is told, too."""
+        cause = error.strerror or str(error)
+        former = self.causes.get(peer)
+        if former is not None and isinstance(error, TimeoutError):
+            self.causes[peer] = f"{former}; then {cause}"
+        else:
+            self.causes[peer] = f"{address[0]}:{address[1]}: {cause}"
 
     def _greet_listener(self, sock: socket.socket, peer: int) -> Link:
         try:

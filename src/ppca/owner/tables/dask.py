@@ -50,7 +50,11 @@ class DaskTable(Table):
 
     def part(self, block: Any) -> Table | None:
         """A computed partition with the chosen columns; None if it has no rows."""
-        return self._opened(block).choose(self._like.names, self.id) if len(block) else None
+        if len(block) == 0:
+            return None
+        part = self._opened(block).choose(self._like.names, self.id)
+        part.mean_for_missing = self.mean_for_missing
+        return part
 
     def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
         for block in self.blocks():

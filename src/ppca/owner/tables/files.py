@@ -44,11 +44,13 @@ class FilesTable(Table):
         for part in others:
             if part.n_columns != first.n_columns:
                 raise BadColumns(f"{part.label} has {part.n_columns} columns, {first.label} {first.n_columns}.")
-        return FilesTable(self.label, [first, *others])
+        other = FilesTable(self.label, [first, *others])
+        other.mean_for_missing = self.mean_for_missing
+        return other
 
     def renamed(self, names: Sequence[str], note: str) -> Table:
         other = FilesTable(self.label, [part.renamed(names, note) for part in self.parts])
-        other.notes = (*self.notes, note)
+        other.notes, other.mean_for_missing = (*self.notes, note), self.mean_for_missing
         return other
 
     def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:

@@ -47,7 +47,9 @@ def open_table(
     id : name of the column, or of a pandas index, that identifies the rows; it is not a column of numbers
     label : what messages call the table; the file's name, or "owner 1"
     decimal, encoding : of text files: "." or ","; "utf-8", "latin-1", "utf-16", ...
-    missing : "refuse" a table with missing values, or "drop" the rows that have one
+    missing : "refuse" a table with missing values, "drop" the rows that have one, or let such values count as the "mean" of
+        their column: in a fit of owners of rows the joint mean of all owners' present values, computed on shares, if one owner or
+        more says so; in a fit of owners of columns the mean of the column's owner over all its rows. Inference refuses them.
 
     Raises `OwnerError` with the cause and the next step.
     """

@@ -1,8 +1,9 @@
-"""How an owner's data are read: decimal point and encoding of text files, and what becomes of rows with a missing value."""
+"""How an owner's data are read: decimal point and encoding of text files, and what becomes of missing values."""
 
 from __future__ import annotations
 
 import codecs
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,10 @@ from .table import Chunk, Table
 
 @dataclass(frozen=True)
 class Reading:
-    """decimal: "." or ",". encoding: of text files. missing: "refuse" a row with a missing value, or "drop" it."""
+    """decimal: "." or ",". encoding: of text files.
+
+    missing: "refuse" a row with a missing value, "drop" it, or count the value as the "mean" of its column.
+    """
 
     decimal: str = "."
     encoding: str = "utf-8"
@@ -26,8 +30,8 @@ class Reading:
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
             raise ParameterRefused("decimal", self.decimal, "must be '.' or ','")
-        if self.missing not in ("refuse", "drop"):
-            raise ParameterRefused("missing", self.missing, "must be 'refuse' or 'drop'")
+        if self.missing not in ("refuse", "drop", "mean"):
+            raise ParameterRefused("missing", self.missing, "must be 'refuse', 'drop' or 'mean'")
         try:
             codecs.lookup(self.encoding)
         except LookupError:
@@ -37,6 +41,9 @@ class Reading:
 
     def of(self, table: Table) -> Table:
         """The table as it is to be read."""
+        if self.missing == "mean":
+            table = copy.copy(table)
+            table.mean_for_missing = True
         return CompleteRows(table) if self.missing == "drop" and not isinstance(table, CompleteRows) else table
 
 

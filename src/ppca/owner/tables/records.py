@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OwnerError
-from .table import Table
+from .table import Table, check_present
 
 
 @dataclass
@@ -23,14 +23,27 @@ class Records:
     ids: Any
 
     @classmethod
-    def of(cls, table: Table) -> Self:
-        """Reads a table, once."""
-        values, ids = table.read()
+    def of(cls, table: Table, *, fill: bool = False) -> Self:
+        """Reads a table, once. `fill`: missing values may become the mean of their column, if the table is opened so."""
+        fill = fill and table.mean_for_missing
+        values, ids = table.read(check=not fill)
         if ids is not None and len(ids) != len(values):
             raise OwnerError(f"{table.label}: {len(ids):,} ids for {len(values):,} rows.")
+        if fill and len(values):
+            _fill_means(table, values)
         if len(values):
             table.refuse_rounded(np.abs(values).max(axis=0), values.std(axis=0))
         return cls(table.label, values, table.names, ids)
+
+
+def _fill_means(table: Table, values: NDArray[np.float64]) -> None:
+    """Puts the mean of the present values of its column (the value itself where they are equal) in place of every missing one."""
+    missing = np.isnan(values)
+    table.refuse_not_finite(np.where(missing, 0.0, values), 0)
+    check_present(table, len(values) - np.count_nonzero(missing, axis=0))
+    low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    mean = np.where(low == high, low, np.nanmean(values, axis=0))
+    np.copyto(values, mean, where=missing)
 
 
 def joint_names(owners: Sequence[Records]) -> list[str] | None:

@@ -51,6 +51,7 @@ class Table(ABC):
     rows : number of rows where it is known without reading the data, else None
     integers : (n_columns,) which columns hold integers of 64 bits, of which doubles keep 53; None if there are none
     notes : what a user should be told: columns put into another order, names taken over from another owner
+    mean_for_missing : whether missing values count as a mean in a fit; else they are refused
     """
 
     label: str
@@ -62,6 +63,7 @@ class Table(ABC):
     id: str | None = None
     chosen: bool = False
     notes: tuple[str, ...] = ()
+    mean_for_missing: bool = False
 
     @property
     def offered(self) -> list[str] | None:
@@ -97,10 +99,10 @@ class Table(ABC):
         """The same table with names given to columns that had none."""
         raise BadColumns(f"{self.label}: the columns already have names.")
 
-    def read(self) -> tuple[NDArray[np.float64], Any]:
-        """All rows, and the id column as it stands in the data (None without one): one pass over the data."""
+    def read(self, *, check: bool = True) -> tuple[NDArray[np.float64], Any]:
+        """All rows, and the id column as it stands in the data (None without one): one pass, checked as `chunks` does."""
         pieces: list[Any] = []
-        chunks = [np.asarray(chunk, np.float64) for chunk in self.chunks(ids=pieces)]
+        chunks = [np.asarray(chunk, np.float64) for chunk in self.chunks(check=check, ids=pieces)]
         values = np.concatenate(chunks) if chunks else np.empty((0, self.n_columns))
         return np.ascontiguousarray(values), self.joined_ids(pieces)
 
@@ -169,6 +171,19 @@ def reading(label: str) -> Iterator[None]:
         raise UnreadableData(
             f"{label}: the file cannot be read ({cause}). Check that it is complete and that its ending says what it is."
         ) from error
+
+
+def check_present(table: Table, counts: NDArray[np.int64]) -> None:
+    """Refuses a column without any present value: it has no mean."""
+    if not counts.all():
+        column = int((counts == 0).argmax())
+        raise BadValue(
+            f"{table.label}: {table.column_title(column)} has no value in any row, and so no mean. Leave the column out at all "
+            "owners, or this owner.",
+            column=str(column + 1) if table.names is None else table.names[column],
+            row=1,
+            options=("drop",),
+        )
 
 
 def check_names(label: str, names: Sequence[str], *, unnamed: bool) -> None:
