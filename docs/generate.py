@@ -43,6 +43,7 @@ ROOMS = (
     "src/ppca/member",
     "src/ppca/estimator",
     "src/ppca/report",
+    "src/ppca/ui",
     "src/ppca/cli",
     "benchmarks",
 )
