@@ -16,7 +16,7 @@ from .options import AsJson, Force, Quiet
 from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from ..federation.jobfile import JobDescription
+    from ..federation.job import JobDescription
     from ..member import Member
     from ..member.fetching import Evidence
 

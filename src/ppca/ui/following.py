@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..federation.errors import FederationError, NotReached
-from ..federation.jobfile import JobDescription
+from ..federation.job import JobDescription
 from ..federation.objects import Header
 from ..federation.roster import SEATS
 from ..member import Member

@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ..federation.jobfile import JobDescription
+from ..federation.job import JobDescription
 from ..member.fetching import EVIDENCE, Evidence
 from ..receiver import PCAModel
 from ..receiver.model import MODEL_FILE

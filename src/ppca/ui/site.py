@@ -13,7 +13,7 @@ from aiohttp import web
 
 from ..federation.disclosure import scope
 from ..federation.errors import FederationError
-from ..federation.jobfile import JobDescription
+from ..federation.job import JobDescription
 from ..member import Member
 from ..member.contributing import contribute
 from ..owner.tables.reading import Reading

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from ..federation.course import DONE, GATHERING, PROPOSED, READY, RUNNING, Course, Objects, course_of
-from ..federation.jobfile import JobDescription
+from ..federation.job import JobDescription
 from ..federation.roster import Roster
 from .following import Known
 
