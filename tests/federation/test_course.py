@@ -181,7 +181,9 @@ def test_accounts_that_contradict_each_other_are_no_result() -> None:
 
 def test_an_owner_that_sends_different_seats_different_things_is_found_out() -> None:
     other = contribution(JOB, "south")[-1]
-    told = [item for item in STORY[:-5] if not (item.header.kind == "receipt" and item.header.about["owner"] == "south")]
+    told = [
+        item for item in STORY[:-5] if not (item.header.kind == "receipt" and item.header.about["owner"] == "south")
+    ]
     mixed = [make(n, "receipt", JOB, owner="south", contribution=other.digest) for n in OPERATORS[:1]]
     mixed += [make(n, "receipt", JOB, owner="south", contribution="2" * 64) for n in OPERATORS[1:]]
     found = course([*told, other, *mixed])
@@ -190,7 +192,9 @@ def test_an_owner_that_sends_different_seats_different_things_is_found_out() -> 
 
 def test_a_job_waits_for_its_time() -> None:
     early = job(name="later")
-    data = early.data.replace(b"expires = ", f"not_before = {NOW + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}\nexpires = ".encode())
+    data = early.data.replace(
+        b"expires = ", f"not_before = {NOW + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}\nexpires = ".encode()
+    )
     later = type(early)(data)
     told = story(later)[:-5]
     found = course_of(later.file, headers(told), ROSTER, NOW)
@@ -214,7 +218,9 @@ def test_an_operator_who_receives_offers_two_keys() -> None:
     objects = Objects(headers([as_seat]))
     assert objects.offer("alpha", of_seat=True) == as_seat.header
     assert objects.offer("alpha", of_seat=False) is None
-    waited = [item.what for item in course_of(of.file, headers(offers(of)[:4]), ROSTER, NOW).waiting if item.who == "alpha"]
+    waited = [
+        item.what for item in course_of(of.file, headers(offers(of)[:4]), ROSTER, NOW).waiting if item.who == "alpha"
+    ]
     assert waited == ["offer a key (ppca approve)"]
 
 

@@ -337,6 +337,7 @@ def describe(office: Office, job: str) -> dict[str, Any]:
         "stage": course.stage,
         "attempt": course.attempt,
         "why": course.why,
+        "ended": course.ended,
         "waiting": [{"who": item.who, "what": item.what} for item in course.waiting],
         "progress": office.progress.get(job) if course.stage == "running" else None,
     }

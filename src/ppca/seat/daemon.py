@@ -23,7 +23,7 @@ from ..transport import open_listener
 from . import logs
 from .api import Api
 from .conductor import Conductor
-from .local_page import LocalPage
+from .local_page import local_page
 from .office import LEAF_VALIDITY, Office
 from .replication import Followers
 from .restoring import Restoring
@@ -58,7 +58,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         self.office.attend(loop)
-        local = web.AppRunner(LocalPage(self.office, self.conductor, self.followers).application(), access_log=None)
+        local = web.AppRunner(local_page(self.office, self.conductor, self.followers), access_log=None)
         await self._api.setup()
         await local.setup()
         await self._open_door()
