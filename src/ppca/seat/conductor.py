@@ -297,6 +297,9 @@ class Conductor:
     def _finish(self, known: JobDescription, number: int, done: Done, began: datetime) -> None:
         """Seals the parts of the result to their receivers, puts everything on the disk, and says that it is there."""
         office, ran = self.office, done.ran
+        if "refused" in ran.result:  # by what all four servers see alike
+            self._end(known.id, number, "failed", str(ran.result["refused"]), final=True)
+            return
         total = ran.stats["total"]
         results = {}
         for receiver in known.file.receivers:
@@ -304,7 +307,7 @@ class Conductor:
             item = None if offer is None else office.mailbox.get(offer.digest)
             if item is None:
                 raise FederationError(f"the offer of {receiver} is not here")
-            mine = {**{k: v for k, v in ran.result.items() if k != "to"}, "to": ran.result["to"].get(receiver, {})}
+            mine = {**ran.result, "to": ran.result["to"].get(receiver, {})}
             plain = b"".join(encode("result", result=mine))
             info = {"what": "result", "job": known.id, "receiver": receiver, "seat": office.seat, "attempt": number}
             results[receiver] = Object.make(
