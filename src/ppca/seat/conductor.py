@@ -173,12 +173,15 @@ class Conductor:
         key = self.office.keys.of(JOB, known.id)
         if key is None:
             raise FederationError(f"the key of job {known.id[:12]} is not here any more")
+        pieces: Iterator[bytes]
         place = self.restored_at(known.id, owner)
         if (place / "pieces").exists():
             info = {"what": "restored", "job": known.id, "owner": owner}
             count = int((place / "pieces").read_text())
-            return messages(key.open((place / str(n)).read_bytes(), **info, piece=n) for n in range(count))
-        return messages(opened(self._envelopes(known, owner), key, self.office.seat))
+            pieces = (key.open((place / str(n)).read_bytes(), **info, piece=n) for n in range(count))
+        else:
+            pieces = opened(self._envelopes(known, owner), key, self.office.seat)
+        return messages(pieces, self.office.settings.file.policy.memory)
 
     def restored_at(self, job: str, owner: str) -> Path:
         """Where the shares of an owner lie that came back from this seat's mates (`restoring`)."""

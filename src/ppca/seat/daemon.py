@@ -46,7 +46,11 @@ class Daemon:
         self.followers = Followers(self.office)
         self._handlers = Api(self.office, self.conductor)
         self._api = web.AppRunner(
-            self._handlers.application(), access_log=None, keepalive_timeout=75, auto_decompress=False
+            self._handlers.application(),
+            access_log=None,
+            keepalive_timeout=75,
+            auto_decompress=False,
+            shutdown_timeout=5,
         )
         self._door: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
