@@ -18,7 +18,7 @@ from aiohttp import web
 from harness.browser import DESK, PHONE, Page, browser, needs_browser
 from ppca.seat.local_page import MOST_OVER, LocalPage
 
-HOSTILE = "<script>document.title='taken'</script><img src=//evil.example/x onerror=alert(1)>"
+HOSTILE = "<script>document.title='taken'</script><img src=//evil.example onerror=1>"
 NAMES = [
     "heart study, 2026",
     HOSTILE,
