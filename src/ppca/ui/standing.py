@@ -72,9 +72,9 @@ def standing_of(known: Known, roster: Roster, me: str, fetched: bool, now: datet
     roles = [
         name
         for name, has in (
-            ("owner", owner),
-            ("receiver", receiver),
-            ("owner of the model", me in file.approvers and not owner),
+            ("an owner", owner),
+            ("a receiver", receiver),
+            ("an owner of the model", me in file.approvers and not owner),
         )
         if has
     ]
