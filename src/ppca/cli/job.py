@@ -460,7 +460,7 @@ def _audit(member: Member, job: JobDescription, as_json: bool) -> None:
     from ..report import opening_lines
 
     objects = member.objects(job)
-    audits = {h.author: member.seats.get(h.digest).json() for h in objects.of("audit")}
+    audits = {h.author: member.seats.get(h).json() for h in objects.of("audit")}
     erased = sorted({(h.author, str(h.about.get("what"))) for h in objects.of("erased")})
     if as_json:
         typer.echo(json.dumps({"job": job.id, "audits": audits, "erased": erased}, indent=1))

@@ -71,7 +71,7 @@ class Following:
         for header in (each for each in known.headers if each.kind == "audit"):
             if header.digest not in self._audits:
                 with self._request:
-                    self._audits[header.digest] = self._asking.seats.get(header.digest).json()
+                    self._audits[header.digest] = self._asking.seats.get(header).json()
             found[header.author] = self._audits[header.digest]
         return found
 
@@ -119,7 +119,7 @@ class Following:
         if header.kind == "job" and header.job not in self._jobs:
             try:
                 with self._request:
-                    job = JobDescription(self._asking.seats.get(header.digest).payload)
+                    job = JobDescription(self._asking.seats.get(header).payload)
                 if job.id != header.job:
                     raise FederationError("it is another file than its name says")
             except FederationError as error:
