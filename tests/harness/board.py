@@ -1,4 +1,4 @@
-"""A federation without servers: members with real keys, and one list of objects that is all four seats at once."""
+"""All four seats as one list of objects, for tests of what members see: nothing runs, and operators say what a test says."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ppca.federation.drafting import draft_fit
+from harness import federation
+from harness.federation import IDENTITIES, OPERATORS, OWNERS, RECEIVER, ROSTER
 from ppca.federation.errors import NotReached
-from ppca.federation.identity import Identity, key_text
 from ppca.federation.job import JobDescription
 from ppca.federation.objects import Header, Object
-from ppca.federation.roster import SEATS, Roster, RosterFile, render, statement
-from ppca.federation.sealing import SealingKey
+from ppca.federation.roster import SEATS
 from ppca.member import Member
-
-OPERATORS = ("alpha", "beta", "gamma", "delta")
-OWNERS = ("north", "harbour", "hill")
-RECEIVER = "analyst"
-COLUMNS = ["age", "cholesterol", "oldpeak", "thalach"]
 
 
 class Board:
@@ -28,66 +22,59 @@ class Board:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        names = (*OPERATORS, *OWNERS, RECEIVER)
-        self.identities = {name: Identity.create(name, folder / name / "identity.key") for name in names}
-        self.roster = self._roster()
         self.objects: dict[str, Object] = {}
         self.progress: list[dict[str, Any]] = []
         self.news = threading.Condition()
         self.reached = True
 
-    def _roster(self) -> Roster:
-        keys = {name: key_text(identity.public) for name, identity in self.identities.items()}
-        seats = [
-            {
-                "number": seat,
-                "member": name,
-                "key": keys[name],
-                "api": f"127.0.0.1:{1000 + seat}",
-                "mesh": "127.0.0.1:1",
-            }
-            for seat, name in enumerate(OPERATORS)
-        ]
-        roles = {key: ["owner"] for key in OWNERS} | {RECEIVER: ["receiver"]}
-        members = [{"name": name, "key": keys[name], "roles": each} for name, each in roles.items()]
-        content = {"name": "heart-study", "revision": 1, "seat": seats, "member": members}
-        data = render(RosterFile.model_validate(content))
-        signed = {name: self.identities[name].sign(statement(data)) for name in OPERATORS}
-        return Roster(data, signed)
-
     def member(self, name: str) -> Member:
-        member = Member(self.roster, self.identities[name], self.folder / name / "state")
+        member = Member(ROSTER, IDENTITIES[name], self.folder / name / "state")
         member.seats = BoardSeats(self)  # type: ignore[assignment]
         return member
 
     def job(self, name: str = "first job", owners: tuple[str, ...] = OWNERS, **more: Any) -> JobDescription:
         """A job that the receiver has submitted, and for which all seats offer keys."""
-        columns = more.pop("columns", COLUMNS)
-        job = draft_fit(self.roster, name, owners, columns, {RECEIVER: ["model"]}, fit={"components": 2}, **more)
+        job = federation.job(name=name, owners=owners, **more)
         self.say(RECEIVER, "job", job, job.data)
-        for seat, operator in enumerate(OPERATORS):
-            self.say(operator, "offer", job, SealingKey().public, seat=seat)
+        for item in federation.offers(job):
+            if item.header.author in OPERATORS:
+                self.put(item)
         return job
 
     def say(self, who: str, kind: str, job: JobDescription, payload: bytes = b"", **about: Any) -> None:
-        self.put(Object.make(self.identities[who], kind, job.id, payload, **about))
+        self.put(federation.make(who, kind, job, payload, **about))
 
-    def receive(self, job: JobDescription) -> None:
-        """All seats have all shares."""
+    def finished(self, name: str = "first job") -> JobDescription:
+        """A job that went well; its result waits for the receiver."""
+        job = self.job(name)
+        for owner in OWNERS:
+            self.say(owner, "approval", job)
+            self.say(owner, "contribution", job, b"{}")
+        self.member(RECEIVER).approve(job)
+        self.run(job)
+        self.end(job)
+        return job
+
+    def run(self, job: JobDescription) -> None:
+        """All seats have all shares, and begin."""
+        sent = {
+            each.header.author: each.digest
+            for each in list(self.objects.values())
+            if each.header.job == job.id and each.header.kind == "contribution"
+        }
         for operator in OPERATORS:
-            for owner in job.file.owners:
-                self.say(operator, "receipt", job, owner=owner)
+            for owner, digest in sent.items():
+                self.say(operator, "receipt", job, owner=owner, contribution=digest)
+        self.say("alpha", "start", job, attempt=1)
 
-    def end(self, job: JobDescription, attempt: int = 1) -> None:
+    def end(self, job: JobDescription) -> None:
         """All seats have finished, and say what they opened."""
         for seat, operator in enumerate(OPERATORS):
-            counts = {"rounds": 7, "sent": [0, 0, 0, 0], "received": [0, 0, 0, 0], "audit": "same"}
-            about = {"attempt": attempt, "outcome": "finished", "final": False, "why": "", "seat": seat}
-            self.say(operator, "ended", job, **about, **counts)
-            line = {"what": "components", "shape": [2, 4], "to": RECEIVER, "why": "the result"}
+            self.put(federation.ended(job, operator))
             bit = {"what": "verification bit", "shape": [], "to": "servers", "why": "is it accurate"}
-            text = json.dumps({"audit": [bit, line], "seat": seat}).encode()
-            self.say(operator, "audit", job, text, attempt=attempt, seat=seat)
+            line = {"what": "components", "shape": [2, 3], "to": RECEIVER, "why": "agreed result"}
+            audit = json.dumps({"audit": [bit, line], "seat": seat}).encode()
+            self.say(operator, "audit", job, audit, attempt=1, seat=seat)
 
     def put(self, item: Object) -> None:
         with self.news:
@@ -124,10 +111,10 @@ class BoardSeats:
         self.board.check()
         self.board.put(item)
 
-    def get(self, digest: str) -> Object:
+    def get(self, header: Header) -> Object:
         self.board.check()
-        item = self.board.objects[digest]
-        item.check_author(self.board.roster.signers)
+        item = self.board.objects[header.digest]
+        item.check_author(ROSTER.signers)
         return item
 
     def headers(self, job: str) -> list[Header]:
@@ -158,5 +145,4 @@ class BoardClient:
                 yield "object", {"seq": seq, **item.header.as_dict()}
             for each in progress:
                 yield "progress", each
-            if not items and not progress:
-                yield "silence", None
+            yield "place", place
