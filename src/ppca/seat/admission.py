@@ -77,7 +77,7 @@ class Admission:
             raise ObjectRefused(f"{carrier} brings an object of {header.author}: members bring their own, seats any")
         item.check_author(roster.signers if roster.seat_of(carrier) is not None else _own(roster))
         with self._lock:  # what was checked still holds when it is stored
-            if self.mailbox.knows(header.digest):
+            if self.mailbox.knows(header.digest) or self.mailbox.note(f"forgotten {header.job}") is not None:
                 return False
             self.check_room(header.author, header.size)
             if header.kind == "job":
