@@ -31,7 +31,7 @@ from benchmarks import table_console
 from benchmarks.field import OPERATORS, Field
 from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError
-from ppca.federation.jobfile import JobDescription
+from ppca.federation.job import JobDescription
 from ppca.member import Member
 from ppca.member.fetching import Evidence
 

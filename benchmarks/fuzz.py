@@ -37,6 +37,7 @@ from ppca.protocol import FIXED, Sealed, share
 from ppca.protocol.inputs import receive
 from ppca.receiver import SharedFacts
 from ppca.report import duration, size
+from ppca.report.account import opening_lines
 from ppca.servers import CodecError, PerSeat, ProgramError
 from ppca.servers.control import ChannelClosed, MessageReader, encode
 from ppca.servers.programs import asked_for, check_inputs
@@ -65,7 +66,7 @@ class Target:
     feed: Callable[[bytes, int, Path], None]
     refusals: Refusals
     share: int
-    framed: bool = False
+    structured: bool = False
 
 
 @dataclass
@@ -172,11 +173,18 @@ def store_seeds() -> list[bytes]:
 
 def feed_facts(content: bytes, number: int, folder: Path) -> None:
     (folder / "shared.json").write_bytes(content)
-    SharedFacts.load(folder / "shared.json")
+    """What is accepted must also be usable in the ways of the commands."""
+    facts = SharedFacts.load(folder / "shared.json")
+    np.ldexp(1.0, np.asarray(facts.scale_exponents, np.int64))
+    opening_lines(facts.audit)
+    f"{facts.rows:,} {facts.components:,} {facts.solver.lower()} {facts.name.lower()} {''.join(facts.feature_names or ())}"
+    for receivers in facts.allowed.values():
+        " and ".join(receivers)
 
 
 def facts_seeds() -> list[bytes]:
-    facts = SharedFacts("m", [1, 2], False, 2, 10, ["a", "b"], "allpairs", 9, True, False, {"flags": ["client"]}, [])
+    audit = [{"what": "means", "shape": [2], "to": "receiver", "why": "the result"}]
+    facts = SharedFacts("m", [1, 2], False, 2, 10, ["a", "b"], "allpairs", 9, True, False, {"flags": ["client"]}, audit)
     with tempfile.TemporaryDirectory() as name:
         facts.save(Path(name) / "f.json")
         return [(Path(name) / "f.json").read_bytes()]
@@ -211,11 +219,11 @@ def table_seeds() -> list[bytes]:
 
 CODEC: Refusals = (CodecError, ChannelClosed)
 TARGETS = {
-    "packets": Target(packet_seeds, feed_packet, (*CODEC, ProgramError), 34, framed=True),
-    "control messages": Target(message_seeds, feed_message, CODEC, 30, framed=True),
+    "packets": Target(packet_seeds, feed_packet, (*CODEC, ProgramError), 34, structured=True),
+    "control messages": Target(message_seeds, feed_message, CODEC, 30, structured=True),
     "greetings": Target(greeting_seeds, feed_greeting, (TransportError, OSError), 10),
     "stores": Target(store_seeds, feed_store, (StoreError,), 10),
-    "shared facts": Target(facts_seeds, feed_facts, (ValueError,), 6),
+    "shared facts": Target(facts_seeds, feed_facts, (ValueError,), 6, structured=True),
     "tables": Target(table_seeds, feed_table, (OwnerError,), 10),
 }
 """The number beside each is its part of all inputs, in hundredths."""
@@ -231,11 +239,11 @@ WRONG: list[Any] = [
 ]
 
 
-def made(seeds: list[bytes], number: int, framed: bool) -> bytes:
+def made(seeds: list[bytes], number: int, structured: bool) -> bytes:
     """The input of a number."""
     draw = random.Random(number)  # noqa: S311 - nothing secret
     content = seeds[number % len(seeds)]
-    if framed and draw.random() < 0.7:
+    if structured and draw.random() < 0.7:
         return restructured(content, draw)
     for _ in range(draw.choice([1, 1, 1, 2, 4, 16])):
         content = changed(content, seeds, draw)
@@ -243,15 +251,16 @@ def made(seeds: list[bytes], number: int, framed: bool) -> bytes:
 
 
 def restructured(content: bytes, draw: random.Random) -> bytes:
-    """A message whose text has wrong values in places, with a fitting length."""
-    (length,) = struct.unpack("<I", content[:4])
-    message = json.loads(content[4 : 4 + length])
+    """A message whose text has wrong values in places, with a fitting length; or a text alone."""
+    framed = not content.startswith(b"{")
+    (length,) = struct.unpack("<I", content[:4]) if framed else (len(content),)
+    message = json.loads(content[4 : 4 + length] if framed else content)
     for _ in range(draw.choice([1, 1, 2, 3])):
         message = with_wrong_value(message, draw)
     text = json.dumps(message).encode()
     if draw.random() < 0.05:
         text = text.replace(b"{", b"[" * draw.choice([10, 100, 2000]) + b"{", 1)
-    return struct.pack("<I", len(text)) + text + content[4 + length :]
+    return struct.pack("<I", len(text)) + text + content[4 + length :] if framed else text
 
 
 def with_wrong_value(value: Any, draw: random.Random) -> Any:
@@ -306,7 +315,7 @@ def run_target(name: str, first: int, count: int, most: int = 5) -> Tally:
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="ppca-fuzz-") as place:
         for number in range(first, first + count):
-            content = made(seeds, number, target.framed)
+            content = made(seeds, number, target.structured)
             start = time.perf_counter()
             try:
                 target.feed(content, number, Path(place))

@@ -37,7 +37,7 @@ def seeds() -> dict[str, list[bytes]]:
 @settings(max_examples=150, deadline=None)
 @given(number=NUMBERS)
 def test_malformed_inputs_are_refused_by_name(name: str, seeds: dict[str, list[bytes]], number: int) -> None:
-    feed(name, fuzz.made(seeds[name], number, fuzz.TARGETS[name].framed), number)
+    feed(name, fuzz.made(seeds[name], number, fuzz.TARGETS[name].structured), number)
 
 
 @pytest.mark.parametrize("name", fuzz.TARGETS)

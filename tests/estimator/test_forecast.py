@@ -1,28 +1,85 @@
-"""The forecast of a fit's cost is about right where it can be counted."""
+"""The forecast of a fit's cost is right where it can be counted, and its seconds are those of the benchmarks."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from harness.lockstep import LockstepServers
-from ppca import PCA
+from ppca import PCA, Columns
 from ppca.estimator.choices import Choices
-from ppca.estimator.forecast import forecast
+from ppca.estimator.forecast import BYTE_SECONDS, ROUND_SECONDS, forecast
+
+UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "ms": 1e-3, "s": 1.0, "min": 60.0}
 
 
-@pytest.mark.parametrize("width", [16, 40])
-def test_bytes_of_a_fit(seats: LockstepServers, width: int) -> None:
-    rows = np.random.default_rng(width).normal(size=(3 * width, width)) @ np.diag(np.linspace(1, 3, width))
-    pca = PCA(servers=seats).fit(rows)
-    expected = forecast(Choices(), width)
+def owned(width: int, owners: int, by_columns: bool) -> list[Any]:
+    rows = np.random.default_rng(width).normal(size=(3 * width + 40, width)) * np.linspace(1, 3, width)
+    if not by_columns:
+        return np.array_split(rows, owners)
+    parts = np.array_split(np.arange(width), owners)
+    return [pd.DataFrame({"id": np.arange(len(rows)), **{f"c{j}": rows[:, j] for j in part}}) for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("width", "k", "owners", "more"),
+    [
+        (4, 2, 2, {}),
+        (9, None, 7, {}),
+        (17, 0.8, 3, {"standardize": True}),
+        (31, 4, 5, {}),
+        (31, 12, 2, {"fixed_iterations": 22}),
+        (27, 5, 3, {"partition": Columns("id")}),
+        (62, 62, 2, {"standardize": True}),
+        (13, 3, 2, {"tol": 1e-4}),
+    ],
+)
+def test_rounds_and_bytes_of_a_fit(
+    seats: LockstepServers, width: int, k: int | float | None, owners: int, more: dict[str, Any]
+) -> None:
+    pca = PCA(k, servers=seats, **more).fit(owned(width, owners, "partition" in more))
+    expected = forecast(Choices(k, **more), width, owners, iterations=pca.n_iter_)
+    assert not pca.fell_back_
     assert expected is not None
-    assert 0.7 <= expected.bytes / max(pca.account_.bytes_sent) <= 1.4  # the number of iterations is guessed
+    assert expected.rounds == pytest.approx(pca.account_.rounds, rel=0.1)
+    assert expected.bytes == pytest.approx(max(pca.account_.bytes_sent), rel=0.15)
+    guessed = forecast(Choices(k, **more), width, owners)
+    assert guessed is not None
+    assert 0.5 < guessed.rounds / pca.account_.rounds < 2
+
+
+def test_seconds_follow_from_rounds_and_bytes() -> None:
+    """Within a factor of two of every job in the accuracy table, and so are guesses of most of them."""
+    text = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
+    table = text.partition("<!-- accuracy-table:begin -->")[2].partition("<!-- accuracy-table:end -->")[0]
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if re.search(r"\d x \d", line)
+    ]
+    assert len(cells) > 10
+    guesses = []
+    for data, shape, owners, rounds, sent, time, *_ in cells:
+        measured = _number(time)
+        assert 0.5 < (_number(rounds) * ROUND_SECONDS + _number(sent) * BYTE_SECONDS) / measured < 2, data
+        expected = forecast(Choices(standardize="standard" in data), int(shape.split(" x ")[1]), int(owners))
+        assert expected is not None
+        guesses.append(expected.seconds / measured)
+    assert np.quantile(guesses, 0.1) > 0.5
+    assert np.quantile(guesses, 0.9) < 2
+
+
+def _number(text: str) -> float:
+    figure, _, unit = text.replace(",", "").partition(" ")
+    return float(figure) * UNITS.get(unit, 1.0)
 
 
 def test_what_makes_a_job_long() -> None:
-    small, large = forecast(Choices(), 20), forecast(Choices(), 1000)
-    fixed, uploaded = forecast(Choices(fixed_iterations=40), 1000), forecast(Choices(), 20, 10**9)
+    small, large = forecast(Choices(), 20, 2), forecast(Choices(), 1000, 2)
+    fixed, uploaded = forecast(Choices(fixed_iterations=40), 1000, 2), forecast(Choices(), 20, 2, 10**9)
     assert small is not None
     assert small.seconds < 1
     assert large is not None
@@ -30,4 +87,4 @@ def test_what_makes_a_job_long() -> None:
     assert small.seconds < large.seconds < fixed.seconds
     assert uploaded is not None
     assert uploaded.bytes > 10**10
-    assert forecast(Choices(solver="qr"), 20) is None
+    assert forecast(Choices(solver="qr"), 20, 2) is None

@@ -480,6 +480,12 @@ def test_a_shared_model_with_a_constant_column(servers: LocalServers) -> None:
     np.testing.assert_allclose(found * signs, wanted, rtol=0, atol=CLOSE * np.abs(wanted).max())
 
 
+def test_nothing_is_anomalous_where_all_columns_are_constant() -> None:
+    seats = LockstepServers()
+    model = PCA(1, servers=seats, keep="m").fit([np.ones((5, 2))]).shared_model()
+    assert model.detect(np.array([[1.0, 1.0], [2.0, 9.0]]), threshold=0.5).tolist() == [False, False]
+
+
 @pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("offset", [0.0, 1e8, 1e13])
 def test_no_row_is_too_far_away_to_be_flagged(offset: float, standardize: bool) -> None:

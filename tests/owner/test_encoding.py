@@ -76,9 +76,8 @@ def test_a_constant_column_costs_the_others_no_digit() -> None:
     x = np.random.default_rng(4).standard_normal((1000, 150)) + 3 * np.random.default_rng(5).standard_normal((1000, 1))
     x[:, 7] = 5
     sums = moments(open_table(x))
-    exponent, packed = scaled_factor(sums.gram, sums.count)
-    factor = np.zeros((150, 150), np.longdouble)
-    factor[np.triu_indices(150)] = packed
+    exponent, found = scaled_factor(sums.gram, sums.count)
+    factor = found.astype(np.longdouble)
     assert not factor[:, 7].any()
     assert not factor[7].any()
     moving = np.flatnonzero(exponent != NONE)

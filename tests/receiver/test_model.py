@@ -12,6 +12,7 @@ from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
 from sklearn.preprocessing import StandardScaler
 
 from ppca.receiver import PCAModel, SharedFacts
+from ppca.receiver.parts import Parts
 from ppca.receiver.unsealing import unsealed
 from ppca.receiver.verdicts import check_limits, flags_of
 
@@ -20,6 +21,7 @@ X = RANDOM.standard_normal((50, 4)) @ np.diag([40.0, 9.0, 3.0, 1.0]) @ RANDOM.st
 SCALE = np.full(4, 7)
 """Exponents of the columns, as a fit has them: |x| < 2^7."""
 
+OPENING = {"what": "means", "shape": [2], "to": "receiver", "why": "the result"}
 CLOSE = 1e-12  # a few roundings of doubles
 
 
@@ -42,6 +44,7 @@ def answer(k: int, standardize: bool, ratio: float | None = None) -> dict[str, A
         "rows": np.int64(len(X)),
         "mean": np.frexp(X.mean(axis=0))[0],
         "mean_exponents": np.frexp(X.mean(axis=0))[1],
+        "standardized": standardize,
         "solver": "allpairs",
         "iterations": 9,
         "verified": True,
@@ -102,6 +105,51 @@ def test_units_and_signs_are_those_of_scikit_learn(standardize: bool, ratio: flo
     np.testing.assert_allclose(found.scores(X[:7]), (rest**2).sum(axis=1), rtol=1e-6, atol=1e-9)
 
 
+WHOLE = {
+    "components": ("components",),
+    "variances": ("values", "total", "factor"),
+    "means": ("mean", "mean_exponents"),
+    "deviations": ("inverse", "power"),
+}
+FILES = {
+    "components": "components.csv",
+    "variances": "explained_variance.csv",
+    "means": "means.csv",
+    "deviations": "deviations.csv",
+}
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+@pytest.mark.parametrize("got", WHOLE)
+def test_a_receiver_of_one_part_has_that_part(got: str, standardize: bool) -> None:
+    """In the same units as in the whole model, whatever else it did not get."""
+    whole, keys = model(3, standardize), [key for part, keys in WHOLE.items() if part != got for key in keys]
+    result = {key: value for key, value in answer(3, standardize).items() if key not in keys}
+    if got == "deviations" and not standardize:
+        assert Parts.of(result, SCALE).tables(list("abcd")) == {}
+        return
+    with pytest.raises(ValueError, match="so it has no whole model; what it got can be had as tables"):
+        PCAModel.from_result(result, scale=SCALE, names=None, audit=[])
+    parts = Parts.of(result, SCALE)
+    assert got not in parts.missing
+    (name,) = parts.tables(list("abcd"))
+    assert name == FILES[got]
+    table = parts.tables(list("abcd"))[name]
+    expected: Any = {
+        "components": whole.components.T,
+        "variances": whole.explained_variance,
+        "means": whole.mean,
+        "deviations": whole.scale,
+    }[got]
+    found = {
+        "components": lambda: list(table.values()),
+        "variances": lambda: table["explained_variance"],
+        "means": lambda: table["mean"],
+        "deviations": lambda: table["deviation"],
+    }[got]()
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_a_matrix_of_zeros_has_no_variance() -> None:
     zero = answer(2, False) | {"factor": 0.0, "values": np.zeros(2), "total": 0.0}
     found = PCAModel.from_result(zero, scale=SCALE, names=None, audit=[])
@@ -127,6 +175,40 @@ def test_something_else_is_refused(text: str, tmp_path: Path) -> None:
             kind.load(path)
     with pytest.raises(ValueError, match="cannot read"):
         PCAModel.load(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("name", 7), ("name", ""), ("scale_exponents", "12"), ("scale_exponents", [1, 2.0]), ("scale_exponents", [])),
+        *(
+            ("scale_exponents", [1, 10**20]),
+            ("standardized", "no"),
+            ("components", True),
+            ("components", 3),
+            ("rows", 1.5),
+        ),
+        *(
+            ("rows", 10**20),
+            ("feature_names", ["a"]),
+            ("feature_names", ["a", 2]),
+            ("solver", None),
+            ("iterations", -1),
+        ),
+        *(("verified", 1), ("fell_back", None), ("allowed", ["flags"]), ("allowed", {"flags": "client"})),
+        *(("audit", {}), ("audit", [{"what": "means"}]), ("audit", [{**OPENING, "shape": 3}])),
+    ],
+)
+def test_facts_of_a_wrong_type_are_refused_by_name(field: str, value: Any, tmp_path: Path) -> None:
+    path = tmp_path / "shared.json"
+    good = SharedFacts(
+        "m", [1, 2], False, 2, 9, ["a", "b"], "allpairs", 9, True, False, {"flags": ["client"]}, [OPENING]
+    )
+    good.save(path)
+    assert SharedFacts.load(path) == good
+    replace(good, **{field: value}).save(path)
+    with pytest.raises(ValueError, match=rf"cannot read {path}: {field} cannot be of a model.* fit again"):
+        SharedFacts.load(path)
 
 
 def test_four_equal_answers_become_one() -> None:

@@ -25,7 +25,7 @@ from ppca.owner.rows import share_sums
 from ppca.owner.tables.opening import open_table
 from ppca.protocol import InputPacket, share
 from ppca.receiver import PCAModel
-from ppca.receiver.unsealing import unsealed
+from ppca.receiver.unsealing import received, unsealed
 from ppca.seat.attempt import Attempt
 from ppca.seat.work import AttemptFailed
 from ppca.servers import Outcome
@@ -55,7 +55,7 @@ def packets(values: np.ndarray[Any, Any], owners: int = 3) -> list[list[InputPac
 
 def model_of(run: Running, width: int) -> PCAModel:
     outcome = Outcome.of([done.ran for done in run.done()])  # also compares audits and traffic
-    result = unsealed(outcome.parts)
+    result = received(unsealed(outcome.parts))
     scale = np.broadcast_to(np.asarray(result["exponents"], np.int64), (width,))
     return PCAModel.from_result(result, scale=scale, names=None, audit=outcome.account.audit)
 
@@ -186,7 +186,7 @@ def test_what_a_program_keeps_comes_back_and_can_be_recalled(seats: Seats) -> No
     done = seats.start(ROWS, packets(values), public=public).done()
     assert [set(one.kept) for one in done] == [{"kept"}] * 4
     assert not np.array_equal(done[0].kept["kept"]["vectors"][0], done[1].kept["kept"]["vectors"][0])  # type: ignore[index]
-    result = unsealed([one.ran.result for one in done])
+    result = received(unsealed([one.ran.result for one in done]))
     new = np.ldexp(values[:3], -int(result["exponents"][0]))
     again = seats.start(
         "ppca.jobs.inference:transform",

@@ -24,6 +24,9 @@ MEAN_FRAC = 56
 MOST_UNITS = 38
 """log2 of the largest mean in such units."""
 
+NOTHING_VARIES = 1800
+"""A - D is below for all doubles, and above if D comes of `NONE`."""
+
 NONE = -3000
 """The exponent of zero: below those of all doubles, whatever is added here."""
 
@@ -115,6 +118,7 @@ async def in_units(grid: Any, largest: Any, exponent: Any) -> Any:
     """Numbers in units of 2^D, 56 fractional bits, from those in units of 2^A (80).
 
     Those with A > D + 38 come out as if A were D + 38: about 2^38 units, so that what is subtracted from them stays in range.
+    Zero where D stands for no deviation at all.
     """
     # X 2^(x - 24) with x = A - D: above, a shift to the left; about 0, one to the left and a cut by 44; below, the same
     # with the upper half of the bits. One table gives the powers of all three.
@@ -125,7 +129,8 @@ async def in_units(grid: Any, largest: Any, exponent: Any) -> Any:
         lambda x: 1 << (x + 20) if -21 < x < 24 else 0,
         lambda x: 1 << (x + 60) if x < -20 else 0,
     )
-    values[0, -1] = values[0, -2]
+    thresholds = np.append(thresholds, NOTHING_VARIES)
+    values = np.insert(values, -1, values[:, -2], axis=1)
     shift = (largest - exponent).retype(EXPONENT)
     powers, upper = await together(shift.classify(thresholds, values, 0), grid.truncate(HALF_BITS))
     above, about, below = (powers[..., k] for k in range(3))

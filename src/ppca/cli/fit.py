@@ -264,7 +264,7 @@ def fit_shown(
     by_columns = choices.partition != "rows"
     width = sum(table.n_columns for table in tables) if by_columns else tables[0].n_columns
     values = sum((table.rows or 0) * table.n_columns for table in tables) if by_columns else 0
-    expected = forecast(choices, width, values)
+    expected = forecast(choices, width, len(tables), values)
     if expected is not None and expected.seconds > LONG:
         cost = f"about {duration(expected.seconds)} and {size(expected.bytes)} for every server"
         note(f"{width:,} columns take {cost}, on a machine with two cores", quiet=quiet)

@@ -18,7 +18,7 @@ from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..federation.course import Course
-    from ..federation.jobfile import JobDescription
+    from ..federation.job import JobDescription
     from ..member import Member
 
 app = typer.Typer(help="Jobs of a federation: propose, submit, cancel.", no_args_is_help=True)

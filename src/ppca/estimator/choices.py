@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..algorithms.solvers import SOLVERS
-from ..jobs.kept import Allowed, allowance
+from ..jobs.analysis import FACTS, PARTS
+from ..jobs.kept import CLIENT, Allowed, allowance
 from ..owner.errors import ParameterRefused
 from .columns import Columns
 
@@ -103,8 +104,8 @@ class Choices:
             "fixed_iterations": None if self.fixed_iterations is None else int(self.fixed_iterations),
             "max_iterations": None if self.max_iterations is None else int(self.max_iterations),
             "keep": self.keep,
-            "reveal_model": bool(self.reveal),
             "allow": self.allowed(column_owners),
+            "receivers": {CLIENT: [FACTS, *PARTS] if self.reveal else [FACTS]},
         }
 
 

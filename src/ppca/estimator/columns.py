@@ -19,6 +19,7 @@ from ..owner.errors import OwnerError, ParameterRefused
 from ..owner.tables.owners import IdNames
 from ..owner.tables.records import Records
 from ..owner.tables.table import listed
+from ..receiver.unsealing import received
 from .job import Job
 
 T = TypeVar("T")
@@ -172,7 +173,7 @@ def fit_columns(
         )
     clock.done("analysis")
     return ColumnFit(
-        result,
+        received(result),
         [len(owner.values) for owner in owners],
         [sent[number] for number in range(len(parts))],
         clock.seconds,

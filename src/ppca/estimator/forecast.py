@@ -1,7 +1,9 @@
 """What a fit will take, from public numbers alone, so that nobody is surprised by a long job.
 
-The constants were measured with the default solver on two cores that four local servers share, 20 to 300 columns: `ppca fit`
-prints rounds, bytes and seconds of every job. Over a network, add the rounds times its delay.
+Rounds and bytes of the default solver follow from public numbers and the number of iterations. The coefficients are fitted
+to counted jobs of 5 to 160 columns, 2 to 10 owners and 7 to 24 iterations; `tests/estimator/test_forecast.py` counts others.
+How many iterations there will be depends on the data, unless they are fixed: that is a guess. A fall-back to another solver is
+not foreseen.
 """
 
 from __future__ import annotations
@@ -9,39 +11,69 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..algorithms.allpairs import FIRST_CHECK
 from .choices import Choices
 
-ITERATION_BYTES = 660.0
-"""Sent by a server in one iteration, per entry of the covariance."""
+ROUND_SECONDS = 8.5e-4
+BYTE_SECONDS = 6e-9
+"""Of four local servers on two cores, per round and per byte that a server sends: the accuracy table of docs/benchmarks.md. Over
+a network, add the rounds times its delay, and the bytes over its speed."""
 
-ITERATION_SECONDS = 1.1e-5
-"""Of one iteration, per entry of the covariance: products, comparisons and their keys."""
-
-ROUND_SECONDS = 1.5e-3
 VALUE_BYTES = 16.0
 VALUE_SECONDS = 2.5e-7
 """Of owners of columns, per value: what a server receives, and tags, upload and second moments."""
 
-ROUNDS = 75
-"""Besides those of the iterations, of nine rounds each."""
-
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of the whole job; `bytes` of the busiest server, sent and received from owners."""
+    """Of the whole job; `bytes` of the busiest server, sent and received from owners of columns."""
 
     seconds: float
+    rounds: float
     bytes: float
 
 
-def forecast(choices: Choices, width: int, values: int = 0) -> Forecast | None:
-    """For so many columns, and so many values that owners of columns upload; None for solvers that were not measured."""
+def forecast(
+    choices: Choices, width: int, owners: int, values: int = 0, iterations: float | None = None
+) -> Forecast | None:
+    """For so many columns and owners, and so many values that owners of columns upload; None for solvers that were not measured.
+
+    iterations: of a job that was made; None for a guess.
+    """
     if choices.solver != "allpairs":
         return None
-    iterations = choices.fixed_iterations or 2 + 1.6 * math.log2(max(2, width))
-    work = iterations * width**2
-    rounds = ROUNDS + 9 * iterations
-    return Forecast(
-        work * ITERATION_SECONDS + rounds * ROUND_SECONDS + values * VALUE_SECONDS,
-        work * ITERATION_BYTES + values * VALUE_BYTES,
-    )
+    fixed = choices.fixed_iterations
+    top = _some(choices, width) and fixed is None
+    made = iterations or fixed or _guess(width, top)
+    by_columns = choices.partition != "rows"
+    rounds = 9.2 * made + 1.5 * math.log2(max(2, width)) + 57
+    rounds += 5 * choices.standardize + 4 * top - 9 * by_columns
+    sent = _solved(width, made, choices.tol, top) + 44 * width * _revealed(choices, width)
+    if not by_columns:
+        sent += owners * (22 * width**2 + 3200 * width)
+    seconds = rounds * ROUND_SECONDS + sent * BYTE_SECONDS + values * VALUE_SECONDS
+    return Forecast(seconds, rounds, sent + values * VALUE_BYTES)
+
+
+def _guess(width: int, top: bool) -> float:
+    """Iterations of ordinary data: hard spectra take up to half more, some need half as many."""
+    return (0.85 if top else 1.0) * (1 + 3 * math.log2(max(2, width)))
+
+
+def _solved(width: int, iterations: float, tol: float, top: bool) -> float:
+    """Bytes of covariance, iteration, verification and sort. Signs get longer by a bit an iteration until they resolve `tol`."""
+    longest = math.log2(10 / tol)
+    bits = sum(min(longest, math.log2(10) + step) for step in range(round(iterations)))
+    checks = max(0.0, iterations - FIRST_CHECK) if top else 0.0
+    per_entry = 336 * iterations + 22.3 * bits + 211 * checks + 840
+    return per_entry * width**2 + 2800 * iterations + 437 * width * math.log2(max(2, width)) + 89_000
+
+
+def _some(choices: Choices, width: int) -> bool:
+    """Whether a number of components is asked for that is less than all: the convergence bit is then about these."""
+    wanted = choices.n_components
+    return wanted is not None and 1 <= wanted < width
+
+
+def _revealed(choices: Choices, width: int) -> float:
+    return float(choices.n_components or width) if _some(choices, width) else width

@@ -9,6 +9,7 @@ from ..jobs import rows as programs
 from ..owner.rows import gap_sums_of, share_gap_sums, share_sums, sums_of
 from ..owner.tables.table import Table
 from ..protocol import InputPacket
+from ..receiver.unsealing import received
 from .job import Job
 
 
@@ -23,8 +24,7 @@ def fit_rows(job: Job, tables: Sequence[Table], choices: dict[str, Any], add_to:
     means = counts_means(tables)
     owners = [_sent(table, number, len(tables), means, job) for number, table in enumerate(tables)]
     packets = [packet for owner in owners for packet in owner]
-    found: dict[str, Any] = job.run(programs.fit, *packets, add_to=add_to, mean_for_missing=means, choices=choices)
-    return found
+    return received(job.run(programs.fit, *packets, add_to=add_to, mean_for_missing=means, choices=choices))
 
 
 def _sent(table: Table, before: int, tables: int, means: bool, job: Job) -> list[list[InputPacket]]:

@@ -137,10 +137,12 @@ class SharedModel:
         """What is asked for of scores that stayed shared in a table."""
         unit = self.unit**2
         highest = 2.0 ** (inference.SCORE.span - 1)
+        if threshold is not None:  # where all columns were constant, the unit is zero and so are all scores
+            threshold = min(float(threshold) / unit, highest) if unit else highest
         answer = self.job.run(
             inference.detect,
             table=table,
-            threshold=None if threshold is None else min(float(threshold) / unit, highest),
+            threshold=threshold,
             contamination=contamination,
             scores=scores,
             receiver=receiver,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import FileRefused
-
-if TYPE_CHECKING:
-    from .jobfile import JobFile
+from .jobfile import JobFile
 
 SERVERS = "servers"
 MOST_CHECKS = 1000

@@ -13,16 +13,21 @@ from ..algorithms.decomposition import Spectrum, components_for, decompose, reso
 from ..algorithms.entry import Joint
 from ..algorithms.scales import MEAN_FRAC, floating, in_units
 from ..protocol import Party, RingType, SecretArray, together
+from ..servers.failure import Refusal
 from . import inference
-from .kept import Allowed, keep
+from .kept import CLIENT, Allowed, keep
+
+FACTS = "facts"
+PARTS = ("components", "variances", "means", "deviations")
+"""Parts of a result: what a receiver may get beside the facts (number of rows, scale exponents), which every receiver gets."""
 
 
 @dataclass
 class Choices:
     """The public parameters of an analysis, as the estimator has them.
 
-    keep: the name under which model and sums stay shared with the servers; reveal_model: whether the receiver gets the model.
-    allow: what a kept model may be used for.
+    keep: the name under which model and sums stay shared with the servers. allow: what a kept model may be used for.
+    receivers: who gets which parts of the result.
     """
 
     components: int | float | None
@@ -32,8 +37,15 @@ class Choices:
     fixed_iterations: int | None = None
     max_iterations: int | None = None
     keep: str | None = None
-    reveal_model: bool = True
     allow: Allowed = field(default_factory=dict)
+    receivers: dict[str, list[str]] = field(default_factory=lambda: {CLIENT: [FACTS, *PARTS]})
+
+    def __post_init__(self) -> None:
+        unknown = {part for parts in self.receivers.values() for part in parts} - {FACTS, *PARTS}
+        if unknown:
+            raise Refusal(
+                f"{', '.join(sorted(unknown))}: no part of a result; choose from {', '.join((FACTS, *PARTS))}"
+            )
 
 
 async def analyse(party: Party, joint: Joint, choices: Choices) -> dict[str, Any]:
@@ -69,30 +81,47 @@ async def analyse(party: Party, joint: Joint, choices: Choices) -> dict[str, Any
                 kept["inverse"] = await _unshrunk(inverse, joint.ratio)
             keep(party, choices.keep, kept, {"features": d, "components": count}, choices.allow)
         party.progress("result", 1.0)
-
-        def reveal(array: SecretArray, what: str) -> Any:
-            return array.reveal(what=what, why="agreed result")
-
-        result = {
-            "rows": joint.rows if isinstance(joint.rows, int) else reveal(joint.rows, "number of rows"),
-            "ratio": joint.ratio if isinstance(joint.ratio, float) else None,
-            "exponents": reveal(joint.exponent, "scale exponents"),
+        to = {
+            receiver: _revealed(receiver, parts, joint, scaled, spectrum, count, (mean, mean_exponent))
+            for receiver, parts in choices.receivers.items()
         }
-        if choices.reveal_model:
-            result |= {
-                "components": reveal(spectrum.vectors[:count], "components"),
-                "values": reveal(spectrum.values[:count], "explained variance"),
-                # The trace: the sum of all eigenvalues, also of those that were not asked for and are not verified.
-                "total": reveal(scaled.matrix.diagonal().sum(), "total variance"),
-                "factor": reveal(scaled.factor.retype(RingType(128, 100, 26)), "scale of the variance"),
-                "mean": reveal(mean, "means"),
-                "mean_exponents": reveal(mean_exponent, "scale of the means"),
-            }
-            if scaled.inverse_deviation is not None:
-                inverse, power = scaled.inverse_deviation
-                result["inverse"] = reveal(inverse, "deviations")
-                result["power"] = reveal(power.retype(RingType(128, 60, 62)), "scale of the deviations")
-    return result | facts_of(spectrum, scaled, count, choices.tol)
+    public = {"ratio": joint.ratio if isinstance(joint.ratio, float) else None}
+    if isinstance(joint.rows, int):
+        public["rows"] = joint.rows
+    return public | facts_of(spectrum, scaled, count, choices.tol) | {"to": to}
+
+
+def _revealed(
+    receiver: str,
+    parts: list[str],
+    joint: Joint,
+    scaled: Normalised,
+    spectrum: Spectrum,
+    count: int,
+    mean: tuple[SecretArray, SecretArray],
+) -> dict[str, Any]:
+    """What one receiver gets: the facts, and the parts that are for it."""
+
+    def reveal(array: SecretArray, what: str) -> Any:
+        return array.reveal(receiver, what=what, why="agreed result")
+
+    found = {} if isinstance(joint.rows, int) else {"rows": reveal(joint.rows, "number of rows")}
+    found["exponents"] = reveal(joint.exponent, "scale exponents")
+    if "components" in parts:
+        found["components"] = reveal(spectrum.vectors[:count], "components")
+    if "variances" in parts:
+        found["values"] = reveal(spectrum.values[:count], "explained variance")
+        # The trace: the sum of all eigenvalues, also of those that were not asked for and are not verified.
+        found["total"] = reveal(scaled.matrix.diagonal().sum(), "total variance")
+        found["factor"] = reveal(scaled.factor.retype(RingType(128, 100, 26)), "scale of the variance")
+    if "means" in parts:
+        found["mean"] = reveal(mean[0], "means")
+        found["mean_exponents"] = reveal(mean[1], "scale of the means")
+    if "deviations" in parts and scaled.inverse_deviation is not None:
+        inverse, power = scaled.inverse_deviation
+        found["inverse"] = reveal(inverse, "deviations")
+        found["power"] = reveal(power.retype(RingType(128, 60, 62)), "scale of the deviations")
+    return found
 
 
 async def _kept_mean(joint: Joint, choices: Choices) -> SecretArray | None:
@@ -131,6 +160,7 @@ def facts_of(spectrum: Spectrum, scaled: Normalised, count: int, tol: float) -> 
         "shift": scaled.shift,
         "solver": spectrum.solver,
         "iterations": spectrum.iterations,
+        "standardized": scaled.inverse_deviation is not None,
         "resolution": resolution(spectrum.solver, len(spectrum.values), tol),
         "verified": spectrum.verified,
         "fell_back": spectrum.fell_back,

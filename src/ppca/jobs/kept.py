@@ -95,10 +95,15 @@ def recall(party: Party, name: str, operation: str, receiver: str | None) -> tup
     return arrays, public["fit"]
 
 
-def keep_sums(party: Party, name: str, sums: dict[str, SecretArray], allowed: Allowed, revealed: bool) -> None:
-    """Leaves sums for a later partial fit, if that is allowed; its model goes only to whom this one goes."""
+Receivers = Mapping[str, Sequence[str]]
+"""Who gets which parts of a result (`analysis.PARTS`)."""
+
+
+def keep_sums(party: Party, name: str, sums: dict[str, SecretArray], allowed: Allowed, receivers: Receivers) -> None:
+    """Leaves sums for a later partial fit, if that is allowed; its result goes only to whom this one goes."""
     if "partial_fit" in allowed:
-        keep(party, name + SUMS, sums, {}, allowed | {"partial_fit": [CLIENT] if revealed else []})
+        informed = {receiver: list(parts) for receiver, parts in receivers.items()}
+        keep(party, name + SUMS, sums, {"receivers": informed}, allowed | {"partial_fit": list(informed)})
     else:
         drop_sums(party, name)
 
@@ -109,12 +114,21 @@ def drop_sums(party: Party, name: str) -> None:
         del party.store[name + SUMS]
 
 
-def recall_sums(party: Party, name: str, allowed: Allowed, reveal: bool) -> dict[str, SecretArray]:
-    """Sums of earlier owners to add to. What comes of them is allowed no more than they are, and named after both runs."""
+def recall_sums(party: Party, name: str, allowed: Allowed, receivers: Receivers) -> dict[str, SecretArray]:
+    """Sums of earlier owners to add to. What comes of them is allowed no more than they are, nobody gets more of it, and it is
+    named after both runs."""
     arrays, public = kept(party, name + SUMS)
-    check_allowed(public["allowed"], "partial_fit", CLIENT if reveal else None)
-    for operation, receivers in allowed.items():
-        for receiver in receivers if operation != "partial_fit" else ():
+    check_allowed(public["allowed"], "partial_fit", None)
+    for receiver, parts in receivers.items():
+        check_allowed(public["allowed"], "partial_fit", receiver)
+        more = set(parts) - set(public["receivers"][receiver])
+        if more:
+            raise NotAllowed(
+                f"this model does not allow 'partial_fit' for {receiver} with {' and '.join(sorted(more))}: the fit before did "
+                "not give that"
+            )
+    for operation, whom in allowed.items():
+        for receiver in whom if operation != "partial_fit" else ():
             check_allowed(public["allowed"], operation, receiver)
     party.run = hashlib.blake2b(f"{party.run} {public['fit']}".encode(), digest_size=16).hexdigest()
     return arrays

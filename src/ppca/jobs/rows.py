@@ -33,7 +33,7 @@ async def fit(
     each = {name: inputs[k :: len(names)] for k, name in enumerate(names)}
     sums = {name: concatenate(parts) if name in ("count", "root") else stack(parts) for name, parts in each.items()}
     if add_to is not None:
-        old = recall_sums(party, add_to, chosen.allow, chosen.reveal_model)
+        old = recall_sums(party, add_to, chosen.allow, chosen.receivers)
         if old.keys() != sums.keys():
             raise Refusal(
                 f"missing values {'do not count' if mean_for_missing else 'count'} as the joint mean in the sums kept as "
@@ -41,7 +41,7 @@ async def fit(
             )
         sums = {name: concatenate([old[name], new]) for name, new in sums.items()}
     if chosen.keep is not None:
-        keep_sums(party, chosen.keep, sums, chosen.allow, chosen.reveal_model)
+        keep_sums(party, chosen.keep, sums, chosen.allow, chosen.receivers)
     with party.stage("covariance"):
         party.progress("covariance", 0.0)
         common = not chosen.standardize

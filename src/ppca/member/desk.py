@@ -12,7 +12,7 @@ from ..federation.course import Course, Objects, course_of
 from ..federation.disclosure import in_words, together
 from ..federation.errors import FederationError, NotReached
 from ..federation.identity import Identity
-from ..federation.jobfile import JobDescription
+from ..federation.job import JobDescription
 from ..federation.objects import Header, Object, is_digest
 from ..federation.roster import SEATS, Roster
 from ..federation.sealing import seal

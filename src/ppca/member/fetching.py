@@ -18,7 +18,7 @@ from typing import Any, Self
 from ..federation.course import DONE, Objects, course_of
 from ..federation.disclosure import disclosures
 from ..federation.errors import FederationError, ObjectRefused
-from ..federation.jobfile import JobDescription
+from ..federation.job import JobDescription
 from ..federation.objects import Header, Object
 from ..federation.parcels import message_of
 from ..federation.roster import SEATS, Roster, read_signatures, write_signatures

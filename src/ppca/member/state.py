@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..federation.jobfile import JobDescription
+from ..federation.job import JobDescription
 from ..federation.objects import Object
 from ..federation.roster import write_whole
 from ..federation.sealing import SealingKey

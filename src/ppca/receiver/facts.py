@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
+
+MOST_EXPONENT = 1100
+"""Scales are powers of two around the numbers of the data, which are doubles: no exponent is larger, of either sign."""
 
 
 @dataclass
@@ -36,9 +40,61 @@ class SharedFacts:
     @classmethod
     def load(cls, path: Path) -> Self:
         try:
-            return cls(**read_whole(path, cls.FORMAT))
+            facts = cls(**read_whole(path, cls.FORMAT))
         except TypeError as error:
             raise ValueError(f"cannot read {path}: {error}") from None
+        wrong = [name for name, good in facts._checks().items() if not good]
+        if wrong:
+            raise ValueError(
+                f"cannot read {path}: {' and '.join(wrong)} cannot be of a model. Put the file back as `ppca fit` wrote it, "
+                "or fit again."
+            )
+        return facts
+
+    def _checks(self) -> dict[str, bool]:
+        """Whether each field is of its type, and of a model's size."""
+        exponents, names = self.scale_exponents, self.feature_names
+        scaled = _all(exponents, _small) and exponents != []
+        width = len(exponents) if scaled else None
+        return {
+            "name": isinstance(self.name, str) and self.name != "",
+            "scale_exponents": scaled,
+            "standardized": isinstance(self.standardized, bool),
+            "components": _whole(self.components) and 1 <= self.components <= (width or self.components),
+            "rows": _whole(self.rows) and self.rows >= 1,
+            "feature_names": names is None or (_all(names, _text) and width in (None, len(names))),
+            "solver": isinstance(self.solver, str),
+            "iterations": _whole(self.iterations) and self.iterations >= 0,
+            "verified": isinstance(self.verified, bool),
+            "fell_back": isinstance(self.fell_back, bool),
+            "allowed": isinstance(self.allowed, dict) and all(_all(to, _text) for to in self.allowed.values()),
+            "audit": _all(self.audit, _opening),
+        }
+
+
+def _all(values: Any, good: Callable[[Any], bool]) -> bool:
+    return isinstance(values, list) and all(map(good, values))
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int and value < 1 << 63  # a bool is an int to isinstance
+
+
+def _small(value: Any) -> bool:
+    return _whole(value) and abs(value) <= MOST_EXPONENT
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _opening(line: Any) -> bool:
+    """A line of the audit: what, its shape, to whom, why."""
+    return (
+        isinstance(line, dict)
+        and all(_text(line.get(key)) for key in ("what", "to", "why"))
+        and _all(line.get("shape"), _whole)
+    )
 
 
 def write_whole(path: Path, data: dict[str, Any]) -> None:

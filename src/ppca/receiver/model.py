@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .facts import read_whole, write_whole
+from .parts import Parts
 
 FORMAT = "ppca-model-1"
 
@@ -55,31 +55,20 @@ class PCAModel:
         audit: list[dict[str, Any]],
     ) -> Self:
         """Puts the revealed parts of a fit into the units of the data, with deterministic signs."""
-        rows, grow = int(result["rows"]), np.ldexp(1.0, scale)
-        # The servers had ratio * C; of owners of rows it is n / 4^h with 4^h above n, which only the receiver knows.
-        ratio = result["ratio"] or rows / 4.0 ** -(-rows.bit_length() // 2)
-        factor = float(result["factor"]) * 2.0**100
-        unbiased = rows / (rows - 1)
-        # A = C * factor / 2^shift, so C's eigenvalues are A's times 2^shift / factor.
-        unit = 2.0 ** result["shift"] / factor if factor else 0.0
-        if "inverse" in result:
-            inverse = np.asarray(result["inverse"]) * np.asarray(result["power"]) * 2.0**60 * math.sqrt(ratio)
-            deviation = np.divide(grow, inverse, out=np.ones_like(grow), where=inverse > 0)
-            # scikit-learn's StandardScaler divides by the population deviation; PCA then by n - 1.
-            variance_unit = unit * unbiased
-        else:
-            deviation = None
-            variance_unit = unit / ratio * unbiased * float(grow[0]) ** 2
-        values = np.maximum(np.asarray(result["values"], np.float64), 0.0)[:rows] * variance_unit
-        total = max(float(result["total"]), 0.0) * variance_unit
+        parts = Parts.of(result, scale)
+        if parts.missing or parts.components is None or parts.variances is None or parts.mean is None:
+            raise ValueError(
+                f"this receiver did not get the {' and the '.join(parts.missing)} of the fit, so it has no whole model; what it "
+                "got can be had as tables"
+            )
         return cls(
-            components=_signed(np.asarray(result["components"], np.float64)[:rows]),
-            explained_variance=values,
-            explained_variance_ratio=values / total if total else np.zeros_like(values),
-            total_variance=total,
-            mean=np.ldexp(np.asarray(result["mean"], np.float64), np.asarray(result["mean_exponents"], np.int64)),
-            scale=deviation,
-            rows=rows,
+            components=parts.components,
+            explained_variance=parts.variances,
+            explained_variance_ratio=np.asarray(parts.variance_ratio),
+            total_variance=float(parts.total_variance or 0.0),
+            mean=parts.mean,
+            scale=parts.deviation,
+            rows=parts.rows,
             feature_names=names,
             solver=result["solver"],
             iterations=result["iterations"],
@@ -200,11 +189,3 @@ class PCAModel:
             return cls(**data)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"cannot read {path}: {error}") from None
-
-
-def _signed(components: Floats) -> Floats:
-    """scikit-learn's convention: the entry of largest magnitude of every component is positive."""
-    if not components.size:
-        return components
-    largest = components[np.arange(len(components)), np.argmax(np.abs(components), axis=1)]
-    return np.asarray(components * np.where(largest < 0, -1.0, 1.0)[:, None])

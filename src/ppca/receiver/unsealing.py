@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..jobs.kept import CLIENT
 from ..protocol import InconsistentShares, Sealed, unseal
 from ..servers import PerSeat
 
@@ -29,6 +30,11 @@ def unsealed(values: Sequence[Any], where: str = "the result") -> Any:
             f"{where} is a public value that differs between the servers; it was not used. If they keep a model, fit it again."
         )
     return first
+
+
+def received(result: dict[str, Any], receiver: str = CLIENT) -> dict[str, Any]:
+    """What one receiver has of a result: what is public, and what was revealed to it."""
+    return {**{key: value for key, value in result.items() if key != "to"}, **result["to"][receiver]}
 
 
 def _form(value: Any) -> Any:

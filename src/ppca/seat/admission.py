@@ -8,7 +8,8 @@ from typing import Any
 
 from ..federation.course import Course, Objects, course_of
 from ..federation.errors import FederationError, ObjectRefused
-from ..federation.jobfile import JobDescription, JobFile
+from ..federation.job import JobDescription
+from ..federation.jobfile import JobFile
 from ..federation.objects import PIECE_BYTES, Header, Object, is_digest, sha256
 from ..federation.roster import SEATS, Roster
 from ..federation.sealing import PUBLIC_BYTES

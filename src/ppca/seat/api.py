@@ -94,6 +94,8 @@ class Api:
             return await handler(request)
         except FederationError as error:
             return _refusal(409, str(error))
+        except ConnectionError:  # the member has left
+            raise
         except OSError as error:
             log.error("disk", extra={"why": error.strerror})
             return _refusal(507, f"this seat cannot store anything now ({error.strerror}); try again later")

@@ -21,7 +21,8 @@ from typing import Any
 from ..federation.build import build
 from ..federation.course import DONE, FINISHED, READY, Course, Objects
 from ..federation.errors import FederationError, ObjectRefused
-from ..federation.jobfile import JobDescription, seconds
+from ..federation.job import JobDescription
+from ..federation.jobfile import seconds
 from ..federation.objects import Object
 from ..federation.parcels import messages, opened, summands_at
 from ..federation.roster import SEATS, address

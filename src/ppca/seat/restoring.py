@@ -15,7 +15,7 @@ import numpy as np
 
 from ..federation.course import Objects
 from ..federation.errors import FederationError, ObjectRefused
-from ..federation.jobfile import JobDescription
+from ..federation.job import JobDescription
 from ..federation.objects import PIECE_BYTES, Object, sha256
 from ..federation.parcels import message_of, messages, summands_at
 from ..federation.roster import SEATS, address

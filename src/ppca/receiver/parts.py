@@ -1,0 +1,96 @@
+"""The parts of a fit that a receiver got, in the units of the data: all of them make a model, some of them are tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Parts:
+    """What was revealed to one receiver; None: it was not. Variances and components as scikit-learn has them."""
+
+    rows: int
+    standardized: bool
+    components: Floats | None
+    variances: Floats | None
+    total_variance: float | None
+    mean: Floats | None
+    deviation: Floats | None
+
+    @classmethod
+    def of(cls, result: dict[str, Any], scale: NDArray[np.int64]) -> Self:
+        """From what the servers returned, joined for one receiver (`unsealing.received`). scale: exponents of the columns."""
+        rows, grow, standardized = int(result["rows"]), np.ldexp(1.0, scale), bool(result["standardized"])
+        # The servers had ratio * C; of owners of rows it is n / 4^h with 4^h above n, which only the receiver knows.
+        ratio = result["ratio"] or rows / 4.0 ** -(-rows.bit_length() // 2)
+        components = variances = total = mean = deviation = None
+        if "components" in result:
+            components = _signed(np.asarray(result["components"], np.float64)[:rows])
+        if "values" in result:
+            unit = _variance_unit(result, rows, standardized, ratio, float(grow[0]))
+            variances = np.maximum(np.asarray(result["values"], np.float64), 0.0)[:rows] * unit
+            total = max(float(result["total"]), 0.0) * unit
+        if "mean" in result:
+            mean = np.ldexp(np.asarray(result["mean"], np.float64), np.asarray(result["mean_exponents"], np.int64))
+        if "inverse" in result:
+            inverse = np.asarray(result["inverse"]) * np.asarray(result["power"]) * 2.0**60 * math.sqrt(ratio)
+            deviation = np.divide(grow, inverse, out=np.ones_like(grow), where=inverse > 0)
+        return cls(rows, standardized, components, variances, total, mean, deviation)
+
+    @property
+    def missing(self) -> list[str]:
+        """Parts that a whole model needs and this receiver did not get."""
+        parts = {"components": self.components, "variances": self.variances, "means": self.mean}
+        if self.standardized:
+            parts["deviations"] = self.deviation
+        return [name for name, part in parts.items() if part is None]
+
+    @property
+    def variance_ratio(self) -> Floats | None:
+        if self.variances is None:
+            return None
+        return self.variances / self.total_variance if self.total_variance else np.zeros_like(self.variances)
+
+    def tables(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """What there is as tables, by the name of their file: columns by their headings. names: of the columns of the data."""
+        found: dict[str, dict[str, Any]] = {}
+        if self.components is not None:
+            found["components.csv"] = dict(zip(names, self.components.T, strict=True))
+        if self.variances is not None and self.variance_ratio is not None:
+            found["explained_variance.csv"] = {
+                "component": np.arange(1, len(self.variances) + 1),
+                "explained_variance": self.variances,
+                "explained_variance_ratio": self.variance_ratio,
+                "cumulative_ratio": np.cumsum(self.variance_ratio),
+                "singular_value": np.sqrt(self.variances * (self.rows - 1)),
+            }
+        for name, values in (("mean", self.mean), ("deviation", self.deviation)):
+            if values is not None:
+                found[f"{name}s.csv"] = {"column": np.asarray(names), name: values}
+        return found
+
+
+def _variance_unit(result: dict[str, Any], rows: int, standardized: bool, ratio: float, grow: float) -> float:
+    """One unit of the servers' eigenvalues in the units of the data."""
+    factor = float(result["factor"]) * 2.0**100
+    # A = C * factor / 2^shift, so C's eigenvalues are A's times 2^shift / factor.
+    unit = 2.0 ** result["shift"] / factor if factor else 0.0
+    unbiased = rows / (rows - 1)
+    # scikit-learn's StandardScaler divides by the population deviation; PCA then by n - 1.
+    return float(unit * unbiased if standardized else unit / ratio * unbiased * grow**2)
+
+
+def _signed(components: Floats) -> Floats:
+    """scikit-learn's convention: the entry of largest magnitude of every component is positive."""
+    if not components.size:
+        return components
+    largest = components[np.arange(len(components)), np.argmax(np.abs(components), axis=1)]
+    return np.asarray(components * np.where(largest < 0, -1.0, 1.0)[:, None])

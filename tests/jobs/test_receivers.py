@@ -1,0 +1,96 @@
+"""Several receivers of one fit: each gets the parts that are for it, and nothing else is revealed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.lockstep import LockstepServers
+from ppca.estimator.choices import Choices
+from ppca.estimator.job import Job
+from ppca.jobs import rows
+from ppca.jobs.kept import NotAllowed
+from ppca.owner.moments import moments
+from ppca.owner.rows import share_sums
+from ppca.owner.tables.opening import open_table
+from ppca.receiver import PCAModel
+from ppca.receiver.parts import Parts
+from ppca.receiver.unsealing import received
+from ppca.servers.failure import Refusal
+
+X = np.random.default_rng(3).standard_normal((50, 3)) * np.array([4.0, 2, 1]) + 9
+FACTS = {"number of rows", "scale exponents"}
+VARIANCES = {"explained variance", "total variance", "scale of the variance"}
+MEANS = {"means", "scale of the means"}
+DEVIATIONS = {"deviations", "scale of the deviations"}
+
+
+def fit(seats: LockstepServers, receivers: dict[str, list[str]], data: Any = X, **chosen: Any) -> dict[str, Any]:
+    add_to = chosen.pop("add_to", None)
+    choices = Choices(fixed_iterations=8, **chosen).public() | {"receivers": receivers}
+    packets = [packet for part in np.array_split(data, 2) for packet in share_sums(moments(open_table(part)), 2)]
+    found: dict[str, Any] = Job(seats).run(rows.fit, *packets, add_to=add_to, choices=choices)
+    return found
+
+
+def revealed(seats: LockstepServers) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for line in seats.openings[0]:
+        if line.to != "servers":
+            found.setdefault(line.to, set()).add(line.what)
+    return found
+
+
+def test_every_receiver_gets_its_parts(seats: LockstepServers) -> None:
+    receivers = {
+        "whole": ["components", "variances", "means", "deviations"],
+        "spectrum": ["variances"],
+        "middle": ["facts", "means"],
+        "user": [],
+    }
+    result = fit(seats, receivers, standardize=True)
+    assert revealed(seats) == {
+        "whole": {"components"} | FACTS | VARIANCES | MEANS | DEVIATIONS,
+        "spectrum": FACTS | VARIANCES,
+        "middle": FACTS | MEANS,
+        "user": FACTS,
+    }
+    scale = np.asarray(result["to"]["user"]["exponents"], np.int64)
+    whole = PCAModel.from_result(received(result, "whole"), scale=scale, names=None, audit=[])
+    np.testing.assert_allclose(whole.mean, X.mean(0), rtol=1e-9)
+    spectrum = Parts.of(received(result, "spectrum"), scale)
+    np.testing.assert_array_equal(spectrum.variances, whole.explained_variance)
+    assert spectrum.missing == ["components", "means", "deviations"]
+    np.testing.assert_array_equal(Parts.of(received(result, "middle"), scale).mean, whole.mean)
+    assert set(result["to"]["user"]) == {"rows", "exponents"}
+
+
+def test_deviations_of_raw_data_are_nobodys(seats: LockstepServers) -> None:
+    fit(seats, {"a": ["deviations"]})
+    assert revealed(seats) == {"a": FACTS}
+
+
+def test_nobody_may_receive_anything(seats: LockstepServers) -> None:
+    result = fit(seats, {}, keep="m")
+    assert result["to"] == {}
+    assert revealed(seats) == {}
+
+
+def test_an_unknown_part_is_refused(seats: LockstepServers) -> None:
+    with pytest.raises(Refusal, match="covariance: no part of a result; choose from facts, components"):
+        fit(seats, {"a": ["components", "covariance"]})
+
+
+def test_a_partial_fit_gives_nobody_more_than_the_fit(seats: LockstepServers) -> None:
+    fit(seats, {"a": ["variances"], "b": []}, keep="m")
+    for receivers, why in (
+        ({"a": ["variances", "components"]}, "for a with components"),
+        ({"b": ["means"]}, "for b with means"),
+        ({"c": []}, "for c: results may go to a and b"),
+    ):
+        with pytest.raises(NotAllowed, match=why):
+            fit(seats, receivers, X[:9], add_to="m")
+    fit(seats, {"a": ["variances"]}, X[:9], add_to="m")
+    assert revealed(seats) == {"a": FACTS | VARIANCES}
