@@ -198,7 +198,7 @@ class Run:
                 self.chaos.stop()
             self.field.stop()
             if self._small is not None:
-                subprocess.run(["umount", str(self._small)], capture_output=True)  # noqa: S603, S607 - a fixed command
+                subprocess.run(["umount", "--lazy", str(self._small)], capture_output=True)  # noqa: S603, S607 - a fixed command
         return self.tally
 
     def _one(self, number: int, calm: bool = False) -> None:

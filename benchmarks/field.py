@@ -186,6 +186,7 @@ class Field:
         for proxy in [*self.api_proxies, *self.mesh_proxies]:
             if proxy is not None:
                 proxy.close()
+        self.api_proxies = self.mesh_proxies = [None] * 4
 
     def __enter__(self) -> Self:
         return self.start()

@@ -298,13 +298,11 @@ def approve(
 
 def show_words(member: Member, job: JobDescription) -> None:
     """What a job opens, for who must agree."""
+    from ..federation.disclosure import scope
+
     console, file = Terminal(), job.file
     console.print(Text(f"{job.name} ({file.program}), job {job.id}"), soft_wrap=True)
-    what = f"{len(file.all_columns)} columns of {', '.join(file.owners)}"
-    console.print(
-        Text(f"of: {what}; until {file.expires:%Y-%m-%d %H:%M} UTC; erased {file.erase_after} after its end"),
-        soft_wrap=True,
-    )
+    console.print(Text(f"of: {scope(file)}"), soft_wrap=True)
     opened, together = member.words(job)
     console.print("Opened, and nothing else:")
     for line in opened:
@@ -462,7 +460,7 @@ def _audit(member: Member, job: JobDescription, as_json: bool) -> None:
     from ..report import opening_lines
 
     objects = member.objects(job)
-    audits = {h.author: member.seats.get(h.digest).json() for h in objects.of("audit")}
+    audits = {h.author: member.seats.get(h).json() for h in objects.of("audit")}
     erased = sorted({(h.author, str(h.about.get("what"))) for h in objects.of("erased")})
     if as_json:
         typer.echo(json.dumps({"job": job.id, "audits": audits, "erased": erased}, indent=1))

@@ -8,12 +8,12 @@ Nobody's word is taken for it: seats and members compute it themselves, and it a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from .jobfile import JobFile
-from .objects import Header
+from .objects import Header, is_digest
 from .roster import SEATS, Roster
 
 PROPOSED, GATHERING, READY, RUNNING, DONE = "proposed", "gathering", "ready", "running", "done"
@@ -55,36 +55,79 @@ class Course:
 
 @dataclass
 class Objects:
-    """The objects of one job, by kind; the first of each author counts where one is enough, of offers the last."""
+    """The objects of one job, by kind. Which of several counts does not depend on the order in which they came.
+
+    An author says most things once; if it said two, all who have both take the same one. What does not say what its kind must
+    say is left out.
+    """
 
     headers: list[Header] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._kinds: dict[str, list[Header]] = {}
+        for header in sorted(self.headers, key=lambda header: header.digest):
+            if is_well_formed(header):
+                self._kinds.setdefault(header.kind, []).append(header)
+
     def of(self, kind: str) -> Iterator[Header]:
-        return (header for header in self.headers if header.kind == kind)
+        return iter(self._kinds.get(kind, ()))
 
     def by(self, kind: str, author: str) -> Header | None:
-        found = [header for header in self.of(kind) if header.author == author]
-        again = [header for header in found if header.about.get("again") is True]
-        return next(iter(again[-1:] or found), None)
+        return next((header for header in self.of(kind) if header.author == author), None)
+
+    def offer(self, author: str, *, of_seat: bool) -> Header | None:
+        """The key that a member offers as operator of a seat, or as receiver or owner; the latest, if a seat was restored."""
+        found = [h for h in self.of("offer") if h.author == author and ("seat" in h.about) == of_seat]
+        return max(found, key=times_before, default=None)
 
     def receipts(self) -> set[tuple[str, str]]:
         """(seat's operator, owner)"""
-        return {(header.author, str(header.about.get("owner"))) for header in self.of("receipt")}
+        return {(header.author, header.about["owner"]) for header in self.of("receipt")}
+
+    def received(self, owner: str, operators: Collection[str]) -> set[str]:
+        """The contributions of an owner that seats have receipted: one, if it is honest."""
+        receipts = (header for header in self.of("receipt") if header.author in operators)
+        return {header.about["contribution"] for header in receipts if header.about["owner"] == owner}
 
     def starts(self) -> dict[int, Header]:
         """Attempt -> its start."""
         found: dict[int, Header] = {}
         for header in self.of("start"):
-            found.setdefault(int(header.about["attempt"]), header)
+            found.setdefault(header.about["attempt"], header)
         return found
 
     def ended(self, attempt: int) -> dict[str, Header]:
-        """Operator -> what became of an attempt at its seat."""
+        """Operator -> what became of an attempt at its seat; who said `finished` is taken at its word."""
         found: dict[str, Header] = {}
-        for header in self.of("ended"):
+        for header in sorted(self.of("ended"), key=lambda header: header.about["outcome"] != FINISHED):
             if header.about["attempt"] == attempt:
                 found.setdefault(header.author, header)
         return found
+
+
+def may_become_done(objects: Objects, operator: str) -> bool:
+    """Whether a seat has said `finished` of the last attempt, and the others may still say so."""
+    ended = objects.ended(max(objects.starts(), default=0))
+    said = {header.about["outcome"] for header in ended.values()}
+    return operator in ended and said == {FINISHED} and len(ended) < len(SEATS)
+
+
+def times_before(offer: Header) -> int:
+    """How often its author had offered a key for this job before."""
+    return again if type(again := offer.about.get("again")) is int else 0
+
+
+def is_well_formed(header: Header) -> bool:
+    """Whether an object says what its kind must say."""
+    about = header.about
+    if header.kind in ("start", "ended") and not (type(about.get("attempt")) is int and about["attempt"] > 0):
+        return False
+    if header.kind == "receipt":
+        return isinstance(about.get("owner"), str) and is_digest(about.get("contribution"))
+    if header.kind == "ended":
+        said = about.get("outcome") in (FINISHED, "failed") and isinstance(about.get("final"), bool)
+        return said and isinstance(about.get("why"), str)
+    return True
 
 
 def course_of(job: JobFile, headers: Iterable[Header], roster: Roster, now: datetime) -> Course:
@@ -104,23 +147,30 @@ def course_of(job: JobFile, headers: Iterable[Header], roster: Roster, now: date
 
 
 def _end(job: JobFile, objects: Objects, roster: Roster, now: datetime) -> Course | None:
-    """The end of the job, if it has one."""
-    attempt = max(objects.starts(), default=0)
-    if attempt:
+    """The end of the job, if it has one. One that was computed stays so, whatever comes later."""
+    starts, operators = objects.starts(), set(roster.operators.values())
+    last = max(starts, default=0)
+    for attempt in sorted(starts):
         ended = objects.ended(attempt)
-        operators = set(roster.operators.values())
         if {name for name, header in ended.items() if header.about["outcome"] == FINISHED} >= operators:
             quarrel = _quarrel([ended[roster.operators[seat]] for seat in SEATS])
             return Course(FAILED, attempt, why=quarrel) if quarrel else Course(DONE, attempt)
-        final = [header for header in ended.values() if header.about["outcome"] != FINISHED and header.about["final"]]
-        if final:
-            return Course(FAILED, attempt, why=f"{final[0].author}: {final[0].about['why']}")
-    for header in objects.of("refusal"):
-        return Course(REFUSED, attempt, why=f"{header.author}: {header.about.get('why') or 'no reason given'}")
-    for header in objects.of("cancel"):
-        return Course(CANCELLED, attempt, why=f"by {header.author}")
+    for attempt in sorted(starts):
+        for name, header in sorted(objects.ended(attempt).items()):
+            if name in operators and header.about["outcome"] != FINISHED and header.about["final"]:
+                return Course(FAILED, attempt, why=f"{name}: {header.about['why']}")
+    for header in sorted(objects.of("refusal"), key=lambda header: header.author):
+        if header.author in operators or header.author in job.members:
+            return Course(REFUSED, last, why=f"{header.author}: {header.about.get('why') or 'no reason given'}")
+    for owner in job.owners:
+        if len(objects.received(owner, operators)) > 1:
+            return Course(REFUSED, last, why=f"{owner} has sent different contributions to different seats")
+    submitters = {header.author for header in objects.of("job")}
+    for header in sorted(objects.of("cancel"), key=lambda header: header.author):
+        if header.author in submitters or header.author in job.owners:
+            return Course(CANCELLED, last, why=f"by {header.author}")
     if now >= job.expires:
-        return Course(EXPIRED, attempt, why=f"on {job.expires:%Y-%m-%d %H:%M} UTC")
+        return Course(EXPIRED, last, why=f"on {job.expires:%Y-%m-%d %H:%M} UTC")
     return None
 
 
@@ -144,11 +194,12 @@ def _entry(values: object, seat: int) -> object:
 
 def _missing(job: JobFile, objects: Objects, roster: Roster) -> Iterator[Waiting]:
     """Who has not yet done its part before the seats can start."""
-    for name in (*roster.operators.values(), *job.receivers):
-        if objects.by("offer", name) is None:
-            seat = roster.seat_of(name)
-            what = "offer a key (ppca approve)" if seat is None else f"offer a key (its server, seat {seat}, does it)"
-            yield Waiting(name, what)
+    for seat, name in sorted(roster.operators.items()):
+        if objects.offer(name, of_seat=True) is None:
+            yield Waiting(name, f"offer a key (its server, seat {seat}, does it)")
+    for name in job.receivers:
+        if objects.offer(name, of_seat=False) is None:
+            yield Waiting(name, "offer a key (ppca approve)")
     for name in job.approvers:
         if objects.by("approval", name) is None:
             yield Waiting(name, "approve (ppca approve)")
@@ -174,7 +225,8 @@ def _under_way(job: JobFile, objects: Objects, roster: Roster, now: datetime) ->
             RUNNING, attempt, tuple(Waiting(name, f"finish attempt {attempt} (its server does it)") for name in left)
         )
     first = roster.operators[SEATS[0]]
-    why = "; ".join(f"{name}: {h.about['why']}" for name, h in ended.items() if h.about["outcome"] != FINISHED)
+    failed = {name: h for name, h in sorted(ended.items()) if h.about["outcome"] != FINISHED}
+    why = "; ".join(f"{name}: {h.about['why']}" for name, h in failed.items())
     what = f"start attempt {attempt + 1} (its server does it)" + (
         f" after attempt {attempt} failed ({why})" if why else ""
     )

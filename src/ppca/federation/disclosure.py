@@ -105,6 +105,12 @@ def check_lists(job: JobFile, label: str) -> None:
         raise FileRefused(f"{label}: reveals must be {reveals} for these parameters; make the file with ppca job new.")
 
 
+def scope(job: JobFile) -> str:
+    """Of whose data, and for how long, for who must approve."""
+    whose = f"{len(job.all_columns)} columns of {', '.join(job.owners)}"
+    return f"{whose}; until {job.expires:%Y-%m-%d %H:%M} UTC; erased {job.erase_after} after its end"
+
+
 def in_words(job: JobFile) -> list[str]:
     """For who must approve: one line per reader and thing."""
     lines = [f"to the four servers: {line.what} ({line.meaning})" for line in to_servers(job)]

@@ -15,5 +15,9 @@ class ObjectRefused(FederationError):
     """An object is malformed, not signed by its author, or not the author's to write."""
 
 
+class NotNow(ObjectRefused):
+    """An object is refused for a reason that may pass: no room, or something that it needs is not here yet."""
+
+
 class NotReached(FederationError):
     """No seat, or not the seat that is needed, answers."""

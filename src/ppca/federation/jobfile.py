@@ -16,6 +16,7 @@ from . import toml
 from .errors import FileRefused
 from .identity import NAME
 from .objects import is_digest
+from .text import is_plain
 
 JOB_FILE = "job.toml"
 ROWS, COLUMNS, INFER = "pca-rows/1", "pca-columns/1", "infer/1"
@@ -24,6 +25,10 @@ PARTS = ("components", "variances", "means", "deviations")
 
 OPERATIONS = ("transform", "flags", "scores")
 MOST_COLUMNS = 1 << 16
+MOST_TEXT = 1000
+MOST_EXPONENT = 500
+TOLERANCES = (1e-9, 1e-2)
+LARGEST_NAMESPACE = 1 << 26
 _SPAN = re.compile(r"(\d{1,6})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -31,7 +36,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def _moment(value: datetime) -> datetime:
     if value.tzinfo is None:
         raise ValueError("write a time with its zone, as 2030-01-31T12:00:00Z")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("there is no such time in UTC") from None
 
 
 def _span(value: str) -> str:
@@ -42,7 +50,7 @@ def _span(value: str) -> str:
 
 def _member(value: str) -> str:
     if not NAME.fullmatch(value):
-        raise ValueError(f"{value!r} is no name of a member")
+        raise ValueError(f"{value[:60]!r} is no name of a member")
     return value
 
 
@@ -56,8 +64,17 @@ Moment = Annotated[datetime, AfterValidator(_moment)]
 Span = Annotated[str, AfterValidator(_span)]
 Name = Annotated[str, AfterValidator(_member)]
 Digest = Annotated[str, AfterValidator(_digest)]
+
+
+def _text(value: str) -> str:
+    if not value or not is_plain(value) or len(value) > MOST_TEXT:
+        raise ValueError(f"text without control characters was expected, at most {MOST_TEXT} of them")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_text)]
 Names = Annotated[tuple[Name, ...], Field(strict=False)]
-Texts = Annotated[tuple[str, ...], Field(strict=False)]
+Texts = Annotated[tuple[Text, ...], Field(strict=False)]
 
 
 class Fit(toml.Strict):
@@ -65,11 +82,18 @@ class Fit(toml.Strict):
 
     components: int | float | Literal["all"] = "all"
     standardize: bool = False
-    solver: str = "allpairs"
-    tol: float = 1e-6
+    solver: Literal["allpairs", "jacobi", "jacobi-classic", "jacobi-eo", "qr", "power"] = "allpairs"
+    tol: float = Field(default=1e-6, ge=TOLERANCES[0], le=TOLERANCES[1])
     fixed_iterations: int | None = Field(default=None, ge=1, le=1000)
     max_iterations: int | None = Field(default=None, ge=1, le=1000)
     missing: Literal["refuse", "drop", "mean"] = "refuse"
+
+    @field_validator("components")
+    @classmethod
+    def _some(cls, value: int | float | str) -> int | float | str:
+        if not isinstance(value, str) and not (0 < value < 1 if isinstance(value, float) else value >= 1):
+            raise ValueError("a whole number, at least 1, a part of the variance between 0 and 1, or 'all'")
+        return value
 
 
 class Align(toml.Strict):
@@ -79,6 +103,14 @@ class Align(toml.Strict):
     namespace: int | None = None
     minimum: int = Field(default=10, ge=1)
     fold_case: bool = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.way == "namespace") != (self.namespace is not None):
+            raise ValueError("namespace is the number of ids, for that way only")
+        if self.namespace is not None and not 2 <= self.namespace <= LARGEST_NAMESPACE:
+            raise ValueError(f"namespace must be 2 to {LARGEST_NAMESPACE:,}")
+        return self
 
 
 class Keep(toml.Strict):
@@ -103,11 +135,22 @@ class Infer(toml.Strict):
     model_owners: Names
     model_columns: Literal["rows", "columns"] = "rows"
     operation: Literal["transform", "detect"]
-    threshold: float | None = None
-    contamination: float | None = None
+    threshold: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    contamination: float | None = Field(default=None, gt=0, le=0.5)
     scores: bool = False
     standardized: bool
     scale_exponents: tuple[int, ...] = Field(strict=False, min_length=1)
+
+    @model_validator(mode="after")
+    def _asks(self) -> Self:
+        limits = (self.threshold is not None) + (self.contamination is not None)
+        if self.operation == "transform" and (limits or self.scores):
+            raise ValueError("transform has no threshold, contamination or scores")
+        if self.operation == "detect" and (limits > 1 or (not limits and not self.scores)):
+            raise ValueError("detect needs a threshold, a contamination or scores, and not both limits")
+        if max(map(abs, self.scale_exponents)) > MOST_EXPONENT:
+            raise ValueError("scale_exponents are those of the model; make the job with ppca job new --model")
+        return self
 
     @property
     def unit(self) -> float:
@@ -118,14 +161,14 @@ class Infer(toml.Strict):
 class JobFile(toml.Strict):
     """The content of job.toml."""
 
-    name: str = Field(min_length=1, max_length=80)
+    name: Text = Field(max_length=80)
     federation: Digest
-    build: str
+    build: Text
     program: Literal["pca-rows/1", "pca-columns/1", "infer/1"]
     owners: Names
     columns: Texts | dict[str, Texts]
     tables: tuple[int, ...] | None = Field(default=None, strict=False)
-    rows_at_least: int | None = Field(default=None, ge=1)
+    rows_at_least: int | None = Field(default=None, ge=1, le=1 << 40)
     receivers: dict[str, Texts]
     fit: Fit | None = None
     align: Align | None = None
@@ -152,6 +195,8 @@ class JobFile(toml.Strict):
             raise ValueError("nobody would have the result: name receivers, or keep the model")
         if not fits and (self.keep is not None or len(self.receivers) != 1):
             raise ValueError("infer has one receiver and keeps nothing")
+        if self.not_before is not None and self.not_before >= self.expires:
+            raise ValueError("not_before: the job would expire before it may start")
         self._check_columns()
         self._check_parts(fits)
         return self
@@ -177,6 +222,12 @@ class JobFile(toml.Strict):
         return list(self.tables) if self.tables is not None else [len(self.columns[owner]) for owner in self.owners]
 
     def _check_parts(self, fits: bool) -> None:
+        if (
+            self.fit is not None
+            and isinstance(self.fit.components, int)
+            and self.fit.components > len(self.all_columns)
+        ):
+            raise ValueError(f"fit.components: at most {len(self.all_columns)}, the number of columns")
         known = (*PARTS, "model") if fits else OPERATIONS
         for receiver, parts in self.receivers.items():
             for part in parts:

@@ -4,7 +4,7 @@
 
 The signature covers everything before it. Kinds and who may write them:
 
-    job            a job.toml as it stands, by any member; `job` is the SHA-256 of the file
+    job            a job.toml as it stands, by a member that has a part in it, or an operator; `job` is the SHA-256 of the file
     offer          the public sealing key of a seat or a receiver (of an owner of columns, with its approval) for one job
     approval, refusal   by an owner of the job (of an infer job, by the owners of the model too)
     group          the key of the tags, sealed by the first owner of columns to each other one
@@ -46,6 +46,10 @@ KINDS = frozenset(
         *("start", "ended", "result", "audit", "erased", "cancel"),
     ]
 )
+DECIDING = KINDS - {"envelope", "group", "result", "audit"}
+"""Kinds from which follows where a job stands. They are small."""
+
+FIELDS = ("kind", "author", "job", "about")
 DIGEST = 64
 _HEX = frozenset("0123456789abcdef")
 
@@ -71,6 +75,22 @@ class Header:
 
     def as_dict(self) -> dict[str, Any]:
         return dict(vars(self))
+
+    @classmethod
+    def of(cls, fields: Any, digest: Any, size: Any) -> Self:
+        """A header of what somebody says of an object; refused if no object can have it."""
+        if not isinstance(fields, dict) or set(fields) != set(FIELDS):
+            raise ObjectRefused("an object's header has not the four fields it must have")
+        kind, author, job, about = (fields[name] for name in FIELDS)
+        if not isinstance(kind, str) or kind not in KINDS or not isinstance(author, str) or not NAME.fullmatch(author):
+            raise ObjectRefused("an object's header names no kind or author that there is")
+        if not is_digest(job):
+            raise ObjectRefused("an object's header names no job")
+        if not isinstance(about, dict) or not _is_small(about, MOST_DEPTH):
+            raise ObjectRefused("an object's header holds something else than small facts")
+        if not is_digest(digest) or type(size) is not int:
+            raise ObjectRefused("an object has no digest or size")
+        return cls(kind, author, job, about, digest, size)
 
 
 @dataclass(frozen=True)
@@ -106,10 +126,10 @@ class Object:
         if data[stop : stop + 1] != b"\n" or len(data) < stop + 1 + SIGNATURE_BYTES:
             raise ObjectRefused("an object is cut off")
         try:
-            fields = json.loads(data[start:stop])
+            fields = json.loads(data[start:stop], parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             raise ObjectRefused("an object's header is no JSON") from None
-        return cls(_header(fields, sha256(data), len(data)), data[stop + 1 : -SIGNATURE_BYTES], data)
+        return cls(Header.of(fields, sha256(data), len(data)), data[stop + 1 : -SIGNATURE_BYTES], data)
 
     def check_author(self, signers: Mapping[str, Sequence[bytes]]) -> None:
         """Refuses an object that its author did not sign with a key that is, or was, pinned for it."""
@@ -128,17 +148,8 @@ class Object:
             raise ObjectRefused(f"the payload of {self.header.kind} {self.digest[:12]} is no JSON") from None
 
 
-def _header(fields: Any, digest: str, size: int) -> Header:
-    if not isinstance(fields, dict) or set(fields) != {"kind", "author", "job", "about"}:
-        raise ObjectRefused("an object's header has not the four fields it must have")
-    kind, author, job, about = fields["kind"], fields["author"], fields["job"], fields["about"]
-    if kind not in KINDS or not isinstance(author, str) or not NAME.fullmatch(author):
-        raise ObjectRefused("an object's header names no kind or author that there is")
-    if not is_digest(job):
-        raise ObjectRefused("an object's header names no job")
-    if not isinstance(about, dict) or not _is_small(about, MOST_DEPTH):
-        raise ObjectRefused("an object's header holds something else than small facts")
-    return Header(kind, author, job, about, digest, size)
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _is_small(value: Any, depth: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
@@ -22,15 +23,18 @@ from .objects import sha256
 ROSTER_FILE, SIGNATURES_FILE = "federation.toml", "federation.sigs"
 Role = Literal["owner", "receiver"]
 SEATS = range(4)
+_ADDRESS = re.compile(
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9_.-]{1,253})):(?P<port>[0-9]{1,5})", re.ASCII
+)
+_FEDERATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}", re.ASCII)
 
 
 def address(text: str) -> tuple[str, int]:
     """host:port, [ipv6]:port."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} is no address: write host:port")
-    return host, int(port)
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found["port"]) < 65536:
+        raise ValueError(f"{text[:60]!r} is no address: write host:port")
+    return found["ipv6"] or found["host"], int(found["port"])
 
 
 class Member(toml.Strict):
@@ -55,6 +59,11 @@ class Former(toml.Strict):
 
     name: str
     key: str
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        return _checked_name(value)
 
     @field_validator("key")
     @classmethod
@@ -103,6 +112,13 @@ class RosterFile(toml.Strict):
     member: tuple[Member, ...] = Field(default=(), strict=False)
     former: tuple[Former, ...] = Field(default=(), strict=False)
 
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not _FEDERATION.fullmatch(value):
+            raise ValueError(f"{value[:70]!r} is no name of a federation: letters, digits, dots and dashes, at most 60")
+        return value
+
     @model_validator(mode="after")
     def _apart(self) -> Self:
         keys: dict[str, str] = {}
@@ -117,6 +133,10 @@ class RosterFile(toml.Strict):
             )
         if len({m.name for m in self.member}) < len(self.member):
             raise ValueError("a member is listed twice; give it all its roles in one place")
+        for former in self.former:
+            owner = next((name for name, key in keys.items() if key == former.key), None)
+            if owner is not None:
+                raise ValueError(f"the former key of {former.name} is the key of {owner} now")
         return self
 
 

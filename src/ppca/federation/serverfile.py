@@ -52,7 +52,7 @@ class StoreSettings(toml.Strict):
 
 
 class Policy(toml.Strict):
-    """What the operator computes for whom."""
+    """What the operator computes for whom. longest: how far ahead a job may expire, and how long its results may stay."""
 
     owners_at_least: int = Field(default=3, ge=1)
     rows_at_least: int | None = Field(default=None, ge=1)
@@ -60,6 +60,8 @@ class Policy(toml.Strict):
     jobs_at_once: int = Field(default=1, ge=1)
     memory: int = Field(default=8 << 30, ge=1 << 26)
     jobs_per_member: int = Field(default=20, ge=1)
+    jobs_per_day: int = Field(default=1000, ge=1)
+    longest: Span = "90d"
     bytes_per_member: int = Field(default=16 << 30, ge=1 << 20)
     requests_per_second: float = Field(default=50.0, gt=0)
     attempts: int = Field(default=5, ge=1)
@@ -102,9 +104,13 @@ class ServerSettings:
         self.folder = folder
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path, identity: Path | None = None) -> Self:
+        """identity: where the key lies, if not where the file says (a credential of systemd)."""
         path = path / SERVER_FILE if path.is_dir() else path
-        return cls(toml.parse(ServerFile, toml.read(path), str(path)), path.resolve().parent)
+        file = toml.parse(ServerFile, toml.read(path), str(path))
+        if identity is not None:
+            file = file.model_copy(update={"identity": str(identity.absolute())})
+        return cls(file, path.resolve().parent)
 
     def path(self, name: str) -> Path:
         return self.folder / name

@@ -39,7 +39,7 @@ def parse(model: type[Model], data: bytes, label: str) -> Model:
     """What a file says, checked against its model."""
     try:
         found = tomllib.loads(data.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers of thousands of digits
         raise FileRefused(f"{label} is no TOML: {error}.") from None
     return validated(model, found, label)
 

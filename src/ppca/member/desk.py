@@ -31,6 +31,7 @@ class Member:
         self.identity = identity
         self.seats = Seats(roster, identity)
         self.state = MemberState(state or default_folder(roster.name, identity.name))
+        self.state.check_growth(roster)
 
     @classmethod
     def open(cls, federation: Path | str, identity: Path | str, state: Path | None = None) -> Self:
@@ -65,7 +66,7 @@ class Member:
         header = next((h for h in self.seats.headers(job) if h.kind == "job"), None)
         if header is None or not is_digest(job):
             raise FederationError(f"job {job[:12]} is not known to the seats")
-        found = JobDescription(self.seats.get(header.digest).payload)
+        found = JobDescription(self.seats.get(header).payload)
         if found.id != job:
             raise FederationError(f"the seats hold another file under the name of job {job[:12]}")
         return found
@@ -94,7 +95,7 @@ class Member:
             self._offer(job)
 
     def _offer(self, job: JobDescription) -> None:
-        if Objects(self.seats.headers(job.id)).by("offer", self.name) is None:
+        if self.objects(job).offer(self.name, of_seat=False) is None:
             self.seats.put(self._make("offer", job.id, self.state.make_key(job.id).public, receiver=self.name))
 
     def words(self, job: JobDescription) -> tuple[list[str], list[str]]:
@@ -128,13 +129,13 @@ class Member:
         objects = self.objects(job)
         keys = []
         for seat in SEATS:
-            header = objects.by("offer", self.roster.operators[seat])
+            header = objects.offer(self.roster.operators[seat], of_seat=True)
             if header is None:
                 why = self.course(job).why or "it has not answered yet"
                 raise FederationError(
                     f"seat {seat} ({self.roster.operators[seat]}) offers no key for {job.name!r}: {why}."
                 )
-            keys.append(self.seats.get(header.digest).payload)
+            keys.append(self.seats.get(header).payload)
         return keys
 
     def check_may_contribute(self, job: JobDescription) -> None:
@@ -150,6 +151,7 @@ class Member:
         if course.over:
             raise FederationError(f"{job.name!r} is over: {course.stage} {course.why}".rstrip() + ".")
         if objects.by("contribution", self.name) is not None:
+            self.state.outbox(job.id).clear()  # all of it has arrived: the contribution goes last
             raise FederationError(f"{self.name} has contributed to {job.name!r} already.")
 
     def group_key(self, job: JobDescription, patience: float, told: Told | None = None) -> bytes:
@@ -163,12 +165,17 @@ class Member:
                 f"the key of {self.name} for {job.name!r} is not in {self.state.folder}; approve again."
             )
         header = self._await(
-            lambda: next((h for h in self.objects(job).of("group") if h.about.get("to") == self.name), None),
+            lambda: self._group_for(job, self.name),
             patience,
             f"{owners[0]}, the first owner, to contribute: it makes the key that ids are joined by",
             told,
         )
-        return key.open(self.seats.get(header.digest).payload, **_group_info(job, self.name))
+        return key.open(self.seats.get(header).payload, **_group_info(job, self.name))
+
+    def _group_for(self, job: JobDescription, owner: str) -> Header | None:
+        """What the first owner, and nobody else, has sealed for another one."""
+        found = (h for h in self.objects(job).of("group") if h.author == job.file.owners[0])
+        return next((h for h in found if h.about.get("to") == owner), None)
 
     def _make_group_key(self, job: JobDescription, patience: float, told: Told | None) -> bytes:
         import secrets
@@ -181,13 +188,13 @@ class Member:
         group = stored.read_bytes()
         for other in job.file.owners[1:]:
             header = self._await(
-                lambda other=other: self.objects(job).by("offer", other),  # type: ignore[misc]
+                lambda other=other: self.objects(job).offer(other, of_seat=False),  # type: ignore[misc]
                 patience,
                 f"{other} to approve: the key that ids are joined by is sealed to its offer",
                 told,
             )
-            public = self.seats.get(header.digest).payload
-            if not any(h.about.get("to") == other for h in self.objects(job).of("group")):
+            public = self.seats.get(header).payload
+            if self._group_for(job, other) is None:
                 self.seats.put(self._make("group", job.id, seal(group, public, **_group_info(job, other)), to=other))
         return group
 

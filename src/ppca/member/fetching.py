@@ -77,12 +77,18 @@ class Evidence:
             raise FederationError(
                 f"{len(parts)} of four parts of the result are there; fetch again when all seats are up."
             )
-        return cls(member.roster, job, member.name, key, [member.seats.get(header.digest) for header in mine])
+        return cls(member.roster, job, member.name, key, [member.seats.get(header) for header in mine])
 
     # -- checking ----------------------------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
         """Checks every signature and that all of it fits together; says what was checked. Raises at the first fault."""
+        try:
+            return self._checked()
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise FederationError(f"an audit does not say what it must ({type(error).__name__}: {error}).") from None
+
+    def _checked(self) -> list[str]:
         faults = self.roster.faults()
         if faults:
             raise FederationError(f"the federation's file: {'; '.join(faults)}.")
@@ -136,7 +142,13 @@ class Evidence:
     def _check_audits(self) -> None:
         allowed = {(line.what, line.to): line.most for line in disclosures(self.job.file)}
         results = self._of_seats("result")
-        for audit, result in zip(self.audits(), results, strict=True):
+        said = {item.digest: item for item in self.objects if item.header.kind == "contribution"}
+        for seat, audit, result in zip(SEATS, self.audits(), results, strict=True):
+            used = {owner: said[digest].header.author for owner, digest in audit["contributions"].items()}
+            if audit["seat"] != seat or used != {owner: owner for owner in self.job.file.owners}:
+                raise FederationError(f"seat {seat} signed an audit of other contributions.")
+            if audit["contributions"] != self.audits()[0]["contributions"]:
+                raise FederationError(f"seats 0 and {seat} worked on different contributions.")
             if audit["results"].get(self.receiver) != result.digest:
                 raise FederationError(f"seat {audit['seat']} signed an audit of another result.")
             seen: dict[tuple[str, str], int] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import http.client
 import json
 import socket
@@ -12,7 +14,7 @@ from typing import Any, TypeVar
 
 from ..federation.errors import FederationError, NotReached, ObjectRefused
 from ..federation.identity import Identity
-from ..federation.objects import MOST_BYTES, Header, Object, sha256
+from ..federation.objects import DECIDING, FIELDS, MOST_BYTES, Header, Object, is_digest, sha256
 from ..federation.roster import SEATS, Roster, address
 from ..transport import CertificateError
 from ..transport.pinned import PinnedTls, issue_leaf
@@ -37,6 +39,10 @@ class SeatClient:
         self._seat = roster.seats[number]
         self._tls = tls
         self._connection: http.client.HTTPSConnection | None = None
+
+    @property
+    def number(self) -> int:
+        return self._seat.number
 
     @property
     def name(self) -> str:
@@ -104,11 +110,15 @@ class SeatClient:
 def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
     kind = ""
     while line := response.readline(1 << 17):
-        text = line.decode().rstrip("\n")
+        text = line.decode(errors="replace").rstrip("\n")
         if text.startswith("event: "):
             kind = text.removeprefix("event: ")
         elif text.startswith("data: "):
-            yield kind, json.loads(text.removeprefix("data: "))
+            try:
+                content = json.loads(text.removeprefix("data: "))
+            except (ValueError, RecursionError):
+                raise NotReached("a seat sends something else than news") from None
+            yield kind, content
         elif text.startswith(":"):
             yield "silence", None
 
@@ -140,6 +150,7 @@ class Seats:
         tls = PinnedTls(issue_leaf(identity.name, identity.key), roster.keys, roster.operators)
         self.clients = {number: SeatClient(roster, number, tls) for number in SEATS}
         self._failed: dict[int, float] = {}
+        self._shelves: dict[tuple[int, str], Shelf] = {}
 
     def _order(self, first: int | None) -> list[int]:
         """Seats in the order in which they are asked: those that failed lately come last."""
@@ -159,14 +170,14 @@ class Seats:
                     faults.append(str(error))
             time.sleep(0.5)
         reasons = "; ".join(dict.fromkeys(faults))
-        raise NotReached(f"no seat is reached: {reasons}. `ppca doctor` finds out more.")
+        raise NotReached(f"no seat is reached, or none can do it now: {reasons}. `ppca doctor` finds out more.")
 
     def put(self, item: Object, to: int | None = None) -> None:
         """Leaves an object with a seat: the one it is for, or another, which passes it on. Safe to repeat."""
 
         def send(client: SeatClient) -> None:
             status, _ = client.request("HEAD", f"/v1/objects/{item.digest}")
-            if status == 200:
+            if status in (200, 410):  # it is there, or was there and has served its purpose
                 return
             status, answer = client.request("PUT", f"/v1/objects/{item.digest}", item.data)
             if status in (429, 503, 507):
@@ -176,8 +187,9 @@ class Seats:
 
         self.ask(send, to)
 
-    def get(self, digest: str) -> Object:
-        """An object from any seat that has it, checked against its name and its author's pinned key."""
+    def get(self, header: Header) -> Object:
+        """The object of a header from any seat that has it: signed by its author's pinned key, and what the header says."""
+        digest = header.digest
 
         def load(client: SeatClient) -> Object:
             status, data = client.request("GET", f"/v1/objects/{digest}")
@@ -187,37 +199,51 @@ class Seats:
 
         item = self.ask(load)
         item.check_author(self.roster.signers)
+        if item.header != header:
+            raise ObjectRefused(f"a seat says something else of object {digest[:12]} than {item.header.author} signed")
         return item
 
     def headers(self, job: str) -> list[Header]:
-        """The headers of a job's objects, of all seats that answer together: one that lags behind hides nothing."""
+        """The headers of a job's objects, of all seats together: one that lags behind, or lies, hides and adds nothing.
+
+        Where a job stands follows from objects whose signatures were checked here. Of the others (shares, results, audits) the
+        headers are a seat's word, until `get` has them whole.
+        """
         found: dict[str, Header] = {}
-        for header in self._everywhere(f"/v1/jobs/{job}/objects"):
-            found.setdefault(str(header.get("digest")), _header(header))
+        for shelf in self._from_all(lambda client: self._shelf(client, job)):
+            found |= shelf.headers
         return list(found.values())
+
+    def _shelf(self, client: SeatClient, job: str) -> Shelf:
+        """What a seat has of a job; what it told before is not asked for again."""
+        shelf = self._shelves.setdefault((client.number, job), Shelf())
+        while True:
+            status, data = client.request("GET", f"/v1/jobs/{job}/objects?after={shelf.place}")
+            if status == 404:
+                return shelf
+            if status != 200:
+                raise NotReached(f"{client.name}: {_said(data)}")
+            if not shelf.take(_decoded(data, dict, client), job, self.roster):
+                return shelf
 
     def jobs(self) -> list[dict[str, Any]]:
         """The jobs that this member has a part in, as the seats describe them."""
         found: dict[str, dict[str, Any]] = {}
-        for job in self._everywhere("/v1/jobs"):
-            found.setdefault(str(job.get("id")), job)
+        for jobs in self._from_all(_jobs_at):
+            for job in jobs:
+                found.setdefault(job["id"], job)
         return list(found.values())
 
-    def _everywhere(self, path: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        faults = []
+    def _from_all(self, what: Callable[[SeatClient], T]) -> list[T]:
+        """The answers of all seats that are reached; at least one is."""
+        found, faults = [], []
         for seat in self._order(None):
             try:
-                status, data = self.clients[seat].request("GET", path)
+                found.append(what(self.clients[seat]))
             except NotReached as error:
                 self._failed[seat] = time.monotonic()
                 faults.append(str(error))
-                continue
-            if status == 200:
-                found += [each for each in json.loads(data) if isinstance(each, dict)]
-            elif status != 404:
-                faults.append(f"{self.clients[seat].name}: {_said(data)}")
-        if not found and len(faults) == len(SEATS):
+        if not found:
             raise NotReached(f"no seat is reached: {'; '.join(faults)}. `ppca doctor` finds out more.")
         return found
 
@@ -225,7 +251,7 @@ class Seats:
         status, data = self.clients[seat].request("GET", "/v1/hello")
         if status != 200:
             raise NotReached(f"{self.clients[seat].name}: {_said(data)}")
-        found: dict[str, Any] = json.loads(data)
+        found: dict[str, Any] = _decoded(data, dict, self.clients[seat])
         return found
 
     def close(self) -> None:
@@ -233,8 +259,64 @@ class Seats:
             client.close()
 
 
-def _header(fields: dict[str, Any]) -> Header:
+class Shelf:
+    """What one seat has of one job, as far as it was asked for."""
+
+    def __init__(self) -> None:
+        self.place = 0
+        self.headers: dict[str, Header] = {}
+        self._instance = ""
+
+    def take(self, answer: dict[str, Any], job: str, roster: Roster) -> bool:
+        """Adds what a seat answered; whether there may be more."""
+        instance, objects = str(answer.get("instance")), answer.get("objects")
+        if self._instance not in ("", instance):  # its mailbox is a new one, and counts from the beginning
+            self.place, self._instance = 0, instance
+            return True
+        self._instance = instance
+        if not isinstance(objects, list):
+            raise NotReached("a seat answered something else than objects")
+        before = self.place
+        for fields in objects:
+            self._add(fields, job, roster)
+        return self.place > before
+
+    def _add(self, fields: Any, job: str, roster: Roster) -> None:
+        seq = fields.get("seq") if isinstance(fields, dict) else None
+        if type(seq) is not int or seq <= self.place:
+            raise NotReached("a seat answered something else than objects")
+        self.place = seq
+        with contextlib.suppress(FederationError):  # what is not signed, or not whole, is not there
+            header = _checked(fields, roster)
+            if header.job == job:
+                self.headers[header.digest] = header
+
+
+def _checked(fields: dict[str, Any], roster: Roster) -> Header:
+    """The header of an object: of one that decides where a job stands, from the signed bytes themselves."""
+    if fields.get("kind") in DECIDING:
+        try:
+            item = Object.parse(base64.b64decode(fields.get("data", ""), validate=True))
+        except (TypeError, ValueError):
+            raise ObjectRefused("a seat answered something else than an object") from None
+        item.check_author(roster.signers)
+        return item.header
+    return Header.of({name: fields.get(name) for name in FIELDS}, fields.get("digest"), fields.get("size"))
+
+
+def _jobs_at(client: SeatClient) -> list[dict[str, Any]]:
+    status, data = client.request("GET", "/v1/jobs")
+    if status != 200:
+        raise NotReached(f"{client.name}: {_said(data)}")
+    found = _decoded(data, list, client)
+    return [each for each in found if isinstance(each, dict) and is_digest(each.get("id"))]
+
+
+def _decoded(data: bytes, kind: type, client: SeatClient) -> Any:
     try:
-        return Header(**fields)
-    except TypeError:
-        raise FederationError("a seat answered something else than headers") from None
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, kind):
+        raise NotReached(f"{client.name} answers something else than was asked for")
+    return found

@@ -8,9 +8,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..federation.errors import FederationError, FileRefused
 from ..federation.job import JobDescription
-from ..federation.objects import Object
-from ..federation.roster import write_whole
+from ..federation.objects import Object, is_digest
+from ..federation.roster import Roster, write_whole
 from ..federation.sealing import SealingKey
 
 
@@ -25,6 +26,18 @@ class MemberState:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def check_growth(self, roster: Roster) -> None:
+        """Refuses a federation older than one that this member has used, or another one of the same revision."""
+        path = self.folder / "federation"
+        known, _, digest = (path.read_text() if path.exists() else "0 ").partition(" ")
+        if roster.revision < int(known) or (roster.revision == int(known) and roster.digest != digest):
+            raise FileRefused(
+                f"the federation's file has revision {roster.revision}; you have used revision {known}, and it only grows. "
+                "Get the present file from an operator."
+            )
+        if roster.revision > int(known):
+            write_whole(path, f"{roster.revision} {roster.digest}".encode(), 0o600)
 
     # -- keys --------------------------------------------------------------------------------------------------------
 
@@ -77,8 +90,24 @@ class Outbox:
         write_whole(self._folder / "order", json.dumps(digests).encode(), 0o600)
 
     def items(self) -> Iterator[Object]:
-        for digest in json.loads((self._folder / "order").read_text()):
-            yield Object.parse((self._folder / digest).read_bytes())
+        for digest in self._order():
+            try:
+                item = Object.parse((self._folder / digest).read_bytes())
+            except (OSError, FederationError):
+                item = None
+            if item is None or item.digest != digest:
+                self.clear()
+                raise FederationError("what was to be sent is damaged on this disk; contribute again, with the data.")
+            yield item
+
+    def _order(self) -> list[str]:
+        try:
+            found = json.loads((self._folder / "order").read_text())
+        except ValueError:
+            found = None
+        if not isinstance(found, list) or not all(map(is_digest, found)):
+            return [""]  # damaged
+        return found
 
     def bytes(self) -> int:
         return sum(path.stat().st_size for path in self._folder.iterdir())

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from ..federation.course import Course, Objects, course_of
-from ..federation.errors import FederationError, ObjectRefused
+from ..federation.course import Course, Objects, course_of, is_well_formed, times_before
+from ..federation.errors import FederationError, NotNow, ObjectRefused
 from ..federation.job import JobDescription
 from ..federation.jobfile import JobFile
 from ..federation.objects import PIECE_BYTES, Header, Object, is_digest, sha256
 from ..federation.roster import SEATS, Roster
 from ..federation.sealing import PUBLIC_BYTES
 from ..federation.serverfile import Policy
-from .mailbox import Mailbox
+from ..federation.text import is_plain
+from .mailbox import LOST, Mailbox
 
 MOST_TEXT = 2000
 MOST_SMALL = 1 << 16
+MOST_OBJECTS = 1 << 14
+"""Objects of one author for one job: an owner's envelopes are 16 MiB each."""
+
+PARSED_JOBS = 256
+DAY = 86400.0
 ONCE = ("approval", "refusal", "contribution")
 """An owner says these once."""
 
 
 class Admission:
-    """Checks objects one by one; jobs it has read stay parsed."""
+    """Checks objects one at a time, from any thread; jobs it has read lately stay parsed."""
 
     def __init__(self, mailbox: Mailbox, roster: Callable[[], Roster], policy: Policy, at_most: int) -> None:
         self.mailbox = mailbox
@@ -31,16 +39,28 @@ class Admission:
         self._policy = policy
         self._at_most = at_most
         self._jobs: dict[str, JobDescription] = {}
+        self._lock = threading.RLock()
 
     def job(self, job: str) -> JobDescription:
         """A job whose object is here."""
-        if job not in self._jobs:
-            found = next((header for header in self.mailbox.headers(job) if header.kind == "job"), None)
-            item = None if found is None else self.mailbox.get(found.digest)
+        known = self._jobs.get(job)
+        if known is None:
+            found = (self.mailbox.get(header.digest) for header in self.mailbox.headers(job) if header.kind == "job")
+            item = next((item for item in found if item is not None), None)
             if item is None:
-                raise ObjectRefused(f"job {job[:12]} is not known here; submit it first")
-            self._jobs[job] = JobDescription(item.payload)
-        return self._jobs[job]
+                raise NotNow(f"job {job[:12]} is not known here; submit it first")
+            known = JobDescription(item.payload)
+            with self._lock:
+                while len(self._jobs) >= PARSED_JOBS:
+                    del self._jobs[next(iter(self._jobs))]
+                self._jobs[job] = known
+        return known
+
+    def forget(self, job: str) -> None:
+        """A job that is over, erased, and not to be known any more."""
+        with self._lock:
+            self._jobs.pop(job, None)
+            self.mailbox.forget(job)
 
     def course(self, job: str, now: datetime | None = None) -> Course:
         return course_of(self.job(job).file, self.mailbox.headers(job), self._roster(), now or datetime.now(UTC))
@@ -48,23 +68,30 @@ class Admission:
     def admit(self, item: Object, carrier: str) -> bool:
         """Stores an object that may be here; False if it is here already. `carrier`: the member that brought it."""
         header, roster = item.header, self._roster()
-        if self.mailbox.knows(header.digest):
+        state = self.mailbox.state(header.digest)
+        if state == LOST:
+            return self.mailbox.put(item)  # it has this digest, so it is what was admitted before
+        if state is not None:
             return False
         if carrier != header.author and roster.seat_of(carrier) is None:
             raise ObjectRefused(f"{carrier} brings an object of {header.author}: members bring their own, seats any")
         item.check_author(roster.signers if roster.seat_of(carrier) is not None else _own(roster))
-        self._check_room(header)
-        if header.kind == "job":
-            self._check_job(item, roster)
-        else:
-            self._check_place(item, self.job(header.job).file, roster)
-        return self.mailbox.put(item)
+        with self._lock:  # what was checked still holds when it is stored
+            if self.mailbox.knows(header.digest):
+                return False
+            self.check_room(header.author, header.size)
+            if header.kind == "job":
+                self._check_job(item, roster)
+            else:
+                self._check_place(item, self.job(header.job).file, roster)
+            return self.mailbox.put(item)
 
-    def _check_room(self, header: Header) -> None:
-        if self.mailbox.bytes_of() + header.size > self._at_most:
-            raise ObjectRefused("the store of this seat is full; its operator must make room ([store] at_most)")
-        if self.mailbox.bytes_of(header.author) + header.size > self._policy.bytes_per_member:
-            raise ObjectRefused(f"{header.author} has stored as much as this seat allows a member; wait for erasures")
+    def check_room(self, author: str, size: int) -> None:
+        """Refuses for now what does not fit into the store."""
+        if self.mailbox.bytes_of() + size > self._at_most:
+            raise NotNow("the store of this seat is full; its operator must make room ([store] at_most)")
+        if self.mailbox.bytes_of(author) + size > self._policy.bytes_per_member:
+            raise NotNow(f"{author} has stored as much as this seat allows a member; wait for erasures")
 
     def _check_job(self, item: Object, roster: Roster) -> None:
         if sha256(item.payload) != item.header.job:
@@ -80,18 +107,24 @@ class Admission:
             )
         if job.file.expires <= now:
             raise ObjectRefused("the job has expired")
+        author = item.header.author
+        if author not in job.file.members and roster.seat_of(author) is None:
+            raise ObjectRefused(f"{author} has no part in the job; an owner, a receiver or an operator submits it")
+        if author in self.mailbox.submitters(job.id):
+            raise ObjectRefused(f"{author} has submitted this job already")
         check_members(job.file, roster)
-        mine = [self.job(known) for known in self.mailbox.jobs() if self._author(known) == item.header.author]
-        pending = [job for job in mine if not self.course(job.id, now).over]
+        pending = [known for known in self.mailbox.open_jobs_of(author) if not self.course(known, now).over]
         if len(pending) >= self._policy.jobs_per_member:
-            raise ObjectRefused(f"{item.header.author} has {len(pending)} jobs under way, as many as this seat allows")
-
-    def _author(self, job: str) -> str:
-        return next((header.author for header in self.mailbox.headers(job) if header.kind == "job"), "")
+            raise NotNow(f"{author} has {len(pending)} jobs under way, as many as this seat allows")
+        if self.mailbox.count(author, since=time.time() - DAY) >= self._policy.jobs_per_day:
+            raise NotNow(f"{author} has submitted as many jobs as this seat allows in a day")
 
     def _check_place(self, item: Object, job: JobFile, roster: Roster) -> None:
         header = item.header
         headers = Objects(self.mailbox.headers(header.job))
+        _refuse_unless(is_well_formed(header), header, "it does not say what it must")
+        if self.mailbox.count(header.author, header.job) >= MOST_OBJECTS:
+            raise ObjectRefused(f"{header.author} has left as many objects as there may be for one job")
         if header.kind in ONCE and headers.by(header.kind, header.author) is not None:
             raise ObjectRefused(f"{header.author} has said its {header.kind} already")
         seat = roster.seat_of(header.author)
@@ -125,11 +158,14 @@ def _refuse_unless(fits: object, header: Header, why: str) -> None:
 
 
 def _offer(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
-    fits = seat is not None or header.author in job.receivers or (job.by_columns and header.author in job.owners)
+    of_seat = "seat" in header.about
+    receives = header.author in job.receivers or (job.by_columns and header.author in job.owners)
+    fits = (seat is not None and _is(header.about["seat"], seat)) if of_seat else receives
     _refuse_unless(fits, header, "it has no part in this job that needs a key")
     _refuse_unless(len(payload) == PUBLIC_BYTES, header, "it holds no key")
-    again = seat is not None and header.about.get("again") is True  # a restored seat has new keys
-    _refuse_unless(again or headers.by("offer", header.author) is None, header, "it has offered a key already")
+    before = headers.offer(header.author, of_seat=of_seat)
+    again = of_seat and before is not None and times_before(header) > times_before(before)  # restored, with new keys
+    _refuse_unless(before is None or again, header, "it has offered a key already")
 
 
 def _approval(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
@@ -145,7 +181,12 @@ def _refusal(header: Header, payload: bytes, job: JobFile, seat: int | None, hea
 
 def _text(header: Header, name: str) -> None:
     value = header.about.get(name)
-    _refuse_unless(isinstance(value, str) and len(value) <= MOST_TEXT, header, f"{name} must be a short text")
+    fits = isinstance(value, str) and len(value) <= MOST_TEXT and is_plain(value)
+    _refuse_unless(fits, header, f"{name} must be a short text without control characters")
+
+
+def _is(value: object, number: int) -> bool:
+    return type(value) is int and value == number
 
 
 def _owner(header: Header, job: JobFile, headers: Objects) -> None:
@@ -163,7 +204,8 @@ def _group(header: Header, payload: bytes, job: JobFile, seat: int | None, heade
 def _envelope(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
     _owner(header, job, headers)
     piece = header.about.get("piece")
-    _refuse_unless(header.about.get("to") in SEATS, header, "it is addressed to no seat")
+    to = header.about.get("to")
+    _refuse_unless(type(to) is int and to in SEATS, header, "it is addressed to no seat")
     _refuse_unless(type(piece) is int and 0 <= piece < 1 << 16, header, "its piece has no number")
     _refuse_unless(len(payload) <= PIECE_BYTES + 2000, header, "it is too long")
     _refuse_unless(headers.by("contribution", header.author) is None, header, "it has finished its contribution")
@@ -185,24 +227,24 @@ def _receipt(header: Header, payload: bytes, job: JobFile, seat: int | None, hea
 
 def _start(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
     _refuse_unless(seat == 0, header, "seat 0 proposes the start")
-    number = header.about.get("attempt")
     last = max(headers.starts(), default=0)
-    _refuse_unless(type(number) is int and number == last + 1, header, f"attempt {last + 1} comes next")
+    _refuse_unless(header.about["attempt"] == last + 1, header, f"attempt {last + 1} comes next")
 
 
 def _ended(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
     _of_seat(header, payload, job, seat, headers)
     about = header.about
-    _refuse_unless(about.get("attempt") in headers.starts(), header, "there was no such attempt")
+    if about["attempt"] not in headers.starts():
+        raise NotNow(f"ended of {header.author}: there was no such attempt")
     _refuse_unless(header.author not in headers.ended(about["attempt"]), header, "it has said so already")
-    _refuse_unless(about.get("outcome") in ("finished", "failed"), header, "it has no outcome")
-    _refuse_unless(isinstance(about.get("final"), bool), header, "it does not say whether that is final")
     _text(header, "why")
 
 
 def _result(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
     _of_seat(header, payload, job, seat, headers)
-    _refuse_unless(header.about.get("receiver") in job.receivers, header, "it is for no receiver of this job")
+    receiver = header.about.get("receiver")
+    fits = isinstance(receiver, str) and receiver in job.receivers
+    _refuse_unless(fits, header, "it is for no receiver of this job")
 
 
 def _audit(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
@@ -210,10 +252,9 @@ def _audit(header: Header, payload: bytes, job: JobFile, seat: int | None, heade
 
 
 def _cancel(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
-    submitter = next((known.author for known in headers.of("job")), None)
-    _refuse_unless(
-        header.author in (submitter, *job.owners), header, "only who submitted it, or an owner, cancels a job"
-    )
+    submitters = {known.author for known in headers.of("job")}
+    fits = header.author in submitters or header.author in job.owners
+    _refuse_unless(fits, header, "only who submitted it, or an owner, cancels a job")
 
 
 WRITERS: dict[str, Callable[[Header, bytes, JobFile, int | None, Objects], Any]] = {

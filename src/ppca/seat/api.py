@@ -3,37 +3,49 @@
     GET  /v1/hello                          who this seat is, its federation and build, its clock
     HEAD, GET, PUT /v1/objects/<digest>     one object; PUT is safe to repeat
     GET  /v1/jobs                           the jobs that the asking member has a part in, and where they stand
-    GET  /v1/jobs/<id>/objects              the headers of all objects of a job
+    GET  /v1/jobs/<id>/objects?after=<seq>  the headers of a job's objects after that place; of those that decide where it
+                                            stands all bytes, for members to check the signatures themselves
     GET  /v1/events?after=<seq>             server-sent events: headers of new objects after that place, and progress
 
-Members see the objects of jobs they have a part in; seats see all.
+For a seat that was lost there are /v1/inventory and /v1/restore, for `ppca doctor` what `probes` offers. Members see the
+objects of jobs they have a part in; seats see all.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from aiohttp import web
 
 from ..federation.build import build
-from ..federation.errors import FederationError
-from ..federation.objects import MOST_BYTES, Header, Object, is_digest, sha256
+from ..federation.errors import FederationError, NotNow
+from ..federation.objects import DECIDING, Object, is_digest, sha256
 from ..servers.control import encode
 from ..transport import CertificateError
 from .conductor import Conductor
 from .office import Office, header_line
+from .probes import Probes
 from .restoring import half_model, halves, split_for
+from .uploads import BodyRefused, Uploads
 
 log = logging.getLogger("ppca.api")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEARTBEAT = 15.0
-UPLOAD_SECONDS = 600.0
+STREAMS = 16
+"""Streams of news that one member may have open."""
+
+MOST_ANSWER = 8 << 20
+IDLE = 60.0
+"""Seconds that a connection may stand without a request."""
+
 BURST = 10.0
 """Seconds' worth of requests that a member may make at once."""
 
@@ -45,9 +57,13 @@ class Api:
         self.office = office
         self.conductor = conductor
         self._rates: dict[str, tuple[float, float]] = {}
+        self._streams: Counter[str] = Counter()
+        self._listening: set[asyncio.Task[Any] | None] = set()
+        self._serving: Counter[Any] = Counter()
+        self._uploads = Uploads(office.settings.store)
 
     def application(self) -> web.Application:
-        app = web.Application(client_max_size=MOST_BYTES, middlewares=[self._who, self._orderly])
+        app = web.Application(middlewares=[self._who, self._orderly])
         app.add_routes(
             [
                 web.get("/v1/hello", self.hello),
@@ -59,25 +75,59 @@ class Api:
                 web.get("/v1/inventory", self.inventory),
                 web.get("/v1/restore/{job}/{owner}", self.restore),
                 web.get("/v1/restore-model/{job}", self.restore_model),
+                *Probes(self.office).routes(),
             ]
         )
+        app.on_shutdown.append(self._hang_up)
         return app
+
+    async def _hang_up(self, app: web.Application) -> None:
+        """Streams of news never end by themselves."""
+        for task in self._listening:
+            if task is not None:
+                task.cancel()
 
     # -- every request -----------------------------------------------------------------------------------------------
 
     @web.middleware
     async def _who(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Nobody is served who is no member now, however it got its connection."""
-        peer = None if request.transport is None else request.transport.get_extra_info("peercert")
+        """Nobody is served who is no member now, with the key that is pinned now, however it got its connection."""
         try:
-            request["member"] = self.office.tls.member_of(peer or {})
+            request["member"] = self._member(request)
         except CertificateError as error:
             return _refusal(403, str(error))
-        if request["member"] not in self.office.roster.keys:
-            return _refusal(403, f"{request['member']} is no member any more")
         if self.office.roster.seat_of(request["member"]) is None and not self._in_time(request["member"]):
             return _refusal(429, "too many requests; wait a few seconds")
-        return await handler(request)
+        self._serving[request.protocol] += 1
+        try:
+            return await handler(request)
+        finally:
+            self._serving[request.protocol] -= 1
+
+    def _member(self, request: web.Request) -> str:
+        """Who is at the other end."""
+        tls = None if request.transport is None else request.transport.get_extra_info("ssl_object")
+        if tls is None:
+            raise CertificateError("there is no certificate")
+        member = self.office.tls.member_of(tls.getpeercert() or {})
+        if member not in self.office.roster.keys or not self.office.tls.is_current(tls.getpeercert(True), member):
+            raise CertificateError(
+                f"{member} is no member any more, has another key now, or its certificate is too old"
+            )
+        return member
+
+    async def sweep(self, server: web.Server) -> None:
+        """Hangs up on connections that stand without a request, for ever: each of them is a file of this process."""
+        since: dict[Any, float] = {}
+        while True:
+            await asyncio.sleep(IDLE / 12)
+            now = time.monotonic()
+            idle = [each for each in server.connections if not self._serving[each]]
+            since = {each: since.get(each, now) for each in idle}
+            self._serving = Counter({each: count for each, count in self._serving.items() if count})
+            for each in idle:
+                if now - since[each] > IDLE:
+                    each.force_close()
 
     def _in_time(self, member: str) -> bool:
         """A bucket of requests for every member, filled at the rate of the policy."""
@@ -92,10 +142,14 @@ class Api:
     async def _orderly(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
+        except BodyRefused as error:
+            return _refusal(error.status, str(error))
+        except NotNow as error:
+            return _refusal(503, str(error))
         except FederationError as error:
             return _refusal(409, str(error))
-        except ConnectionError:  # the member has left
-            raise
+        except ConnectionError:
+            raise  # the other end is gone: nobody to tell
         except OSError as error:
             log.error("disk", extra={"why": error.strerror})
             return _refusal(507, f"this seat cannot store anything now ({error.strerror}); try again later")
@@ -108,8 +162,7 @@ class Api:
             known = self.office.admission.job(job)
         except FederationError:
             return False
-        submitted = any(h.kind == "job" and h.author == member for h in self.office.mailbox.headers(job))
-        return submitted or member in known.file.members
+        return member in known.file.members or member in self.office.mailbox.submitters(job)
 
     # -- handlers ----------------------------------------------------------------------------------------------------
 
@@ -145,27 +198,41 @@ class Api:
         digest = request.match_info["digest"]
         if not is_digest(digest):
             return _refusal(400, "an object is named by its SHA-256, 64 hexadecimal digits")
-        if (request.content_length or 0) > MOST_BYTES:
-            return _refusal(413, f"an object has at most {MOST_BYTES:,} bytes")
-        async with asyncio.timeout(UPLOAD_SECONDS):
-            data = await request.read()
-        if sha256(data) != digest:
-            return _refusal(400, "the content does not have the digest of its name; send it again")
-        new = await asyncio.to_thread(self.office.admit, Object.parse(data), request["member"])
+        new = await self._uploads.take(
+            request, member := request["member"], lambda data: self._admit(data, digest, member)
+        )
         return web.Response(status=201 if new else 200)
 
+    def _admit(self, data: bytes, digest: str, member: str) -> bool:
+        if sha256(data) != digest:
+            raise BodyRefused(400, "the content does not have the digest of its name; send it again")
+        return self.office.admit(Object.parse(data), member)
+
     async def jobs(self, request: web.Request) -> web.Response:
-        found = []
-        for job in self.office.mailbox.jobs():
-            if self._may_see(request["member"], job):
-                found.append(describe(self.office, job))
-        return web.json_response(found)
+        return web.json_response(await asyncio.to_thread(self._jobs_of, request["member"]))
+
+    def _jobs_of(self, member: str) -> list[dict[str, Any]]:
+        return [describe(self.office, job) for job in self.office.mailbox.jobs() if self._may_see(member, job)]
 
     async def objects(self, request: web.Request) -> web.Response:
         job = request.match_info["job"]
         if not is_digest(job) or not self._may_see(request["member"], job):
             return _refusal(404, "there is no such job here, or you have no part in it")
-        return web.json_response([header.as_dict() for header in self.office.mailbox.headers(job)])
+        after = _place_in(request)
+        return web.json_response(await asyncio.to_thread(self._objects_of, job, after))
+
+    def _objects_of(self, job: str, after: int) -> dict[str, Any]:
+        """Objects after a place, as many as fit into one answer."""
+        found: list[dict[str, Any]] = []
+        total = 0
+        for seq, header in self.office.mailbox.since(after, job=job):
+            item = self.office.mailbox.get(header.digest) if header.kind in DECIDING else None
+            total += 0 if item is None else len(item.data)
+            data = {} if item is None else {"data": base64.b64encode(item.data).decode()}
+            found.append({"seq": seq, **header.as_dict(), **data})
+            if total > MOST_ANSWER:
+                break
+        return {"instance": self.office.instance, "objects": found}
 
     # -- for a seat that was lost ------------------------------------------------------------------------------------
 
@@ -209,35 +276,52 @@ class Api:
         return web.Response(body=half_model(record, split))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
+        member, place = request["member"], _place_in(request)
+        if self._streams[member] >= STREAMS:
+            return _refusal(429, f"{member} listens {STREAMS} times already")
+        self._streams[member] += 1
+        task = asyncio.current_task()
+        self._listening.add(task)
+        try:
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+            await response.prepare(request)
+            await self._tell_news(request, response, place)
+        except (CertificateError, ConnectionError):
+            return response  # no member any more, or it is gone: the stream ends
+        finally:
+            self._listening.discard(task)
+            self._streams[member] -= 1
+
+    async def _tell_news(self, request: web.Request, response: web.StreamResponse, place: int) -> NoReturn:
         member = request["member"]
-        after = request.query.get("after", "0")
-        if not (after.isascii() and after.isdigit() and len(after) < 16):
-            return _refusal(400, "after is a place in the order of arrival: a whole number")
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-        await response.prepare(request)
-        place = int(after)
         with self.office.news() as queue:
             while True:
+                self._member(request)
                 place = await self._send_objects(response, member, place)
                 try:
                     event = await asyncio.wait_for(queue.get(), HEARTBEAT)
                 except TimeoutError:
                     await response.write(b": still here\n\n")
                     continue
+                self._member(request)
                 progress = event.get("progress")
                 if progress is not None and self._may_see(member, progress["job"]):
                     await response.write(b"event: progress\ndata: " + json.dumps(progress).encode() + b"\n\n")
 
     async def _send_objects(self, response: web.StreamResponse, member: str, place: int) -> int:
         while found := self.office.mailbox.since(place):
-            lines = [header_line(seq, header) for seq, header in found if self._visible(member, header)]
+            lines = [header_line(seq, header) for seq, header in found if self._may_see(member, header.job)]
             place = found[-1][0]
             text = "".join(f"event: object\ndata: {line}\n\n" for line in lines) + f"event: place\ndata: {place}\n\n"
             await response.write(text.encode())
         return place
 
-    def _visible(self, member: str, header: Header) -> bool:
-        return self._may_see(member, header.job)
+
+def _place_in(request: web.Request) -> int:
+    after = request.query.get("after", "0")
+    if not (after.isascii() and after.isdigit() and len(after) < 16):
+        raise BodyRefused(400, "after is a place in the order of arrival: a whole number")
+    return int(after)
 
 
 def describe(office: Office, job: str) -> dict[str, Any]:
@@ -253,6 +337,7 @@ def describe(office: Office, job: str) -> dict[str, Any]:
         "stage": course.stage,
         "attempt": course.attempt,
         "why": course.why,
+        "ended": course.ended,
         "waiting": [{"who": item.who, "what": item.what} for item in course.waiting],
         "progress": office.progress.get(job) if course.stage == "running" else None,
     }

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..federation.build import build
-from ..federation.course import DONE, FINISHED, READY, Course, Objects
+from ..federation.course import DONE, FINISHED, READY, RUNNING, Course, Objects, may_become_done
 from ..federation.errors import FederationError, ObjectRefused
 from ..federation.job import JobDescription
 from ..federation.jobfile import seconds
@@ -27,6 +27,7 @@ from ..federation.objects import Object
 from ..federation.parcels import messages, opened, summands_at
 from ..federation.roster import SEATS, address
 from ..federation.sealing import seal
+from ..federation.text import plain
 from ..servers.control import Message, encode
 from .admission import pieces_of
 from .attempt import Attempt
@@ -60,17 +61,21 @@ class Conductor:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     async def conduct(self) -> None:
-        """Runs for ever: on every news, and once a second."""
+        """Runs for ever: on every news, and once a second, however many news there are."""
         self._recover()
+        due = 0.0
         with self.office.news() as queue:
             while True:
                 try:
                     event = await asyncio.wait_for(queue.get(), TICK)
                     jobs = [event["header"].job] if "header" in event else []
                 except TimeoutError:
+                    jobs = []
+                if time.monotonic() >= due:
                     jobs = self.office.mailbox.jobs()
                 for job in jobs:
                     self._advance_safely(job)
+                due = due if time.monotonic() < due else time.monotonic() + TICK
 
     def _advance_safely(self, job: str) -> None:
         try:
@@ -126,7 +131,7 @@ class Conductor:
             self._close(known, course)
             return
         objects, me = Objects(self.office.mailbox.headers(job)), self.office.identity.name
-        if objects.by("offer", me) is None:
+        if objects.offer(me, of_seat=True) is None:
             self._answer(known)
             return
         receipts = objects.receipts()
@@ -135,8 +140,10 @@ class Conductor:
             if contribution is not None and (me, owner) not in receipts:
                 self._spawn(job, f"check {owner}", self._check, known, owner, contribution.digest)
         last = max(objects.starts(), default=0)
-        if last and me not in objects.ended(last):
-            if job not in self.running and len(self.running) < self.office.settings.file.policy.jobs_at_once:
+        if job in self.running:
+            return
+        if course.stage == RUNNING and me not in objects.ended(last):  # everything is here too: seat 0 only proposes
+            if len(self.running) < self.office.settings.file.policy.jobs_at_once:
                 self._spawn(job, "attempt", self._attempt, known, last, objects.starts()[last].digest)
         elif self.office.seat == SEATS[0] and course.stage == READY:
             self._propose(job, course)
@@ -203,7 +210,7 @@ class Conductor:
             if wrong:
                 raise ObjectRefused(f"{' and '.join(wrong)} are not what the contribution says")
         except ObjectRefused as error:
-            self.office.publish("refusal", known.id, why=f"the shares of {owner} cannot be used: {error}"[:1000])
+            self.office.publish("refusal", known.id, why=plain(f"the shares of {owner} cannot be used: {error}")[:1000])
             return
         self.office.publish("receipt", known.id, owner=owner, contribution=contribution)
 
@@ -290,14 +297,17 @@ class Conductor:
     def _finish(self, known: JobDescription, number: int, done: Done, began: datetime) -> None:
         """Seals the parts of the result to their receivers, puts everything on the disk, and says that it is there."""
         office, ran = self.office, done.ran
+        if "refused" in ran.result:  # by what all four servers see alike
+            self._end(known.id, number, "failed", str(ran.result["refused"]), final=True)
+            return
         total = ran.stats["total"]
         results = {}
         for receiver in known.file.receivers:
-            offer = Objects(office.mailbox.headers(known.id)).by("offer", receiver)
+            offer = Objects(office.mailbox.headers(known.id)).offer(receiver, of_seat=False)
             item = None if offer is None else office.mailbox.get(offer.digest)
             if item is None:
                 raise FederationError(f"the offer of {receiver} is not here")
-            mine = {**{k: v for k, v in ran.result.items() if k != "to"}, "to": ran.result["to"].get(receiver, {})}
+            mine = {**ran.result, "to": ran.result["to"].get(receiver, {})}
             plain = b"".join(encode("result", result=mine))
             info = {"what": "result", "job": known.id, "receiver": receiver, "seat": office.seat, "attempt": number}
             results[receiver] = Object.make(
@@ -345,7 +355,14 @@ class Conductor:
         if outcome != FINISHED:
             log.warning("attempt failed", extra={"job": job, "attempt": number, "why": why})
         self.office.publish(
-            "ended", job, attempt=number, outcome=outcome, why=why[:1500], final=final, seat=self.office.seat, **about
+            "ended",
+            job,
+            attempt=number,
+            outcome=outcome,
+            why=plain(why)[:1500],
+            final=final,
+            seat=self.office.seat,
+            **about,
         )
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -364,7 +381,9 @@ class Conductor:
             self.staging.commit(job, course.attempt)
             self.staging.drop(job)
             office.mailbox.note(f"committed {job}", "yes")
-        self._erase(known, not done or time.time() >= since + seconds(known.file.erase_after))
+        late = time.time() >= since + seconds(known.file.erase_after)
+        awaited = may_become_done(Objects(office.mailbox.headers(job)), office.identity.name)
+        self._erase(known, late or not (done or awaited))
         if known.file.keep is not None and datetime.now(UTC) >= known.file.keep.until and self.staging.erase_model(job):
             office.publish("erased", job, what="model", seat=office.seat)
 

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from ..transport import open_listener
 from . import logs
 from .api import Api
 from .conductor import Conductor
-from .local_page import LocalPage
+from .local_page import local_page
 from .office import LEAF_VALIDITY, Office
 from .replication import Followers
 from .restoring import Restoring
@@ -30,6 +31,7 @@ from .router import Router
 
 log = logging.getLogger("ppca.server")
 RELOAD_SECONDS = 2.0
+HANDSHAKE_SECONDS = 10.0
 RENEWAL = LEAF_VALIDITY.total_seconds() / 2
 
 
@@ -42,8 +44,11 @@ class Daemon:
         self.router = Router(open_listener(*address(settings.file.listen.mesh)))
         self.conductor = Conductor(self.office, self.router)
         self.followers = Followers(self.office)
-        self._api = web.AppRunner(Api(self.office, self.conductor).application(), access_log=None, keepalive_timeout=75)
-        self._site: web.TCPSite | None = None
+        self._handlers = Api(self.office, self.conductor)
+        self._api = web.AppRunner(
+            self._handlers.application(), access_log=None, keepalive_timeout=75, auto_decompress=False
+        )
+        self._door: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -53,12 +58,14 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         self.office.attend(loop)
-        local = web.AppRunner(LocalPage(self.office, self.conductor, self.followers).application(), access_log=None)
+        local = web.AppRunner(local_page(self.office, self.conductor, self.followers), access_log=None)
         await self._api.setup()
         await local.setup()
         await self._open_door()
         host, port = address(self.settings.file.listen.local)
         await web.TCPSite(local, host, port).start()
+        assert self._api.server is not None
+        self._start(self._handlers.sweep(self._api.server))
         self._start(self.conductor.conduct())
         self._start(self._keep_current())
         for seat in self.followers.links:
@@ -85,6 +92,8 @@ class Daemon:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._door is not None:
+            self._door.close()
         await self._api.cleanup()
         await local.cleanup()
         self.router.close()
@@ -94,11 +103,18 @@ class Daemon:
         """Listens with the present leaf and pins; the former door closes after the new one is open."""
         host, port = address(self.settings.file.listen.api)
         context = self.office.tls.context(dialing=False)
-        site = web.TCPSite(self._api, host, port, ssl_context=context, reuse_address=True, reuse_port=True)
-        await site.start()
-        former, self._site = self._site, site
+        assert self._api.server is not None
+        former = self._door
+        self._door = await asyncio.get_running_loop().create_server(
+            self._api.server,
+            *(host, port),
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            reuse_address=True,
+            reuse_port=True,
+        )
         if former is not None:
-            await former.stop()
+            former.close()
 
     async def _keep_current(self) -> None:
         """Reads the federation's file when it changes, renews the leaf in time, and tells systemd that all is well."""
@@ -162,10 +178,12 @@ def restore(path: Path, told: Callable[[str], None]) -> None:
             office.mailbox.close()
 
 
-def serve(path: Path, level: str = "INFO") -> None:
+def serve(path: Path, level: str = "INFO", identity: Path | None = None) -> None:
     """The whole life of a server, from its file to its orderly end."""
     os.umask(0o077)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every connection is a file
     logs.set_up(level)
-    settings = ServerSettings.load(path)
+    settings = ServerSettings.load(path, identity)
     with alone(settings.store):
         asyncio.run(Daemon(settings).run())

@@ -1,13 +1,15 @@
 """The mailbox of a seat: objects in files, what they are in a small database. An object is there whole or not at all.
 
-Files are named by the digest of their content, which is checked when they are read: one that a disk has damaged counts as not
-there, and is fetched again from whoever has it. What is kept of jobs that are over is small: payloads are dropped, headers stay.
+Files are named by the digest of their content, which is checked when they are read: the content of one that a disk has damaged
+is lost, and is taken again from whoever has it. What is kept of jobs that are over is small: payloads are dropped, headers stay.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import secrets
 import sqlite3
 import threading
 import time
@@ -23,9 +25,12 @@ CREATE TABLE IF NOT EXISTS objects (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, author TEXT NOT NULL,
     job TEXT NOT NULL, about TEXT NOT NULL, size INTEGER NOT NULL, arrived REAL NOT NULL, present INTEGER NOT NULL DEFAULT 1
 );
+CREATE INDEX IF NOT EXISTS objects_by_author ON objects (author, job);
 CREATE INDEX IF NOT EXISTS objects_by_job ON objects (job, kind);
 CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
+HERE, DROPPED, LOST = 1, 0, -1
+"""What became of an object's content. Dropped content is not wanted again, lost content is."""
 
 
 class Mailbox:
@@ -46,38 +51,56 @@ class Mailbox:
             self._database.close()
 
     def _tidy(self) -> None:
-        """Removes what a killed process left half-written, and forgets objects whose files are gone."""
-        for part in self._files.glob("*/*.part"):
-            part.unlink(missing_ok=True)
-        for (digest,) in self._rows("SELECT digest FROM objects WHERE present"):
-            if not self._path(digest).exists():
-                self._run("DELETE FROM objects WHERE digest = ?", digest)
+        """Removes what a killed process left half-written or without a record, and notes which content is lost."""
+        here = {digest for (digest,) in self._rows("SELECT digest FROM objects WHERE present = 1")}
+        found = {path.name: path for path in self._files.glob("*/*")}
+        for name in found.keys() - here:
+            found[name].unlink(missing_ok=True)
+        for digest in here - found.keys():
+            self._set(digest, LOST)
 
     # -- objects ---------------------------------------------------------------------------------------------------
 
     def put(self, item: Object) -> bool:
-        """Stores an object; False if it is there already. OSError if the disk is full: nothing is left of it then."""
+        """Stores an object; False if it is or was there already. OSError if the disk is full: nothing is left of it then."""
         header = item.header
-        if self.has(header.digest):
-            return False
-        write_file(self._path(header.digest), item.data)
         with self._lock:
-            self._run("DELETE FROM objects WHERE digest = ? AND NOT present", header.digest)
-            added = self._database.execute(
-                "INSERT OR IGNORE INTO objects (digest, kind, author, job, about, size, arrived) VALUES (?,?,?,?,?,?,?)",
-                (
+            state = self.state(header.digest)
+            if state in (HERE, DROPPED):
+                return False
+            path = self._path(header.digest)
+            write_file(path, item.data)
+            try:
+                if state == LOST:
+                    self._set(header.digest, HERE)
+                    return False
+                self._run(
+                    "INSERT INTO objects (digest, kind, author, job, about, size, arrived) VALUES (?,?,?,?,?,?,?)",
                     *(header.digest, header.kind, header.author, header.job),
                     *(json.dumps(header.about), header.size, time.time()),
-                ),
-            )
-            return added.rowcount == 1
+                )
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
+            return True
+
+    def state(self, digest: str) -> int | None:
+        """HERE, DROPPED or LOST; None if the object was never here."""
+        return next((state for (state,) in self._rows("SELECT present FROM objects WHERE digest = ?", digest)), None)
 
     def has(self, digest: str) -> bool:
-        return bool(self._rows("SELECT 1 FROM objects WHERE digest = ? AND present", digest))
+        return self.state(digest) == HERE
 
     def knows(self, digest: str) -> bool:
-        """Whether the object is or once was here."""
-        return bool(self._rows("SELECT 1 FROM objects WHERE digest = ?", digest))
+        """Whether nothing is to be done to have this object: it is here, or was dropped."""
+        return self.state(digest) in (HERE, DROPPED)
+
+    def lost(self) -> list[str]:
+        """Objects whose content the disk has lost."""
+        return [digest for (digest,) in self._rows("SELECT digest FROM objects WHERE present = -1 ORDER BY seq")]
+
+    def _set(self, digest: str, state: int) -> None:
+        self._run("UPDATE objects SET present = ? WHERE digest = ?", state, digest)
 
     def get(self, digest: str) -> Object | None:
         """The object; None if it is not here, or no longer what it was."""
@@ -88,8 +111,10 @@ class Mailbox:
         except OSError:
             data = b""
         if sha256(data) != digest:
-            self._path(digest).unlink(missing_ok=True)
-            self._run("DELETE FROM objects WHERE digest = ?", digest)
+            with self._lock:
+                if self.has(digest):  # nobody has dropped it meanwhile
+                    self._path(digest).unlink(missing_ok=True)
+                    self._set(digest, LOST)
             return None
         return Object.parse(data)
 
@@ -106,11 +131,43 @@ class Mailbox:
             job for (job,) in self._rows("SELECT job FROM objects WHERE kind = 'job' GROUP BY job ORDER BY MIN(seq)")
         ]
 
-    def since(self, seq: int, most: int = 500) -> list[tuple[int, Header]]:
-        """What arrived after a place in the order of arrival, and the places; what was dropped since is left out."""
+    def submitters(self, job: str) -> set[str]:
+        return {author for (author,) in self._rows("SELECT author FROM objects WHERE job = ? AND kind = 'job'", job)}
+
+    def open_jobs_of(self, author: str) -> list[str]:
+        """Jobs that a member submitted and that are not noted as over."""
+        return [
+            job
+            for (job,) in self._rows(
+                "SELECT job FROM objects WHERE author = ? AND kind = 'job' "
+                "AND NOT EXISTS (SELECT 1 FROM notes WHERE name = 'over ' || objects.job)",
+                author,
+            )
+        ]
+
+    def count(self, author: str, job: str | None = None, *, since: float = 0.0) -> int:
+        """Objects of an author for one job; without one, the jobs that it submitted since then."""
+        where = "kind = 'job' AND arrived > ?" if job is None else "job = ?"
+        found = self._rows(
+            f"SELECT COUNT(*) FROM objects WHERE author = ? AND {where}",  # noqa: S608
+            *(author, since if job is None else job),
+        )
+        return int(found[0][0])
+
+    def forget(self, job: str) -> None:
+        """Removes a job that is over and erased, with all that is known of it."""
+        with self._lock:
+            for header in self.headers(job):
+                self._path(header.digest).unlink(missing_ok=True)
+            self._run("DELETE FROM objects WHERE job = ?", job)
+            self._run("DELETE FROM notes WHERE name IN (?, ?, ?)", f"over {job}", f"committed {job}", f"erased {job}")
+
+    def since(self, seq: int, most: int = 500, *, job: str | None = None) -> list[tuple[int, Header]]:
+        """What arrived after a place in the order of arrival, and the places. Of one job all, else without what was dropped."""
+        where, values = ("present = 1", ()) if job is None else ("job = ?", (job,))
         rows = self._rows(
-            f"SELECT seq, {FIELDS} FROM objects WHERE seq > ? AND present ORDER BY seq LIMIT ?",  # noqa: S608
-            *(seq, most),
+            f"SELECT seq, {FIELDS} FROM objects WHERE seq > ? AND {where} ORDER BY seq LIMIT ?",  # noqa: S608
+            *(seq, *values, most),
         )
         return [(row[0], _header(row[1:])) for row in rows]
 
@@ -119,15 +176,19 @@ class Mailbox:
         gone = [header for header in self.headers(job) if header.kind in set(kinds)]
         if to_others_than is not None:
             gone = [header for header in gone if header.about.get("to") != to_others_than]
-        for header in gone:
-            self._path(header.digest).unlink(missing_ok=True)
-            self._run("UPDATE objects SET present = 0 WHERE digest = ?", header.digest)
+        with self._lock:
+            self._run("BEGIN")
+            for header in gone:
+                self._set(header.digest, DROPPED)
+            self._run("COMMIT")
+            for header in gone:  # records first: a file without a record is removed at the next start
+                self._path(header.digest).unlink(missing_ok=True)
         return len(gone)
 
     def bytes_of(self, author: str | None = None) -> int:
         """Bytes of all objects here, or of those of one author."""
         where, values = ("", ()) if author is None else (" AND author = ?", (author,))
-        return int(self._rows(f"SELECT COALESCE(SUM(size), 0) FROM objects WHERE present{where}", *values)[0][0])  # noqa: S608
+        return int(self._rows(f"SELECT COALESCE(SUM(size), 0) FROM objects WHERE present = 1{where}", *values)[0][0])  # noqa: S608
 
     def _headers(self, where: str, *values: object) -> list[Header]:
         return [_header(row) for row in self._rows(f"SELECT {FIELDS} FROM objects WHERE {where} ORDER BY seq", *values)]  # noqa: S608
@@ -147,12 +208,11 @@ class Mailbox:
         return next((text for (text,) in self._rows("SELECT value FROM notes WHERE name = ?", name)), None)
 
     def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        with self._lock, closing(self._database.execute(statement, values)) as cursor:
+        with self._lock, _as_oserror(), closing(self._database.execute(statement, values)) as cursor:
             return cursor.fetchall()
 
     def _run(self, statement: str, *values: object) -> None:
-        with self._lock:
-            self._database.execute(statement, values)
+        self._rows(statement, *values)
 
 
 FIELDS = "kind, author, job, about, digest, size"
@@ -163,12 +223,22 @@ def _header(row: tuple[Any, ...]) -> Header:
     return Header(kind, author, job, json.loads(about), digest, size)
 
 
+@contextmanager
+def _as_oserror() -> Iterator[None]:
+    """A full or failing disk is the same fault for records as for files."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        number = errno.ENOSPC if "full" in str(error) else errno.EIO
+        raise OSError(number, f"records: {error}") from None
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Writes a file, readable by this user only, whole or not at all; it is on the disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()

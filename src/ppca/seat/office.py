@@ -36,6 +36,7 @@ class Office:
         self._check_seat(self.roster)
         self.tls = self.new_tls()
         self.mailbox = Mailbox(settings.store)
+        self._check_growth()
         self.keys = Keys(settings.keys)
         self.admission = Admission(self.mailbox, lambda: self.roster, settings.file.policy, settings.file.store.at_most)
         self.instance = self.mailbox.note("instance") or self.mailbox.note("instance", secrets.token_hex(8))
@@ -50,6 +51,17 @@ class Office:
                 f"{self.identity.name} does not have seat {self.seat} in {roster.name}, revision {roster.revision}; "
                 "correct seat in server.toml, or the federation's file."
             )
+
+    def _check_growth(self) -> None:
+        """Refuses a federation older than the one that was in force here, or another one of the same revision."""
+        known, _, digest = (self.mailbox.note("federation") or "0 ").partition(" ")
+        if self.roster.revision < int(known) or (self.roster.revision == int(known) and self.roster.digest != digest):
+            self.mailbox.close()
+            raise FileRefused(
+                f"{self.settings.federation} has revision {self.roster.revision}; revision {known} was in force here, and it "
+                "only grows. Get the present file from another operator."
+            )
+        self.mailbox.note("federation", f"{self.roster.revision} {self.roster.digest}")
 
     # -- the federation ----------------------------------------------------------------------------------------------
 
@@ -69,6 +81,7 @@ class Office:
         except FederationError as error:
             log.error("federation not renewed", extra={"why": str(error)})
             return False
+        self.mailbox.note("federation", f"{roster.revision} {roster.digest}")
         self.roster = roster
         log.info("federation renewed", extra={"revision": roster.revision, "digest": roster.digest})
         return True

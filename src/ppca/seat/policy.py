@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from ..federation.build import build
 from ..federation.errors import FederationError
-from ..federation.jobfile import JobFile
+from ..federation.jobfile import JobFile, after, seconds
 from ..federation.serverfile import Policy
 from .admission import Admission
 
@@ -19,6 +19,8 @@ def refusal_of(job: JobFile, policy: Policy, admission: Admission) -> str | None
         return f"this seat runs {', '.join(policy.programs)}, not {job.program}"
     if len(job.all_columns) > policy.columns_at_most:
         return f"{len(job.all_columns)} columns; this seat takes at most {policy.columns_at_most}"
+    if seconds(job.erase_after) > seconds(policy.longest) or job.expires > after(datetime.now(UTC), policy.longest):
+        return f"the job, or its result, would stay longer than this seat allows ({policy.longest})"
     if job.infer is not None:
         return _refused_use(job, admission)
     alone = len(job.owners) == 1 and set(job.receivers) <= set(job.owners)

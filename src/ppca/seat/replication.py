@@ -6,16 +6,18 @@ Envelopes go to the seat they are addressed to; everything else, which is small 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
+import time
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 
-from ..federation.errors import FederationError
-from ..federation.objects import MOST_BYTES, Object, sha256
+from ..federation.errors import FederationError, NotNow
+from ..federation.objects import MOST_BYTES, Object, is_digest, sha256
 from ..federation.roster import SEATS, address
-from ..transport import CertificateError
 from .office import Office
 
 log = logging.getLogger("ppca.replication")
@@ -24,6 +26,13 @@ SILENCE = 45.0
 """Seconds without a word of a peer, which sends a heartbeat every fifteen, after which it is dialed anew."""
 
 MOST_LINE = 1 << 17
+RETRY = 60.0
+"""Seconds after which what could not be taken is tried again."""
+
+MEND = 5.0
+"""Seconds between two searches for content that the disk has lost."""
+Get = Callable[..., Any]
+"""Asks one seat, and nobody else."""
 
 
 class Followers:
@@ -34,6 +43,8 @@ class Followers:
         self.links: dict[int, dict[str, Any]] = {
             seat: {"up": False, "why": "not tried yet"} for seat in SEATS if seat != office.seat
         }
+        self._marks: dict[int, str] = {}
+        self._put_off: dict[int, float] = {}
 
     async def follow(self, seat: int) -> None:
         """Follows one seat for ever."""
@@ -42,7 +53,7 @@ class Followers:
             try:
                 await self._follow(seat)
                 tries = 0
-            except (aiohttp.ClientError, OSError, TimeoutError, FederationError, CertificateError, ValueError) as error:
+            except Exception as error:  # whatever a peer does, this seat goes on, and asks it again later
                 if self.links[seat]["up"]:
                     tries = 0
                 why = f"{type(error).__name__}: {error}"[:300]
@@ -55,16 +66,17 @@ class Followers:
         peer = self.office.roster.seats[seat]
         host, port = address(peer.api)
         base = f"https://{f'[{host}]' if ':' in host else host}:{port}"
-        context = self.office.tls.context(dialing=True)
+        context, name = self.office.tls.dialing_to(peer.member)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE)
-        connector = aiohttp.TCPConnector(ssl=context)
-        async with aiohttp.ClientSession(base, connector=connector, timeout=timeout) as session:
-            async with session.get("/v1/hello") as response:
-                self._check(response, peer.member)
+        session = aiohttp.ClientSession(
+            base, connector=aiohttp.TCPConnector(ssl=context), timeout=timeout, auto_decompress=False
+        )
+        async with session:
+            get = functools.partial(session.get, server_hostname=name, allow_redirects=False)
+            async with get("/v1/hello") as response:
                 hello = await _json(response)
-            place = self._place(seat, str(hello.get("instance")))
-            async with session.get("/v1/events", params={"after": str(place)}) as response:
-                self._check(response, peer.member)
+            place = self._place(seat, str(hello.get("instance"))[:64])
+            async with get("/v1/events", params={"after": str(place)}) as response:
                 if response.status != 200:
                     raise FederationError(f"seat {seat} answered {response.status}")
                 self.links[seat] = {
@@ -72,25 +84,32 @@ class Followers:
                     "why": "",
                     "revision": hello.get("revision"),
                     "build": hello.get("build"),
+                    "round_trip": await _round_trip(get),
                 }
-                await self._listen(seat, session, response)
-
-    def _check(self, response: aiohttp.ClientResponse, member: str) -> None:
-        """The other end must be the member whose seat this is."""
-        transport = response.connection.transport if response.connection else None
-        certificate = transport.get_extra_info("peercert") if transport is not None else None
-        if certificate is not None and self.office.tls.member_of(certificate) != member:
-            raise FederationError(f"there is {self.office.tls.member_of(certificate)} in place of {member}")
+                await self._listen(seat, get, response)
 
     def _place(self, seat: int, instance: str) -> int:
-        """How far this seat was followed; from the beginning if its mailbox is a new one."""
-        known, _, place = (self.office.mailbox.note(f"followed {seat}") or "").partition(" ")
-        self._instance = getattr(self, "_instance", {}) | {seat: instance}
-        return int(place) if known == instance and place else 0
+        """How far this seat was followed; from the beginning if its mailbox, or the federation, is a new one."""
+        self._marks[seat] = f"{instance}/{self.office.roster.digest}"
+        self._put_off.pop(seat, None)
+        known, _, place = (self.office.mailbox.note(f"followed {seat}") or "").rpartition(" ")
+        return int(place) if known == self._marks[seat] and place.isdigit() else 0
 
-    async def _listen(self, seat: int, session: aiohttp.ClientSession, response: aiohttp.ClientResponse) -> None:
-        kind = ""
+    def _note_place(self, seat: int, place: int) -> None:
+        """Remembers how far this seat was followed: not beyond an object that must be tried again."""
+        if seat not in self._put_off:
+            self.office.mailbox.note(f"followed {seat}", f"{self._marks[seat]} {place}")
+        elif time.monotonic() > self._put_off[seat] + RETRY:
+            raise FederationError("some objects could not be taken; they are tried again")
+
+    async def _listen(self, seat: int, get: Get, response: aiohttp.ClientResponse) -> None:
+        kind, mended = "", 0.0
         while line := await response.content.readline():
+            if self._marks[seat].rpartition("/")[2] != self.office.roster.digest:
+                raise FederationError("the federation has a new revision")
+            if time.monotonic() > mended + MEND:
+                await self._mend(seat, get)
+                mended = time.monotonic()
             if len(line) > MOST_LINE:
                 raise FederationError(f"seat {seat} sends lines that are too long")
             text = line.decode().rstrip("\n")
@@ -99,27 +118,54 @@ class Followers:
             elif text.startswith("data: "):
                 data = text.removeprefix("data: ")
                 if kind == "object":
-                    await self._take(seat, session, json.loads(data))
+                    await self._take(seat, get, json.loads(data))
                 elif kind == "place":
-                    self.office.mailbox.note(f"followed {seat}", f"{self._instance[seat]} {int(data)}")
+                    self._note_place(seat, int(data))
+            elif text.startswith(":"):
+                self.links[seat]["round_trip"] = await _round_trip(get)
+                if seat in self._put_off:
+                    self._note_place(seat, 0)
         raise FederationError(f"seat {seat} ended the conversation")
 
-    async def _take(self, seat: int, session: aiohttp.ClientSession, fields: dict[str, Any]) -> None:
-        digest = str(fields.get("digest"))
-        about = fields.get("about")
-        to = about.get("to") if isinstance(about, dict) else None
+    async def _take(self, seat: int, get: Get, fields: Any) -> None:
+        """An object that another seat has announced, if it is wanted here."""
+        if not isinstance(fields, dict) or not isinstance(fields.get("about"), dict) or not is_digest(fields["digest"]):
+            raise FederationError(f"seat {seat} announces something else than objects")
+        digest, to = fields["digest"], fields["about"].get("to")
         if self.office.mailbox.knows(digest) or (fields.get("kind") == "envelope" and to != self.office.seat):
             return
-        async with session.get(f"/v1/objects/{digest}") as response:
+        try:
+            self.office.admission.check_room(str(fields.get("author")), int(fields.get("size", 0)))
+            await self._fetch(seat, get, digest)
+        except FederationError as error:
+            log.warning("object not taken", extra={"peer": seat, "digest": digest, "why": str(error)})
+            if isinstance(error, NotNow):
+                self._put_off.setdefault(seat, time.monotonic())
+
+    async def _fetch(self, seat: int, get: Get, digest: str) -> None:
+        async with get(f"/v1/objects/{digest}") as response:
             if response.status in (404, 410):
                 return
             data = await _body(response)
-        try:
-            if sha256(data) != digest:
-                raise FederationError("its content does not have its digest")
-            await asyncio.to_thread(self.office.admit, Object.parse(data), self.office.roster.operators[seat])
-        except FederationError as error:
-            log.warning("object not taken", extra={"peer": seat, "digest": digest, "why": str(error)})
+        if sha256(data) != digest:
+            raise FederationError("its content does not have its digest")
+        await asyncio.to_thread(self.office.admit, Object.parse(data), self.office.roster.operators[seat])
+
+    async def _mend(self, seat: int, get: Get) -> None:
+        """Takes content that the disk has lost from another seat, if that has it."""
+        for digest in self.office.mailbox.lost():
+            await self._fetch(seat, get, digest)
+
+
+async def _round_trip(get: Get) -> float:
+    """Seconds of a small question on a connection that stands."""
+    taken = 0.0
+    for _ in range(2):  # the first one may have to connect
+        asked = time.perf_counter()
+        async with get("/v1/hello") as response:
+            await _body(response)
+        taken = time.perf_counter() - asked
+    return taken
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

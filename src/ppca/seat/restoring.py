@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..federation.course import Objects
+from ..federation.course import Objects, times_before
 from ..federation.errors import FederationError, ObjectRefused
 from ..federation.job import JobDescription
 from ..federation.objects import PIECE_BYTES, Object, sha256
@@ -99,10 +99,12 @@ class Restoring:
     def _restore_job(self, known: JobDescription) -> None:
         """A new key, offered to owners who have not contributed yet; the shares of those who have."""
         office, objects = self.office, Objects(self.office.mailbox.headers(known.id))
-        if objects.by("offer", office.identity.name) is None:
+        former = objects.offer(office.identity.name, of_seat=True)
+        if former is None:
             return  # it was never answered; the server will
         key = office.keys.make(JOB, known.id)
-        office.publish("offer", known.id, key.public, seat=office.seat, again=True)
+        before = times_before(former) + 1
+        office.publish("offer", known.id, key.public, seat=office.seat, again=before)
         for owner in known.file.owners:
             header = objects.by("contribution", owner)
             if header is None:

@@ -89,7 +89,9 @@ class PinnedTls:
         self._check_leaf()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if dialing else ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # both directions are checked alike, by member_of and check_seat
+        context.check_hostname = (
+            False  # both directions are checked alike, by member_of and check_seat, or `dialing_to`
+        )
         context.verify_mode = ssl.CERT_REQUIRED
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         if not dialing:
@@ -98,6 +100,20 @@ class PinnedTls:
             context.load_verify_locations(cadata=b"".join(_anchor(name, pin) for name, pin in self.pins.items()))
         _load_leaf(context, self.leaf)
         return context
+
+    def dialing_to(self, member: str) -> tuple[ssl.SSLContext, str]:
+        """A context that meets this member and nobody else, and the name to give to TLS with it."""
+        context = self.context(dialing=True)
+        context.check_hostname = True
+        return context, member + _SUFFIX
+
+    def is_current(self, leaf: bytes, member: str) -> bool:
+        """Whether the key that is pinned for a member now signed this leaf (DER), and it is valid now."""
+        if member not in self.pins:
+            return False
+        found = x509.load_der_x509_certificate(leaf)
+        in_time = found.not_valid_before_utc <= datetime.now(UTC) <= found.not_valid_after_utc
+        return in_time and _signed(found, self.pins[member])
 
     def check_seat(self, sock: ssl.SSLSocket, seat: int, peer: int) -> None:
         """Raise CertificateError unless the other end is the member that has the seat ``peer``."""

@@ -1,0 +1,240 @@
+"""Where a job stands: the same for all who have the same objects, whatever order they came in, and never done too early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.federation import (
+    OPERATORS,
+    OWNERS,
+    RECEIVER,
+    ROSTER,
+    contribution,
+    ended,
+    headers,
+    job,
+    make,
+    offers,
+    story,
+)
+from ppca.federation.course import (
+    CANCELLED,
+    DONE,
+    ENDS,
+    ERASED,
+    EXPIRED,
+    FAILED,
+    GATHERING,
+    PROPOSED,
+    READY,
+    REFUSED,
+    RUNNING,
+    Course,
+    Objects,
+    course_of,
+    may_become_done,
+)
+from ppca.federation.objects import Object
+
+JOB = job()
+NOW = datetime.now(UTC)
+STORY = story(JOB)
+FINISHED = STORY[-4:]
+MORE = [
+    make("north", "refusal", JOB, why="no"),
+    make("gamma", "refusal", JOB, why="policy"),
+    make(RECEIVER, "cancel", JOB),
+    make("alpha", "start", JOB, attempt=2),
+    *(ended(JOB, name, 1, "failed", why="lost") for name in OPERATORS),
+    *(ended(JOB, name, 2) for name in OPERATORS),
+    ended(JOB, "beta", 2, "failed", why="bug", final=True),
+    ended(JOB, "beta", 1, audit="b"),
+    ended(JOB, "beta", 1, sent=[1, 1, 1, 1]),
+    *(make(name, "erased", JOB, what="job") for name in OPERATORS),
+    make("beta", "receipt", JOB, owner="south", contribution="0" * 64),
+]
+ODD = [
+    make("alpha", "start", JOB),
+    make("alpha", "start", JOB, attempt="1"),
+    make("alpha", "start", JOB, attempt=True),
+    make("beta", "ended", JOB, attempt=1),
+    make("beta", "ended", JOB, attempt=[1], outcome="finished", final=False, why=""),
+    make("beta", "ended", JOB, attempt=1, outcome=["finished"], final=False, why=""),
+    make("beta", "receipt", JOB, owner=["north"]),
+    make("visitor", "refusal", JOB, why="no part in it"),
+    make("visitor", "cancel", JOB),
+    make("visitor", "ended", JOB, attempt=1, outcome="failed", final=True, why="no seat"),
+    make("visitor", "receipt", JOB, owner="north", contribution="1" * 64),
+]
+ANY = st.lists(st.sampled_from([*STORY, *MORE, *ODD]), unique_by=lambda item: item.digest, max_size=60)
+
+
+def course(items: Sequence[Object], now: datetime = NOW) -> Course:
+    return course_of(JOB.file, headers(items), ROSTER, now)
+
+
+def test_the_stages_of_a_job_that_goes_well() -> None:
+    seen = [course(STORY[:count]).stage for count in range(len(STORY) + 1)]
+    steps = [stage for n, stage in enumerate(seen) if n == 0 or seen[n - 1] != stage]
+    assert steps == [PROPOSED, GATHERING, READY, RUNNING, DONE]
+
+
+def test_every_stage_says_who_is_waited_for() -> None:
+    for count in range(len(STORY)):
+        found = course(STORY[:count])
+        assert found.waiting, found
+        assert {item.who for item in found.waiting} <= {*OPERATORS, *OWNERS, RECEIVER}
+        assert all(item.what for item in found.waiting)
+    first = {item.who: item.what for item in course([]).waiting}
+    assert first["gamma"] == "offer a key (its server, seat 2, does it)"
+    assert first["south"] == "approve (ppca approve)"
+    assert first[RECEIVER] == "offer a key (ppca approve)"
+
+
+@settings(max_examples=300, deadline=None)
+@given(items=ANY, draw=st.data())
+def test_the_order_of_objects_does_not_matter(items: list[Object], draw: st.DataObject) -> None:
+    assert course(items) == course(draw.draw(st.permutations(items)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(items=ANY)
+def test_never_done_without_four_words_that_agree(items: list[Object]) -> None:
+    found = course(items)
+    if not found.done:
+        return
+    said = [
+        item.header.about
+        for item in items
+        if item.header.kind == "ended"
+        and (item.header.about.get("attempt"), item.header.about.get("outcome")) == (found.attempt, "finished")
+    ]
+    authors = {i.header.author for i in items if i.header.kind == "ended" and i.header.about in said}
+    assert authors >= set(OPERATORS)
+    assert sum(about["audit"] == "a" for about in said) >= 3
+
+
+def one_word_each(items: Sequence[Object]) -> bool:
+    said = [(i.header.author, i.header.about.get("attempt")) for i in items if i.header.kind == "ended"]
+    return len(said) == len(set(map(str, said)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(items=ANY, more=ANY)
+def test_what_is_done_stays_done(items: list[Object], more: list[Object]) -> None:
+    """As long as no seat says two things about one attempt, which seats do not admit."""
+    whole = list({item.digest: item for item in [*STORY, *items, *more]}.values())
+    if one_word_each(whole):
+        assert course(whole).done
+
+
+@settings(max_examples=300, deadline=None)
+@given(items=ANY, more=ANY)
+def test_an_end_stays_an_end(items: list[Object], more: list[Object]) -> None:
+    """A bad end can still become a good one, if all four seats had finished; nothing else comes after an end."""
+    whole = list({item.digest: item for item in [*items, *more]}.values())
+    if course(items).over and one_word_each(whole):
+        assert course(whole).over
+
+
+@settings(max_examples=200, deadline=None)
+@given(items=ANY)
+def test_time_only_ends_what_was_not_over(items: list[Object]) -> None:
+    now, late = course(items), course(items, JOB.file.expires)
+    assert late.stage in ENDS
+    assert late == now if now.over else late.stage in (EXPIRED, ERASED)
+
+
+def test_every_object_is_needed() -> None:
+    """Without any one of the objects before the start, the job is not ready."""
+    before = STORY[: -len(FINISHED) - 1]
+    assert course(before).stage == READY
+    for item in before:
+        if item.header.kind not in ("job", "envelope"):
+            assert course([each for each in before if each is not item]).stage in (PROPOSED, GATHERING), item.header
+
+
+def test_bad_ends() -> None:
+    assert course([*STORY[:5], MORE[0]]) == Course(REFUSED, why="north: no")
+    assert course([*STORY[:5], MORE[2]]).stage == CANCELLED
+    assert course([*STORY[:-1], ended(JOB, "delta", 1, "failed", why="bug", final=True)]) == Course(
+        FAILED, 1, why="delta: bug"
+    )
+    again = course([*STORY[:-1], ended(JOB, "delta", 1, "failed", why="lost")])
+    assert (again.stage, again.attempt) == (READY, 1)
+    assert "delta: lost" in again.waiting[0].what
+
+
+def test_accounts_that_contradict_each_other_are_no_result() -> None:
+    for odd, words in (({"audit": "b"}, "audits of"), ({"rounds": 8}, "audits of"), ({"sent": [5, 5, 6, 5]}, "sent")):
+        found = course([*STORY[:-1], ended(JOB, "delta", **odd)])
+        assert found.stage == FAILED
+        assert words in found.why
+        assert "delta" in found.why
+    missing = course([*STORY[:-4], *(ended(JOB, name, received=None) for name in OPERATORS)])
+    assert missing.stage == FAILED
+
+
+def test_an_owner_that_sends_different_seats_different_things_is_found_out() -> None:
+    other = contribution(JOB, "south")[-1]
+    told = [
+        item for item in STORY[:-5] if not (item.header.kind == "receipt" and item.header.about["owner"] == "south")
+    ]
+    mixed = [make(n, "receipt", JOB, owner="south", contribution=other.digest) for n in OPERATORS[:1]]
+    mixed += [make(n, "receipt", JOB, owner="south", contribution="2" * 64) for n in OPERATORS[1:]]
+    found = course([*told, other, *mixed])
+    assert (found.stage, "south has sent different" in found.why) == (REFUSED, True)
+
+
+def test_a_job_waits_for_its_time() -> None:
+    early = job(name="later")
+    data = early.data.replace(
+        b"expires = ", f"not_before = {NOW + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}\nexpires = ".encode()
+    )
+    later = type(early)(data)
+    told = story(later)[:-5]
+    found = course_of(later.file, headers(told), ROSTER, NOW)
+    assert (found.stage, found.waiting[0].who) == (READY, "the clock")
+    assert course_of(later.file, headers(told), ROSTER, NOW + timedelta(hours=2)).waiting[0].who == "alpha"
+
+
+def test_erased_says_how_it_ended() -> None:
+    gone = [make(name, "erased", JOB, what="job") for name in OPERATORS]
+    assert course([*STORY, *gone]) == Course(ERASED, 1, ended=DONE)
+    assert course([*STORY, *gone[:3]]).stage == DONE
+    assert course(gone).stage == PROPOSED, "what has not ended is not erased"
+    models = [make(name, "erased", JOB, what="model") for name in OPERATORS]
+    assert course([*STORY, *models]).stage == DONE
+
+
+def test_an_operator_who_receives_offers_two_keys() -> None:
+    """One as a seat and one as receiver; none stands for the other."""
+    of = job(receivers={"alpha": ["model"]}, federation=ROSTER)
+    as_seat, *_ = offers(of)
+    objects = Objects(headers([as_seat]))
+    assert objects.offer("alpha", of_seat=True) == as_seat.header
+    assert objects.offer("alpha", of_seat=False) is None
+    waited = [
+        item.what for item in course_of(of.file, headers(offers(of)[:4]), ROSTER, NOW).waiting if item.who == "alpha"
+    ]
+    assert waited == ["offer a key (ppca approve)"]
+
+
+def test_the_latest_offer_of_a_restored_seat_counts() -> None:
+    made = [make("beta", "offer", JOB, b"k", seat=1, **({"again": n} if n else {})) for n in range(4)]
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3, 1, 0]):
+        assert Objects(headers([made[n] for n in order])).offer("beta", of_seat=True) == made[3].header
+
+
+def test_a_seat_keeps_its_part_while_the_others_may_finish() -> None:
+    running = STORY[:-4]
+    assert not may_become_done(Objects(headers(running)), "alpha")
+    three = Objects(headers([*running, *FINISHED[:3]]))
+    assert [may_become_done(three, name) for name in OPERATORS] == [True, True, True, False]
+    assert not may_become_done(Objects(headers(STORY)), "alpha"), "all have finished: it is done"
+    lost = ended(JOB, "delta", 1, "failed", why="lost")
+    assert not may_become_done(Objects(headers([*running, *FINISHED[:3], lost])), "alpha")

@@ -1,0 +1,195 @@
+"""A small federation for tests: keys, a signed roster, jobs, and seats as offices in this process, without any server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ppca.federation import toml
+from ppca.federation.drafting import draft_fit, draft_server
+from ppca.federation.identity import KEY_FILE, Identity, key_text
+from ppca.federation.job import JobDescription
+from ppca.federation.objects import Header, Object
+from ppca.federation.parcels import Parcels
+from ppca.federation.roster import Roster, RosterFile, render, statement, write_signatures, write_whole
+from ppca.federation.sealing import SealingKey
+from ppca.federation.serverfile import ServerFile, ServerSettings
+from ppca.protocol import share
+from ppca.seat.api import Api
+from ppca.seat.office import Office
+
+OPERATORS = ("alpha", "beta", "gamma", "delta")
+OWNERS = ("north", "south", "west")
+RECEIVER = "analyst"
+OUTSIDER = "nobody"
+COLUMNS = ("a", "b", "c")
+NAMES = (*OPERATORS, *OWNERS, RECEIVER, "visitor", "spare")
+"""visitor: a member without a part in the job. spare: an owner and receiver without one."""
+
+IDENTITIES = {name: Identity(name, Ed25519PrivateKey.generate()) for name in (*NAMES, OUTSIDER)}
+
+
+def roster(
+    revision: int = 1, *, left_out: Sequence[str] = (), ports: Sequence[int] = (7001, 7002, 7003, 7004), **more: Any
+) -> Roster:
+    """The federation's file, signed by the four operators. more: other fields of the file."""
+    keys = {name: key_text(IDENTITIES[name].public) for name in NAMES}
+    seats = tuple(
+        {"number": seat, "member": name, "key": keys[name], "api": f"127.0.0.1:{ports[seat]}", "mesh": "127.0.0.1:9"}
+        for seat, name in enumerate(OPERATORS)
+    )
+    roles: dict[str, tuple[str, ...]] = {**dict.fromkeys(OWNERS, ("owner",)), RECEIVER: ("receiver",)}
+    roles |= {"visitor": ("owner", "receiver"), "spare": ("owner", "receiver")}
+    members = tuple({"name": n, "key": keys[n], "roles": r} for n, r in roles.items() if n not in left_out)
+    content: dict[str, Any] = {"name": "test", "revision": revision, "seat": seats, "member": members, **more}
+    data = render(toml.validated(RosterFile, content, "the federation"))
+    return Roster(data, {name: IDENTITIES[name].sign(statement(data)) for name in OPERATORS})
+
+
+ROSTER = roster()
+
+
+def job(federation: Roster = ROSTER, name: str = "first", **more: Any) -> JobDescription:
+    fields: dict[str, Any] = {"owners": OWNERS, "columns": COLUMNS, "receivers": {RECEIVER: ["model"]}} | more
+    return draft_fit(federation, name, **fields)
+
+
+def make(author: str, kind: str, of: JobDescription | str, payload: bytes = b"", **about: Any) -> Object:
+    return Object.make(IDENTITIES[author], kind, of if isinstance(of, str) else of.id, payload, **about)
+
+
+SEAT_KEYS = [SealingKey() for _ in OPERATORS]
+RECEIVER_KEY = SealingKey()
+
+
+def offers(of: JobDescription) -> list[Object]:
+    """Of the four seats and the receivers."""
+    seats = [make(name, "offer", of, SEAT_KEYS[seat].public, seat=seat) for seat, name in enumerate(OPERATORS)]
+    return [*seats, *(make(name, "offer", of, RECEIVER_KEY.public, receiver=name) for name in of.file.receivers)]
+
+
+def contribution(of: JobDescription, owner: str, values: Any = (1.0, 2.0)) -> list[Object]:
+    """An owner's envelopes, and its contribution last."""
+    made: list[Object] = []
+    parcels = Parcels(IDENTITIES[owner], of.id, [key.public for key in SEAT_KEYS], made.append)
+    parcels.add("packets", [share(list(values))])
+    return [*made, parcels.finish()]
+
+
+def ended(of: JobDescription, author: str, attempt: int = 1, outcome: str = "finished", **more: Any) -> Object:
+    about: dict[str, Any] = {"audit": "a", "rounds": 7, "sent": [5, 5, 5, 5], "received": [5, 5, 5, 5]}
+    about = (about if outcome == "finished" else {}) | {"why": "", "final": False} | more
+    return make(author, "ended", of, attempt=attempt, outcome=outcome, **about)
+
+
+def story(of: JobDescription) -> list[Object]:
+    """All objects of a job that goes well, in an order in which they can happen."""
+    told = [make(RECEIVER, "job", of, of.data), *offers(of), *(make(owner, "approval", of) for owner in of.file.owners)]
+    for owner in of.file.owners:
+        sent = contribution(of, owner)
+        told += sent
+        told += [make(name, "receipt", of, owner=owner, contribution=sent[-1].digest) for name in OPERATORS]
+    told.append(make("alpha", "start", of, attempt=1))
+    return [*told, *(ended(of, name) for name in OPERATORS)]
+
+
+def headers(items: Sequence[Object]) -> list[Header]:
+    return [item.header for item in items]
+
+
+# -- seats ---------------------------------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+def write_files(folder: Path, federation: Roster, seat: int = 0, **tables: Any) -> Path:
+    """The folder of one seat: identity, federation, server.toml. tables: of server.toml."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = federation.operators[seat]
+    write_identity(folder, name)
+    put_roster(folder, federation)
+    api = federation.seats[seat].api
+    content: dict[str, Any] = {"seat": seat, "federation": "federation.toml", "identity": KEY_FILE} | tables
+    content["listen"] = {"api": api, "mesh": "127.0.0.1:9", "local": "127.0.0.1:9"}
+    content["store"] = {"path": "store"} | dict(tables.get("store", {}))
+    write_whole(folder / "server.toml", draft_server(toml.validated(ServerFile, content, "the server")))
+    return folder
+
+
+def write_identity(folder: Path, name: str) -> Path:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    pem = IDENTITIES[name].key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    write_whole(folder / KEY_FILE, f"ppca identity of {name}\n".encode() + pem, 0o600)
+    return folder / KEY_FILE
+
+
+def put_roster(folder: Path, federation: Roster) -> None:
+    write_signatures(folder / "federation.sigs", federation.signatures)
+    write_whole(folder / "federation.toml", federation.data)
+
+
+def office(folder: Path, federation: Roster = ROSTER, seat: int = 0, **tables: Any) -> Office:
+    return Office(ServerSettings.load(write_files(folder, federation, seat, **tables)))
+
+
+class Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, body: Any, seconds: float = 60.0) -> Any:
+        return asyncio.run_coroutine_threadsafe(body, self.loop).result(seconds)
+
+    def close(self) -> None:
+        async def cancel() -> None:
+            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        self.run(cancel())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()
+
+
+@contextmanager
+def served(of: Office, loop: Loop, use: Callable[[Api], None] = lambda api: None) -> Iterator[Api]:
+    """A seat's door for members, open with real TLS."""
+    api = Api(of, None)  # type: ignore[arg-type]
+    use(api)
+
+    async def start() -> tuple[web.AppRunner, asyncio.Server]:
+        of.attend(asyncio.get_running_loop())
+        runner = web.AppRunner(api.application(), access_log=None, auto_decompress=False)
+        await runner.setup()
+        host, port = of.roster.seats[of.seat].api.split(":")
+        context = of.tls.context(dialing=False)
+        assert runner.server is not None
+        return runner, await asyncio.get_running_loop().create_server(runner.server, host, int(port), ssl=context)
+
+    runner, server = loop.run(start())
+
+    async def stop() -> None:
+        server.close()
+        await runner.cleanup()
+
+    try:
+        yield api
+    finally:
+        loop.run(stop())
