@@ -7,7 +7,7 @@ NATIVE := $(wildcard native/*/*) CMakeLists.txt pyproject.toml
 
 WORKERS := --numprocesses auto --maxprocesses 8 --dist loadgroup
 
-.PHONY: help setup shell demo test quick lint format bench docs clean
+.PHONY: help setup shell demo test quick lint format bench docs wheel clean
 
 help:
 	@echo "make demo    three hospitals on four local servers, beside the plaintext answer"
@@ -17,6 +17,7 @@ help:
 	@echo "make format  write the code as ruff and clang-format want it"
 	@echo "make bench   native kernels and secure operations: tables, JSON and plots in bench-results/"
 	@echo "make docs    write the generated parts of README.md and docs/ again"
+	@echo "make wheel   dist/*.whl, which installs without a compiler: what operators, owners and receivers deploy"
 	@echo "make shell   a shell with $(BIN) first in PATH: ppca, python, pytest"
 	@echo "make setup   build and install into $(VENV) (the others do it when needed)"
 	@echo "make clean   remove $(VENV) and build products"
@@ -58,6 +59,15 @@ bench: setup
 
 docs: setup
 	$(BIN)/python -m docs.generate
+
+# auditwheel checks that the module needs nothing but an old enough C library, and names the wheel after it.
+wheel: setup
+	rm -rf build/wheels dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheels \
+	  --config-settings build-dir=build/wheel .
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel --verbose repair --wheel-dir dist build/wheels/*.whl 2> build/auditwheel.log \
+	  || { cat build/auditwheel.log; exit 1; }
+	@ls dist/*.whl
 
 clean:
 	rm -rf $(VENV) build dist

@@ -31,7 +31,7 @@ from benchmarks import table_console
 from benchmarks.field import OPERATORS, Field
 from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError
-from ppca.federation.jobfile import JobDescription
+from ppca.federation.job import JobDescription
 from ppca.member import Member
 from ppca.member.fetching import Evidence
 
@@ -198,7 +198,7 @@ class Run:
                 self.chaos.stop()
             self.field.stop()
             if self._small is not None:
-                subprocess.run(["umount", str(self._small)], capture_output=True)  # noqa: S603, S607 - a fixed command
+                subprocess.run(["umount", "--lazy", str(self._small)], capture_output=True)  # noqa: S603, S607 - a fixed command
         return self.tally
 
     def _one(self, number: int, calm: bool = False) -> None:

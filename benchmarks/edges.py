@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,6 @@ from ppca import PCA
 from ppca.report import size
 from ppca.servers import LocalServers
 
-Floats = NDArray[np.float64]
 OWNERS = 3
 
 
@@ -36,7 +36,7 @@ class Row:
     bytes_per_server: int
 
 
-def tables(rows: int) -> Iterator[tuple[str, Floats]]:
+def tables(rows: int) -> Iterator[tuple[str, NDArray[Any]]]:
     random = np.random.default_rng(0)
     X = random.standard_normal((rows, 5)) @ random.standard_normal((5, 5))
     for ratio in (0.0, 1e3, 1e5, 1e7, 1e9):
@@ -46,17 +46,19 @@ def tables(rows: int) -> Iterator[tuple[str, Floats]]:
     yield "ns timestamps, and a value", np.column_stack([when.astype(np.float64), X[:, 0], X[:, 1]])
     number = 2.0**53 - random.integers(0, 1000, rows)
     yield "integers about 2^53, and a value", np.column_stack([number, X[:, 0], X[:, 1]])
+    near = np.rint(4 * X[:, :3]).astype(np.int64)
+    yield "integers about 2^63 that differ by tens", (near.astype(object) + 2**63).astype(np.uint64)
     yield "five columns of scales 1e7 to 1e-3", X * 10.0 ** np.array([7, 4, 2, 0, -3])
 
 
-def exact(X: Floats, standardize: bool) -> PlainPCA:
+def exact(X: NDArray[Any], standardize: bool) -> PlainPCA:
     """scikit-learn on rows centred in rational arithmetic."""
     means = [sum(map(Fraction, column.tolist())) / len(X) for column in X.T]
-    Z = np.array([[float(Fraction(float(x)) - m) for x, m in zip(row, means, strict=True)] for row in X])
+    Z = np.array([[float(Fraction(x) - m) for x, m in zip(row, means, strict=True)] for row in X.tolist()])
     return PlainPCA(svd_solver="full").fit(Z / Z.std(axis=0) if standardize else Z)
 
 
-def measure(servers: LocalServers, name: str, X: Floats, standardize: bool) -> Row:
+def measure(servers: LocalServers, name: str, X: NDArray[Any], standardize: bool) -> Row:
     truth = exact(X, standardize)
     found = PCA(standardize=standardize, servers=servers).fit(np.array_split(X, OWNERS))
     ratio = np.abs(found.explained_variance_ratio_ - truth.explained_variance_ratio_).max()

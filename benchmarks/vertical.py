@@ -99,7 +99,7 @@ def measure(name: str, X: Floats, alignment: str, pieces: int | None) -> Row:
         for stage, counters in seat["stages"].items():
             if stage in seconds and "work" in counters:
                 seconds[stage] = max(seconds[stage], counters["work"]["elapsed"])
-    on_servers = sum(seconds[stage] for stage in ("second moments", "covariance", "eigendecomposition"))
+    on_servers = sum(seconds[stage] for stage in ("align", "second moments", "covariance", "eigendecomposition"))
     seconds["result"] = max(0.0, pca.owner_seconds_["analysis"] - on_servers)
     return Row(
         data=name,

@@ -1,7 +1,8 @@
 """Writes what the pages say twice from the one place where it is said once, between markers.
 
 Costs come from the declarations and from lock-step runs, the protocols of docs/protocols.md from the docstrings that are
-the protocols, the rooms of docs/architecture.md from the first sentence of every module and native file.
+the protocols, the rooms of docs/architecture.md from the first sentence of every module and native file. The files of
+deploy/example are written whole (`examples`).
 
     python -m docs.generate             writes
     python -m docs.generate --check     writes nothing, exit code 1 if something is out of date
@@ -24,6 +25,8 @@ from ppca.protocol.cost import PROTOCOLS
 from ppca.protocol.gates import gate_bytes
 from ppca.protocol.signs import sign_bytes
 
+from . import examples
+
 ROOT = Path(__file__).resolve().parent.parent
 PROTOCOL = ROOT / "src/ppca/protocol"
 
@@ -36,12 +39,14 @@ ROOMS = (
     "src/ppca/servers",
     "src/ppca/jobs",
     "src/ppca/federation",
+    "src/ppca/pages",
     "src/ppca/seat",
     "src/ppca/owner",
     "src/ppca/receiver",
     "src/ppca/member",
     "src/ppca/estimator",
     "src/ppca/report",
+    "src/ppca/ui",
     "src/ppca/cli",
     "benchmarks",
 )
@@ -276,6 +281,12 @@ def replaced(text: str, name: str, new: str) -> str:
 
 def stale(write: bool = False) -> Iterator[str]:
     """What is out of date; with `write` it is brought up to date."""
+    for file, text in examples.files().items():
+        path = ROOT / file
+        if not path.exists() or path.read_text() != text:
+            if write:
+                path.write_text(text)
+            yield file
     for name, (file, make) in WRITTEN.items():
         path = ROOT / file
         text = path.read_text()

@@ -11,7 +11,7 @@ from docs import generate
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "ppca"
 ROOMS = [Path(folder).name for folder in generate.ROOMS if folder.startswith("src/ppca/")]  # from the ground up
-PLAINTEXT = {"owner", "receiver", "estimator", "report", "cli"}
+PLAINTEXT = {"owner", "receiver", "estimator", "report", "ui", "cli"}
 """Rooms that see an owner's rows or a receiver's results."""
 
 

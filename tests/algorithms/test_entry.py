@@ -37,7 +37,7 @@ async def entered(party: Party, *inputs: SecretArray, width: int, common: bool) 
     return [one.reveal(why="test") for one in (wide, joint.exponent, mean, exponent, joint.rows, joint.ratio)]
 
 
-def joint(owners: list[Floats], common: bool) -> tuple[Floats, Floats, int, int]:
+def joint(owners: list[Any], common: bool) -> tuple[Floats, Floats, int, int]:
     """Covariance and means in the units of the data, the number of rows, and the rounds."""
     C, mean, rows, rounds, _ = joint_sums([moments(open_table(owner)) for owner in owners], common)
     return C, mean, rows, rounds
@@ -113,6 +113,17 @@ def test_extreme_columns() -> None:
     ]
     X = np.column_stack(columns)
     check(np.split(X, 3), False)
+
+
+@pytest.mark.parametrize("apart", [0, 1, 1000, 2**40])
+@pytest.mark.parametrize("middle", [2**62, 2**63, 2**64 - 2**42], ids=["2^62", "2^63", "2^64"])
+def test_integers_whose_deviation_is_below_their_eightieth_bit(middle: int, apart: int) -> None:
+    """As integers about zero, far better than means of 80 bits would be: what these leave of them is in the covariance."""
+    near = [RANDOM.integers(0, 2, (rows, 2)) + apart * i for i, rows in enumerate((13, 11, 16))]
+    owners = [(part.astype(object) + (middle - 1)).astype(np.uint64) for part in near]
+    found, *_ = joint(owners, False)
+    wanted, _ = exact([part.astype(float) for part in near])
+    assert np.abs(found - wanted).max() <= ERROR * wanted.max() + 2.0**-31  # the square of 2^-80 of the mean, and some
 
 
 def test_owners_of_one_row_and_of_equal_rows() -> None:

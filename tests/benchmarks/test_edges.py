@@ -14,7 +14,7 @@ def test_edges(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["bench", "edges", "--rows", "40", "-o", str(tmp_path)])
     assert done.exit_code == 0, done.output
     rows = json.loads((tmp_path / "edges.json").read_text())
-    assert len(rows) == 16
+    assert len(rows) == 18
     for row in rows:
         assert row["verified"]
         assert row["ratio_error"] < 1e-6

@@ -311,6 +311,37 @@ def test_partial_fit_is_for_rows() -> None:
         PCA(partition=PSI, servers=Untouched(), keep="m").partial_fit([GOOD, GOOD])
 
 
+# -- integers that doubles do not tell apart ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+@pytest.mark.parametrize("way", ["psi", "aligned", "namespace"])
+@pytest.mark.parametrize("deviation", [0.5, 10, 1e6])
+def test_integers_beyond_doubles(deviation: float, way: str, standardize: bool, tmp_path: Path) -> None:
+    """Owners subtract before they share: the result is that of the same integers about zero. From memory, CSV and Parquet."""
+    near = np.rint(np.random.default_rng(3).standard_normal((60, 4)) @ np.array(MIX) * deviation).astype(np.int64)
+    joined = pd.DataFrame(near, columns=list("abcd")).assign(constant=0)
+    middle = {"a": 2**62, "b": -(2**63) + 2**24, "c": 2**64 - 2**24, "d": 2**63, "constant": 2**62 + 1}
+    far = pd.DataFrame({name: near_to(joined[name], at) for name, at in middle.items()}).assign(id=np.arange(60))
+    far[["a", "id"]].to_csv(tmp_path / "a.csv", index=False)
+    far[["b", "c", "id"]].to_parquet(tmp_path / "b.parquet")
+    partition = Columns("id", alignment=way, namespace=60 if way == "namespace" else None)
+    pca = PCA(standardize=standardize, partition=partition, servers=LockstepServers())
+    pca.fit([tmp_path / "a.csv", tmp_path / "b.parquet", far[["d", "constant", "id"]]])
+    scaler = StandardScaler(with_std=standardize).fit(joined)
+    truth = PlainPCA().fit(scaler.transform(joined))
+    assert np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < TOLERANCE
+    assert np.abs(pca.explained_variance_ - truth.explained_variance_).max() < TOLERANCE * truth.explained_variance_[0]
+    assert pca.mean_.tolist() == pytest.approx([float(at) for at in middle.values()], rel=2.0**-39)
+
+
+MIX = [[1, 0.7, 0.2, 0], [0, 1, 0.5, 0.1], [0, 0, 1, 0.3], [0, 0, 0, 1]]
+
+
+def near_to(values: pd.Series, middle: int) -> NDArray[Any]:
+    return np.array([int(value) + middle for value in values], np.uint64 if middle > 2**62 + 1 else np.int64)
+
+
 def test_a_table_whose_first_upload_fails_is_forgotten(seats: LockstepServers) -> None:
     job = Job(seats)
     with pytest.raises(ValueError, match="unpack"), job.table() as table:

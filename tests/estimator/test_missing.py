@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
 from sklearn.impute import SimpleImputer
 
 from benchmarks.accuracy import accuracy_of
@@ -180,3 +181,29 @@ def test_owners_of_columns_that_cannot_fill_in(seats: LockstepServers) -> None:
     bad[5, 1] = np.inf
     with pytest.raises(BadValue, match="column 'c' has an infinite value"):
         pca.fit([good, open_table(with_ids(bad, ["b", "c"], np.arange(20)), id="id", missing="mean")])
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+@pytest.mark.parametrize("deviation", [0.5, 10])
+@pytest.mark.parametrize("by_columns", [False, True], ids=["rows", "columns"])
+def test_integers_that_doubles_do_not_tell_apart(
+    seats: LockstepServers, by_columns: bool, deviation: float, standardize: bool
+) -> None:
+    """The mean that fills in has a fraction, far below what doubles about 2^63 tell apart."""
+    random = np.random.default_rng(8)
+    near = np.rint((random.standard_normal((90, 3)) @ np.array([[1, 0.7, 0.2], [0, 1, 0.5], [0, 0, 1]])) * deviation)
+    near[30:60] += np.rint(2 * deviation)
+    holes = random.random(near.shape) < 0.2
+    frame = pd.DataFrame({f"c{k}": pd.array([int(v) + 2**63 for v in near[:, k]], "UInt64") for k in range(3)})
+    frame = frame.mask(holes)
+    if by_columns:
+        owners = [frame[["c0"]].assign(id=range(90)), frame[["c1", "c2"]].assign(id=range(90))]
+        pca = PCA(standardize=standardize, servers=seats, partition=Columns("id"))
+        pca.fit([open_table(owner, missing="mean", id="id") for owner in owners])
+    else:
+        pca = PCA(standardize=standardize, servers=seats)
+        pca.fit([open_table(part, missing="mean") for part in (frame[:30], frame[30:60], frame[60:])])
+    filled = SimpleImputer().fit_transform(np.where(holes, np.nan, near))
+    truth = PlainPCA().fit(filled / filled.std(axis=0) if standardize else filled)
+    assert np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < 1e-6
+    assert np.abs(pca.explained_variance_ - truth.explained_variance_).max() < 1e-6 * truth.explained_variance_[0]

@@ -11,9 +11,14 @@ import numpy as np
 import pytest
 
 from harness.lockstep import LockstepServers
-from ppca import PCA
+from ppca import PCA, Job
 from ppca.algorithms.allpairs import FIRST_CHECK
 from ppca.algorithms.jacobi import enough_steps
+from ppca.estimator.choices import Choices
+from ppca.jobs import rows
+from ppca.owner.moments import moments
+from ppca.owner.rows import share_sums
+from ppca.owner.tables.opening import open_table
 from ppca.servers import LocalServers
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"
@@ -95,6 +100,14 @@ def test_partial_fit(seats: LockstepServers) -> None:
     assert opened == expected(*ALWAYS, RAW, REVEALED)
 
 
+def test_fit_of_enough_rows(seats: LockstepServers) -> None:
+    """What jobs of a federation ask for beside."""
+    packets = [packet for owner in OWNERS for packet in share_sums(moments(open_table(owner)), len(OWNERS))]
+    choices = Choices(K, fixed_iterations=14).public()
+    Job(seats).run(rows.fit, *packets, rows_at_least=N, choices=choices)
+    assert found(seats.audits[-1][0]) == expected(*ALWAYS, RAW, REVEALED, "`rows_at_least`")
+
+
 @pytest.mark.parametrize("standardize", [False, True])
 def test_inference(seats: LockstepServers, standardize: bool) -> None:
     model = (
@@ -102,7 +115,7 @@ def test_inference(seats: LockstepServers, standardize: bool) -> None:
         .fit(OWNERS)
         .shared_model()
     )
-    rows = OWNERS[0]
+    new = OWNERS[0]
 
     def opened(before: int) -> Counter[tuple[str, tuple[int, ...], str]]:
         lines: Counter[tuple[str, tuple[int, ...], str]] = Counter()
@@ -112,23 +125,24 @@ def test_inference(seats: LockstepServers, standardize: bool) -> None:
         return lines
 
     jobs = {
-        "`transform` on shares": lambda: model.transform(rows),
-        "`inverse_transform` on shares": lambda: model.inverse_transform(np.ones((len(rows), K))),
-        "`detect` with scores": lambda: model.score_samples(rows),
-        "`detect` with a threshold or contamination": lambda: model.detect(rows, threshold=1.0),
+        "`transform` on shares": lambda: model.transform(new),
+        "`inverse_transform` on shares": lambda: model.inverse_transform(np.ones((len(new), K))),
+        "`detect` with scores": lambda: model.score_samples(new),
+        "`detect` with a threshold or contamination": lambda: model.detect(new, threshold=1.0),
     }
     for case, work in jobs.items():
         before = len(seats.audits)
         work()
-        assert opened(before) == expected(case, rows=len(rows)), case
+        assert opened(before) == expected(case, rows=len(new)), case
     before = len(seats.audits)
-    model.detect(rows, contamination=0.2)
-    assert opened(before) == expected("`detect` with a threshold or contamination", rows=len(rows))
+    model.detect(new, contamination=0.2)
+    assert opened(before) == expected("`detect` with a threshold or contamination", rows=len(new))
 
 
 def test_every_documented_opening_occurs() -> None:
     """The page lists nothing that no job opens: every case is used by a test above."""
     used = {*ALWAYS, RAW, STANDARD, REVEALED, REVEALED_STANDARD, "until converged", "`n_components` in (0, 1)"}
+    used |= {"`rows_at_least`"}
     used |= {"`transform` on shares", "`inverse_transform` on shares", "`detect` with scores"}
     used |= {"`detect` with a threshold or contamination"}
     assert {case for _, _, case in SERVERS + RECEIVER} == used

@@ -12,8 +12,8 @@ import pytest
 from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
 from ppca.federation.disclosure import MEANING, PARTS, SERVERS, disclosures, in_words, to_receiver, to_servers, together
 from ppca.federation.drafting import draft_fit, draft_infer
+from ppca.federation.job import JobDescription
 from ppca.federation.jobfile import PARTS as JOB_PARTS
-from ppca.federation.jobfile import JobDescription
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "openings.md").read_text()
 USE = {"model": "0" * 64, "model_owners": ("north",), "standardized": False, "scale_exponents": (1, 2, 3)}

@@ -18,7 +18,8 @@ from ppca.estimator.choices import TOLERANCES
 from ppca.federation import jobfile
 from ppca.federation.drafting import draft_fit, draft_infer
 from ppca.federation.errors import FederationError, FileRefused
-from ppca.federation.jobfile import Fit, JobDescription, after, seconds
+from ppca.federation.job import JobDescription
+from ppca.federation.jobfile import Fit, after, seconds
 from ppca.federation.objects import sha256
 from ppca.owner.alignment.arrangement import LARGEST_NAMESPACE
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ppca.federation import toml
 from ppca.federation.drafting import draft_fit, draft_server
 from ppca.federation.identity import KEY_FILE, Identity, key_text
-from ppca.federation.jobfile import JobDescription
+from ppca.federation.job import JobDescription
 from ppca.federation.objects import Header, Object
 from ppca.federation.parcels import Parcels
 from ppca.federation.roster import Roster, RosterFile, render, statement, write_signatures, write_whole

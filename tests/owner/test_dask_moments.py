@@ -95,6 +95,16 @@ def test_a_fit_takes_dask_owners(client: Any) -> None:
     assert np.abs(found.explained_variance_ratio_ - wanted.explained_variance_ratio_).max() < 1e-6
 
 
+def test_integers_that_doubles_do_not_tell_apart(client: Any) -> None:
+    """Partitions have means of their own; what doubles lack of them is merged, too."""
+    x = 2**62 + np.random.default_rng(2).integers(0, 4, (4000, 5)) + np.arange(4000)[:, None] // 1000
+    small = moments(open_table(x - 2**62))
+    for data in (dask_array.from_array(x, chunks=(900, 2)), frame(x)):
+        sums = sums_of(open_table(data))
+        assert np.abs(sums.gram - small.gram).max() <= 1e-12 * small.gram.max()
+        assert np.abs((sums.mean - 2.0**62) + sums.rest - small.mean).max() <= 2.0**-41
+
+
 def test_gaps(client: Any) -> None:
     holes = X.copy()
     holes[np.random.default_rng(2).random(X.shape) < 0.2] = np.nan

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppca.algorithms.entry import COUNT_BITS
+from ppca.algorithms.entry import COUNT_BITS, ROOT_FRAC
 from ppca.algorithms.scales import HALF_BITS, MANTISSA_BITS, NONE
 from ppca.native import ring
 from ppca.owner.errors import BadValue, OwnerError
 from ppca.owner.moments import Moments, moments
-from ppca.owner.rows import in_units, new_rows, scaled_factor, share_numbers, share_sums
+from ppca.owner.rows import cut, in_units, new_rows, scaled_factor, share_numbers, share_sums
 from ppca.owner.tables.opening import open_table
 from ppca.protocol import InputPacket, RingType
 from ppca.protocol.inputs import receive
@@ -92,7 +92,7 @@ def test_what_an_owner_sends_has_a_size_of_its_columns_only() -> None:
     )
     assert [packets[0].shape for packets in few] == [packets[0].shape for packets in many]
     assert plain(many[0]) == [5000]
-    assert few[-1][0].shape == (15,)
+    assert few[-1][0].shape == (15 + 5,)
     huge = Moments(1 << COUNT_BITS, np.zeros(1), np.zeros(1), np.zeros((1, 1)), label="north")
     with pytest.raises(OwnerError, match="north: 68,719,476,736 rows; each of 3 owners may have at most"):
         share_sums(huge, 3)
@@ -123,3 +123,29 @@ def test_rows_beyond_the_model_are_refused() -> None:
 def test_columns_that_were_constant_count_for_nothing() -> None:
     found = in_units(np.array([[6.0, 1e300]]), np.array([1, NONE + 2]), RingType(128, 40, 20), None, "")
     assert found.tolist() == [[3.0, 0.0]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(value=numbers.filter(lambda x: x != 0), part=st.floats(-0.5, 0.5))
+def test_what_a_mantissa_leaves_of_a_mean(value: float, part: float) -> None:
+    """79 bits and what is left are the mean, exactly: the last of 80 bits is zero, for a shift by one."""
+    rest = part * np.spacing(value)
+    kept, left = cut(np.array([value]), np.array([rest]))
+    assert Fraction(float(kept[0])) + Fraction(float(left[0])) == Fraction(rest)
+    exponent, mantissa, _ = (plain(packets)[0] for packets in share_numbers(np.array([value]), kept))
+    assert Fraction(mantissa, 1 << MANTISSA_BITS) * Fraction(2) ** exponent == Fraction(value) + Fraction(
+        float(kept[0])
+    )
+    assert mantissa % 2 == 0
+
+
+def test_what_is_left_travels_in_units_of_the_deviation() -> None:
+    x = np.array([[2**62 + k % 2, 2**62, k] for k in range(9)])
+    sums = moments(open_table(x))
+    factor = [value / 2.0**ROOT_FRAC for value in plain(share_sums(sums, 2)[-1])]
+    _, mantissa, _ = share_numbers(sums.mean, cut(sums.mean, sums.rest)[0])
+    left = Fraction(2**62) + Fraction(4, 9) - Fraction(plain(mantissa)[0], 1 << (MANTISSA_BITS - 63))
+    assert factor[-3] / 3 / 2 == pytest.approx(
+        float(left), rel=1e-6
+    )  # sqrt(9) rows; a deviation of 0.497, so in units of 1/2
+    assert factor[-2:] == [0, 0]

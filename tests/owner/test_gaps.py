@@ -170,3 +170,25 @@ def test_what_is_refused() -> None:
     with pytest.raises(BadValue, match="column 2 has no value in any row, and so no mean") as caught:
         gap_sums_of(open_table(x, missing="mean"))
     assert (caught.value.column, caught.value.options) == ("2", ("drop",))
+
+
+@pytest.mark.parametrize("chunk_rows", [3, 5000])
+@pytest.mark.parametrize("deviation", [1, 1000])
+def test_integers_that_doubles_do_not_tell_apart(deviation: int, chunk_rows: int) -> None:
+    """As the same integers about zero; a constant column stays exactly constant."""
+    random = np.random.default_rng(6)
+    near, holes = random.integers(-deviation, deviation + 1, (300, 3)), random.random((300, 3)) < 0.3
+    near[:, 2] = 0
+    for kind, middle in ((np.int64, 2**62 + 1), (np.uint64, 2**63)):
+        far = np.ma.masked_array((near.astype(object) + middle).astype(kind), holes)
+        wanted = sums_of(np.where(holes, np.nan, near))
+        whole = gap_sums(open_table(far, missing="mean"), chunk_rows=chunk_rows)
+        parts = [gap_sums(open_table(part, missing="mean")) for part in (far[:100], far[100:])]
+        for found in (whole, parts[0].merge(parts[1])):
+            assert found.counts.tolist() == wanted.counts.tolist()
+            assert np.abs(found.gram - wanted.gram).max() <= 1e-12 * wanted.gram.max()
+            assert not found.gram[2, :3].any()
+            away = [
+                Fraction(float(m)) + Fraction(float(r)) - middle for m, r in zip(found.mean, found.rest, strict=True)
+            ]
+            assert np.abs(np.array(away, float) - (wanted.mean + wanted.rest)).max() <= 2.0**-41

@@ -7,6 +7,7 @@ import sys
 import threading
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,6 +62,61 @@ def test_agrees_with_exact_fractions(x: NDArray[np.float64], chunk_rows: int, of
     for mean, value, rest, wide in zip(means, sums.mean, sums.rest, spread, strict=True):
         # What is left of the mean after rounding is sent, too: the error is one of the deviations, not of the mean.
         assert abs(Fraction(float(value)) + Fraction(float(rest)) - mean) <= 64 * Fraction(U) * Fraction(float(wide))
+
+
+def exact_integers(columns: list[list[int]]) -> tuple[list[Fraction], NDArray[np.float64]]:
+    means = [Fraction(sum(column), len(column)) for column in columns]
+    centred = [[value - mean for value in column] for column, mean in zip(columns, means, strict=True)]
+    return means, np.array([[float(sum(a * b for a, b in zip(p, q, strict=True))) for q in centred] for p in centred])
+
+
+def check_integers(sums: Moments, x: NDArray[Any]) -> None:
+    means, gram = exact_integers(x.T.tolist())
+    assert (np.abs(sums.gram - gram) <= bound(len(x), gram)).all()
+    for mean, value, rest, spread in zip(means, sums.mean, sums.rest, np.diagonal(gram), strict=True):
+        assert abs(Fraction(float(value)) + Fraction(float(rest)) - mean) <= 2.0**-43 + 64 * U * np.sqrt(spread)
+
+
+INTEGERS = {
+    "about 2^62": (np.int64, 2**62),
+    "about -2^63": (np.int64, -(2**63) + 2**23),
+    "across 2^63": (np.uint64, 2**63),
+    "to 2^64": (np.uint64, 2**64 - 2**23),
+}
+
+
+@pytest.mark.parametrize("deviation", [0.5, 10, 1e6])
+@pytest.mark.parametrize("kind", INTEGERS)
+@pytest.mark.parametrize("chunk_rows", [7, 5000])
+def test_integers_that_doubles_do_not_tell_apart(kind: str, deviation: float, chunk_rows: int) -> None:
+    dtype, middle = INTEGERS[kind]
+    away = np.rint(np.random.default_rng(3).normal(size=(2000, 2)) * deviation).astype(int)
+    away[:, 1] += away[:, 0]
+    x = (away.astype(object) + middle).astype(dtype)
+    whole = moments(open_table(x), chunk_rows=chunk_rows)
+    check_integers(whole, x)
+    parts = [moments(open_table(part)) for part in np.split(x, [1, 300])]
+    check_integers(parts[0].merge(parts[1]).merge(parts[2]), x)
+    beside = np.random.default_rng(4).normal(size=2000)
+    frame = moments(open_table(pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "c": beside})), chunk_rows=chunk_rows)
+    alone = moments(open_table(beside[:, None]), chunk_rows=chunk_rows)
+    assert (frame.mean[2], frame.rest[2]) == (alone.mean[0], alone.rest[0])  # other columns are as ever
+    assert (frame.gram[:2, :2] == whole.gram).all()
+
+
+@pytest.mark.parametrize("first", [-(2**63), 2**63 - 1, 0])
+def test_integers_of_both_signs_and_one_that_is_far_away(first: int) -> None:
+    x = np.array([[first, 2**62 + k % 3] for k in range(900)])
+    x[1:, 0] = 2**63 - 1 - np.arange(899) % 5
+    check_integers(moments(open_table(x)), x)
+    check_integers(moments(open_table(x), chunk_rows=4), x)
+
+
+def test_a_constant_integer_is_exactly_constant() -> None:
+    x = np.full((3000, 1), 2**62 + 1)
+    for sums in (moments(open_table(x)), moments(open_table(x), chunk_rows=64)):
+        assert not sums.gram.any()
+        assert int(sums.mean[0]) + int(sums.rest[0]) == 2**62 + 1
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1e3, 1e6])

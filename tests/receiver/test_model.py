@@ -61,6 +61,26 @@ def model(k: int, standardize: bool, ratio: float | None = None) -> PCAModel:
     return PCAModel.from_result(answer(k, standardize, ratio), scale=SCALE, names=list("abcd"), audit=[])
 
 
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+def test_means_that_doubles_hold_too_coarsely(standardize: bool) -> None:
+    """Rows in the clear are doubles: refused where these are 2^-10 of a deviation apart, of the components or of what is left."""
+    whole = model(4, standardize)
+    largest = np.abs(X).max(axis=0)
+    for far, good in ((2.0**30, True), (2.0**62, False)):
+        moved = replace(whole, mean=whole.mean + far * np.array([0, 0, 1, 0]))
+        for use in (moved.project, moved.scores, moved.log_likelihood):
+            if good:
+                assert np.isfinite(use(X + largest)).all()
+                continue
+            with pytest.raises(ValueError, match=r"column 'c' has a mean of 4.61e\+18, where doubles are 1e\+03 apart"):
+                use(X)
+    # A column without any part in the component: coordinates are right, distances to the plane are not.
+    small = replace(model(1, standardize), components=np.array([[1.0, 0, 0, 0]]), mean=moved.mean)
+    assert np.isfinite(small.project(X)).all()
+    with pytest.raises(ValueError, match="column 'c' has a mean"):
+        small.scores(X)
+
+
 @pytest.mark.parametrize("ratio", [None, 1.0, (50 / 64) ** 2])
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
 def test_units_and_signs_are_those_of_scikit_learn(standardize: bool, ratio: float | None) -> None:

@@ -27,7 +27,7 @@ from harness.federation import (
 from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import NotNow, ObjectRefused
 from ppca.federation.identity import Identity
-from ppca.federation.jobfile import JobDescription
+from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
 from ppca.federation.serverfile import Policy
 from ppca.seat import admission as module

@@ -184,9 +184,11 @@ def test_a_table_is_forgotten_when_a_program_fails() -> None:
             with job.table() as table:
                 job.run(uploads.upload, np.eye(2), table=table, owner=0)
                 assert job.run(count) == [1] * 4
-                job.run(inference.add_scores_of_table, table=table, rows=9, model="m", standardized=False)
+                job.run(
+                    inference.infer_table, table=table, model="m", operation="transform", standardized=False, minimum=1
+                )
 
-        with pytest.raises(ServersFailed, match="speaks of 9 rows, the owners have 2"):
+        with pytest.raises(ServersFailed, match="keeps nothing under the name 'm'"):
             too_many_rows()
         assert job.run(count) == [0] * 4
 

@@ -1,7 +1,8 @@
 """Entry of rows: every owner's count, means and centred second moments, in secret scales of its own, become one covariance.
 
 Owner i sends, as secrets: its number of rows n_i and sqrt(n_i); the exponent a_ij and the mantissa of its mean of column j;
-the exponent e_ij of its deviation; and the triangular factor R_i of its centred sums in units of 2^(e_ij), R_i'R_i = sums.
+the exponent e_ij of its deviation; the triangular factor R_i of its centred sums in units of 2^(e_ij), R_i'R_i = sums; and,
+in the same units, sqrt(n_i) times what its mantissa leaves of its mean.
 
 1. A_j = max_i a_ij. Means on the grid 2^(A_j - 80): the mantissa times a secret power of two, cut off exactly.
 2. Distances to the first owner's mean, exact on that grid; S_j = sum_i |distance|.
@@ -9,12 +10,14 @@ the exponent e_ij of its deviation; and the triangular factor R_i of its centred
    covariance one D for all columns: the largest.
 4. Distances in units of 2^D_j (60 fractional bits), less their joint mean; R_i in units of 2^D_j times 2^-h, 4^h above the
    joint n, which stays secret.
-5. Rows of all factors and sqrt(n_i) times the distances, one below the other, are X (56 fractional bits): X'X = n 4^-h C.
+5. Rows of all factors and sqrt(n_i) times the distances, to which what the mantissas left is added here, one below the
+   other, are X (56 fractional bits): X'X = n 4^-h C.
 
 Nothing is opened. Sums of raw squares would lose what the offset eats: here a mean of 10^11 deviations costs no digit of
 the covariance, and columns 10^15 apart keep all of theirs. Limits: n < 2^36; a column whose deviation is below 2^-80 of its
 mean is constant, and so is one whose joint deviation is below 2^-23 units (see `covariance`).
-Error: in units of 2^D every entry of X errs by 2^-(48 + h) and 2^-55, besides 2^-80 of the means. A column of X has the norm of
+Error: in units of 2^D every entry of X errs by 2^-(48 + h) and 2^-55; what mantissas leave of the means moves the joint mean by
+2^-79 of it, of which C has the square. A column of X has the norm of
 its joint deviation, about 1/64 to 1/2; less only where an owner of few rows lies or varies far from all others (1 / sqrt(n)
 of that at worst), and by 1 / m where m owners' means lie far from the first one's.
 Rounds: 28 for up to sixteen owners; a covariance takes 3 to 10 more, for the largest scale of all columns.
@@ -51,7 +54,7 @@ COARSE = 36
 @dataclass
 class Sums:
     """What all owners sent: counts and roots (m), exponents of means and of deviations (m, d), mantissas of means and the upper
-    halves of their bits (m, d), factors (m, d (d + 1) / 2)."""
+    halves of their bits (m, d), factors and what is left of the means (m, d (d + 1) / 2 + d)."""
 
     count: Any
     root: Any
@@ -153,20 +156,26 @@ async def scaled_distances(distance: Any, exponent: Any, largest: Any) -> Any:
     return short.retype(RingType(128, DISTANCE_FRAC, 2))
 
 
-async def scaled_factors(sums: Sums, exponent: Any, half: Any, d: int) -> tuple[Any, Any]:
-    """Factors in units of 2^D and roots, both times 2^-h, 56 fractional bits."""
+async def scaled_factors(sums: Sums, exponent: Any, half: Any, d: int) -> tuple[Any, Any, Any]:
+    """Factors and what is left of the means in units of 2^D, and roots, all times 2^-h, 56 fractional bits."""
     m = len(sums.count)
     shift = (exponent - sums.deviation_exponent + half).retype(EXPONENT).reshape(-1)
-    places = np.concatenate([factor_places(m, d), np.full(m, m * d)])
+    columns = np.concatenate([np.triu_indices(d)[1], np.arange(d)])
+    places = np.concatenate([places_of(columns, m, d), np.full(m, m * d)])
     both = concatenate([sums.factor.reshape(-1), sums.root])
     short = await shrunk(both, concatenate([shift, half.reshape(1)]), places)
-    return short[:-m].reshape(m, -1), short[-m:]
+    factors = short[:-m].reshape(m, -1)
+    return factors[:, :-d], factors[:, -d:], short[-m:]
 
 
 def factor_places(m: int, d: int) -> NDArray[np.int64]:
     """Owner and column of every entry of m packed factors, as a place among m * d."""
-    _, j = np.triu_indices(d)
-    return (d * np.arange(m)[:, None] + j).reshape(-1)
+    return places_of(np.triu_indices(d)[1], m, d)
+
+
+def places_of(columns: NDArray[np.int64], m: int, d: int) -> NDArray[np.int64]:
+    """These columns of each of m owners, as places among m * d."""
+    return (d * np.arange(m)[:, None] + columns).reshape(-1)
 
 
 async def shrunk(numbers: Any, shift: Any, places: NDArray[np.int64]) -> Any:
@@ -231,14 +240,14 @@ async def scales_of(sums: Any, d: int, common: bool) -> Scales:
 async def _products(sums: Sums, scales: Scales, joint: Rows, d: int) -> Any:
     """Steps 4 and 5: the packed upper triangle of X'X."""
     if scales.distance is None:
-        factors, _ = await scaled_factors(sums, scales.exponent, joint.half, d)
+        factors, *_ = await scaled_factors(sums, scales.exponent, joint.half, d)
         X = upper(factors, d)
     else:
-        (factors, roots), near = await together(
+        (factors, left, roots), near = await together(
             scaled_factors(sums, scales.exponent, joint.half, d),
             scaled_distances(scales.distance, scales.exponent, scales.largest),
         )
-        X = await _stacked(factors, roots, near, joint, d)
+        X = await _stacked(factors, left, roots, near, joint, d)
     return await X.T.matmul_upper(X, frac=2 * X_FRAC)
 
 
@@ -264,10 +273,10 @@ async def weighted(distance: Any, parts: Any, inverse: Any) -> Any:
     return short.retype(RingType(128, whole - INVERSE_FRAC, 2))
 
 
-async def _stacked(factors: Any, roots: Any, near: Any, joint: Rows, d: int) -> Any:
-    """The rows of X: those of all factors, and sqrt(n_i) times the distances from the joint mean."""
+async def _stacked(factors: Any, left: Any, roots: Any, near: Any, joint: Rows, d: int) -> Any:
+    """The rows of X: those of all factors, and sqrt(n_i) times the distances from the joint mean with what was left of them."""
     mean = await weighted(near, joint.parts, joint.inverse)
     away = concatenate([(-mean).reshape(1, d), near - mean]).retype(RingType(128, DISTANCE_FRAC, 2))
     wide = await away.mul(roots.reshape(-1, 1), frac=DISTANCE_FRAC + X_FRAC)
     between = await wide.retype(RingType(128, DISTANCE_FRAC + X_FRAC, 2)).truncate(DISTANCE_FRAC)
-    return concatenate([upper(factors, d), between.retype(factors.dtype)])
+    return concatenate([upper(factors, d), (between.retype(factors.dtype) + left).retype(factors.dtype)])

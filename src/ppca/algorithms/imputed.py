@@ -15,9 +15,10 @@ C is positive by construction, whatever is missing. Nothing is opened, and shape
 owner delta is 0, and X is F1.
 Products: F2 < 2^18 with 45 fractional bits times delta 2^-h with 78, together below 1: 2^123. Sums of distances below 1 with 60
 times 2^-h 2^b / n_j < 2 with 62, 2^b above the joint n_j: 2^123. All others are those of `entry`.
-Error: delta errs by 2^-44 units of 2^D_j, as 1 / n_j does and as means below 2^-44 units count as equal; F by 2^-43, before the
-factor 2^-h; X by 2^-55 besides. An entry of C so errs by 2^-42 (s_i + s_j), s the joint deviations in units of 2^D.
-Rounds: one more than `entry` takes.
+Error: delta errs by 2^-46 units of 2^D_j: distances, below 1/8, come off their joint mean by 2^-44 of it, as 1 / n_j does. F errs
+by 2^-46 before the factor 2^-h, X by 2^-55 besides. A column of X so errs by 2^-44, an entry of C by 2^-44 (s_i + s_j), s the
+joint deviations in units of 2^D; all besides what the owners' doubles carry.
+Rounds: those of `entry`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from .options import AsJson, Force, Quiet
 from .terminal import Terminal
 
 if TYPE_CHECKING:
+    from ..federation.job import JobDescription
+    from ..member import Member
     from ..member.fetching import Evidence
 
 
@@ -32,23 +34,38 @@ def fetch(
 ) -> None:
     """Fetch your result from the seats: what ppca fit writes, and the evidence for it, which ppca verify checks."""
     with complaints(fetch), member_at(federation, identity, state) as member:
-        from ..member.fetching import EVIDENCE, Evidence
-        from .folder import check_free, whole_folder
-        from .result import KNOWN
+        from .folder import check_free
 
-        check_free(output, (*KNOWN, EVIDENCE, *TABLES), replace=force)
+        check_free(output, _known(), replace=force)
         known = member.find(job)
         if wait:
             for _ in member.watch(known):
                 pass
-        evidence = Evidence.gather(member, known)
-        evidence.check()
-        with whole_folder(output, (*KNOWN, EVIDENCE, *TABLES), replace=force) as folder:
-            write_fetched(folder, evidence)
+        evidence = fetch_into(member, known, output, replace=force)
         _show(evidence, output, quiet=quiet, as_json=as_json)
 
 
 TABLES = ("projected.csv", "flags.csv")
+
+
+def _known() -> tuple[str, ...]:
+    """Names of what a fetched result consists of."""
+    from ..member.fetching import EVIDENCE
+    from .result import KNOWN
+
+    return (*KNOWN, EVIDENCE, *TABLES)
+
+
+def fetch_into(member: Member, job: JobDescription, output: Path, *, replace: bool) -> Evidence:
+    """Fetches and checks a result, and writes its folder, whole or not at all."""
+    from ..member.fetching import Evidence
+    from .folder import whole_folder
+
+    evidence = Evidence.gather(member, job)
+    evidence.check()
+    with whole_folder(output, _known(), replace=replace) as folder:
+        write_fetched(folder, evidence)
+    return evidence
 
 
 def write_fetched(folder: Path, evidence: Evidence) -> None:
@@ -119,19 +136,24 @@ def verify(
     """Check a fetched result without any seat: signatures, approvals, audits, and every file, computed again byte by byte."""
     with complaints(verify):
         from ..federation.roster import Roster
-        from ..member.fetching import EVIDENCE, Evidence, check_files
+        from ..member.fetching import EVIDENCE, Evidence
 
         evidence = Evidence.load(result / EVIDENCE)
         if federation is not None and Roster.trusted(federation).digest != evidence.roster.digest:
             raise ValueError(f"the evidence is of another federation, or another revision, than {federation}.")
-        checked = evidence.check()
-        with tempfile.TemporaryDirectory(prefix="ppca-verify-") as name:
-            folder = Path(name)
-            write_fetched(folder, evidence)
-            again = {
-                path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-            }
-        check_files(result, again)
         console = Terminal()
-        for line in [*checked, f"{len(again)} files: computed again from the evidence, equal byte by byte"]:
+        for line in verified(result, evidence):
             console.print(Text(f"✓ {line}"), soft_wrap=True, highlight=False)
+
+
+def verified(result: Path, evidence: Evidence) -> list[str]:
+    """What was checked of a fetched result; raises at the first fault."""
+    from ..member.fetching import check_files
+
+    checked = evidence.check()
+    with tempfile.TemporaryDirectory(prefix="ppca-verify-") as name:
+        folder = Path(name)
+        write_fetched(folder, evidence)
+        again = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    check_files(result, again)
+    return [*checked, f"{len(again)} files: computed again from the evidence, equal byte by byte"]

@@ -18,7 +18,7 @@ from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..federation.course import Course
-    from ..federation.jobfile import JobDescription
+    from ..federation.job import JobDescription
     from ..member import Member
 
 app = typer.Typer(help="Jobs of a federation: propose, submit, cancel.", no_args_is_help=True)
@@ -298,13 +298,11 @@ def approve(
 
 def show_words(member: Member, job: JobDescription) -> None:
     """What a job opens, for who must agree."""
+    from ..federation.disclosure import scope
+
     console, file = Terminal(), job.file
     console.print(Text(f"{job.name} ({file.program}), job {job.id}"), soft_wrap=True)
-    what = f"{len(file.all_columns)} columns of {', '.join(file.owners)}"
-    console.print(
-        Text(f"of: {what}; until {file.expires:%Y-%m-%d %H:%M} UTC; erased {file.erase_after} after its end"),
-        soft_wrap=True,
-    )
+    console.print(Text(f"of: {scope(file)}"), soft_wrap=True)
     opened, together = member.words(job)
     console.print("Opened, and nothing else:")
     for line in opened:

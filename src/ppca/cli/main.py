@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from .. import __version__
-from . import bench, demo, federation, fetch, fit, forget, infer, inspect, job, run, server, trial
+from . import bench, demo, doctor, federation, fetch, fit, forget, infer, inspect, job, run, server, trial, ui
 from .terminal import Terminal
 
 app = typer.Typer(
@@ -33,9 +33,11 @@ app.command(rich_help_panel=MEMBERS)(trial.trial)
 app.command(rich_help_panel=MEMBERS)(federation.keygen)
 app.add_typer(federation.app, name="federation", rich_help_panel=MEMBERS)
 app.add_typer(server.app, name="server", rich_help_panel=MEMBERS)
+app.command(rich_help_panel=MEMBERS)(doctor.doctor)
 app.add_typer(job.app, name="job", rich_help_panel=MEMBERS)
 for verb in (job.approve, job.refuse, job.contribute, job.status, job.watch, fetch.fetch, fetch.verify, job.audit):
     app.command(rich_help_panel=MEMBERS)(verb)
+app.command(rich_help_panel=MEMBERS)(ui.ui)
 
 
 def _version(wanted: bool) -> None:

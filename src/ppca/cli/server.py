@@ -63,13 +63,16 @@ def _seen_from(folder: Path, path: Path) -> str:
 @app.command()
 def run(
     config: ServerFileOption = Path("server.toml"),
+    identity: Annotated[
+        Path | None, typer.Option("--identity", "-i", help="your identity.key, if not where server.toml says")
+    ] = None,
     level: Annotated[str, typer.Option("--log", help="debug, info, warning or error")] = "info",
 ) -> None:
     """Serve one seat until stopped (Ctrl-C, SIGTERM). Logs are JSON lines on standard error."""
     with complaints():
         from ..seat.daemon import serve
 
-        serve(config, level.upper())
+        serve(config, level.upper(), identity)
 
 
 @app.command()

@@ -8,7 +8,7 @@ import sys
 
 from rich.console import Console
 
-PLAIN = {"…": "...", "×": "x", "µ": "u", "−": "-", "✓": "+"}
+PLAIN = {"…": "...", "×": "x", "µ": "u", "−": "-", "✓": "+", "✗": "x", "→": "->"}
 """What is printed where the output's encoding lacks a letter; of others a question mark."""
 
 

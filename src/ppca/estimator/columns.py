@@ -90,14 +90,12 @@ def upload(job: Job, table: str, pieces: Iterable[Piece], total: int) -> dict[in
     return sent
 
 
-def align(job: Job, table: str, partition: Columns, owners: Sequence[Records], *, tell: bool = False) -> dict[str, Any]:
-    """The number of common rows (and, if asked for, their tags); raises `MatchError` if the job cannot go on."""
-    answer: dict[str, Any] = job.run(uploads.align, table=table, minimum=partition.minimum, tell=tell)
+def check_matched(answer: dict[str, Any], partition: Columns, owners: Sequence[Records]) -> None:
+    """Raises `MatchError` if the servers found too few common rows to go on."""
     if "refused" in answer:
         doubts, options = doubts_of(owners, partition.fold_case)
         message = "; ".join([answer["refused"], *doubts])
         raise FewMatches(f"{message}.", options=[*options, *(["minimum"] if partition.minimum > 1 else [])])
-    return answer
 
 
 def doubts_of(owners: Sequence[Records], fold_case: bool) -> tuple[list[str], list[str]]:
@@ -156,28 +154,28 @@ def fit_columns(
         pieces = (piece for number, part in enumerate(parts) for piece in part.pieces(number, own))
         sent = upload(job, table, pieces, sum(len(part.arranged.values) for part in parts))
         clock.done("upload")
-        rows = align(job, table, partition, owners)["rows"]
-        clock.done("align")
-        check_rows(rows)
         packets = [[*part.share_scales(), part.share_own()] if own else part.share_scales() for part in parts]
         result = job.run(
             programs.fit,
             *[packet for each in packets for packet in each],
             table=table,
             widths=[part.width for part in parts],
-            rows=rows,
+            minimum=partition.minimum,
             pieces=partition.pieces,
             own=own,
             workers=partition.workers,
             choices=choices,
         )
+        if "rows" in result:
+            check_rows(result["rows"])  # as the servers did, in the words of this surface
+        check_matched(result, partition, owners)
     clock.done("analysis")
     return ColumnFit(
         received(result),
         [len(owner.values) for owner in owners],
         [sent[number] for number in range(len(parts))],
         clock.seconds,
-        _doubt(owners, partition, rows),
+        _doubt(owners, partition, result["rows"]),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..federation.jobfile import JobDescription
+from ..federation.job import JobDescription
 from ..member.fetching import Evidence
 from .choices import Choices
 from .columns import ColumnFit, Columns

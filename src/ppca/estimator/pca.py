@@ -208,6 +208,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Projects plain rows onto the components, on this machine. For secret rows see `shared_model`."""
         self._check_revealed()
         rows = self._validated(X)
+        self.model_.refuse_rounded()
         centred = rows - self.mean_
         if self.scale_ is not None:
             centred = centred / self.scale_

@@ -19,11 +19,15 @@ from ..owner.tables.owners import open_columns, open_like
 from ..owner.tables.records import Records
 from ..protocol import share
 from ..receiver.joined import Joined, ids_of
+from ..receiver.unsealing import received
 from ..receiver.verdicts import check_limits
-from .columns import Columns, align, upload
+from .columns import Columns, check_matched, upload
 from .job import Job
 
 Floats = NDArray[np.float64]
+FAR = 2.0**36
+"""Scales of a model that a rebuilt row may lie from zero; means of 2^38 and more are not told apart (`scales.in_units`)."""
+
 Verdicts = tuple[Floats | None, NDArray[np.bool_] | None]
 """Scores and flags, as far as they were asked for."""
 
@@ -77,7 +81,17 @@ class SharedModel:
         """Rows rebuilt from coordinates; of a standardised model in standardised units."""
         packets = share(np.asarray(coordinates, np.float64) / self.unit, name="coordinates")
         rows = np.asarray(self.job.run(inference.inverse_transform, packets, model=self.name)["rows"])
-        return rows if self.standardized else rows * np.ldexp(1.0, self.scale)
+        if self.standardized:
+            return rows
+        far = np.abs(rows).max(axis=0, initial=0.0) >= FAR
+        if far.any():
+            column = int(far.argmax())
+            name = repr(self.names[column]) if self.names else str(column + 1)
+            raise ValueError(
+                f"column {name} lies 2^36 or more scales of the model from zero, more than rows on shares hold. "
+                "Subtract the same offset from the column at all owners and fit again."
+            )
+        return rows * np.ldexp(1.0, self.scale)
 
     def score_samples(self, rows: Any) -> Floats:
         """Anomaly scores: squared distance of every row to its projection; all rows beyond 2^45 units have the same score."""
@@ -109,7 +123,8 @@ class SharedModel:
                 self.job.run(inference.add_scores, packets, model=self.name, table=table)
                 done += packets[0].shape[0]
                 self.job.progress(f"detect, {done:,} rows", None)
-            return self._judged(table, "client", threshold, contamination, scores)
+            limits = self._limits(threshold, contamination, scores)
+            return self._verdicts(self.job.run(inference.detect, table=table, **limits))
 
     def _chunks(self, rows: Any) -> Iterator[Floats]:
         for chunk in open_like(rows, self.names, len(self.scale)).chunks():
@@ -118,23 +133,16 @@ class SharedModel:
     def _shared(self, chunks: Iterable[ArrayLike]) -> Iterator[list[Any]]:
         return owner_rows.new_rows(chunks, self.scale, self.standardized, self.names)
 
-    def _judged(
-        self, table: str, receiver: str, threshold: float | None, contamination: float | None, scores: bool
-    ) -> Verdicts:
-        """What is asked for of scores that stayed shared in a table."""
-        unit = self.unit**2
+    def _limits(self, threshold: float | None, contamination: float | None, scores: bool) -> dict[str, Any]:
+        """What is asked of scores, in the units of the servers."""
         highest = 2.0 ** (inference.SCORE.span - 1)
         if threshold is not None:  # where all columns were constant, the unit is zero and so are all scores
-            threshold = min(float(threshold) / unit, highest) if unit else highest
-        answer = self.job.run(
-            inference.detect,
-            table=table,
-            threshold=threshold,
-            contamination=contamination,
-            scores=scores,
-            receiver=receiver,
-        )
-        found = np.maximum(answer["scores"], 0.0) * unit if scores else None
+            threshold = min(float(threshold) / self.unit**2, highest) if self.unit else highest
+        return {"threshold": threshold, "contamination": contamination, "scores": scores}
+
+    def _verdicts(self, answer: dict[str, Any]) -> Verdicts:
+        """Scores and flags, as far as the servers gave them."""
+        found = np.maximum(answer["scores"], 0.0) * self.unit**2 if "scores" in answer else None
         return found, np.asarray(answer["flags"]).astype(bool) if "flags" in answer else None
 
     # -- rows whose columns belong to several owners -------------------------------------------------------------------
@@ -145,13 +153,8 @@ class SharedModel:
         receiver: the position of the owner that gets the results, with its own ids: only an owner knows whose tags they are.
         """
         arranged = self._arranged(owners, partition, receiver)
-        with self.job.table() as table:
-            answer = self._uploaded(table, arranged, partition)
-            found = self.job.run(
-                inference.transform_table, **self._common(table, answer), receiver=owner_name(receiver)
-            )
-        ids = ids_of(arranged[receiver], answer["rows"], answer.get("tags"))
-        return Joined(ids, coordinates=np.asarray(found["coordinates"]) * self.unit)
+        found = self._inferred(arranged, partition, receiver, operation="transform")
+        return Joined(_ids(arranged[receiver], found), coordinates=np.asarray(found["coordinates"]) * self.unit)
 
     def detect_columns(
         self,
@@ -166,14 +169,10 @@ class SharedModel:
         """Scores and flags of new rows, as far as they are asked for, each owner giving its columns; see `transform_columns`."""
         check_limits(threshold, contamination, scores)
         arranged = self._arranged(owners, partition, receiver)
-        with self.job.table() as table:
-            answer = self._uploaded(table, arranged, partition)
-            self.job.run(inference.add_scores_of_table, **self._common(table, answer))
-            found, flags = self._judged(table, owner_name(receiver), threshold, contamination, scores)
-        return Joined(ids_of(arranged[receiver], answer["rows"], answer.get("tags")), scores=found, flags=flags)
-
-    def _common(self, table: str, answer: dict[str, Any]) -> dict[str, Any]:
-        return {"table": table, "rows": answer["rows"], "model": self.name, "standardized": self.standardized}
+        limits = self._limits(threshold, contamination, scores)
+        answer = self._inferred(arranged, partition, receiver, operation="detect", **limits)
+        found, flags = self._verdicts(answer)
+        return Joined(_ids(arranged[receiver], answer), scores=found, flags=flags)
 
     def _arranged(self, owners: Any, partition: Columns, receiver: int) -> list[Arranged]:
         """Every owner's rows in the order of the alignment, checked against the model."""
@@ -197,8 +196,8 @@ class SharedModel:
                     f"column {at} is {name!r} here and {known!r} in the model. Give owners and columns in the order of the fit."
                 )
 
-    def _uploaded(self, table: str, arranged: Sequence[Arranged], partition: Columns) -> dict[str, Any]:
-        """Shares all rows and has the servers match them; their answer."""
+    def _inferred(self, arranged: Sequence[Arranged], partition: Columns, receiver: int, **use: Any) -> dict[str, Any]:
+        """Shares all rows and has the servers match them and use the model on them; what the receiver gets."""
         widths = [rows.values.shape[1] for rows in arranged]
         scales = np.split(self.scale, np.cumsum(widths)[:-1])
         pieces = (
@@ -206,5 +205,22 @@ class SharedModel:
             for number, (rows, scale) in enumerate(zip(arranged, scales, strict=True))
             for piece in owner_columns.new_rows(number, rows, scale, self.standardized)
         )
-        upload(self.job, table, pieces, sum(len(rows.values) for rows in arranged))
-        return align(self.job, table, partition, [rows.table for rows in arranged], tell=True)
+        name = owner_name(receiver)
+        with self.job.table() as table:
+            upload(self.job, table, pieces, sum(len(rows.values) for rows in arranged))
+            answer = self.job.run(
+                inference.infer_table,
+                table=table,
+                minimum=partition.minimum,
+                standardized=self.standardized,
+                model=self.name,
+                receiver=name,
+                **use,
+            )
+            check_matched(answer, partition, [rows.table for rows in arranged])
+        return received(answer, name)
+
+
+def _ids(own: Arranged, answer: dict[str, Any]) -> Any:
+    """Whose rows they are, as the receiver knows them."""
+    return ids_of(own, answer["rows"], answer.get("tags"))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import FileRefused
-
-if TYPE_CHECKING:
-    from .jobfile import JobFile
+from .jobfile import JobFile
 
 SERVERS = "servers"
 MOST_CHECKS = 1000
@@ -105,6 +103,12 @@ def check_lists(job: JobFile, label: str) -> None:
         raise FileRefused(f"{label}: opens must be {opens} for these parameters; make the file with ppca job new.")
     if {name: list(lines) for name, lines in job.reveals.items()} != reveals:
         raise FileRefused(f"{label}: reveals must be {reveals} for these parameters; make the file with ppca job new.")
+
+
+def scope(job: JobFile) -> str:
+    """Of whose data, and for how long, for who must approve."""
+    whose = f"{len(job.all_columns)} columns of {', '.join(job.owners)}"
+    return f"{whose}; until {job.expires:%Y-%m-%d %H:%M} UTC; erased {job.erase_after} after its end"
 
 
 def in_words(job: JobFile) -> list[str]:

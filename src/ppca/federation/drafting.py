@@ -10,7 +10,8 @@ from typing import Any
 from . import toml
 from .build import build
 from .disclosure import to_receiver, to_servers
-from .jobfile import COLUMNS, INFER, ROWS, JobDescription, JobFile, after
+from .job import JobDescription
+from .jobfile import COLUMNS, INFER, ROWS, JobFile, after
 from .roster import Roster
 from .serverfile import ServerFile
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -16,7 +15,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from . import toml
 from .errors import FileRefused
 from .identity import NAME
-from .objects import is_digest, sha256
+from .objects import is_digest
 from .text import is_plain
 
 JOB_FILE = "job.toml"
@@ -262,26 +261,6 @@ class JobFile(toml.Strict):
         named = self.receivers[receiver]
         wanted = PARTS if "model" in named else tuple(part for part in PARTS if part in named)
         return [part for part in wanted if part != "deviations" or self.fit.standardize]
-
-
-class JobDescription:
-    """A job: its file and the file's bytes."""
-
-    def __init__(self, data: bytes, label: str = JOB_FILE) -> None:
-        from .disclosure import check_lists
-
-        self.file = toml.parse(JobFile, data, label)
-        self.data = data
-        self.id = sha256(data)
-        check_lists(self.file, label)
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        return cls(toml.read(path / JOB_FILE if path.is_dir() else path), str(path))
-
-    @property
-    def name(self) -> str:
-        return self.file.name
 
 
 def seconds(span: str) -> float:

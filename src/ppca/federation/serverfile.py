@@ -104,9 +104,13 @@ class ServerSettings:
         self.folder = folder
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path, identity: Path | None = None) -> Self:
+        """identity: where the key lies, if not where the file says (a credential of systemd)."""
         path = path / SERVER_FILE if path.is_dir() else path
-        return cls(toml.parse(ServerFile, toml.read(path), str(path)), path.resolve().parent)
+        file = toml.parse(ServerFile, toml.read(path), str(path))
+        if identity is not None:
+            file = file.model_copy(update={"identity": str(identity.absolute())})
+        return cls(file, path.resolve().parent)
 
     def path(self, name: str) -> Path:
         return self.folder / name

@@ -13,7 +13,8 @@ from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from ..servers.programs import offered
 from .analysis import Choices, analyse
 from .kept import drop_sums
-from .uploads import Uploads, forget
+from .matching import MINIMUM
+from .uploads import Uploads, align, forget
 from .workers import Workers, submitter
 
 OWN = RingType(128, 2 * GRID, 40)
@@ -26,18 +27,25 @@ async def fit(
     *inputs: SecretArray,
     table: str,
     widths: list[int],
-    rows: int,
+    minimum: int = MINIMUM,
     pieces: int | None = None,
     own: bool = False,
     workers: Workers = 0,
     choices: dict[str, Any],
 ) -> dict[str, Any]:
-    """Joint PCA of the aligned rows.
+    """Joint PCA of the rows that all owners have: their number is in the answer, or why there are too few.
 
     Inputs, of one owner after the other: exponents of its columns; exponents, mantissas and their upper halves of what it
-    subtracted from them; with own=True its own second moments.
+    subtracted from them; with own=True its own second moments. minimum: the fewest common ids that are worked on (psi).
     """
     chosen = Choices(**choices)
+    with party.stage("align"):
+        answer = align(party, table, minimum)
+    if "refused" in answer:
+        return answer
+    rows: int = answer["rows"]
+    if refused := _too_few(rows, sum(widths), chosen):
+        return {"rows": rows, "refused": refused}
     if chosen.keep is not None:
         drop_sums(party, chosen.keep)
     parts = 5 if own else 4
@@ -57,6 +65,15 @@ async def fit(
             common = await maximum(exponent.reshape(len(exponent), 1))
             centred, exponent = await rescaled(centred, exponent, common), common
     return await analyse(party, Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2), chosen)
+
+
+def _too_few(rows: int, width: int, chosen: Choices) -> str | None:
+    """Why so few common rows cannot give what was chosen."""
+    if rows < 2:
+        return f"all owners together have {rows} row in common; a covariance needs at least 2"
+    if isinstance(chosen.components, int) and chosen.components > min(rows, width):
+        return f"{chosen.components} components of {rows} common rows of {width} columns; choose at most {min(rows, width)}"
+    return None
 
 
 async def _means(

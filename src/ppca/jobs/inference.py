@@ -9,7 +9,8 @@ flags       score above a public threshold, or the `contamination` fraction of r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ import numpy as np
 from ..protocol import Party, RingType, SecretArray, concatenate, together
 from ..servers.failure import Refusal
 from ..servers.programs import offered
-from .kept import check_allowed, kept, recall
-from .uploads import Uploads, forget
+from .kept import CLIENT, check_allowed, kept, recall
+from .matching import MINIMUM
+from .uploads import Uploads, align, forget
 
 ROW_FRAC = 80
 """Fractional bits of standardised rows before scaling: small columns must keep their digits."""
@@ -79,7 +81,7 @@ async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray
 
 
 @offered
-async def transform(party: Party, rows: SecretArray, *, model: str, receiver: str = "client") -> dict[str, Any]:
+async def transform(party: Party, rows: SecretArray, *, model: str, receiver: str = CLIENT) -> dict[str, Any]:
     """Coordinates of secret rows under a shared model."""
     arrays, fit = recall(party, model, "transform", receiver)
     with party.stage("transform"):
@@ -89,7 +91,7 @@ async def transform(party: Party, rows: SecretArray, *, model: str, receiver: st
 
 @offered
 async def inverse_transform(
-    party: Party, coordinates: SecretArray, *, model: str, receiver: str = "client"
+    party: Party, coordinates: SecretArray, *, model: str, receiver: str = CLIENT
 ) -> dict[str, Any]:
     """Rows in scaled units from secret coordinates under a shared model."""
     arrays, fit = recall(party, model, "inverse", receiver)
@@ -100,17 +102,106 @@ async def inverse_transform(
         return {"fit": fit, "rows": rows.reveal(receiver, what="rebuilt rows", why="agreed result")}
 
 
+@dataclass(frozen=True)
+class Use:
+    """What is asked of a kept model: "transform" (coordinates), or "detect" (scores, flags, or both)."""
+
+    operation: str
+    threshold: float | None
+    contamination: float | None
+    scores: bool
+    receiver: str
+
+    @property
+    def needs(self) -> list[str]:
+        """What the model must allow for it (`kept.OPERATIONS`)."""
+        if self.operation == "transform":
+            return ["transform"]
+        flags = self.threshold is not None or self.contamination is not None
+        found = [name for name, asked in (("scores", self.scores), ("flags", flags)) if asked]
+        if self.operation != "detect" or not found:
+            raise Refusal("ask for 'transform', or for 'detect' with scores, a threshold or a contamination")
+        return found
+
+
 @offered
-async def transform_table(
-    party: Party, *, table: str, rows: int, model: str, standardized: bool, receiver: str
+async def infer(
+    party: Party,
+    *batches: SecretArray,
+    model: str,
+    operation: str,
+    threshold: float | None = None,
+    contamination: float | None = None,
+    scores: bool = False,
+    receiver: str = CLIENT,
 ) -> dict[str, Any]:
-    """The same of the rows that several owners of columns have in common; the rows are forgotten."""
-    arrays, fit = recall(party, model, "transform", receiver)
-    with party.stage("transform"):
-        parts = [(await project(batch, arrays))[1] for batch in _common_rows(party, table, rows, standardized)]
-        await forget(party, table=table)
-        coordinates = concatenate(parts).reveal(receiver, what="coordinates", why="agreed result")
-        return {"fit": fit, "coordinates": coordinates}
+    """All of one use of a model on secret rows, in one run."""
+    use = Use(operation, threshold, contamination, scores, receiver)
+    arrays, fit = _granted(party, model, use)
+    if not batches:
+        raise Refusal("there are no rows to use the model on")
+    return {"fit": fit, "to": {receiver: await _inferred(party, batches, arrays, use)}}
+
+
+@offered
+async def infer_table(
+    party: Party,
+    *,
+    table: str,
+    minimum: int = MINIMUM,
+    standardized: bool,
+    model: str,
+    operation: str,
+    threshold: float | None = None,
+    contamination: float | None = None,
+    scores: bool = False,
+    receiver: str = CLIENT,
+) -> dict[str, Any]:
+    """The same of the rows that several owners of columns have in common, which are then forgotten; or why there are too few.
+
+    The receiver is told their tags: if it is one of the owners, it knows its ids by them.
+    """
+    use = Use(operation, threshold, contamination, scores, receiver)
+    arrays, fit = _granted(party, model, use)
+    with party.stage("align"):
+        answer = align(party, table, minimum)
+    if "refused" in answer:
+        return answer
+    batches = _common_rows(party, table, answer["rows"], standardized)
+    found = await _inferred(party, batches, arrays, use)
+    await forget(party, table=table)
+    told = {"tags": answer["tags"]} if "tags" in answer else {}
+    return {"fit": fit, "rows": answer["rows"], "to": {receiver: {**told, **found}}}
+
+
+def _granted(party: Party, model: str, use: Use) -> tuple[dict[str, SecretArray], str]:
+    """The arrays of a model and the run that made it, if the model may be used so."""
+    arrays, public = kept(party, model)
+    for operation in use.needs:
+        check_allowed(public["allowed"], operation, use.receiver)
+    return arrays, public["fit"]
+
+
+async def _inferred(
+    party: Party, batches: Iterable[SecretArray], model: dict[str, SecretArray], use: Use
+) -> dict[str, Any]:
+    """What is asked for of all rows, for the receiver."""
+    parts: list[SecretArray] = []
+    with party.stage(use.operation):
+        for batch in batches:
+            _check_width(batch, model)
+            x, z = await project(batch, model)
+            parts.append(z if use.operation == "transform" else await residuals(x, z, model))
+        every: SecretArray = concatenate(parts)
+        if use.operation == "transform":
+            return {"coordinates": every.reveal(use.receiver, what="coordinates", why="agreed result")}
+        return await _verdicts(party, every.retype(SCORE), use)
+
+
+def _check_width(rows: SecretArray, model: dict[str, SecretArray]) -> None:
+    width = model["vectors"].shape[1]
+    if len(rows.shape) != 2 or rows.shape[1] != width:
+        raise Refusal(f"rows of shape {rows.shape} do not fit a model of {width} columns; give the columns of the fit")
 
 
 def _common_rows(party: Party, table: str, rows: int, standardized: bool) -> Iterator[SecretArray]:
@@ -139,13 +230,6 @@ async def add_scores(party: Party, rows: SecretArray, *, model: str, table: str)
 
 
 @offered
-async def add_scores_of_table(party: Party, *, table: str, rows: int, model: str, standardized: bool) -> None:
-    """The same of the rows that several owners of columns have in common."""
-    for batch in _common_rows(party, table, rows, standardized):
-        await add_scores(party, batch, model=model, table=table)
-
-
-@offered
 async def detect(
     party: Party,
     *,
@@ -153,29 +237,34 @@ async def detect(
     threshold: float | None = None,
     contamination: float | None = None,
     scores: bool = False,
-    receiver: str = "client",
+    receiver: str = CLIENT,
 ) -> dict[str, Any]:
     """Anomaly scores and flags from a table of shared scores, which ends here. Only what is asked for is revealed."""
     uploads = Uploads.of(party, table)
     if uploads.scored_by is None:
         raise Refusal("there are no scores in this table; add some first")
-    wanted = {"scores": scores, "flags": threshold is not None or contamination is not None}
-    for operation in (name for name, asked in wanted.items() if asked):
+    use = Use("detect", threshold, contamination, scores, receiver)
+    for operation in use.needs:
         check_allowed(uploads.scored_by["allowed"], operation, receiver)
     score = SecretArray(party, np.concatenate(uploads.scores, axis=1), SCORE)
     await forget(party, table=table)
     with party.stage("detect"):
-        result: dict[str, Any] = {"fit": uploads.scored_by["fit"]}
-        if scores:
-            result["scores"] = score.reveal(receiver, what="anomaly scores", why="agreed result")
-        flags: SecretArray | None = None
-        if threshold is not None:
-            flags = await (score > threshold)
-        elif contamination is not None:
-            flags = await largest(score, max(1, math.ceil(contamination * len(score))), party)
-        if flags is not None:
-            result["flags"] = flags.reveal(receiver, what="anomaly flags", why="agreed result")
-        return result
+        return {"fit": uploads.scored_by["fit"], **await _verdicts(party, score, use)}
+
+
+async def _verdicts(party: Party, score: SecretArray, use: Use) -> dict[str, Any]:
+    """Scores and flags, as far as they are asked for."""
+    result: dict[str, Any] = {}
+    if use.scores:
+        result["scores"] = score.reveal(use.receiver, what="anomaly scores", why="agreed result")
+    flags: SecretArray | None = None
+    if use.threshold is not None:
+        flags = await (score > use.threshold)
+    elif use.contamination is not None:
+        flags = await largest(score, max(1, math.ceil(use.contamination * len(score))), party)
+    if flags is not None:
+        result["flags"] = flags.reveal(use.receiver, what="anomaly flags", why="agreed result")
+    return result
 
 
 async def largest(score: SecretArray, count: int, party: Party) -> SecretArray:

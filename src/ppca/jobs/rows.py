@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ..algorithms.entry import Sums, enter
+from ..algorithms.entry import COUNT, COUNT_BITS, Sums, enter
 from ..algorithms.imputed import GapParts, enter_imputed
 from ..protocol import Party, SecretArray, concatenate, stack
 from ..servers.failure import Refusal
@@ -20,13 +20,15 @@ async def fit(
     *inputs: SecretArray,
     add_to: str | None = None,
     mean_for_missing: bool = False,
+    rows_at_least: int | None = None,
     choices: dict[str, Any],
 ) -> dict[str, Any]:
     """Joint PCA from the sums of every owner: the parts of `Sums`, one owner after the other.
 
     add_to: the name of kept sums of earlier owners, to which these are added. mean_for_missing: whether missing values count as
-    the joint mean; every owner then sends the parts of `GapParts`. choices: see `Choices`. See `PCAModel` for what the receiver
-    makes of the result.
+    the joint mean; every owner then sends the parts of `GapParts`. rows_at_least: the fewest joint rows that are worked on; the
+    servers learn whether there are so many, and nothing else if not. choices: see `Choices`. See `PCAModel` for what the
+    receiver makes of the result.
     """
     chosen, width = Choices(**choices), len(inputs[2])
     names = [field.name for field in fields(GapParts if mean_for_missing else Sums)]
@@ -40,6 +42,8 @@ async def fit(
                 f"{add_to!r}: these rows cannot be added. Read missing values as in the first fit, or fit all owners again."
             )
         sums = {name: concatenate([old[name], new]) for name, new in sums.items()}
+    if rows_at_least is not None:
+        await _check_rows(party, sums["count"], rows_at_least)
     if chosen.keep is not None:
         keep_sums(party, chosen.keep, sums, chosen.allow, chosen.receivers)
     with party.stage("covariance"):
@@ -50,3 +54,15 @@ async def fit(
         )
         joint = await entered
     return {"fit": party.run, **await analyse(party, joint, chosen)}
+
+
+async def _check_rows(party: Party, count: SecretArray, least: int) -> None:
+    """Refuses fewer joint rows, from their shared number: one bit is opened."""
+    with party.stage("number of rows"):
+        total = count.sum().retype(COUNT)
+        why = f"at least {least} rows are worked on"
+        if least >= 1 << COUNT_BITS or not await (await (total >= least)).open(what="enough rows", why=why):
+            raise Refusal(
+                f"all owners together have fewer than {least:,} rows, which is the fewest that this job or an operator allows. "
+                "Nothing else was opened; find more owners, or agree on a smaller number."
+            )

@@ -1,8 +1,10 @@
 """What owners upload for a job and what becomes of it: rows as shares, tags, the rows that all owners have, shared scores.
 
 upload    rows of one owner, as shares, appended to its part of the table, with their tags (psi)
-align     which rows all owners have, from their tags (or: all rows, when owners agreed on the order)
 forget    drops a table: at the end of a job, or when it will not be finished
+
+A program that works on a table begins with `align`: which rows all owners have, from their tags (or: all rows, when owners
+agreed on the order).
 """
 
 from __future__ import annotations
@@ -78,15 +80,16 @@ async def upload(
     return Uploads.of(party, table).append(owner, piece, tags, party.seat)
 
 
-@offered
-async def align(party: Party, *, table: str, minimum: int, tell: bool = False) -> dict[str, Any]:
-    """Fixes the common rows; returns their number, which is public, or why the job cannot go on.
+def align(party: Party, table: str, minimum: int) -> dict[str, Any]:
+    """Fixes the common rows: their number, which is public, and with psi their tags; or why the job cannot go on.
 
-    tell: also return their tags, from which an owner, and nobody else, knows whose rows they are.
-    A refusal is an answer, not an error: the servers stay up, and keep what they keep for others.
+    Tags are for the receiver: an owner, and nobody else, knows from them whose rows they are. Programs return a refusal as
+    their answer, not as an error: the servers stay up, and keep what they keep for others.
     """
     uploads = Uploads.of(party, table)
     counts = [uploads.rows[owner].rows for owner in sorted(uploads.rows)]
+    if not counts:
+        return {"refused": "no owner has sent rows"}
     if not uploads.tags:
         if len(set(counts)) > 1:
             return {"refused": f"aligned owners must have the same number of rows, got {counts}"}
@@ -99,11 +102,11 @@ async def align(party: Party, *, table: str, minimum: int, tell: bool = False) -
     except MatchError as error:
         return {"refused": str(error)}
     common = len(uploads.common[0])
-    told = {"tags": tags[0][uploads.common[0]]} if tell else {}
+    told = tags[0][uploads.common[0]]
     for spool in uploads.tags.values():
         spool.close()
     record(party, "match pattern of pseudonyms", (common, len(tags)), SERVERS, "alignment by psi")
-    return {"rows": common, **told}
+    return {"rows": common, "tags": told}
 
 
 class _Tags(Sequence[Any]):

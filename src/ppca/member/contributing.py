@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..federation.errors import FederationError
-from ..federation.jobfile import JobDescription
+from ..federation.job import JobDescription
 from ..federation.parcels import Parcels
 from ..owner import columns as column_owner
 from ..owner import rows as row_owner
@@ -17,6 +17,8 @@ from ..owner.tables.opening import opened
 from ..owner.tables.owners import open_columns, open_like, open_rows
 from ..owner.tables.reading import Reading
 from ..owner.tables.records import Records
+from ..owner.tables.table import Table
+from ..protocol import InputPacket
 from .desk import Member, Told
 
 PATIENCE = 600.0
@@ -71,8 +73,14 @@ def _fill(
             parcels.add("packets", [batch])
     else:
         (table,) = open_rows([data], columns=list(job.file.all_columns), how=how)
-        sums = row_owner.sums_of(table, _rows_told(told))
-        parcels.add("packets", row_owner.share_sums(sums, len(job.file.owners)))
+        parcels.add("packets", _sums(job, table, _rows_told(told)))
+
+
+def _sums(job: JobDescription, table: Table, told: Any) -> list[list[InputPacket]]:
+    owners = len(job.file.owners)
+    if job.file.fit is not None and job.file.fit.missing == "mean":
+        return row_owner.share_gap_sums(row_owner.gap_sums_of(table, told), owners)
+    return row_owner.share_sums(row_owner.sums_of(table, told), owners)
 
 
 def _fill_columns(

@@ -19,7 +19,8 @@ from ..federation.course import Course
 from ..federation.drafting import draft_fit, draft_infer
 from ..federation.errors import FederationError
 from ..federation.identity import Identity
-from ..federation.jobfile import JobDescription, after
+from ..federation.job import JobDescription
+from ..federation.jobfile import after
 from ..federation.parcels import Parcels
 from ..federation.roster import Roster, write_whole
 from ..protocol import InputPacket
@@ -136,7 +137,7 @@ class Federation:
             {me: [part for part in chosen["receivers"][CLIENT] if part != "facts"]},
             expires=EXPIRES,
             erase_after=ERASE_AFTER,
-            fit={**_parameters(chosen)},
+            fit=_parameters(public),
             align={"minimum": public["minimum"], "way": "psi" if pieces and pieces[0][2] is not None else "aligned"}
             if widths
             else None,
@@ -165,7 +166,8 @@ class Federation:
             expires=EXPIRES,
             erase_after=ERASE_AFTER,
         )
-        return self._run(job, [("packets", [batch], {}) for batch in batches], [], progress)
+        outcome = self._run(job, [("packets", [batch], {}) for batch in batches], [], progress)
+        return Outcome([part["to"][CLIENT] for part in outcome.parts], outcome.account)
 
     # -- one job -----------------------------------------------------------------------------------------------------
 
@@ -248,9 +250,11 @@ def _now() -> Any:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def _parameters(chosen: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters(public: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of an analysis as a job file has them."""
+    chosen = public["choices"]
     fit = {key: chosen[key] for key in ("standardize", "solver", "tol", "fixed_iterations", "max_iterations")}
+    fit["missing"] = "mean" if public.get("mean_for_missing") else "refuse"
     fit["components"] = "all" if chosen["components"] is None else chosen["components"]
     return {key: value for key, value in fit.items() if value is not None}
 

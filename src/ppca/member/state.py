@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..federation.errors import FederationError, FileRefused
-from ..federation.jobfile import JobDescription
+from ..federation.job import JobDescription
 from ..federation.objects import Object, is_digest
 from ..federation.roster import Roster, write_whole
 from ..federation.sealing import SealingKey

@@ -17,6 +17,8 @@ from . import rows
 from .alignment.arrangement import Arranged
 from .alignment.tags import Words
 from .errors import OwnerError
+from .moments import two_sum
+from .tables.integers import Rest
 
 LARGEST = 2.0**500
 """Magnitudes whose squares, and their sums over any number of rows, are doubles."""
@@ -47,6 +49,8 @@ class Centred:
 
     arranged: Arranged
     offset: Floats
+    fine: Floats
+    """What the doubles of the offset lack, where integers beyond 2^53 need it; subtracted, too."""
     spread: Floats
     """Largest magnitude after the offset was subtracted."""
     own: Words
@@ -59,11 +63,12 @@ class Centred:
         with np.errstate(over="ignore", invalid="ignore"):
             offset = np.where(low == high, low, values.mean(axis=0))
             spread = np.maximum(high - offset, offset - low)
+        offset, fine, spread = _finer(values, arranged.rest, offset, spread)
         largest = np.maximum(np.abs(low), np.abs(high))
         if not np.all(largest < LARGEST):
             raise OwnerError(f"{arranged.table.label}: values are too large to be squared; scale the columns first.")
         width = values.shape[1]
-        return cls(arranged, offset, spread, ring.zeros((width * (width + 1) // 2,), 2))
+        return cls(arranged, offset, fine, spread, ring.zeros((width * (width + 1) // 2,), 2))
 
     @property
     def label(self) -> str:
@@ -78,7 +83,8 @@ class Centred:
         shrink = np.ldexp(1.0, -np.where(self.spread > 0, self.exponents, 0))
         step = max(1, PIECE_NUMBERS // self.width)
         for start in range(0, len(self.arranged.values), step):
-            part = (self.arranged.values[start : start + step] - self.offset) * shrink
+            rest = None if self.arranged.rest is None else self.arranged.rest[start : start + step]
+            part = _centred(self.arranged.values[start : start + step], rest, self.offset, self.fine) * shrink
             encoded, bad = ring.encode(part, GRID, 1)
             if bad >= 0:
                 raise OwnerError(f"{self.label}: a value is beyond the scale of its column.")
@@ -96,7 +102,7 @@ class Centred:
     def share_scales(self) -> list[list[InputPacket]]:
         """The exponents of the columns, and what was subtracted from them; all secret."""
         own = share(self.exponents, scales.EXPONENT, f"exponents of {self.label}")
-        return [own, *rows.share_numbers(self.offset, np.zeros_like(self.offset))]
+        return [own, *rows.share_numbers(self.offset, self.fine)]
 
     def share_own(self) -> list[InputPacket]:
         """The sums of products of the owner's own columns, of the rows as they were sent."""
@@ -110,6 +116,26 @@ class Centred:
             wide = ring.empty((len(narrow),), 2)
             kernels.extend(wide, narrow, True)
             self.own = ring.add(self.own, wide)
+
+
+def _finer(values: Floats, rest: Rest | None, offset: Floats, spread: Floats) -> tuple[Floats, Floats, Floats]:
+    """Offset, its fine part and the largest distance from both, of integers that doubles round; else as they were."""
+    fine = np.zeros_like(offset)
+    if rest is None or not (moved := rest.any(axis=0)).any():
+        return offset, fine, spread
+    values, rest = values[:, moved], rest[:, moved]
+    away = _centred(values, rest, offset[moved], fine[moved])
+    middle = np.where((away == away[0]).all(axis=0), away[0], away.mean(axis=0))
+    offset, spread = offset.copy(), spread.copy()
+    offset[moved], fine[moved] = two_sum(offset[moved], middle)
+    spread[moved] = np.abs(_centred(values, rest, offset[moved], fine[moved])).max(axis=0)
+    return offset, fine, spread
+
+
+def _centred(values: Floats, rest: Rest | None, offset: Floats, fine: Floats) -> Floats:
+    """values + rest - offset - fine: differences of integers that lie close are exact."""
+    away = values - offset
+    return away if rest is None else (away + rest) - fine
 
 
 def new_rows(owner: int, arranged: Arranged, scale: NDArray[np.int64], standardized: bool) -> Iterator[Piece]:

@@ -7,7 +7,8 @@ Method
 ------
 Chunks are summed by threads and added up in the order of the rows, as in `moments`. Per chunk of m rows:
 
-1. centre c: the mean of the present values of each column (the value itself where they are equal);
+1. centre c: the mean of the present values of each column (the value itself where they are equal); of integers beyond 2^53 in
+   two parts, as in `moments`;
 2. y = x - c, 0 where missing; one product [y P]'[y P]. If nothing is missing, [y 1]'[y 1] says the same.
 
 For y about another centre, y + P diag(t), the products follow from K (`translated`). All chunks are translated to one centre
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 
 from .errors import BadColumns, OwnerError
 from .moments import LARGEST, Array, Progress, add_to, check_spread, pass_over, refuse_too_large, taken, two_sum
-from .tables.table import Chunk, Table, chunk_rows_for
+from .tables.table import Piece, Table, chunk_rows_for
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,18 +99,20 @@ def translated(gram: Array, shift: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _ChunkSums:
-    """Steps 1 and 2 for one chunk: products about `centre`; smallest and largest present values, infinite if there are none."""
+    """Steps 1 and 2 for one chunk: products about centre + fine; smallest and largest present values, infinite if none are."""
 
     rows: int
     counts: NDArray[np.int64]
     centre: Array
+    fine: Array
     gram: Array
     low: Array
     high: Array
 
 
-def _sum_chunk(table: Table, chunk: Chunk, rows_before: int, buffers: list[Array]) -> _ChunkSums:
+def _sum_chunk(table: Table, piece: Piece, rows_before: int, buffers: list[Array]) -> _ChunkSums:
     """The sums of one chunk; runs in a worker thread. `buffers` are work arrays to take and to give back."""
+    chunk, _ = piece
     m, d = chunk.shape
     missing = np.isnan(chunk)
     whole = not missing.any()
@@ -124,10 +127,7 @@ def _sum_chunk(table: Table, chunk: Chunk, rows_before: int, buffers: list[Array
     width = d + 1 if whole else 2 * d
     buffer = taken(buffers, m * width)
     y = buffer[: m * width].reshape(m, width)
-    first = np.where(counts > 0, chunk[missing.argmin(axis=0), np.arange(d)], 0.0).astype(np.float64)
-    np.subtract(chunk, first, out=y[:, :d])
-    centre = first + np.sum(y[:, :d], axis=0, where=~missing) / np.maximum(counts, 1)
-    np.subtract(chunk, centre, out=y[:, :d])
+    centre, fine = _centre(y[:, :d], piece, missing, counts)
     if whole:
         y[:, d] = 1.0
     else:
@@ -135,7 +135,25 @@ def _sum_chunk(table: Table, chunk: Chunk, rows_before: int, buffers: list[Array
         np.logical_not(missing, out=y[:, d:])
     product = y.T @ y
     buffers.append(buffer)
-    return _ChunkSums(m, counts, centre, _whole_gram(product) if whole else product, low, high)
+    return _ChunkSums(m, counts, centre, fine, _whole_gram(product) if whole else product, low, high)
+
+
+def _centre(y: Array, piece: Piece, missing: NDArray[np.bool_], counts: NDArray[np.int64]) -> tuple[Array, Array]:
+    """The centre of a chunk and, where integers have a rest, what its doubles lack; fills y with the values about both."""
+    chunk, rest = piece
+    at = missing.argmin(axis=0), np.arange(len(counts))
+    first = np.where(counts > 0, chunk[at], 0.0).astype(np.float64)
+    np.subtract(chunk, first, out=y)
+    if rest is not None:
+        y += rest
+    mean = np.sum(y, axis=0, where=~missing) / np.maximum(counts, 1)
+    moved = np.zeros(len(counts), np.bool_) if rest is None else rest.any(axis=0)
+    centre, fine = np.where(moved, first, first + mean), np.where(moved, mean, 0.0)
+    np.subtract(chunk, centre, out=y)
+    if rest is not None:
+        y += rest
+        y -= fine
+    return centre, fine
 
 
 def _whole_gram(product: Array) -> Array:
@@ -146,21 +164,22 @@ def _whole_gram(product: Array) -> Array:
 
 
 class _Total:
-    """Adds up the chunks' sums, all about `base`; `gram` is a two-part number (value, compensation)."""
+    """Adds up the chunks' sums, all about base + fine; `gram` is a two-part number (value, compensation)."""
 
     def __init__(self, table: Table) -> None:
         d = table.n_columns
         self.table = table
         self.count = 0
         self.counts = np.zeros(d, np.int64)
-        self.base = np.zeros(d)
+        self.base, self.fine = np.zeros(d), np.zeros(d)
         self.gram = np.zeros((2, 2 * d, 2 * d))
         self.low = np.full(d, np.inf)
         self.high = np.full(d, -np.inf)
 
     def add(self, part: _ChunkSums) -> int:
-        self.base = np.where(self.counts > 0, self.base, part.centre)
-        add_to(self.gram, translated(part.gram, part.centre - self.base))
+        known = self.counts > 0
+        self.base, self.fine = np.where(known, self.base, part.centre), np.where(known, self.fine, part.fine)
+        add_to(self.gram, translated(part.gram, (part.centre - self.base) + (part.fine - self.fine)))
         self.count += part.rows
         self.counts += part.counts
         np.minimum(self.low, part.low, out=self.low)
@@ -177,6 +196,6 @@ class _Total:
         gram = np.triu(gram) + np.triu(gram, 1).T
         some = self.counts > 0
         low, high = np.where(some, self.low, 0.0), np.where(some, self.high, 0.0)
-        check_spread(self.table, np.diagonal(gram)[:d], low, high, self.count)
-        mean, rest = two_sum(self.base, away)
+        check_spread(self.table, np.diagonal(gram)[:d], low, high)
+        mean, rest = two_sum(self.base, self.fine + away)
         return GapSums(self.count, self.counts, mean, rest, gram, self.table.names, label)

@@ -21,6 +21,10 @@ how much a centre taken from every 16th row can inflate the sums (typically 1 + 
 Compensation makes both independent of the number of chunks. With m <= 65536: |error| <= 1.4e-10 g_ij at the very
 worst, about 1e-15 g_ij in practice, whatever the ratio of mean to deviation that float64 data can express.
 The means (mean + rest) are correct to 2^-50 of the deviations.
+
+Integers of 64 bits come as doubles and what rounding left of them, centres and means then have two parts, too: x - c is the
+difference of both parts, exact where it matters (integers less than 2^53 apart). Integers further apart than that are
+rounded to 2^-53 of their distance from the centre, which is below sqrt(n) deviations. Their means are correct to 2^-43.
 Reference: N. Higham, Accuracy and Stability of Numerical Algorithms, ch. 1, 3, 4.
 """
 
@@ -39,7 +43,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from .errors import BadColumns, BadValue, OwnerError
-from .tables.table import Chunk, Table, chunk_rows_for
+from .tables.integers import Rest
+from .tables.table import Chunk, Piece, Table, chunk_rows_for
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int | None], None]
@@ -115,7 +120,7 @@ S = TypeVar("S")
 
 def pass_over(
     table: Table,
-    sum_chunk: Callable[[Table, Chunk, int, list[Array]], S],
+    sum_chunk: Callable[[Table, Piece, int, list[Array]], S],
     add: Callable[[S], int],
     rows: int,
     progress: Progress | None,
@@ -130,18 +135,18 @@ def pass_over(
 
     buffers: list[Array] = []
     if table.rows is not None and table.rows <= rows:
-        for chunk in table.chunks(rows, check=False):
-            finish(sum_chunk(table, chunk, 0, buffers))
+        for piece in table.pieces(rows, check=False):
+            finish(sum_chunk(table, piece, 0, buffers))
         return
     workers = threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
     pending: deque[Future[S]] = deque()
     started = 0
     with _SINGLE_THREADED_BLAS, ThreadPoolExecutor(workers, "ppca-owner") as pool:
-        for chunk in table.chunks(rows, check=False):
+        for piece in table.pieces(rows, check=False):
             if len(pending) > workers:
                 finish(pending.popleft().result())
-            pending.append(pool.submit(sum_chunk, table, chunk, started, buffers))
-            started += len(chunk)
+            pending.append(pool.submit(sum_chunk, table, piece, started, buffers))
+            started += len(piece[0])
         while pending:
             finish(pending.popleft().result())
 
@@ -172,30 +177,37 @@ _SINGLE_THREADED_BLAS = _BlasLimit()
 
 @dataclass(frozen=True, eq=False)
 class _ChunkSums:
-    """Steps 1 to 3 for one chunk: its mean is centre + offset."""
+    """Steps 1 to 3 for one chunk: its mean is centre + fine + offset."""
 
     count: int
     centre: Array
+    fine: Array
     offset: Array
     gram: Array
     low: Array
     high: Array
 
 
-def _sum_chunk(table: Table, chunk: Chunk, rows_before: int, buffers: list[Array]) -> _ChunkSums:
+def _sum_chunk(table: Table, piece: Piece, rows_before: int, buffers: list[Array]) -> _ChunkSums:
     """The sums of one chunk; runs in a worker thread. `buffers` are work arrays to take and to give back."""
+    chunk, rest = piece
     m, d = chunk.shape
     buffer = taken(buffers, m * (d + 1))
     y = buffer[: m * (d + 1)].reshape(m, d + 1)
-    sample = np.array(chunk[::STRIDE] if m > FEW_ROWS else chunk, dtype=np.float64, order="C")
+    every = STRIDE if m > FEW_ROWS else 1
+    sample = np.array(chunk[::every], dtype=np.float64, order="C")
     low, high = sample[0].copy(), sample[0].copy()
     with np.errstate(all="ignore"):  # NaN, infinity and overflow are looked for below
         centre = np.where((sample == sample[0]).all(axis=0), sample[0], sample.mean(axis=0))
+        fine = np.zeros(d) if rest is None else _fine(sample, rest[::every], centre, np.asarray(rest.any(axis=0)))
         for start in range(0, m, BLOCK_ROWS):
             block = chunk[start : start + BLOCK_ROWS]
             np.minimum(low, block.min(axis=0), out=low)
             np.maximum(high, block.max(axis=0), out=high)
-            np.subtract(block, centre, out=y[start : start + BLOCK_ROWS, :d])
+            away = np.subtract(block, centre, out=y[start : start + BLOCK_ROWS, :d])
+            if rest is not None:
+                away += rest[start : start + BLOCK_ROWS]
+                away -= fine
     y[:, d] = 1.0
     largest = np.maximum(-low, high)
     if not (largest <= LARGEST).all():
@@ -205,7 +217,13 @@ def _sum_chunk(table: Table, chunk: Chunk, rows_before: int, buffers: list[Array
     buffers.append(buffer)
     offset = product[:d, d] / m
     gram = product[:d, :d] - np.outer(offset, product[:d, d])
-    return _ChunkSums(m, centre, offset, gram, low, high)
+    return _ChunkSums(m, centre, fine, offset, gram, low, high)
+
+
+def _fine(sample: Array, rest: Rest, centre: Array, moved: NDArray[np.bool_]) -> Array:
+    """What the doubles of a centre lack of the mean of a sample of integers, in the columns that have a rest; else zero."""
+    away = (sample - centre) + rest
+    return np.where(moved, np.where((away == away[0]).all(axis=0), away[0], away.mean(axis=0)), 0.0)
 
 
 def taken(buffers: list[Array], size: int) -> Array:
@@ -233,13 +251,13 @@ def refuse_too_large(table: Table, chunk: Chunk, rows_before: int) -> None:
 
 
 class _Total:
-    """Merges the chunks' sums. `gram` and `sums` are two-part numbers (value, compensation); means relative to `base`."""
+    """Merges the chunks' sums. `gram` and `sums` are two-part numbers (value, compensation); means count from base + fine."""
 
     def __init__(self, table: Table) -> None:
         d = table.n_columns
         self.table = table
         self.count = 0
-        self.base = np.zeros(d)
+        self.base, self.fine = np.zeros(d), np.zeros(d)
         self.sums = np.zeros((2, d))
         self.gram = np.zeros((2, d, d))
         self.low = np.full(d, np.inf)
@@ -248,8 +266,8 @@ class _Total:
     def add(self, part: _ChunkSums) -> int:
         n, m = self.count, part.count
         if n == 0:
-            self.base = part.centre
-        mean = (part.centre - self.base) + part.offset
+            self.base, self.fine = part.centre, part.fine
+        mean = ((part.centre - self.base) + (part.fine - self.fine)) + part.offset
         term = part.gram
         if n:
             shift = mean - (self.sums[0] + self.sums[1]) / n
@@ -267,8 +285,8 @@ class _Total:
             raise OwnerError(f"{label}: the table has no rows. An owner needs at least one.")
         gram = self.gram[0] + self.gram[1]
         gram = np.triu(gram) + np.triu(gram, 1).T
-        check_spread(self.table, np.diagonal(gram), self.low, self.high, self.count)
-        mean, rest = two_sum(self.base, (self.sums[0] + self.sums[1]) / self.count)
+        check_spread(self.table, np.diagonal(gram), self.low, self.high)
+        mean, rest = two_sum(self.base, self.fine + (self.sums[0] + self.sums[1]) / self.count)
         return Moments(
             count=self.count,
             mean=mean,
@@ -279,7 +297,7 @@ class _Total:
         )
 
 
-def check_spread(table: Table, spread: Array, low: Array, high: Array, count: int) -> None:
+def check_spread(table: Table, spread: Array, low: Array, high: Array) -> None:
     """Refuses columns whose squares, summed about the mean (`spread`), overflowed or have lost their digits."""
     if not np.isfinite(spread).all():
         column = table.column_title(int((~np.isfinite(spread)).argmax()))
@@ -288,7 +306,6 @@ def check_spread(table: Table, spread: Array, low: Array, high: Array, count: in
     if lost.any():
         column = table.column_title(int(lost.argmax()))
         raise OwnerError(f"{table.label}: {column} varies by less than 1e-145. Express the column in a smaller unit.")
-    table.refuse_rounded(np.maximum(-low, high), np.sqrt(spread / count))
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:

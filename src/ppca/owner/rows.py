@@ -14,7 +14,7 @@ from ..native import ring
 from ..protocol import InputPacket, RingType, share, share_ring
 from .dask_moments import sums_on_dask
 from .errors import BadValue, OwnerError
-from .gaps import GapSums, gap_sums
+from .gaps import GapSums, gap_sums, translated
 from .moments import Moments, Progress, moments
 from .tables.dask import DaskTable
 from .tables.table import Table, check_present
@@ -44,28 +44,48 @@ def share_sums(sums: Moments, owners: int) -> list[list[InputPacket]]:
     _check_count(sums, owners)
     exponent, scaled = scaled_factor(sums.gram, sums.count)
     factor = scaled[np.triu_indices(len(scaled))]
+    rest, left = cut(sums.mean, sums.rest)
     return [
         share(np.array([sums.count]), entry.COUNT, "count"),
         share(np.array([np.sqrt(sums.count)]), entry.ROOT, "root"),
-        *share_numbers(sums.mean, sums.rest),
+        *share_numbers(sums.mean, rest),
         share(exponent, scales.EXPONENT, "exponents of deviations"),
-        share(factor, entry.ROOT, "factor"),
+        share(np.concatenate([factor, _remainder(left, exponent, sums.count)]), entry.ROOT, "factor"),
     ]
+
+
+def cut(values: Floats, rest: Floats) -> tuple[Floats, Floats]:
+    """What 79 bits of mantissa hold of the rest of a number, and what is left: one bit less than servers have, so that numbers
+    on both sides of a power of two are brought to a common scale without loss."""
+    _, found = np.frexp(values)
+    unit = found - (scales.MANTISSA_BITS - 1)
+    kept = np.ldexp(np.rint(np.ldexp(rest, -unit)), unit)
+    return kept, rest - kept
+
+
+def _remainder(left: Floats, exponent: NDArray[np.int64], count: int) -> Floats:
+    """What is left of the means, times sqrt(n), in units of the deviations; nothing if it is above them (see `entry`)."""
+    units = np.where(exponent > scales.NONE, exponent, 0)
+    scaled = np.ldexp(left, -units)
+    return np.asarray(np.where((exponent > scales.NONE) & (np.abs(scaled) < 1), np.sqrt(count) * scaled, 0.0))
 
 
 def share_gap_sums(sums: GapSums, owners: int) -> list[list[InputPacket]]:
     """All that an owner sends if missing values count as the joint mean, in the order of `imputed.GapParts`.
 
-    Its size depends neither on the number of rows nor on whether, where and how many values are missing.
+    Its size depends neither on the number of rows nor on whether, where and how many values are missing. What mantissas leave of
+    the means is in the factor: its rows are those about the means as they are sent.
     """
     _check_count(sums, owners)
     d = len(sums.mean)
-    exponent, scaled = scaled_factor(sums.gram, sums.count)
+    rest, left = cut(sums.mean, sums.rest)
+    small = np.abs(left) < np.sqrt(np.diagonal(sums.gram)[:d] / sums.count)
+    exponent, scaled = scaled_factor(translated(sums.gram, np.where(small, left, 0.0)), sums.count)
     scaled[:, d:] = np.ldexp(scaled[:, d:], exponent[d:])
     return [
         share(np.array([sums.count]), entry.COUNT, "count"),
         share(sums.counts, entry.COUNT, "counts of columns"),
-        *share_numbers(sums.mean, sums.rest),
+        *share_numbers(sums.mean, rest),
         share(exponent[:d], scales.EXPONENT, "exponents of deviations"),
         share(scaled[np.triu_indices(2 * d)], entry.ROOT, "factor"),
     ]
@@ -143,6 +163,7 @@ def in_units(
     """New rows in the units of a model's columns; zero in columns that were constant in the fit, as they count for nothing.
 
     Raises `BadValue` for the first row with a value that does not fit the numbers of a model. `before`: rows before these.
+    What rounding integers to doubles takes from a value that fits is below 2^-33 units.
     """
     constant = scale <= scales.NONE + 2
     limits = np.where(constant, np.inf, np.ldexp(1.0, scale + kind.span))

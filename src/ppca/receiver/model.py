@@ -17,6 +17,9 @@ FORMAT = "ppca-model-1"
 MODEL_FILE = "model.json"
 """The name of a model in the folder of a result."""
 
+ROUNDED = 2.0**-10
+"""Part of a deviation from which on rounding of the means is not taken in silence."""
+
 Floats = NDArray[np.float64]
 
 
@@ -92,10 +95,12 @@ class PCAModel:
 
     def project(self, rows: Floats) -> Floats:
         """Coordinates of plain rows."""
+        self.refuse_rounded()
         return self._centred(rows) @ self.components.T
 
     def scores(self, rows: Floats) -> Floats:
         """Squared distance of plain rows to their projection; of a standardised model in standardised units."""
+        self.refuse_rounded(outside=True)
         centred = self._centred(rows)
         rest = centred - centred @ self.components.T @ self.components
         return np.asarray(np.einsum("ij,ij->i", rest, rest))
@@ -113,6 +118,7 @@ class PCAModel:
     def log_likelihood(self, rows: Floats) -> Floats:
         """Of plain rows, under a normal distribution with the mean and the covariance of the model."""
         self._refuse_flat("no density")
+        self.refuse_rounded(outside=True)
         centred = self._centred(rows)
         projected = centred @ self.components.T
         distance = np.sum(projected**2 / self.explained_variance, axis=1)
@@ -144,6 +150,25 @@ class PCAModel:
             raise ValueError(
                 f"the covariance of this model is singular, so it has {what}: a variance lies below the resolution, "
                 f"{self.resolution:.1g} of the total. Fit with fewer components, or without constant and dependent columns."
+            )
+
+    def refuse_rounded(self, *, outside: bool = False) -> None:
+        """Refuses rows in the clear if doubles, which rows and means are then, are too coarse for a component.
+
+        outside: also if they are too coarse for what the components leave out.
+        """
+        rounding = np.spacing(np.abs(self.mean)) / self._units
+        moved, variance = np.abs(self.components[self.resolved]) * rounding, self.explained_variance[self.resolved]
+        if outside and self._left_out:
+            noise = max(self.noise_variance, self.resolution * self.total_variance)
+            moved, variance = np.vstack([moved, rounding]), np.append(variance, noise)
+        bad = moved.max(axis=1, initial=0.0) > ROUNDED * np.sqrt(variance)
+        if self.total_variance > 0 and bad.any():
+            column = int(moved[bad.argmax()].argmax())
+            name, mean = self.feature_names[column] if self.feature_names else str(column + 1), self.mean[column]
+            raise ValueError(
+                f"column {name!r} has a mean of {mean:.3g}, where doubles are {np.spacing(abs(mean)):.2g} apart: too far for "
+                "rows in the clear under this model. Subtract the same offset from the column at all owners, and fit again."
             )
 
     def _centred(self, rows: Floats) -> Floats:

@@ -1,7 +1,7 @@
 """What a person gets of a joint PCA: one self-contained page, and the tables that the command line prints as well."""
 
+from ..pages.amounts import below_resolution, duration, percent, size
 from .account import OpeningLine, StageLine, opening_lines, stage_lines
-from .amounts import below_resolution, duration, percent, size
 from .page import write_report
 
 __all__ = [

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..native import clock
+from ..pages import amounts
 from ..servers import Account
-from . import amounts
 
 RECEIVERS = {"servers": "all servers", "client": "receiver"}
 """Who got to see an opened value; other names are receivers as the job named them."""

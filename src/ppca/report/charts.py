@@ -10,7 +10,7 @@ import unicodedata
 import numpy as np
 from numpy.typing import NDArray
 
-from .amounts import percent
+from ..pages.amounts import percent
 
 Floats = NDArray[np.float64]
 

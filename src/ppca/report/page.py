@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
+from .. import __version__, pages
+from ..pages.amounts import below_resolution, duration, percent, size
 from ..receiver import PCAModel
 from ..servers import Account
 from . import charts
 from .account import opening_lines, stage_lines
-from .amounts import below_resolution, duration, percent, size
 
 STRONGEST = 6
 """Components, and features of each, that are listed by name."""
@@ -62,7 +62,7 @@ def write_report(
         _settings(settings, owners),
         f"<footer>Written by ppca {html.escape(__version__)}. This page is self-contained: it loads nothing.</footer>",
     ]
-    style = resources.files(__package__).joinpath("page.css").read_text()
+    style = resources.files(pages).joinpath("static", "look.css").read_text() + chart_style()
     page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
@@ -72,6 +72,11 @@ def write_report(
         + "\n</main>\n</body>\n</html>\n"
     )
     path.write_bytes(page.encode("utf-8", "backslashreplace"))  # a file's name may hold bytes that are no text
+
+
+def chart_style() -> str:
+    """CSS of the charts, beside the look that all pages have."""
+    return resources.files(__package__).joinpath("page.css").read_text()
 
 
 def feature_names(model: PCAModel) -> list[str]:

@@ -7,7 +7,8 @@
                                             stands all bytes, for members to check the signatures themselves
     GET  /v1/events?after=<seq>             server-sent events: headers of new objects after that place, and progress
 
-Members see the objects of jobs they have a part in; seats see all.
+For a seat that was lost there are /v1/inventory and /v1/restore, for `ppca doctor` what `probes` offers. Members see the
+objects of jobs they have a part in; seats see all.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ..servers.control import encode
 from ..transport import CertificateError
 from .conductor import Conductor
 from .office import Office, header_line
+from .probes import Probes
 from .restoring import half_model, halves, split_for
 from .uploads import BodyRefused, Uploads
 
@@ -74,6 +76,7 @@ class Api:
                 web.get("/v1/inventory", self.inventory),
                 web.get("/v1/restore/{job}/{owner}", self.restore),
                 web.get("/v1/restore-model/{job}", self.restore_model),
+                *Probes(self.office).routes(),
             ]
         )
         app.on_shutdown.append(self._hang_up)
@@ -335,6 +338,7 @@ def describe(office: Office, job: str) -> dict[str, Any]:
         "stage": course.stage,
         "attempt": course.attempt,
         "why": course.why,
+        "ended": course.ended,
         "waiting": [{"who": item.who, "what": item.what} for item in course.waiting],
         "progress": office.progress.get(job) if course.stage == "running" else None,
     }

@@ -19,11 +19,12 @@ from ..federation.build import build
 from ..federation.errors import FederationError
 from ..federation.roster import address
 from ..federation.serverfile import ServerSettings
+from ..servers.operator import DaskCluster
 from ..transport import open_listener
 from . import logs
 from .api import Api
 from .conductor import Conductor
-from .local_page import LocalPage
+from .local_page import local_page
 from .office import LEAF_VALIDITY, Office
 from .replication import Followers
 from .restoring import Restoring
@@ -62,7 +63,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         self.office.attend(loop)
-        local = web.AppRunner(LocalPage(self.office, self.conductor, self.followers).application(), access_log=None)
+        local = web.AppRunner(local_page(self.office, self.conductor, self.followers), access_log=None)
         await self._api.setup()
         await local.setup()
         await self._open_door()
@@ -182,12 +183,18 @@ def restore(path: Path, told: Callable[[str], None]) -> None:
             office.mailbox.close()
 
 
-def serve(path: Path, level: str = "INFO") -> None:
+def serve(path: Path, level: str = "INFO", identity: Path | None = None) -> None:
     """The whole life of a server, from its file to its orderly end."""
     os.umask(0o077)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every connection is a file
     logs.set_up(level)
-    settings = ServerSettings.load(path)
+    settings = ServerSettings.load(path, identity)
+    workers = settings.file.workers
+    if workers is not None:  # the processes of jobs read it there; a job can name no cluster
+        cluster = DaskCluster(
+            workers.scheduler, *map(settings.path, (workers.authority, workers.certificate, workers.key))
+        )
+        os.environ.update(cluster.environment())
     with alone(settings.store):
         asyncio.run(Daemon(settings).run())

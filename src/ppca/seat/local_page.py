@@ -2,77 +2,147 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from ..federation.build import build
+from ..federation.course import ENDS, FINISHED, Objects
+from ..federation.disclosure import in_words
+from ..pages.serving import LocalSite, follow
 from .api import describe
 from .conductor import Conductor
 from .office import Office
 from .replication import Followers
 
+Facts = dict[str, Any]
+News = Callable[[], AbstractContextManager[asyncio.Queue[Any]]]
+MOST_OVER = 50
+"""Jobs that are over and shown; /v1/state has all."""
+
+
+def local_page(office: Office, conductor: Conductor, followers: Followers) -> web.Application:
+    """The local port of a seat."""
+
+    def health() -> Facts:
+        return {"seat": office.seat, "links_up": sum(link["up"] for link in followers.links.values())}
+
+    return LocalPage(lambda: facts(office, conductor, followers), office.news, health).application()
+
+
+def facts(office: Office, conductor: Conductor, followers: Followers) -> Facts:
+    """Everything that the page shows."""
+    usage = shutil.disk_usage(office.settings.store)
+    links = {}
+    for seat, link in list(followers.links.items()):
+        links[str(seat)] = {"member": office.roster.operators[seat], "api": office.roster.seats[seat].api, **link}
+    return {
+        "seat": office.seat,
+        "member": office.identity.name,
+        "federation": office.roster.name,
+        "revision": office.roster.revision,
+        "build": build(),
+        "jobs": [job_facts(office, job) for job in reversed(office.mailbox.jobs())],
+        "links": links,
+        "running": len(conductor.running),
+        "store": {
+            "bytes": office.mailbox.bytes_of(),
+            "at_most": office.settings.file.store.at_most,
+            "disk_free": usage.free,
+            "models": len(conductor.staging.models()),
+        },
+    }
+
+
+def job_facts(office: Office, job: str) -> Facts:
+    """A job, where it stands, what it opens, and which attempts came to nothing."""
+    known, objects = office.admission.job(job), Objects(office.mailbox.headers(job))
+    return describe(office, job) | {
+        "submitted_by": next((header.author for header in objects.of("job")), ""),
+        "columns": len(known.file.all_columns),
+        "opens": in_words(known.file),
+        "erase_after": known.file.erase_after,
+        "failures": [
+            {"attempt": header.about["attempt"], "who": header.author, "why": header.about["why"]}
+            for header in objects.of("ended")
+            if header.about["outcome"] != FINISHED
+        ],
+    }
+
 
 class LocalPage:
-    """Handlers of the local port."""
+    """Handlers of the local port. facts: all there is to tell. news: a queue that gets something when it changes."""
 
-    def __init__(self, office: Office, conductor: Conductor, followers: Followers) -> None:
-        self.office = office
-        self.conductor = conductor
-        self.followers = followers
+    def __init__(self, facts: Callable[[], Facts], news: News, health: Callable[[], Facts]) -> None:
+        self.facts = facts
+        self.news = news
+        self.health_facts = health
+        self.site = LocalSite(["ppca.seat"])
 
     def application(self) -> web.Application:
-        app = web.Application()
+        app = self.site.application()
         app.add_routes(
             [
+                web.get("/", self.page),
+                web.get("/events", self.events),
                 web.get("/healthz", self.health),
                 web.get("/metrics", self.metrics),
                 web.get("/v1/state", self.state),
+                *self.site.static_routes(),
             ]
         )
         return app
 
-    def facts(self) -> dict[str, Any]:
-        """Everything that the page shows."""
-        office = self.office
-        usage = shutil.disk_usage(office.settings.store)
-        return {
-            "seat": office.seat,
-            "member": office.identity.name,
-            "federation": office.roster.name,
-            "revision": office.roster.revision,
-            "build": build(),
-            "jobs": [describe(office, job) for job in reversed(office.mailbox.jobs())],
-            "links": {str(seat): dict(link) for seat, link in self.followers.links.items()},
-            "store": {
-                "bytes": office.mailbox.bytes_of(),
-                "disk_free": usage.free,
-                "models": len(self.conductor.staging.models()),
-            },
+    async def page(self, request: web.Request) -> web.Response:
+        found = await asyncio.to_thread(self.facts)
+        over = [job for job in found["jobs"] if job["stage"] in ENDS]
+        found |= {
+            "open": [job for job in found["jobs"] if job["stage"] not in ENDS],
+            "over": over[:MOST_OVER],
+            "left_out": len(over[MOST_OVER:]),
+            "done": sum("done" in (job["stage"], job["ended"]) for job in over),
         }
+        return self.site.render("operator.html", root="", **found)
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        with self.news() as queue:
+
+            async def wait() -> None:
+                await queue.get()
+                while not queue.empty():
+                    queue.get_nowait()
+
+            return await follow(request, wait, self.site.closing)
 
     async def health(self, request: web.Request) -> web.Response:
-        links = self.followers.links
-        return web.json_response({"seat": self.office.seat, "links_up": sum(link["up"] for link in links.values())})
+        return web.json_response(self.health_facts())
 
     async def state(self, request: web.Request) -> web.Response:
-        return web.json_response(self.facts())
+        return web.json_response(await asyncio.to_thread(self.facts))
 
     async def metrics(self, request: web.Request) -> web.Response:
-        facts, registry = self.facts(), CollectorRegistry()
+        found, registry = await asyncio.to_thread(self.facts), CollectorRegistry()
         jobs = Gauge("ppca_jobs", "jobs by stage", ["stage"], registry=registry)
-        for job in facts["jobs"]:
+        for job in found["jobs"]:
             jobs.labels(job["stage"]).inc()
         links = Gauge("ppca_link_up", "whether another seat is reached", ["seat"], registry=registry)
-        for seat, link in facts["links"].items():
+        trips = Gauge("ppca_link_round_trip_seconds", "of a small question", ["seat"], registry=registry)
+        for seat, link in found["links"].items():
             links.labels(seat).set(int(link["up"]))
-        Gauge("ppca_running_attempts", "attempts that run now", registry=registry).set(len(self.conductor.running))
-        Gauge("ppca_store_bytes", "bytes of all objects", registry=registry).set(facts["store"]["bytes"])
-        Gauge("ppca_disk_free_bytes", "bytes left on the disk of the store", registry=registry).set(
-            facts["store"]["disk_free"]
-        )
-        Gauge("ppca_kept_models", "models kept in shares", registry=registry).set(facts["store"]["models"])
-        Gauge("ppca_federation_revision", "revision in force", registry=registry).set(facts["revision"])
+            if link["up"]:
+                trips.labels(seat).set(link["round_trip"])
+        store = found["store"]
+        for name, about, value in (
+            ("ppca_running_attempts", "attempts that run now", found["running"]),
+            ("ppca_store_bytes", "bytes of all objects", store["bytes"]),
+            ("ppca_disk_free_bytes", "bytes left on the disk of the store", store["disk_free"]),
+            ("ppca_kept_models", "models kept in shares", store["models"]),
+            ("ppca_federation_revision", "revision in force", found["revision"]),
+        ):
+            Gauge(name, about, registry=registry).set(value)
         return web.Response(body=generate_latest(registry), content_type="text/plain", charset="utf-8")

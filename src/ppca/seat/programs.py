@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..federation.disclosure import disclosures
-from ..federation.jobfile import COLUMNS, INFER, JobDescription
+from ..federation.job import JobDescription
+from ..federation.jobfile import COLUMNS, INFER
 from ..jobs.inference import SCORE
 from .work import TABLE
 
@@ -29,7 +30,12 @@ def call(job: JobDescription) -> tuple[str, dict[str, Any]]:
         return _infer(job)
     if job.file.program == COLUMNS:
         return _columns(job)
-    return "ppca.jobs.rows:fit", {"rows_at_least": job.file.rows_at_least, "choices": choices(job)}
+    assert job.file.fit is not None
+    means = job.file.fit.missing == "mean"
+    public: dict[str, Any] = {"mean_for_missing": means, "choices": choices(job)}
+    if job.file.rows_at_least is not None:
+        public["rows_at_least"] = job.file.rows_at_least
+    return "ppca.jobs.rows:fit", public
 
 
 def choices(job: JobDescription) -> dict[str, Any]:

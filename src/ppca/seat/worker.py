@@ -25,7 +25,7 @@ from ..jobs.uploads import Uploads
 from ..native import kernels
 from ..servers.codec import CodecError
 from ..servers.control import Channel, Message
-from ..servers.failure import Failure, trace_of
+from ..servers.failure import Failure, Refusal, trace_of
 from ..servers.process import KEPT_MEMORY, Teller, harden, labelled, report, watch
 from ..servers.programs import Program, ProgramError, asked_for, execute, prepare
 from ..servers.store import Staged, Store, flat, record_of
@@ -111,6 +111,8 @@ class Worker:
             ran = execute(
                 mesh, session, program, work["packets"], work["public"], teller, staged, tables, work["openings"]
             )
+        if isinstance(ran.result, dict) and "refused" in ran.result:
+            raise Refusal(str(ran.result["refused"]))
         kept = {name: None if record is None else flat(record) for name, record in staged.changes.items()}
         ran.keeps = staged.changed
         mesh.close()  # before the parent hears of the end and ends this process: peers must see that it was no accident

@@ -80,8 +80,8 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """What peers are told; free of data, so without the text of a program's exception."""
-        return self.error if self.rank != CAUSE else "the program failed there"
+        """What peers are told; free of data, so without the text of a program's exception, unless it is a refusal."""
+        return self.error if self.rank != CAUSE or (self.final and not self.trace) else "the program failed there"
 
 
 def explain(failures: Sequence[Failure], finished: Collection[int] = (), outlook: str = STOPPED) -> str:

@@ -176,13 +176,3 @@ def test_owners_have_names_of_their_own() -> None:
     assert labels_of(["owner 2", VALUES]) == ["owner 2 (1)", "owner 2 (2)"]
     with pytest.raises(OwnerError, match="two owners have the same name"):
         open_rows({1: VALUES, "1": VALUES})
-
-
-def test_wide_integers_are_known_through_wrappers(tmp_path: Path) -> None:
-    folder = tmp_path / "sales" / "year=2024"
-    folder.mkdir(parents=True)
-    wide = pd.DataFrame({"key": 2**60 + np.arange(5), "x": np.arange(5.0)})
-    wide.to_csv(folder / "part.csv", index=False)
-    for table in (open_table(tmp_path / "sales"), open_table(wide, missing="drop")):
-        assert table.integers is not None
-        assert table.integers.tolist() == [True, False]

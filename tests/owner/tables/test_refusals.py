@@ -16,7 +16,6 @@ import pytest
 from ppca.owner.errors import BadColumns, BadValue, OwnerError, UnreadableData
 from ppca.owner.moments import moments
 from ppca.owner.tables.opening import open_table
-from ppca.owner.tables.records import Records
 
 
 def write(path: Path, text: str) -> Path:
@@ -231,22 +230,3 @@ def test_column_major_archive_too_large_to_hold(tmp_path: Path, monkeypatch: pyt
     np.savez(tmp_path / "x.npz", np.asfortranarray(np.ones((20, 2))))
     with pytest.raises(UnreadableData, match=r"stored column by column.*numpy.save \(.npy\)"):
         open_table(tmp_path / "x.npz")
-
-
-@pytest.mark.parametrize("kind", ["numpy", "pandas", "x.csv", "x.parquet"])
-def test_integers_that_doubles_do_not_tell_apart(kind: str, tmp_path: Path) -> None:
-    """Refused where rounding would show; days in nanoseconds since 1970 are far enough apart, whole numbers below 2^53 exact."""
-    close = pd.DataFrame({"a": 2**62 + np.arange(1000), "b": np.arange(1000)})
-    days = pd.DataFrame({"a": 1_700_000_000_000_000_000 + np.arange(1000) * 86_400_000_000_001, "b": np.arange(1000)})
-    exact = pd.DataFrame({"a": 2**53 - np.arange(1000), "b": np.arange(1000)})
-    for frame, good in ((close, False), (days, True), (exact, True)):
-        data: Any = frame.to_numpy() if kind == "numpy" else frame
-        if "." in kind:
-            data = tmp_path / kind
-            frame.to_csv(data, index=False) if kind == "x.csv" else frame.to_parquet(data)
-        if good:
-            assert moments(open_table(data)).count == 1000
-            continue
-        for use in (lambda data=data: moments(open_table(data)), lambda data=data: Records.of(open_table(data))):
-            with pytest.raises(OwnerError, match=r"column (1|'a') holds integers beyond 2\^53 that differ by little"):
-                use()

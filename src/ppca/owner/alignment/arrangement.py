@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ...jobs.matching import MINIMUM
 from ..errors import ParameterRefused
+from ..tables.integers import Rest
 from ..tables.records import Records
 from .agreement import agree
 from .ids import IdError, arrow_ids, integer_ids, normalise_ids
@@ -67,12 +68,14 @@ class Arranged:
     """An owner's rows in the order in which it sends them.
 
     order: where each of them stands in the owner's table (None: row i is id i). tags: their pseudonyms (psi).
+    rest: what rounding integers beyond 2^53 left of the values (None: nothing).
     """
 
     table: Records
     values: NDArray[np.float64]
     order: NDArray[np.intp] | None
     tags: Words | None
+    rest: Rest | None = None
 
     def ids_at(self, rows: NDArray[np.intp]) -> Any:
         """The owner's own ids (as it wrote them) of rows that were sent; None if it has none."""
@@ -96,14 +99,15 @@ def arrange(tables: Sequence[Records], alignment: Alignment) -> list[Arranged]:
 def arrange_rows(table: Records, alignment: Alignment, key: bytes) -> Arranged:
     """One owner's part: from its own table and the owners' key alone."""
     if alignment.way == "aligned":
-        return Arranged(table, table.values, np.arange(len(table.values)), None)
+        return Arranged(table, table.values, np.arange(len(table.values)), None, table.rest)
     if table.ids is None:
         raise IdError(f"{table.label}: alignment {alignment.way!r} needs an id column; name it, or use 'aligned'")
     if alignment.way == "namespace":
-        return Arranged(table, _placed(table, int(alignment.namespace or 0)), None, None)
+        return _placed(table, int(alignment.namespace or 0))
     tags = _tags(table, alignment, key)
     order = order_of(tags, table.label)
-    return Arranged(table, table.values[order], order, tags[order])
+    rest = None if table.rest is None else table.rest[order]
+    return Arranged(table, table.values[order], order, tags[order], rest)
 
 
 def order_digest(table: Records, alignment: Alignment, key: bytes) -> bytes | None:
@@ -136,7 +140,7 @@ def _tags(table: Records, alignment: Alignment, key: bytes) -> Words:
     return make_tags(ids, key)
 
 
-def _placed(table: Records, namespace: int) -> NDArray[np.float64]:
+def _placed(table: Records, namespace: int) -> Arranged:
     """Row i is id i; ids that this owner does not have are rows of zeros."""
     ids = integer_ids(table.ids, label=table.label)
     if len(ids) != len(table.values):
@@ -146,6 +150,9 @@ def _placed(table: Records, namespace: int) -> NDArray[np.float64]:
     twice = len(ids) - len(np.unique(ids))
     if twice:
         raise IdError(f"{table.label}: {twice} ids occur more than once; keep one row per id")
-    placed = np.zeros((namespace, table.values.shape[1]))
+    placed, rest = np.zeros((namespace, table.values.shape[1])), None
     placed[ids] = table.values
-    return placed
+    if table.rest is not None:
+        rest = np.zeros(placed.shape, np.int16)
+        rest[ids] = table.rest
+    return Arranged(table, placed, None, None, rest)

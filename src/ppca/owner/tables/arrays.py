@@ -14,7 +14,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from ..errors import BadColumns, BadValue, UnreadableData
-from .table import Chunk, Table
+from .integers import Rest, rest_of
+from .table import Piece, Table
 
 MAPPED_BYTES = 128 << 20
 """Pages of a mapped file are given back after so many bytes."""
@@ -40,8 +41,6 @@ class ArrayTable(Table):
             )
         self.rows, self.n_columns = shape
         self.dtype = exact_dtype(dtype)
-        if dtype.kind in "iu" and dtype.itemsize == 8:
-            self.integers = np.ones(self.n_columns, np.bool_)
 
     def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Table:
         if id is not None:
@@ -61,23 +60,28 @@ class ArrayTable(Table):
         other.notes = (*self.notes, note)
         return other
 
+    def piece(self, numbers: NDArray[Any]) -> Piece:
+        return np.asarray(numbers, dtype=self.dtype), rest_of(numbers)
+
 
 class MemoryTable(ArrayTable):
     """An array in memory. A masked value counts as missing."""
 
     def __init__(self, label: str, array: NDArray[Any]) -> None:
+        self.rest: Rest | None = None
         if array.dtype == object and array.ndim == 2:
-            array = numbers_of(label, array)
+            array, self.rest = numbers_of(label, array)
         super().__init__(label, array.shape, array.dtype)
         self.array = array
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         for start in range(0, len(self.array), rows):
             chunk = self.array[start : start + rows]
             if isinstance(chunk, np.ma.MaskedArray):
-                yield np.ma.filled(chunk.astype(self.dtype), np.nan)
+                yield np.ma.filled(chunk.astype(self.dtype), np.nan), rest_of(np.ma.getdata(chunk))
             else:
-                yield np.asarray(chunk, dtype=self.dtype)
+                numbers, rest = self.piece(chunk)
+                yield numbers, rest if self.rest is None else self.rest[start : start + rows]
 
 
 class SparseTable(ArrayTable):
@@ -87,9 +91,9 @@ class SparseTable(ArrayTable):
         super().__init__(label, matrix.shape, matrix.dtype)
         self.matrix = matrix.tocsr()
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         for start in range(0, self.matrix.shape[0], rows):
-            yield np.asarray(self.matrix[start : start + rows].toarray(), dtype=self.dtype)
+            yield self.piece(self.matrix[start : start + rows].toarray())
 
 
 class NpyTable(ArrayTable):
@@ -104,7 +108,7 @@ class NpyTable(ArrayTable):
         if path.stat().st_size < self.offset + self.shape[0] * self.shape[1] * self.stored.itemsize:
             raise UnreadableData(f"{label}: the file ends in the middle of the array. Save it again.")
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         with self.path.open("rb") as file:
             pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         order: Literal["F", "C"] = "F" if self.column_major else "C"
@@ -112,7 +116,7 @@ class NpyTable(ArrayTable):
         passed = 0
         for start in range(0, len(array), rows):
             chunk = array[start : start + rows]
-            yield np.asarray(chunk, dtype=self.dtype)
+            yield self.piece(chunk)
             passed += chunk.nbytes
             if passed > MAPPED_BYTES:
                 pages.madvise(mmap.MADV_DONTNEED)  # a chunk still in use is simply mapped again
@@ -141,19 +145,19 @@ class NpzTable(ArrayTable):
                 "Save it with numpy.save (.npy), or numpy.ascontiguousarray(X) in the archive."
             )
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         assert self.rows is not None
         with zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
             read_header(self.label, file)
             if self.column_major:
                 whole = self._take(file, self.rows * self.n_columns).reshape(self.n_columns, self.rows).T
                 for start in range(0, self.rows, rows):
-                    yield np.asarray(whole[start : start + rows], dtype=self.dtype)
+                    yield self.piece(whole[start : start + rows])
                 return
             for start in range(0, self.rows, rows):
                 count = min(rows, self.rows - start)
                 values = self._take(file, count * self.n_columns)
-                yield np.asarray(values.reshape(count, self.n_columns), dtype=self.dtype)
+                yield self.piece(values.reshape(count, self.n_columns))
 
     def _take(self, file: Any, count: int) -> NDArray[Any]:
         wanted = count * self.stored.itemsize
@@ -174,19 +178,21 @@ def read_header(label: str, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[
 
 
 def exact_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """float32 if it holds all values of the type exactly, else float64 (which rounds integers beyond 2^53)."""
+    """float32 if it holds all values of the type exactly, else float64 (of integers beyond 2^53 `rest_of` has the rest)."""
     small = (dtype.kind in "biu" and dtype.itemsize <= 2) or (dtype.kind == "f" and dtype.itemsize <= 4)
     return np.dtype(np.float32 if small else np.float64)
 
 
-def numbers_of(label: str, array: NDArray[Any]) -> NDArray[np.float64]:
-    """An array of Python objects as float64: None is missing, text is refused."""
-    numbers = np.empty(array.shape)
+def numbers_of(label: str, array: NDArray[Any]) -> tuple[NDArray[np.float64], Rest]:
+    """An array of Python objects as float64, and the rest of integers of 64 bits: None is missing, text is refused."""
+    numbers, rest = np.empty(array.shape), np.zeros(array.shape, np.int16)
     for (row, column), value in np.ndenumerate(array):
         try:
             if isinstance(value, str | bytes):
                 raise TypeError
             numbers[row, column] = np.nan if value is None else float(value)
+            if isinstance(value, int | np.integer) and abs(int(value)) < 1 << 64:
+                rest[row, column] = int(value) - int(numbers[row, column])
         except (TypeError, ValueError):
             raise BadValue(
                 f"{label}: column {column + 1} has {value!r} in row {row + 1:,}, which is not a number. "
@@ -194,7 +200,7 @@ def numbers_of(label: str, array: NDArray[Any]) -> NDArray[np.float64]:
                 column=str(column + 1),
                 row=row + 1,
             ) from None
-    return numbers
+    return numbers, rest
 
 
 def array_of_lists(label: str, rows: Sequence[Any]) -> NDArray[Any]:

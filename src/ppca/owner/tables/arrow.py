@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from ..errors import BadValue
 from .arrays import MAPPED_BYTES, exact_dtype
-from .table import Chunk, Table, check_choice
+from .integers import Rest, rest_of
+from .table import Piece, Table, check_choice
 
 PAGE_BUFFER = 128 << 10
 """Read-ahead per Parquet column, so that a row group of any size is streamed."""
@@ -52,7 +53,6 @@ class ArrowTable(Table):
         other.wanted = names if id is None else [*names, id]
         other.dtype = np.result_type(*[chunk_dtype(other.kind_of(name)) for name in names])
         other.check_types()
-        other.integers = np.array([is_wide(other.stored_kind(name)) for name in names])
         return other
 
     names: list[str]
@@ -62,10 +62,6 @@ class ArrowTable(Table):
 
     def kind_of(self, name: str) -> Any:
         return self.schema.field(self.stored.index(name)).type
-
-    def stored_kind(self, name: str) -> Any:
-        """The type as it stands in the data, where numbers are parsed as another one."""
-        return self.kind_of(name)
 
     def check_types(self) -> None:
         """Refuse chosen columns whose declared type is not numeric, with the first value as evidence."""
@@ -88,24 +84,28 @@ class ArrowTable(Table):
     def batches(self, rows: int) -> Iterator[list[Any]]:
         """Yield lists of equally long Arrow arrays, one per wanted column, of any length (preferably `rows`)."""
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         """Fill column-major chunks of `rows` rows from batches of any length."""
         chunk, filled = np.empty((self.n_columns, 0), self.dtype), 0
+        rest: Rest | None = None
         for batch in self.batches(rows):
             length, used = len(batch[0]), 0
             columns = [numbers(column) for column in batch[: self.n_columns]]
             ids += batch[self.n_columns :]
             while used < length:
                 if filled == chunk.shape[1]:
-                    chunk, filled = np.empty((self.n_columns, rows), self.dtype), 0
+                    chunk, rest, filled = np.empty((self.n_columns, rows), self.dtype), None, 0
                 count = min(length - used, rows - filled)
-                for values, column in zip(chunk, columns, strict=True):
-                    values[filled : filled + count] = column[used : used + count]
+                for k, (values, left) in enumerate(columns):
+                    chunk[k, filled : filled + count] = values[used : used + count]
+                    if left is not None:
+                        rest = np.zeros(chunk.shape, np.int16) if rest is None else rest
+                        rest[k, filled : filled + count] = left[used : used + count]
                 used, filled = used + count, filled + count
                 if filled == rows:
-                    yield chunk.T
+                    yield chunk.T, None if rest is None else rest.T
         if 0 < filled < chunk.shape[1]:
-            yield np.ascontiguousarray(chunk[:, :filled]).T
+            yield np.ascontiguousarray(chunk[:, :filled]).T, None if rest is None else rest[:, :filled].T
 
 
 class ParquetTable(ArrowTable):
@@ -236,15 +236,17 @@ class PandasTable(ArrowTable):
     def _object_array(self, name: str, position: int, start: int, stop: int) -> Any:
         """A column of Python objects: numbers and None pass, the first other value is refused."""
         values = self._series(position).iloc[start:stop]
-        try:
-            array = pa.array(values, from_pandas=True)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            array = None
-        if array is not None and is_numeric(array.type):
-            return flat(array)
+        whole = all(isinstance(value, int | np.integer) for value in values.dropna())
+        for kind in (None, pa.uint64()) if whole else (None,):  # Arrow would cut fractions off
+            try:
+                array = pa.array(values, kind, from_pandas=True)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+                continue
+            if is_numeric(array.type):
+                return flat(array)
         for offset, (value, absent) in enumerate(zip(values, values.isna(), strict=True)):
             try:
-                numeric = absent or is_numeric(pa.scalar(value).type)
+                numeric = absent or isinstance(value, int) or is_numeric(pa.scalar(value).type)
             except (pa.ArrowInvalid, pa.ArrowTypeError):
                 numeric = False
             if not numeric:
@@ -252,26 +254,28 @@ class PandasTable(ArrowTable):
         return pa.array([None if absent else float(value) for value, absent in zip(values, values.isna(), strict=True)])
 
 
-def numbers(column: Any) -> NDArray[Any]:
-    """An Arrow array as floats; nulls become NaN."""
+def numbers(column: Any) -> tuple[NDArray[Any], Rest | None]:
+    """An Arrow array as numbers, and what doubles lose of them; nulls become NaN."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type
-    exact = pa.types.is_float32(kind) or pa.types.is_float64(kind)
-    if not (exact or (pa.types.is_integer(kind) and column.null_count == 0)):
+    if pa.types.is_integer(kind):
+        whole = view(pc.fill_null(column, 0) if column.null_count else column)
+        if not column.null_count:
+            return whole, rest_of(whole)
+        return view(pc.fill_null(pc.cast(column, pa.float64(), safe=False), np.nan)), rest_of(whole)
+    if not (pa.types.is_float32(kind) or pa.types.is_float64(kind)):
         column = pc.cast(column, pa.float64(), safe=False)
-    if column.null_count:
-        column = pc.fill_null(column, np.nan)
+    return view(pc.fill_null(column, np.nan) if column.null_count else column), None
+
+
+def view(column: Any) -> NDArray[Any]:
+    """An Arrow array of numbers without nulls as it lies in memory."""
     if not len(column):
         return np.empty(0)
     # `to_numpy` would import pandas, which takes longer than a small job
     values = np.frombuffer(column.buffers()[1], np.dtype(column.type.to_pandas_dtype()))
     return values[column.offset : column.offset + len(column)]
-
-
-def is_wide(kind: Any) -> bool:
-    """Integers of 64 bits."""
-    return bool(pa.types.is_int64(kind) or pa.types.is_uint64(kind))
 
 
 def is_numeric(kind: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import BadColumns
 from .arrays import MemoryTable
 from .arrow import PandasTable
-from .table import Chunk, Table
+from .table import Piece, Table
 
 
 class DaskTable(Table):
@@ -34,7 +34,6 @@ class DaskTable(Table):
         other = copy.copy(self)
         other._like = self._like.choose(columns, id)
         other.names, other.id, other.chosen = other._like.names, id, True
-        other.integers = other._like.integers
         other.n_columns = self.data.shape[1] if other.names is None else len(other.names)
         return other
 
@@ -56,7 +55,7 @@ class DaskTable(Table):
         part.mean_for_missing = self.mean_for_missing
         return part
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         for block in self.blocks():
             part = self.part(block.compute())
             if part is None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..errors import BadColumns
 from .arrow import ArrowTable
-from .table import Chunk, Table
+from .table import Piece, Table
 
 
 class FilesTable(Table):
@@ -24,7 +24,6 @@ class FilesTable(Table):
         self.parts = list(parts)
         first = self.parts[0]
         self.held, self.names, self.id = first.held, getattr(first, "names", None), first.id
-        self.integers = first.integers
         self.n_columns, self.chosen = getattr(first, "n_columns", 0), first.chosen
         counts = [part.rows for part in self.parts]
         self.rows = None if None in counts else sum(count for count in counts if count is not None)
@@ -53,9 +52,9 @@ class FilesTable(Table):
         other.notes, other.mean_for_missing = (*self.notes, note), self.mean_for_missing
         return other
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         for part in self.parts:
-            yield from part.chunks(rows, check=False, ids=ids)
+            yield from part.pieces(rows, check=False, ids=ids)
 
 
 class PartitionFile(ArrowTable):
@@ -74,9 +73,6 @@ class PartitionFile(ArrowTable):
         own = [name for name in other.names if name not in self.values]
         other.file = self.file.choose(own or self.file.stored[:1], None if id in self.values else id)
         return other
-
-    def stored_kind(self, name: str) -> Any:
-        return self.kind_of(name) if name in self.values else self.file.stored_kind(name)
 
     def check_types(self) -> None:
         only = copy.copy(self)
@@ -100,7 +96,10 @@ def partition_values(folder: Path, file: Path) -> dict[str, Any]:
         name, equals, text = part.partition("=")
         if equals:
             try:
-                values[unquote(name)] = pa.scalar(float(text), pa.float64())
+                whole = text.lstrip("-").isdecimal() and -(1 << 63) <= int(text) < 1 << 63
+                values[unquote(name)] = (
+                    pa.scalar(int(text), pa.int64()) if whole else pa.scalar(float(text), pa.float64())
+                )
             except ValueError:
                 values[unquote(name)] = pa.scalar(unquote(text), pa.large_string())
     return values

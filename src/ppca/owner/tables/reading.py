@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import OwnerError, ParameterRefused
-from .table import Chunk, Table
+from .table import Piece, Table
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class CompleteRows(Table):
         self.table = table
         self.label, self.held, self.id = table.label, table.held, table.id
         self.names, self.n_columns = getattr(table, "names", None), getattr(table, "n_columns", 0)
-        self.chosen, self.notes, self.integers = table.chosen, table.notes, table.integers
+        self.chosen, self.notes = table.chosen, table.notes
         self._whole: list[NDArray[np.bool_]] = []
 
     @property
@@ -73,18 +73,18 @@ class CompleteRows(Table):
     def renamed(self, names: Sequence[str], note: str) -> Table:
         return CompleteRows(self.table.renamed(names, note))
 
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         self._whole, done = [], 0
-        for chunk in self.table.stream(rows, ids):
+        for chunk, rest in self.table.stream(rows, ids):
             whole = np.asarray(~np.isnan(chunk).any(axis=1))
             if np.isinf(chunk).any():
                 self.table.refuse_not_finite(np.where(np.isnan(chunk), 0, chunk), done)
             self._whole.append(whole)
             done += len(chunk)
             if whole.all():
-                yield chunk
+                yield chunk, rest
             elif whole.any():
-                yield chunk[whole]
+                yield chunk[whole], None if rest is None else rest[whole]
         if self.dropped == done:
             raise OwnerError(f"{self.label}: every row misses a value. Leave out the column in which they are missing.")
 

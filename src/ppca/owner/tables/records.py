@@ -10,40 +10,52 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OwnerError
+from .integers import Rest
 from .table import Table, check_present
 
 
 @dataclass
 class Records:
-    """One owner's columns: values of shape (rows, columns), names if known, and the id column as it was given (or None)."""
+    """One owner's columns: values of shape (rows, columns), names if known, and the id column as it was given (or None).
+
+    rest: what rounding integers beyond 2^53 left of the values, to be added; None: nothing.
+    """
 
     label: str
     values: NDArray[np.float64]
     names: list[str] | None
     ids: Any
+    rest: Rest | None = None
 
     @classmethod
     def of(cls, table: Table, *, fill: bool = False) -> Self:
         """Reads a table, once. `fill`: missing values may become the mean of their column, if the table is opened so."""
         fill = fill and table.mean_for_missing
-        values, ids = table.read(check=not fill)
+        values, rest, ids = table.read_exactly(check=not fill)
         if ids is not None and len(ids) != len(values):
             raise OwnerError(f"{table.label}: {len(ids):,} ids for {len(values):,} rows.")
         if fill and len(values):
-            _fill_means(table, values)
-        if len(values):
-            table.refuse_rounded(np.abs(values).max(axis=0), values.std(axis=0))
-        return cls(table.label, values, table.names, ids)
+            rest = _fill_means(table, values, rest)
+        return cls(table.label, values, table.names, ids, rest)
 
 
-def _fill_means(table: Table, values: NDArray[np.float64]) -> None:
-    """Puts the mean of the present values of its column (the value itself where they are equal) in place of every missing one."""
+def _fill_means(table: Table, values: NDArray[np.float64], rest: Rest | None) -> Rest | None:
+    """Puts the mean of the present values of its column (the value itself where they are equal) in place of every missing one.
+
+    Returns the rest, with what doubles lack of these means.
+    """
     missing = np.isnan(values)
     table.refuse_not_finite(np.where(missing, 0.0, values), 0)
     check_present(table, len(values) - np.count_nonzero(missing, axis=0))
     low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
     mean = np.where(low == high, low, np.nanmean(values, axis=0))
+    if rest is not None:
+        away = (values - mean) + rest
+        low, high = np.nanmin(away, axis=0), np.nanmax(away, axis=0)
+        fine = np.where(low == high, low, np.nanmean(away, axis=0))
+        rest = np.where(missing, np.where(rest.any(axis=0), fine, 0.0), rest)
     np.copyto(values, mean, where=missing)
+    return rest
 
 
 def joint_names(owners: Sequence[Records]) -> list[str] | None:

@@ -16,18 +16,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import BadColumns, BadValue, OwnerError, UnreadableData
+from .integers import Rest
 
 Chunk = NDArray[np.float32] | NDArray[np.float64]
+Piece = tuple[Chunk, Rest | None]
+"""A chunk, and what rounding integers of 64 bits to its doubles left of them: to be added (None: nothing)."""
 
 CHUNK_BYTES = 32 << 20
 """Size of a chunk once it is float64: large enough for BLAS at full speed, small enough for a few copies of it."""
 
 CHUNK_ROWS = 1 << 16
 """Most rows of a chunk; the rounding error of a sum over a chunk grows with them (see moments.py)."""
-
-
-ROUNDED = 1000.0
-"""Deviations in units of rounding from which on rounding moves a variance by less than 1e-7."""
 
 
 def chunk_rows_for(n_columns: int) -> int:
@@ -49,7 +48,6 @@ class Table(ABC):
     id : the name of the id column, which is no column of a chunk, or None
     chosen : whether columns were chosen
     rows : number of rows where it is known without reading the data, else None
-    integers : (n_columns,) which columns hold integers of 64 bits, of which doubles keep 53; None if there are none
     notes : what a user should be told: columns put into another order, names taken over from another owner
     mean_for_missing : whether missing values count as a mean in a fit; else they are refused
     """
@@ -59,7 +57,6 @@ class Table(ABC):
     names: list[str] | None
     n_columns: int
     rows: int | None
-    integers: NDArray[np.bool_] | None = None
     id: str | None = None
     chosen: bool = False
     notes: tuple[str, ...] = ()
@@ -75,6 +72,10 @@ class Table(ABC):
         """The same rows with these columns, in this order (None: all but the ids), and the ids apart. Nothing is read."""
 
     def chunks(self, rows: int | None = None, *, check: bool = True, ids: list[Any] | None = None) -> Iterator[Chunk]:
+        """`pieces` without what rounding integers beyond 2^53 left of them."""
+        return (chunk for chunk, _ in self.pieces(rows, check=check, ids=ids))
+
+    def pieces(self, rows: int | None = None, *, check: bool = True, ids: list[Any] | None = None) -> Iterator[Piece]:
         """Yield the table from the top, at most `rows` rows at a time (default: about 32 MB as float64).
 
         A chunk is float32 if that holds every value of the table exactly, else float64; row-major or column-major,
@@ -85,26 +86,34 @@ class Table(ABC):
             raise ValueError(f"chunks of {rows} rows: at least 1 is needed")
         done = 0
         with reading(self.label):
-            for chunk in self.stream(rows or chunk_rows_for(self.n_columns), [] if ids is None else ids):
+            for chunk, rest in self.stream(rows or chunk_rows_for(self.n_columns), [] if ids is None else ids):
                 if check and not np.isfinite(chunk.sum(dtype=np.float64)):
                     self.refuse_not_finite(chunk, done)
                 done += len(chunk)
-                yield chunk
+                yield chunk, rest
 
     @abstractmethod
-    def stream(self, rows: int, ids: list[Any]) -> Iterator[Chunk]:
-        """Yield chunks of at most `rows` rows. Text raises `BadValue`; missing values come as NaN."""
+    def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
+        """Yield pieces of at most `rows` rows. Text raises `BadValue`; missing values come as NaN."""
 
     def renamed(self, names: Sequence[str], note: str) -> Table:
         """The same table with names given to columns that had none."""
         raise BadColumns(f"{self.label}: the columns already have names.")
 
-    def read(self, *, check: bool = True) -> tuple[NDArray[np.float64], Any]:
-        """All rows, and the id column as it stands in the data (None without one): one pass, checked as `chunks` does."""
-        pieces: list[Any] = []
-        chunks = [np.asarray(chunk, np.float64) for chunk in self.chunks(check=check, ids=pieces)]
-        values = np.concatenate(chunks) if chunks else np.empty((0, self.n_columns))
-        return np.ascontiguousarray(values), self.joined_ids(pieces)
+    def read(self) -> tuple[NDArray[np.float64], Any]:
+        """`read_exactly` without the rest."""
+        values, _, ids = self.read_exactly()
+        return values, ids
+
+    def read_exactly(self, *, check: bool = True) -> tuple[NDArray[np.float64], Rest | None, Any]:
+        """All rows with their rest, and the id column as it stands in the data (None: none): one pass, checked as `pieces`."""
+        found: list[Any] = []
+        pieces = [(np.asarray(chunk, np.float64), rest) for chunk, rest in self.pieces(check=check, ids=found)]
+        values = np.concatenate([np.empty((0, self.n_columns)), *(chunk for chunk, _ in pieces)])
+        rest = None
+        if any(part is not None for _, part in pieces):
+            rest = np.concatenate([np.zeros(chunk.shape, np.int16) if part is None else part for chunk, part in pieces])
+        return np.ascontiguousarray(values), rest, self.joined_ids(found)
 
     def joined_ids(self, pieces: list[Any]) -> Any:
         """One id column from the pieces that `chunks` collected."""
@@ -113,17 +122,6 @@ class Table(ABC):
     def column_title(self, index: int) -> str:
         """How messages call a column."""
         return f"column {index + 1}" if self.names is None else f"column {self.names[index]!r}"
-
-    def refuse_rounded(self, largest: NDArray[np.float64], deviation: NDArray[np.float64]) -> None:
-        """Raise `OwnerError` for integers beyond 2^53 whose rounding to doubles is not far below the deviation of the column."""
-        if self.integers is None:
-            return
-        lost = self.integers & (largest > 2.0**53) & (deviation < ROUNDED * np.spacing(largest))
-        if lost.any():
-            raise OwnerError(
-                f"{self.label}: {self.column_title(int(lost.argmax()))} holds integers beyond 2^53 that differ by little: "
-                "doubles do not tell them apart. Subtract the same offset from the column at all owners."
-            )
 
     def refuse_not_finite(self, chunk: Chunk, rows_before: int) -> None:
         """Raise `BadValue` for the first row of the chunk with a NaN or infinity; return if all values are finite."""

@@ -22,7 +22,8 @@ CSV_BLOCK = 8 << 20
 class CsvTable(ArrowTable):
     """Comma-, semicolon- or tab-separated text with a header line, also gzip-compressed.
 
-    Every chosen column is parsed as float64, save those that hold true / false in the first block.
+    Every chosen column is parsed as float64, save those that hold true / false in the first block, and those that may hold
+    integers beyond 2^53 (`large`), which are parsed as the integers they are.
     """
 
     rows = None
@@ -36,14 +37,13 @@ class CsvTable(ArrowTable):
         read, convert = pa.csv.ReadOptions(block_size=len(block)), pa.csv.ConvertOptions(decimal_point=decimal)
         with pa.csv.open_csv(pa.BufferReader(block), read, parse, convert) as reader:
             self.inferred = reader.schema
+            first = reader.read_all()
+        self.large = {name for name, column in zip(first.column_names, first.columns, strict=True) if is_large(column)}
         refuse_headerless(label, list(self.inferred.names))
         super().__init__(label, pa.schema([pa.field(field.name, parsed_as(field.type)) for field in self.inferred]))
 
-    def stored_kind(self, name: str) -> Any:
-        return self.inferred.field(self.stored.index(name)).type
-
     def check_types(self) -> None:
-        if not all(is_numeric(self.stored_kind(name)) for name in self.names):
+        if not all(is_numeric(self.inferred.field(self.stored.index(name)).type) for name in self.names):
             self._refuse_text()
 
     def _open(self, types: dict[str, Any], *, threads: bool = True, text: bool = False) -> Any:
@@ -61,11 +61,15 @@ class CsvTable(ArrowTable):
 
     def batches(self, rows: int) -> Iterator[list[Any]]:
         """Ids are text: whether 007 is a number must not depend on the other ids."""
-        types = {name: self.kind_of(name) for name in self.names} | ({self.id: pa.large_string()} if self.id else {})
+        types = {name: pa.string() if name in self.large else self.kind_of(name) for name in self.names}
+        types |= {self.id: pa.large_string()} if self.id else {}
         try:
             with self._open(types) as reader:
                 for batch in reader:
-                    yield batch.columns
+                    yield [
+                        whole_numbers(column, self.decimal) if name in self.large and name != self.id else column
+                        for name, column in zip(types, batch.columns, strict=True)
+                    ]
         except UnicodeDecodeError:
             raise UnreadableData(
                 f"{self.label}: the file is not {self.encoding.upper()} text throughout. Save it as UTF-8.",
@@ -96,6 +100,33 @@ class CsvTable(ArrowTable):
 def parsed_as(inferred: Any) -> Any:
     """Numbers are parsed as float64, true / false as what they are."""
     return inferred if pa.types.is_boolean(inferred) else pa.float64()
+
+
+def is_large(column: Any) -> bool:
+    """Whether the first values allow for integers beyond 2^53 that differ by little.
+
+    They do not if they are all below 2^52: beside one of them, a value beyond 2^53 makes a deviation of at least 2^-20 of it, as
+    there are less than 2^36 rows.
+    """
+    if pa.types.is_null(column.type):
+        return True
+    if not (pa.types.is_integer(column.type) or pa.types.is_float64(column.type)):
+        return False
+    low, high = pc.min_max(column).as_py().values()
+    if pa.types.is_integer(column.type):
+        return bool(high >= 1 << 52 or low <= -(1 << 52))
+    return bool(2.0**63 <= high <= 2.0**64)  # uint64, of which Arrow makes doubles
+
+
+def whole_numbers(text: Any, decimal: str) -> Any:
+    """Strings as integers, signed or not; as doubles where some are neither: those are far apart, or no integers."""
+    text = pc.utf8_trim_whitespace(text)
+    nulls = pa.array(pa.csv.ConvertOptions().null_values)  # here, as `pa.array` imports pandas
+    text = pc.if_else(pc.is_in(text, value_set=nulls), pa.scalar(None, text.type), text)
+    for kind in (pa.int64(), pa.uint64()):
+        if parses(text, kind):
+            return pc.cast(text, kind)
+    return pc.cast(pc.replace_substring(text, decimal, "."), pa.float64())
 
 
 def first_lines(label: str, path: Path, encoding: str) -> str:

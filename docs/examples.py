@@ -1,0 +1,72 @@
+"""The example files of deploy/example: what the commands write, for members that do not exist.
+
+Their keys are hashes of words: nobody knows a private key to them. No example is signed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime
+
+from ppca.federation import toml
+from ppca.federation.drafting import draft_fit, draft_server
+from ppca.federation.identity import key_text
+from ppca.federation.roster import Roster, RosterFile, render
+from ppca.federation.serverfile import ServerFile
+
+FOLDER = "deploy/example"
+OPERATORS = ("alpha", "beta", "gamma", "delta")
+OWNERS = ("north", "harbour", "hill")
+RECEIVER = "analyst"
+COLUMNS = ("age", "pressure", "cholesterol", "glucose")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+BUILD = "0.1.0+0123456789abcdef"
+NOTICE = "# An example. Yours is written by `{command}`.\n"
+
+
+def _key(name: str) -> str:
+    return key_text(hashlib.sha256(f"example key of {name}".encode()).digest())
+
+
+def _roster() -> bytes:
+    seats = [
+        {"number": number, "member": name, "key": _key(name)}
+        | {"api": f"{name}.example.org:7443", "mesh": f"{name}.example.org:7444"}
+        for number, name in enumerate(OPERATORS)
+    ]
+    members = [{"name": name, "key": _key(name), "roles": ["owner"]} for name in OWNERS]
+    members.append({"name": RECEIVER, "key": _key(RECEIVER), "roles": ["receiver"]})
+    content = {"name": "heart-study", "revision": 1, "seat": seats, "member": members}
+    return render(toml.validated(RosterFile, content, "the example"))
+
+
+def _server() -> bytes:
+    content = {
+        "seat": 0,
+        "federation": "federation.toml",
+        "identity": "identity.key",
+        "listen": {},
+        "store": {"path": "/var/lib/ppca"},
+    }
+    return draft_server(toml.validated(ServerFile, content, "the example"))
+
+
+def _job(roster: bytes) -> bytes:
+    drafted = draft_fit(
+        *(Roster(roster, {}), "first-job", OWNERS, COLUMNS, {RECEIVER: ["model"]}),
+        fit={"components": 3, "standardize": True},
+        now=NOW,
+    )
+    return re.sub(rb'(?m)^build = ".*"$', f'build = "{BUILD}"'.encode(), drafted.data)
+
+
+def files() -> dict[str, str]:
+    """Path from the root -> text."""
+    roster = NOTICE.format(command="ppca federation new, add and sign").encode() + _roster()
+    whole = {
+        "federation.toml": roster,
+        "server.toml": NOTICE.format(command="ppca server init").encode() + _server(),
+        "job.toml": NOTICE.format(command="ppca job new").encode() + _job(roster),
+    }
+    return {f"{FOLDER}/{name}": data.decode() for name, data in whole.items()}

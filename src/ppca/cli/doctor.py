@@ -1,0 +1,83 @@
+"""`ppca doctor`: what keeps this machine from taking part in its federation, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from .complaint import complaints, printable
+from .federation import FEDERATION, IDENTITY, File, IdentityFile
+from .job import StateFolder
+from .options import Quiet
+from .terminal import Terminal
+
+if TYPE_CHECKING:
+    from ..member.doctor import Patient
+    from ..member.findings import Finding
+
+MARKS = {"good": ("✓", "green"), "note": ("!", "yellow"), "wrong": ("✗", "bold red")}
+
+
+def doctor(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="server.toml: examine a seat, in place of an owner or receiver"),
+    ] = None,
+    idle: Annotated[
+        int, typer.Option(min=0, max=600, help="also see whether connections survive so many seconds of silence")
+    ] = 0,
+    bandwidth: Annotated[bool, typer.Option(help="measure with 2 MiB each way")] = True,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="write findings and figures as JSON; there is no secret in it")
+    ] = None,
+    quiet: Quiet = False,
+    federation: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+    state: StateFolder = None,
+) -> None:
+    """Examine names, ports, keys, clocks, revisions, builds, speed, disks and file modes; each fault comes with its remedy.
+
+    Exit code 1 if something must be mended. Nothing is changed. Operators say -c server.toml: then the mesh ports are dialed,
+    too, in both directions.
+    """
+    with complaints(doctor):
+        from ..federation.roster import write_whole
+        from ..member.doctor import Doctor
+
+        console = Terminal(quiet=quiet)
+        with console.status("") as status:
+            examined = Doctor(
+                _patient(config, federation, identity, state),
+                idle=idle,
+                bandwidth=bandwidth,
+                told=lambda text: status.update(Text(text)),
+            ).examine()
+        for finding in examined.items:
+            _show(console, finding)
+        if report is not None:
+            write_whole(report, (json.dumps(examined.report(), indent=1) + "\n").encode())
+            console.print(Text(f"written: {report}"), soft_wrap=True)
+        if not examined.sound:
+            raise typer.Exit(1)
+
+
+def _patient(config: Path | None, federation: Path, identity: Path, state: Path | None) -> Patient:
+    from ..federation.serverfile import ServerSettings
+    from ..member.doctor import Patient
+
+    if config is None:
+        return Patient(federation, identity, state=state)
+    settings = ServerSettings.load(config)
+    return Patient(settings.federation, settings.identity, settings)
+
+
+def _show(console: Terminal, finding: Finding) -> None:
+    mark, style = MARKS[finding.level]
+    said = f"{finding.where}: {printable(finding.said, 400)}"
+    console.print(Text.assemble((mark, style), " ", said), soft_wrap=True, highlight=False)
+    if finding.remedy:
+        console.print(Text(f"  → {finding.remedy}"), soft_wrap=True, highlight=False)

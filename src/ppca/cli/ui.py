@@ -1,0 +1,86 @@
+"""`ppca ui`: what an owner or a receiver sees and does in a browser, served by its own process on its own machine."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from .complaint import complaints
+from .federation import FEDERATION, IDENTITY, File, IdentityFile
+from .job import StateFolder
+from .terminal import Terminal
+
+if TYPE_CHECKING:
+    from ..federation.job import JobDescription
+    from ..member import Member
+
+
+def ui(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="folder for results, one below it for each job")
+    ] = Path("results"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port on 127.0.0.1; any free one without")] = 0,
+    show: Annotated[bool, typer.Option("--open", help="open the link in your browser")] = False,
+    federation: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+    state: StateFolder = None,
+) -> None:
+    """Your jobs in a browser: read and approve, contribute, follow, fetch results. Until Ctrl-C.
+
+    The pages come from this process, which holds your key; the browser never sees it. The printed link works once.
+    """
+    with complaints(ui):
+        from ..member import Member
+
+        asyncio.run(_serve(lambda: Member.open(federation, identity, state), output, port, show))
+
+
+def checked(folder: Path, job: JobDescription, federation: str) -> list[str]:
+    """What was checked of the result of a job in a folder; raises at the first fault."""
+    from ..member.fetching import EVIDENCE, Evidence
+    from .fetch import verified
+
+    evidence = Evidence.load(folder / EVIDENCE)
+    if evidence.job.id != job.id:
+        raise ValueError("it holds the result of another job; move it away, and fetch again.")
+    if evidence.roster.digest not in (job.file.federation, federation):
+        raise ValueError("its evidence is of another federation than yours; move it away, and fetch again.")
+    return verified(folder, evidence)
+
+
+async def _serve(open_member: Callable[[], Member], output: Path, port: int, show: bool) -> None:
+    from aiohttp import web
+
+    from ..ui.results import Results
+    from ..ui.site import Pages
+    from .fetch import fetch_into
+
+    member = open_member()
+    results = Results(output.resolve(), lambda folder, job: checked(folder, job, member.roster.digest))
+    pages = Pages(open_member, results, lambda member, job, folder: fetch_into(member, job, folder, replace=False))
+    runner = web.AppRunner(pages.application(), access_log=None, shutdown_timeout=2)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    link = pages.door.link(runner.addresses[0][1])
+    console = Terminal()
+    console.print(Text(f"{member.name}: {link}"), soft_wrap=True, highlight=False)
+    console.print(Text("The link works once, in the browser that opens it first. Stop with Ctrl-C."), soft_wrap=True)
+    pages.following.start()
+    if show:
+        await asyncio.to_thread(webbrowser.open, link)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        await stop.wait()
+    finally:
+        pages.following.stop()
+        await runner.cleanup()
+        pages.uploads.clear()

@@ -1,0 +1,236 @@
+"""`ppca doctor`: whether this machine can take part in its federation, as a member or as the operator of a seat.
+
+Nothing is changed anywhere. Every seat is looked at, whatever is wrong with another one.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..federation.build import build
+from ..federation.errors import FederationError
+from ..federation.identity import Identity, words
+from ..federation.roster import SEATS, Roster, Seat, address
+from ..federation.serverfile import ServerSettings
+from ..transport import CertificateError
+from ..transport.pinned import PinnedTls, issue_leaf
+from . import premises
+from .findings import Findings
+from .links import Broken, Hello, Link, mesh_seconds, resolved
+from .state import default_folder
+
+SKEW_KNOWN, SKEW_WRONG = 10.0, 120.0
+"""Seconds. Leaves begin five minutes before they are made: beyond that members do not let each other in."""
+
+LEAF_HOURS = 6
+"""Seats renew their day-long leaves every twelve hours."""
+
+
+@dataclass(frozen=True)
+class Patient:
+    """Who asks: files of a member or of an operator (settings)."""
+
+    federation: Path
+    identity: Path
+    settings: ServerSettings | None = None
+    state: Path | None = None
+
+
+class Doctor:
+    """One examination."""
+
+    def __init__(
+        self, patient: Patient, *, idle: int = 0, told: Callable[[str], None] | None = None, bandwidth: bool = True
+    ) -> None:
+        self.patient = patient
+        self.idle = idle
+        self.bandwidth = bandwidth
+        self.found = Findings()
+        self._told = told or (lambda text: None)
+        self._hellos: dict[int, Hello] = {}
+
+    def examine(self) -> Findings:
+        self.found.figures |= {"time": datetime.now(UTC).isoformat(), "build": build(), "links": {}}
+        self._told("own files")
+        roster, identity = self._files()
+        self._places(roster, identity)
+        if roster is None or identity is None:
+            return self.found
+        tls = self._tls(roster, identity)
+        if tls is None:
+            return self.found
+        own = roster.seat_of(identity.name) if self.patient.settings is not None else None
+        for number in sorted(roster.seats):
+            self._told(f"seat {number} ({roster.operators[number]})")
+            self._seat(roster.seats[number], tls, own)
+        self._together(roster)
+        return self.found
+
+    # -- this machine ------------------------------------------------------------------------------------------------
+
+    def _files(self) -> tuple[Roster | None, Identity | None]:
+        """Federation and identity, as far as they are sound."""
+        roster = identity = None
+        patient, found = self.patient, self.found
+        try:
+            roster = Roster.load(patient.federation)
+            for fault in roster.faults():
+                found.wrong("federation.toml", fault, "the four operators complete and sign the file, and pass it on")
+            found.figures["federation"] = {
+                "name": roster.name,
+                "revision": roster.revision,
+                "digest": roster.digest,
+            }
+        except FederationError as error:
+            found.wrong("federation.toml", str(error), "get federation.toml and federation.sigs from an operator")
+        try:
+            identity = Identity.load(patient.identity)
+            found.figures["member"] = identity.name
+            if roster is not None:
+                roster.check_identity(identity)
+                found.good("identity", f"{identity.name}, {words(identity.public)}, is pinned by {roster.name}")
+        except FederationError as error:
+            found.wrong("identity", str(error), "use the key whose line the federation's file has, for you only")
+            identity = None
+        return roster, identity
+
+    def _places(self, roster: Roster | None, identity: Identity | None) -> None:
+        settings = self.patient.settings
+        premises.unwritable(self.found, self.patient.federation)
+        if settings is not None:
+            premises.server(self.found, settings, roster, identity)
+        elif roster is not None and identity is not None:
+            premises.member(self.found, self.patient.state or default_folder(roster.name, identity.name))
+
+    def _tls(self, roster: Roster, identity: Identity) -> PinnedTls | None:
+        tls = PinnedTls(issue_leaf(identity.name, identity.key), roster.keys, roster.operators)
+        try:
+            tls.context(dialing=True)
+        except CertificateError as error:
+            self.found.wrong("own certificate", str(error), "set the clock of this machine, and use your own key")
+            return None
+        return tls
+
+    # -- one seat ----------------------------------------------------------------------------------------------------
+
+    def _seat(self, seat: Seat, tls: PinnedTls, own: int | None) -> None:
+        where = f"seat {seat.number} ({seat.member})"
+        figures = self.found.figures["links"].setdefault(str(seat.number), {"member": seat.member})
+        try:
+            figures["addresses"] = resolved(address(seat.api)[0])
+            with closing(Link(seat, tls)) as link:
+                figures["dial_seconds"] = link.dial_seconds
+                self._answers(where, link)
+                if seat.number != own:
+                    self._speed(where, link, figures)
+                    if own is not None:
+                        self._back(where, link, figures)
+        except Broken as broken:
+            self.found.wrong(where, broken.said, broken.remedy)
+        if own is not None:
+            self._mesh(where, seat)
+
+    def _answers(self, where: str, link: Link) -> None:
+        hello = link.hello()
+        self._hellos[link.seat.number] = hello
+        if hello.fields.get("seat") != link.seat.number:
+            self.found.wrong(
+                where, f"it says it is seat {hello.fields.get('seat')}", "its operator corrects seat in server.toml"
+            )
+        self.found.good(where, f"reached at {link.seat.api}, with the pinned key of {link.seat.member}")
+        hours = (link.leaf_expires - datetime.now(UTC)).total_seconds() / 3600
+        if hours < LEAF_HOURS:
+            self.found.note(
+                where,
+                f"its certificate ends in {hours:.1f} hours",
+                "its operator restarts the server and sets its clock",
+            )
+
+    def _speed(self, where: str, link: Link, figures: dict[str, object]) -> None:
+        figures["round_trip_seconds"] = trip = link.round_trip()
+        said = f"round trip {1000 * trip:.1f} ms"
+        if self.bandwidth:
+            there, back = link.bandwidth()
+            figures |= {"bytes_per_second_there": there, "bytes_per_second_back": back}
+            said += f", {8e-6 * there:,.0f} Mbit/s there, {8e-6 * back:,.0f} Mbit/s back"
+        if self.idle:
+            self._told(f"{where}, {self.idle} s of silence")
+            link.silence(self.idle)
+            figures["silence_seconds"] = self.idle
+            said += f"; {self.idle} s of silence do no harm"
+        self.found.good(where, said)
+
+    def _back(self, where: str, link: Link, figures: dict[str, object]) -> None:
+        """From a seat: whether the other one reaches this one."""
+        figures["back"] = back = link.reach()
+        for port in ("api", "mesh"):
+            if not back.get(port, {}).get("up"):
+                self.found.wrong(
+                    where,
+                    f"it does not reach the {port} port of this seat ({back.get(port, {}).get('why', 'no reason given')})",
+                    "start this server, open its port in your firewall, and check your line of federation.toml",
+                )
+
+    def _mesh(self, where: str, seat: Seat) -> None:
+        try:
+            seconds = mesh_seconds(seat)
+            self.found.figures["links"][str(seat.number)]["mesh_dial_seconds"] = seconds
+            self.found.good(where, f"mesh port {seat.mesh} open, dialed in {1000 * seconds:.1f} ms")
+        except Broken as broken:
+            self.found.wrong(where, broken.said, broken.remedy)
+
+    # -- all seats ---------------------------------------------------------------------------------------------------
+
+    def _together(self, roster: Roster) -> None:
+        for number, hello in self._hellos.items():
+            self._revision(f"seat {number} ({roster.operators[number]})", hello, roster)
+        self._builds(roster)
+        self._clocks(roster)
+        if len(self._hellos) == len(SEATS) and self.found.sound:
+            self.found.good("all seats", f"revision {roster.revision} and build {build()} everywhere")
+
+    def _revision(self, where: str, hello: Hello, roster: Roster) -> None:
+        theirs, digest = hello.fields.get("revision"), hello.fields.get("digest")
+        if digest == roster.digest:
+            return
+        said = f"it has revision {theirs} of the federation, you have {roster.revision}"
+        if theirs == roster.revision:
+            self.found.wrong(
+                where, f"{said}, with other content", "operators compare the two files and sign a new revision"
+            )
+        elif isinstance(theirs, int) and theirs > roster.revision:
+            self.found.wrong(where, said, "get the new federation.toml and federation.sigs from an operator")
+        else:
+            self.found.wrong(where, said, "send its operator federation.toml and federation.sigs; no restart is needed")
+
+    def _builds(self, roster: Roster) -> None:
+        for number, hello in self._hellos.items():
+            theirs = str(hello.fields.get("build"))[:80]
+            self.found.figures["links"][str(number)]["build"] = theirs
+            if theirs != build():
+                self.found.wrong(
+                    f"seat {number} ({roster.operators[number]})",
+                    f"it runs build {theirs}, here is {build()}",
+                    "all members install the same wheel, then operators restart their servers",
+                )
+
+    def _clocks(self, roster: Roster) -> None:
+        """With three clocks or more, the median says whose is wrong."""
+        skews = {number: hello.skew for number, hello in self._hellos.items()}
+        own = statistics.median(skews.values()) if len(skews) > 2 else 0.0
+        if abs(own) > SKEW_KNOWN:
+            self._clock("this machine", -own)
+        for number, skew in skews.items():
+            self.found.figures["links"][str(number)]["clock_skew_seconds"] = skew
+            if abs(skew - own) > SKEW_KNOWN:
+                self._clock(f"seat {number} ({roster.operators[number]})", skew - own)
+
+    def _clock(self, where: str, skew: float) -> None:
+        said = f"its clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}"
+        remedy = "set it by the network (chrony, systemd-timesyncd)"
+        (self.found.wrong if abs(skew) > SKEW_WRONG else self.found.note)(where, said, remedy)

@@ -1,0 +1,101 @@
+"""Where a job stands for one member: what there is for it to do, and the steps of the job. Pure functions of what is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ..federation.course import DONE, GATHERING, PROPOSED, READY, RUNNING, Course, Objects, course_of
+from ..federation.job import JobDescription
+from ..federation.roster import Roster
+from .following import Known
+
+APPROVE, CONTRIBUTE, FETCH = "approve", "contribute", "fetch"
+STEPS = (PROPOSED, GATHERING, READY, RUNNING, DONE)
+MEANING = {
+    PROPOSED: "seats and receivers answer",
+    GATHERING: "owners approve and contribute",
+    READY: "everything is there",
+    RUNNING: "the seats compute on shares",
+    DONE: "receivers fetch their results",
+}
+PROGRAMS = {
+    "pca-rows/1": "Joint principal components of the rows of all owners together",
+    "pca-columns/1": "Joint principal components of the columns of all owners, joined row by row",
+    "infer/1": "Use of a kept model on new rows",
+}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """todo: what the member is waited for to do, or may do now; "" if nothing. may_refuse: whether it still can."""
+
+    job: JobDescription
+    course: Course
+    objects: Objects
+    progress: dict[str, Any] | None
+    roles: tuple[str, ...]
+    todo: str
+    approved: bool
+    contributed: bool
+    may_refuse: bool
+
+    @property
+    def steps(self) -> list[dict[str, str]]:
+        """Every step with what it means: past, now or ahead."""
+        reached = STEPS.index(DONE) + 1 if self.course.done else _reached(self)
+        states = (
+            "past" if i < reached else "now" if i == reached and not self.course.over else "ahead" for i in range(5)
+        )
+        return [
+            {"name": name, "meaning": MEANING[name], "state": state} for name, state in zip(STEPS, states, strict=True)
+        ]
+
+
+def standing_of(known: Known, roster: Roster, me: str, fetched: bool, now: datetime) -> Standing:
+    file, objects = known.job.file, Objects(known.headers)
+    course = course_of(file, known.headers, roster, now)
+    owner, receiver = me in file.owners, me in file.receivers
+    offers = receiver or (file.by_columns and owner)
+    lacks_approval = me in file.approvers and objects.by("approval", me) is None
+    lacks_offer = offers and objects.offer(me, of_seat=False) is None
+    contributed = objects.by("contribution", me) is not None
+    todo = ""
+    if not course.over:
+        if lacks_approval or lacks_offer:
+            todo = APPROVE
+        elif owner and not contributed:
+            todo = CONTRIBUTE
+    elif course.stage == DONE and receiver and not fetched:
+        todo = FETCH
+    roles = [
+        name
+        for name, has in (
+            ("an owner", owner),
+            ("a receiver", receiver),
+            ("an owner of the model", me in file.approvers and not owner),
+        )
+        if has
+    ]
+    return Standing(
+        job=known.job,
+        course=course,
+        objects=objects,
+        progress=known.progress if course.stage == RUNNING else None,
+        roles=tuple(roles or ["who submitted it"]),
+        todo=todo,
+        approved=me in file.members and not lacks_approval and not lacks_offer,
+        contributed=contributed,
+        may_refuse=not course.over and me in file.members,
+    )
+
+
+def _reached(standing: Standing) -> int:
+    """The step a job is at; of one that ended badly, the step it had come to."""
+    course = standing.course
+    if course.stage in STEPS:
+        return STEPS.index(course.stage)
+    if course.attempt:
+        return STEPS.index(RUNNING)
+    return STEPS.index(GATHERING if next(standing.objects.of("approval"), None) else PROPOSED)

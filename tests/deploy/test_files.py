@@ -1,0 +1,118 @@
+"""deploy/: systemd takes the unit, the commands take the examples, and alerts ask for metrics there are."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ppca.federation.errors import FileRefused
+from ppca.federation.identity import Identity
+from ppca.federation.job import JobDescription
+from ppca.federation.roster import Roster
+from ppca.federation.serverfile import ServerSettings
+from ppca.seat import local_page
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+UNIT = (DEPLOY / "ppca-server.service").read_text()
+EXPOSURE = 20
+"""Of 100, by systemd's own count of what a service is not kept from; its own default services have 50 to 95."""
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    """The unit as it is, but for the program, which is not installed where tests run."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed here (apt-get install systemd)")
+    assert "ExecStart=/opt/ppca/bin/ppca " in UNIT
+    path = tmp_path / "ppca-server.service"
+    path.write_text(UNIT.replace("/opt/ppca/bin/ppca ", "/bin/true "))
+    return path
+
+
+def test_systemd_takes_the_unit(unit: Path) -> None:
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_systemd_complains_of_a_wrong_unit(unit: Path) -> None:
+    """So that the test above can fail."""
+    unit.write_text(unit.read_text().replace("WatchdogSec=60", "WatchdogSec=often"))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True)
+    assert "Failed to parse sec value, ignoring: often" in done.stderr
+
+
+def test_the_unit_leaves_little_open(unit: Path) -> None:
+    call = ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE}", "--no-pager", unit]
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_credential_of_systemd_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd lets the service's user read a credential by an access list, which shows as mode 0440."""
+    path = tmp_path / "identity.key"
+    Identity.create("alpha", path)
+    path.chmod(0o440)
+    with pytest.raises(FileRefused, match="can be read by others: chmod 600"):
+        Identity.load(path)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "elsewhere"))
+    with pytest.raises(FileRefused, match="can be read by others"):
+        Identity.load(path)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert Identity.load(path).name == "alpha"
+    path.chmod(0o444)
+    with pytest.raises(FileRefused, match="can be read by others"):
+        Identity.load(path)
+
+
+def test_the_examples_are_files_that_the_commands_take() -> None:
+    folder = DEPLOY / "example"
+    roster = Roster.load(folder)
+    assert sorted(roster.seats) == [0, 1, 2, 3]
+    assert roster.faults() == [
+        "revision 1 is not signed by alpha and beta and gamma and delta: each operator runs ppca federation sign"
+    ]
+    settings = ServerSettings.load(folder)
+    assert settings.federation == folder / "federation.toml"
+    assert str(settings.store) == "/var/lib/ppca"
+    job = JobDescription.load(folder)
+    assert job.file.federation == roster.digest
+    assert set(job.file.members) <= set(roster.keys)
+
+
+def test_the_unit_finds_what_the_examples_name() -> None:
+    """The store is the unit's state directory, and the key the unit's credential."""
+    directory = re.search(r"^StateDirectory=(.*)$", UNIT, re.MULTILINE)
+    assert directory is not None
+    assert str(ServerSettings.load(DEPLOY / "example").store) == f"/var/lib/{directory[1]}"
+    given = ServerSettings.load(DEPLOY / "example", Path("/run/credentials/ppca-server.service/identity.key"))
+    assert str(given.identity) == "/run/credentials/ppca-server.service/identity.key"
+
+
+def test_alerts_ask_for_metrics_there_are() -> None:
+    offered = set(re.findall(r'Gauge\(\s*"(\w+)"', Path(local_page.__file__).read_text()))
+    rules = [rule for group in yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
+    asked = {name for rule in rules for name in re.findall(r"\bppca_\w+", rule["expr"])}
+    assert asked
+    assert asked <= offered
+    assert all({"summary", "remedy"} <= rule["annotations"].keys() for rule in rules)
+
+
+def test_prometheus_asks_where_the_server_answers() -> None:
+    scrape = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
+    (job,) = scrape["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [ServerSettings.load(DEPLOY / "example").file.listen.local]}]
+    assert all((DEPLOY / name).exists() for name in scrape["rule_files"])
+
+
+def test_the_container_runs_what_there_is() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    listen = ServerSettings.load(DEPLOY / "example").file.listen
+    ports = [address.rpartition(":")[2] for address in (listen.api, listen.mesh)]
+    assert f"EXPOSE {' '.join(ports)}\n" in text
+    assert f"http://{listen.local}/healthz" in text
+    assert re.search(r"^USER ppca$", text, re.MULTILINE)

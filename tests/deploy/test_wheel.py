@@ -1,0 +1,85 @@
+"""The wheel is what is deployed: it installs where there is neither compiler nor source, and computes there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ppca import __version__
+from ppca.federation.build import build
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+COMPILERS = ("cc", "gcc", "g++", "c++", "clang", "cmake", "ninja", "make")
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Path:
+    build()  # remembered: whoever edits sources meanwhile does not disturb
+    done = subprocess.run(["make", "wheel"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = (ROOT / "dist").glob("*.whl")
+    return found
+
+
+class Host:
+    """A machine without a compiler: a new virtual environment, and nothing in PATH but what is in it."""
+
+    def __init__(self, folder: Path) -> None:
+        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+        self.folder = folder
+        self.bin = folder / "venv" / "bin"
+        hidden = ("PYTHON", "VIRTUAL_ENV", "CC", "CXX", "CMAKE", "PPCA")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+        self.environment = kept | {"PATH": str(self.bin)}
+
+    def run(self, command: str, *words: object) -> str:
+        done = subprocess.run(
+            [self.bin / command, *map(str, words)],
+            cwd=self.folder, env=self.environment, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def host(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Host:
+    found = Host(tmp_path_factory.mktemp("host"))
+    found.run("python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", wheel)
+    assert not [name for name in COMPILERS if (found.bin / name).exists()]
+    return found
+
+
+def test_the_wheel_is_named_after_the_c_library_it_needs(wheel: Path) -> None:
+    """auditwheel gives that name only to a wheel whose module needs no library beside the C library."""
+    assert "-manylinux_2_" in wheel.name
+    names = zipfile.ZipFile(wheel).namelist()
+    assert [name for name in names if ".so" in name] == [
+        name for name in names if "/_kernels." in name and ".so" in name
+    ]
+
+
+def test_the_installed_command_is_this_build(host: Host) -> None:
+    """Seats run a job only together with seats of the same build: a wheel and a checkout of one source are the same."""
+    assert host.run("ppca", "--version").strip() == f"ppca {__version__}"
+    where = "import ppca, ppca.federation.build as b; print(ppca.__file__, b.build())"
+    file, found = host.run("python", "-c", where).split()
+    assert Path(file).is_relative_to(host.folder)
+    assert found == build()
+
+
+def test_the_installed_command_fits(host: Host) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 4)) * [4.0, 3.0, 2.0, 1.0]
+    for name, part in zip("abc", np.split(rows, [10, 30]), strict=True):
+        np.savetxt(host.folder / f"{name}.csv", part, delimiter=",", header="w,x,y,z", comments="")
+    host.run("ppca", "fit", "a.csv", "b.csv", "c.csv", "-k", 2, "-q", "-o", "result")
+    model = json.loads((host.folder / "result" / "model.json").read_text())
+    variances = np.sort(np.linalg.eigvalsh(np.cov(rows.T)))[::-1][:2]
+    np.testing.assert_allclose(model["explained_variance"], variances, rtol=1e-6)  # as tests/cli/test_fit.py

@@ -1,0 +1,145 @@
+"""One use of a kept model in one run, and a fit that asks for enough rows: what each opens, and to whom."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.lockstep import LockstepServers
+from harness.tables import with_ids
+from ppca import PCA, Columns, Job
+from ppca.estimator.choices import Choices
+from ppca.jobs import inference, rows
+from ppca.jobs.kept import NotAllowed
+from ppca.owner.moments import moments
+from ppca.owner.rows import share_sums
+from ppca.owner.tables.opening import open_table
+from ppca.protocol import share
+from ppca.receiver.unsealing import received
+from ppca.servers.failure import Refusal
+
+X = np.random.default_rng(5).standard_normal((60, 4)) @ np.diag([4.0, 2, 1, 0.5]) + 3
+ALLOWED = {"transform": ["client"], "flags": ["client"], "scores": ["client"]}
+NEW = X[:7]
+
+
+@pytest.fixture(scope="module")
+def kept() -> tuple[LockstepServers, PCA]:
+    seats = LockstepServers()
+    return seats, PCA(2, servers=seats, keep="m", allow=ALLOWED).fit(np.array_split(X, 3))
+
+
+def infer(kept: tuple[LockstepServers, PCA], *batches: Any, **use: Any) -> Any:
+    seats, pca = kept
+    scaled = [share(np.ldexp(batch, -int(pca.scale_exponents_[0])), inference.RAW) for batch in batches]
+    return Job(seats).run(inference.infer, *scaled, model="m", **use)
+
+
+def opened(seats: LockstepServers) -> list[tuple[str, tuple[int, ...], str]]:
+    return [(line.what, line.shape, line.to) for line in seats.openings[0]]
+
+
+def test_transform_of_several_batches(kept: tuple[LockstepServers, PCA]) -> None:
+    seats, pca = kept
+    found = received(infer(kept, NEW[:3], NEW[3:], operation="transform"))
+    coordinates = np.asarray(found["coordinates"]) * 2.0 ** pca.scale_exponents_[0]
+    np.testing.assert_allclose(np.abs(coordinates), np.abs(pca.transform(NEW)), atol=1e-6)
+    assert opened(seats) == [("coordinates", (7, 2), "client")]
+
+
+@pytest.mark.parametrize(
+    ("use", "what"),
+    [
+        ({"scores": True}, ["anomaly scores"]),
+        ({"threshold": 0.001}, ["anomaly flags"]),
+        ({"contamination": 0.3}, ["anomaly flags"]),
+        ({"scores": True, "contamination": 0.3}, ["anomaly scores", "anomaly flags"]),
+    ],
+)
+def test_detect(kept: tuple[LockstepServers, PCA], use: dict[str, Any], what: list[str]) -> None:
+    seats, pca = kept
+    unit = 4.0 ** pca.scale_exponents_[0]
+    found = received(infer(kept, NEW[:3], NEW[3:], operation="detect", **use))
+    assert opened(seats) == [(name, (7,), "client") for name in what]
+    scores = pca.model_.scores(NEW)
+    if "scores" in use:
+        np.testing.assert_allclose(np.asarray(found["scores"]) * unit, scores, atol=1e-6)
+    if "threshold" in use:
+        assert found["flags"].tolist() == (scores > use["threshold"] * unit).tolist()
+    if "contamination" in use:
+        assert sorted(np.argsort(scores)[-math.ceil(0.3 * 7) :]) == np.flatnonzero(found["flags"]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "why"),
+    [
+        ({"operation": "transform", "receiver": "mallory"}, NotAllowed, "does not allow 'transform' for mallory"),
+        ({"operation": "detect", "scores": True, "receiver": "x"}, NotAllowed, "does not allow 'scores' for x"),
+        ({"operation": "detect", "threshold": 1.0, "receiver": "x"}, NotAllowed, "does not allow 'flags' for x"),
+        ({"operation": "inverse"}, Refusal, "ask for 'transform', or for 'detect' with"),
+        ({"operation": "detect"}, Refusal, "ask for 'transform', or for 'detect' with"),
+    ],
+)
+def test_what_the_model_does_not_allow(
+    kept: tuple[LockstepServers, PCA], use: dict[str, Any], error: type[Exception], why: str
+) -> None:
+    with pytest.raises(error, match=why):
+        infer(kept, NEW, **use)
+
+
+def test_rows_that_do_not_fit_are_refused(kept: tuple[LockstepServers, PCA]) -> None:
+    with pytest.raises(Refusal, match=r"rows of shape \(7, 3\) do not fit a model of 4 columns"):
+        infer(kept, NEW[:, :3], operation="transform")
+    with pytest.raises(Refusal, match="there are no rows"):
+        infer(kept, operation="transform")
+
+
+def test_a_table_is_matched_and_used_in_one_run(seats: LockstepServers) -> None:
+    """The tags of the common rows reach the receiver, the number of rows is public, and the table is forgotten."""
+    tables = [with_ids(X[:, :2], ["a", "b"], np.arange(60)), with_ids(X[20:, 2:], ["c", "d"], np.arange(20, 60))]
+    way = Columns("id")
+    model = PCA(2, partition=way, servers=seats, keep="m").fit(tables).shared_model()
+    runs = len(seats.public)
+    found = model.transform_columns(tables, way, receiver=1)
+    assert len(seats.public) == runs + 3  # two uploads and one program
+    assert sorted(found.ids.tolist()) == list(range(20, 60))
+    assert opened(seats) == [
+        ("match pattern of pseudonyms", (40, 2), "servers"),
+        ("coordinates", (40, 2), "owner 2"),
+    ]
+    assert seats.tables == [{}] * 4
+
+
+def fit(seats: LockstepServers, least: int, **chosen: Any) -> Any:
+    packets = [packet for part in np.array_split(X, 3) for packet in share_sums(moments(open_table(part)), 3)]
+    choices = Choices(fixed_iterations=8, **chosen).public()
+    return Job(seats).run(rows.fit, *packets, rows_at_least=least, choices=choices)
+
+
+def test_enough_rows_are_one_bit_more(seats: LockstepServers) -> None:
+    assert received(fit(seats, 60))["rows"] == 60
+    assert opened(seats)[0] == ("enough rows", (), "servers")
+    assert sum(what == "enough rows" for what, _, _ in opened(seats)) == 1
+
+
+@pytest.mark.parametrize("least", [61, 1 << 36, 1 << 60])
+def test_too_few_rows_are_refused_and_nothing_else_is_opened(least: int) -> None:
+    seen: list[Any] = []
+
+    class Watched(LockstepServers):
+        """Looks at the audits of a run that fails."""
+
+        def run(self, program: Any, inputs: Any, public: Any, progress: Any = None) -> Any:
+            async def watched(party: Any, *secrets: Any, **given: Any) -> Any:
+                seen.append(party)
+                return await program(party, *secrets, **given)
+
+            return super().run(watched, inputs, public, progress)
+
+    with pytest.raises(Refusal, match=f"fewer than {least:,} rows"):
+        fit(Watched(), least, keep="m")
+    assert {line.what for party in seen for line in party.audit} <= {"enough rows"}
+    assert all("m" not in party.store for party in seen)

@@ -1,0 +1,268 @@
+"""`ppca doctor` on loopback: a sound federation is found sound; every fault is named with its seat and its remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from typer.testing import CliRunner
+
+from harness.doors import OPERATORS, Doors
+from ppca.cli.main import app
+from ppca.federation.roster import write_whole
+from ppca.member import premises
+from ppca.member.doctor import Doctor, Patient
+from ppca.member.findings import Finding, Findings
+from ppca.member.links import Link
+from ppca.seat import api as seat_api
+from ppca.seat.probes import MOST_ECHO
+from ppca.transport.pinned import PinnedTls, issue_leaf
+
+
+@pytest.fixture
+def doors(tmp_path: Path) -> Iterator[Doors]:
+    found = Doors(tmp_path)
+    yield found
+    found.close()
+
+
+def owner(doors: Doors, **options: Any) -> Findings:
+    folder = doors.folder / "north"
+    patient = Patient(folder / "federation.toml", folder / "identity.key", state=folder / "state")
+    return Doctor(patient, **options).examine()
+
+
+def operator(doors: Doors, seat: int = 0, **options: Any) -> Findings:
+    settings = doors.settings(seat, store={"path": "store", "at_most": 1 << 20})
+    return Doctor(Patient(settings.federation, settings.identity, settings), **options).examine()
+
+
+def wrong(found: Findings) -> list[Finding]:
+    assert all(item.remedy for item in found.items if item.level != "good")
+    return [item for item in found.items if item.level == "wrong"]
+
+
+def only(found: Findings) -> Finding:
+    (one,) = wrong(found)
+    assert not found.sound
+    return one
+
+
+# -- sound ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_federation_for_an_owner(doors: Doors) -> None:
+    doors.open(0, 1, 2, 3)
+    found = owner(doors, idle=1)
+    assert wrong(found) == []
+    assert found.items[-1].said.startswith("revision 1 and build ")
+    assert sorted(found.figures["links"]) == ["0", "1", "2", "3"]
+    for figures in found.figures["links"].values():
+        assert figures["round_trip_seconds"] > 0
+        assert figures["bytes_per_second_there"] > 0
+        assert figures["bytes_per_second_back"] > 0
+        assert figures["silence_seconds"] == 1
+        assert "mesh_dial_seconds" not in figures  # owners have nothing to do with it
+
+
+def test_a_sound_federation_for_an_operator(doors: Doors) -> None:
+    doors.open(0, 1, 2, 3)
+    found = operator(doors, seat=2)
+    assert wrong(found) == []
+    for number, figures in found.figures["links"].items():
+        assert figures["mesh_dial_seconds"] > 0
+        if number != "2":
+            assert figures["back"]["api"]["up"]
+            assert figures["back"]["mesh"]["up"]
+
+
+def test_the_report_has_no_secret(doors: Doors) -> None:
+    doors.open(0, 1, 2, 3)
+    folder, report = doors.folder / "north", doors.folder / "report.json"
+    words = ["doctor", "-f", folder / "federation.toml", "-i", folder / "identity.key", "--state", folder / "state"]
+    done = CliRunner().invoke(app, [*map(str, words), "--report", str(report)])
+    assert done.exit_code == 0, done.output
+    assert "✓ seat 3 (delta): reached at " in done.output
+    written = report.read_text()
+    assert json.loads(written)["sound"] is True
+    secret = (folder / "identity.key").read_text().splitlines()[2]
+    assert len(secret) > 40
+    assert secret not in written + done.output
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_seat(doors: Doors) -> None:
+    doors.open(0, 1, 3)
+    fault = only(owner(doors))
+    assert fault.where == "seat 2 (gamma)"
+    assert fault.said.startswith("nobody listens on 127.0.0.1:")
+    assert "starts the server" in fault.remedy
+
+
+def test_the_exit_code_says_that_something_must_be_mended(doors: Doors) -> None:
+    folder = doors.folder / "north"
+    words = ["doctor", "-f", folder / "federation.toml", "-i", folder / "identity.key", "--state", folder / "state"]
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 1
+    assert done.output.count("→ its operator starts the server") == 4
+
+
+def test_a_wrong_key(doors: Doors) -> None:
+    """Whoever answers for gamma has another key than the one that the owner has pinned."""
+    doors.open(0, 1, 2, 3)
+    other = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
+    doors.found(at=("north",), keys={"gamma": other})
+    found = wrong(owner(doors))
+    assert found[0].where == "federation.toml"  # gamma's signature does not count either
+    seats = [item for item in found if item.where == "seat 2 (gamma)"]
+    assert "has not the key that is pinned for gamma" in seats[0].said
+    assert "over the telephone" in seats[0].remedy
+
+
+def test_swapped_addresses(doors: Doors) -> None:
+    doors.open(0, 1, 2, 3)
+    doors.ports[0], doors.ports[3] = doors.ports[3], doors.ports[0]
+    doors.found(revision=2, at=("north",))
+    found = [item for item in wrong(owner(doors)) if item.where == "seat 0 (alpha)"]
+    assert "beta answers at " in found[0].said
+    assert "correct the addresses" in found[0].remedy
+
+
+def test_a_member_that_seats_do_not_know(doors: Doors) -> None:
+    doors.found(keys={"north": Ed25519PrivateKey.generate().public_key().public_bytes_raw()}, at=OPERATORS)
+    doors.open(0, 1, 2, 3)
+    found = wrong(owner(doors))
+    assert [item.where for item in found] == [f"seat {i} ({name})" for i, name in enumerate(OPERATORS)]
+    assert all(item.said.startswith("it closes the door") for item in found)
+
+
+def test_another_revision(doors: Doors) -> None:
+    doors.found(revision=2, at=("beta",))
+    doors.open(0, 1, 2, 3)
+    fault = only(owner(doors))
+    assert (fault.where, fault.said) == ("seat 1 (beta)", "it has revision 2 of the federation, you have 1")
+    assert "get the new federation.toml" in fault.remedy
+    doors.found(revision=3, at=("north",))
+    older = [item for item in wrong(owner(doors)) if item.where == "seat 0 (alpha)"]
+    assert "send its operator" in older[0].remedy
+
+
+class Late(seat_api.Api):
+    """A seat whose clock is behind."""
+
+    behind = timedelta(minutes=4)
+
+    async def hello(self, request: web.Request) -> web.Response:
+        said = json.loads((await super().hello(request)).body or b"")  # type: ignore[arg-type]
+        return web.json_response(said | {"time": (datetime.now(UTC) - self.behind).isoformat()})
+
+
+def test_a_wrong_clock(doors: Doors) -> None:
+    doors.open(0, 1, 2)
+    doors.open(3, api=lambda office: Late(office, None))  # type: ignore[arg-type]
+    found = owner(doors)
+    fault = only(found)
+    assert (fault.where, fault.said) == ("seat 3 (delta)", "its clock is 240 s behind")
+    assert found.figures["links"]["3"]["clock_skew_seconds"] == pytest.approx(-240, abs=5)
+
+
+def test_the_own_clock_is_wrong_if_all_others_agree(doors: Doors) -> None:
+    doors.open(0, 1, 2, 3, api=lambda office: Late(office, None))  # type: ignore[arg-type]
+    fault = only(owner(doors))
+    assert (fault.where, fault.said) == ("this machine", "its clock is 240 s ahead")
+
+
+def test_another_build(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seat_api, "build", lambda: "0.0.9+other")
+    doors.open(0, 1, 2, 3)
+    found = wrong(owner(doors))
+    assert len(found) == 4
+    assert "it runs build 0.0.9+other" in found[0].said
+    assert "the same wheel" in found[0].remedy
+
+
+def test_an_unknown_name(doors: Doors) -> None:
+    doors.open(1, 2, 3)
+    path = doors.folder / "north" / "federation.toml"
+    text = path.read_text().replace(f"127.0.0.1:{doors.ports[0]}", f"no-such-host.invalid:{doors.ports[0]}")
+    path.write_text(text)
+    found = [item for item in wrong(owner(doors)) if item.where == "seat 0 (alpha)"]
+    assert "the name no-such-host.invalid is not known here" in found[0].said
+    assert "/etc/hosts" in found[0].remedy
+
+
+def test_a_server_that_does_not_run_is_missed_from_both_sides(doors: Doors) -> None:
+    doors.open(1, 2, 3)
+    found = wrong(operator(doors, seat=0, bandwidth=False))
+    assert "systemctl start ppca-server" in next(item.remedy for item in found if item.where == "this server")
+    back = [item for item in found if "does not reach the mesh port of this seat" in item.said]
+    assert [item.where for item in back] == ["seat 1 (beta)", "seat 2 (gamma)", "seat 3 (delta)"]
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_files_that_others_can_read_or_change(doors: Doors) -> None:
+    settings = doors.settings(0)
+    settings.keys.mkdir(parents=True, mode=0o700)
+    settings.store.chmod(0o755)
+    write_whole(settings.keys / "job-0.key", b"secret", 0o644)
+    (doors.folder / "alpha" / "federation.toml").chmod(0o666)
+    (doors.folder / "alpha" / "server.toml").write_text("")
+    (doors.folder / "alpha" / "server.toml").chmod(0o664)
+    found = {item.remedy for item in wrong(operator(doors)) if item.remedy.startswith("chmod")}
+    assert found == {
+        f"chmod go-w {settings.folder}/federation.toml",
+        f"chmod go-w {settings.folder}/server.toml",
+        f"chmod go= {settings.store}",
+        f"chmod go= {settings.keys}/job-0.key",
+    }
+
+
+def test_an_identity_that_others_can_read(doors: Doors) -> None:
+    (doors.folder / "north" / "identity.key").chmod(0o644)
+    fault = only(owner(doors))
+    assert fault.where == "identity"
+    assert "chmod 600" in fault.said
+
+
+def test_a_full_disk(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(premises.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 10**8}))
+    doors.open(0, 1, 2, 3)
+    assert only(owner(doors)).said.startswith("0.1 GB are free")
+
+
+# -- what seats answer ------------------------------------------------------------------------------------------------
+
+
+def link(doors: Doors, name: str) -> Link:
+    identity, roster = doors.identities[name], doors.roster(name)
+    return Link(roster.seats[0], PinnedTls(issue_leaf(name, identity.key), roster.keys, roster.operators))
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "path", "body", "said"),
+    [
+        ("north", "GET", f"/v1/echo?bytes={MOST_ECHO + 1}", None, "bytes is a whole number, at most"),
+        ("north", "GET", "/v1/echo?bytes=-1", None, "bytes is a whole number"),
+        ("north", "GET", "/v1/echo?wait=601", None, "wait is a whole number, at most 600"),
+        ("north", "POST", "/v1/echo", bytes(MOST_ECHO + 1), "a measurement has at most"),
+        ("north", "GET", "/v1/reach", None, "only seats are dialed back"),
+    ],
+)
+def test_what_seats_do_for_measurements_is_bounded(
+    doors: Doors, name: str, method: str, path: str, body: bytes | None, said: str
+) -> None:
+    doors.open(0)
+    visitor = link(doors, name)
+    with pytest.raises(Exception, match=said):
+        visitor.ask(method, path, body)
+    visitor.close()
