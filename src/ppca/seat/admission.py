@@ -94,14 +94,15 @@ class Admission:
             raise NotNow(f"{author} has stored as much as this seat allows a member; wait for erasures")
 
     def _check_job(self, item: Object, roster: Roster, *, passed_on: bool) -> None:
-        """passed_on: by another seat, which took it under the revision it had then."""
+        """passed_on: by another seat, which may have taken it under a revision that was in force here, too, before."""
         if sha256(item.payload) != item.header.job:
             raise ObjectRefused("the job's name is not the digest of its file")
         if len(item.payload) > MOST_SMALL * 16:
             raise ObjectRefused("the file of the job is too long")
         job = JobDescription(item.payload)
         now = datetime.now(UTC)
-        if job.file.federation != roster.digest and not passed_on:
+        before = passed_on and self.mailbox.note(f"federation {job.file.federation}") is not None
+        if job.file.federation != roster.digest and not before:
             raise ObjectRefused(
                 f"the job is for another revision of the federation; this seat has {roster.name}, revision {roster.revision} "
                 f"({roster.digest[:12]})"

@@ -96,6 +96,8 @@ class Restoring:
                 item = Object.parse(data)  # the other seat admitted it in its time, perhaps under an earlier revision
                 item.check_author(self.office.roster.signers)
                 new += self.office.mailbox.put(item)
+                if item.header.kind == "job":
+                    self.office.mailbox.note(f"federation {JobDescription(item.payload).file.federation}", "earlier")
         return new
 
     def _restore_job(self, known: JobDescription) -> None:
