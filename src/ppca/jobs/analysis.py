@@ -69,7 +69,10 @@ async def analyse(party: Party, joint: Joint, choices: Choices) -> dict[str, Any
             tol=choices.tol,
             max_iterations=choices.max_iterations,
             fixed_iterations=choices.fixed_iterations,
-            top=choices.components if isinstance(choices.components, int) else None,
+            # Without convergence bits nobody says that the first pairs are the largest: all are verified then.
+            top=choices.components
+            if isinstance(choices.components, int) and choices.fixed_iterations is None
+            else None,
             progress=party.progress,
         )
     with party.stage("result"):
