@@ -391,6 +391,9 @@ def test_a_full_store(tmp_path: Path) -> None:
     door.tell(*until("envelope"))
     with pytest.raises(NotNow, match="store of this seat is full"):
         door.tell(make("north", "envelope", OF, bytes(1 << 20), to=0, piece=0))
+    door._at_most = 1
+    door.refuses(make("west", "refusal", OF, why="no"), "is full")
+    door.tell(make("beta", "refusal", OF, why="no"))
 
 
 def test_a_member_cannot_flood_with_small_objects(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:

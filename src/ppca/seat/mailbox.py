@@ -140,7 +140,7 @@ class Mailbox:
             job
             for (job,) in self._rows(
                 "SELECT job FROM objects WHERE author = ? AND kind = 'job' "
-                "AND NOT EXISTS (SELECT 1 FROM notes WHERE name = 'over ' || objects.job)",
+                "AND NOT EXISTS (SELECT 1 FROM notes WHERE name = 'over ' || objects.job) ORDER BY seq",
                 author,
             )
         ]
