@@ -158,10 +158,17 @@ def test_a_removed_job_is_erased(guided: Reader) -> None:
         assert f"erased by {name}" in analyst.run("cd ~/ppca && ppca audit mistake").stdout
 
 
+def test_a_removed_member_is_let_in_nowhere(guided: Reader) -> None:
+    done = guided.hosts.hosts["hill"].run("cd ~/ppca && ppca federation check && ! ppca doctor --report refused.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((guided.hosts.hosts["hill"].desk / "refused.json").read_text())
+    assert "hill is no member of heart-study, revision 3" in report["findings"][0]["said"]
+
+
 def test_files_can_be_read_by_whom_they_must(guided: Reader) -> None:
     """The unit's user is not root: all but the key must be readable for it."""
     for name in OPERATORS:
-        desk = guided.hosts.hosts[name].desk
+        desk = guided.hosts.hosts[name].folder / "etc" / "ppca"
         for file in ("server.toml", "federation.toml", "federation.sigs"):
             assert (desk / file).stat().st_mode & 0o004
         assert not (desk / "identity.key").stat().st_mode & 0o077

@@ -99,8 +99,8 @@ class Host(Space):
 
     @property
     def desk(self) -> Path:
-        """Where its member works: root's /etc/ppca on hosts of operators."""
-        return self.folder / "etc" / "ppca" if self.listens else self.home / "ppca"
+        """Where its member works."""
+        return self.home / "ppca"
 
     def run(self, script: str, *, told: str = "", patience: float = 600) -> subprocess.CompletedProcess[str]:
         """A script as it is typed there."""
