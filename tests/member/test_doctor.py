@@ -21,6 +21,7 @@ from ppca.member.doctor import Doctor, Patient
 from ppca.member.findings import Finding, Findings
 from ppca.member.links import Link
 from ppca.seat import api as seat_api
+from ppca.seat import probes
 from ppca.seat.probes import MOST_ECHO
 from ppca.transport.pinned import PinnedTls, issue_leaf
 
@@ -205,6 +206,15 @@ def test_a_server_that_does_not_run_is_missed_from_both_sides(doors: Doors) -> N
     assert "systemctl start ppca-server" in next(item.remedy for item in found if item.where == "this server")
     back = [item for item in found if "does not reach the mesh port of this seat" in item.said]
     assert [item.where for item in back] == ["seat 1 (beta)", "seat 2 (gamma)", "seat 3 (delta)"]
+
+
+def test_a_seat_that_is_too_busy_to_be_measured_is_no_fault(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "MOST_AT_ONCE", 0)
+    doors.open(0, 1, 2, 3)
+    found = owner(doors)
+    assert wrong(found) == []
+    notes = [item for item in found.items if item.level == "note" and "was not measured" in item.said]
+    assert len(notes) == 4
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

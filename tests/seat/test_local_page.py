@@ -212,29 +212,34 @@ def test_every_stage_and_a_thousand_jobs() -> None:
 def test_the_facts_of_a_real_seat(tmp_path: Path) -> None:
     """All that the page of a real office needs is there, for a job that waits, one that failed once, and one that is done."""
     office = federation.office(tmp_path)
-    stories = [federation.story(federation.job(name=name)) for name in ("waits", "fails", "ends")]
+    stories = [federation.story(federation.job(name=name)) for name in ("waits", "fails", "ends", "gone")]
     failed = federation.ended(federation.job(name="fails"), "beta", outcome="failed", why="the disk is full")
     told = [*stories[0][:8], *(item for item in stories[1] if item.header.kind != "ended"), failed, *stories[2]]
-    for item in told:
+    erased = [federation.make(name, "erased", stories[3][0].header.job, what="job") for name in federation.OPERATORS]
+    for item in (*told, *stories[3], *erased):
         office.admit(item, "beta")
     followers = Followers(office)
     followers.links[1] = {"up": True, "why": "", "revision": 1, "build": "x", "round_trip": 0.01}
     conductor: Any = SimpleNamespace(running={}, staging=SimpleNamespace(models=lambda: ["one"]))
 
+    settled: dict[str, Any] = {}
+
     async def body() -> None:
-        page = LocalPage(lambda: found_facts(office, conductor, followers), office.news, dict)
+        page = LocalPage(lambda: found_facts(office, conductor, followers, settled), office.news, dict)
         async with served_by(page) as url:
             status, text, _ = await ask(url + "/")
             assert status == 200
             assert [re.sub(r"<[^>]+>", "", each) for each in re.findall("<h3.*?</h3>", text) if "dir=" in each] == [
                 "fails",
                 "waits",
+                "gone",
                 "ends",
             ]
             assert "1, at beta: the disk is full" in text
             assert "runs another build, x" in text
             state = json.loads((await ask(url + "/v1/state"))[1])
-            assert [one["stage"] for one in state["jobs"]] == ["done", "ready", "gathering"]
+            assert [one["stage"] for one in state["jobs"]] == ["erased", "done", "ready", "gathering"]
+            assert [one["name"] for one in settled.values()] == ["gone"]
 
     asyncio.run(body())
     office.mailbox.close()

@@ -21,7 +21,7 @@ from ..transport import CertificateError
 from ..transport.pinned import PinnedTls, issue_leaf
 from . import premises
 from .findings import Findings
-from .links import Broken, Hello, Link, mesh_seconds, resolved
+from .links import Broken, Hello, Link, Refused, mesh_seconds, resolved
 from .state import default_folder
 
 SKEW_KNOWN, SKEW_WRONG = 10.0, 120.0
@@ -155,9 +155,12 @@ class Doctor:
         figures["round_trip_seconds"] = trip = link.round_trip()
         said = f"round trip {1000 * trip:.1f} ms"
         if self.bandwidth:
-            there, back = link.bandwidth()
-            figures |= {"bytes_per_second_there": there, "bytes_per_second_back": back}
-            said += f", {8e-6 * there:,.0f} Mbit/s there, {8e-6 * back:,.0f} Mbit/s back"
+            try:
+                there, back = link.bandwidth()
+                figures |= {"bytes_per_second_there": there, "bytes_per_second_back": back}
+                said += f", {8e-6 * there:,.0f} Mbit/s there, {8e-6 * back:,.0f} Mbit/s back"
+            except Refused as refused:
+                self.found.note(where, f"its bandwidth was not measured: {refused.said}", "try again later")
         if self.idle:
             self._told(f"{where}, {self.idle} s of silence")
             link.silence(self.idle)

@@ -34,6 +34,10 @@ class Broken(Exception):
         self.said, self.remedy = said, remedy
 
 
+class Refused(Broken):
+    """The seat answers, and does not do it."""
+
+
 @dataclass(frozen=True)
 class Hello:
     """A seat's answer, and how its clock stands to ours."""
@@ -119,7 +123,7 @@ class Link:
         except LOST as error:
             raise _refused(self.seat, error) from None
         if response.status != 200:
-            raise Broken(f"it answers {response.status}: {_said(data)}", "do what it says, or ask its operator")
+            raise Refused(f"it answers {response.status}: {_said(data)}", "do what it says, or ask its operator")
         return data
 
     def hello(self) -> Hello:

@@ -41,6 +41,11 @@ class Admission:
         self._jobs: dict[str, JobDescription] = {}
         self._lock = threading.RLock()
 
+    @property
+    def roster(self) -> Roster:
+        """The federation as it is now."""
+        return self._roster()
+
     def job(self, job: str) -> JobDescription:
         """A job whose object is here."""
         known = self._jobs.get(job)
@@ -82,6 +87,7 @@ class Admission:
             self.check_room(header.author, header.size)
             if header.kind == "job":
                 self._check_job(item, roster, passed_on=roster.seat_of(carrier) is not None)
+                self._check_rate(header.author)
             else:
                 self._check_place(item, self.job(header.job).file, roster)
             return self.mailbox.put(item)
@@ -96,27 +102,30 @@ class Admission:
             raise NotNow(f"{author} has stored as much as this seat allows a member; wait for erasures")
 
     def _check_job(self, item: Object, roster: Roster, *, passed_on: bool) -> None:
-        """passed_on: by another seat, which took it under the revision it had then."""
+        """passed_on: by another seat, which may have taken it under a revision that was in force here, too, before."""
         if sha256(item.payload) != item.header.job:
             raise ObjectRefused("the job's name is not the digest of its file")
         if len(item.payload) > MOST_SMALL * 16:
             raise ObjectRefused("the file of the job is too long")
         job = JobDescription(item.payload)
-        now = datetime.now(UTC)
-        if job.file.federation != roster.digest and not passed_on:
+        before = passed_on and self.mailbox.note(f"federation {job.file.federation}") is not None
+        if job.file.federation != roster.digest and not before:
             raise ObjectRefused(
                 f"the job is for another revision of the federation; this seat has {roster.name}, revision {roster.revision} "
                 f"({roster.digest[:12]})"
             )
-        if job.file.expires <= now:
+        if job.file.expires <= datetime.now(UTC) and not passed_on:
             raise ObjectRefused("the job has expired")
         author = item.header.author
         if author not in job.file.members and roster.seat_of(author) is None:
             raise ObjectRefused(f"{author} has no part in the job; an owner, a receiver or an operator submits it")
         if author in self.mailbox.submitters(job.id):
             raise ObjectRefused(f"{author} has submitted this job already")
-        check_members(job.file, roster)
-        pending = [known for known in self.mailbox.open_jobs_of(author) if not self.course(known, now).over]
+        if job.file.federation == roster.digest:
+            check_members(job.file, roster)
+
+    def _check_rate(self, author: str) -> None:
+        pending = [known for known in self.mailbox.open_jobs_of(author) if not self.course(known).over]
         if len(pending) >= self._policy.jobs_per_member:
             raise NotNow(f"{author} has {len(pending)} jobs under way, as many as this seat allows")
         if self.mailbox.count(author, since=time.time() - DAY) >= self._policy.jobs_per_day:

@@ -13,6 +13,8 @@ from .admission import Admission
 
 def refusal_of(job: JobFile, policy: Policy, admission: Admission) -> str | None:
     """Why this seat does not take part; None if it does."""
+    if job.federation != admission.roster.digest:
+        return f"the job is for another revision of the federation than {admission.roster.revision}; make it again"
     if job.build != build():
         return f"the job is for build {job.build}, this seat runs {build()}; all seats and the job must have the same"
     if job.program not in policy.programs:

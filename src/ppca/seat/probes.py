@@ -3,7 +3,7 @@
     GET, POST /v1/echo?bytes=<n>&wait=<s>   n bytes of zeros after s seconds; a body is read and thrown away
     GET  /v1/reach                          for seats: whether this seat reaches the two ports of the asking one
 
-All of it is bounded, and one member at a time is served with more than a few bytes.
+All of it is bounded, and few members at a time are served with more than a few bytes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .office import Office
 
 MOST_ECHO = 8 << 20
 MOST_WAIT = 600
+MOST_AT_ONCE = 4
 REACH_SECONDS = 5.0
 CHUNK = bytes(1 << 16)
 
@@ -30,7 +31,7 @@ class Probes:
 
     def __init__(self, office: Office) -> None:
         self.office = office
-        self._measuring = asyncio.Lock()
+        self._measuring = asyncio.Semaphore(MOST_AT_ONCE)
         self._silent: set[str] = set()
 
     def routes(self) -> list[web.RouteDef]:
@@ -49,7 +50,7 @@ class Probes:
         if not size and not request.can_read_body:
             return web.Response()
         if self._measuring.locked():
-            raise FederationError("another member measures now; try again in a few seconds")
+            raise FederationError("others measure now; try again in a few seconds")
         async with self._measuring, asyncio.timeout(MOST_WAIT):
             return await self._exchange(request, size)
 

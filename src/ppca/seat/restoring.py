@@ -94,8 +94,11 @@ class Restoring:
             data = self._get(seat, f"/v1/objects/{digest}", missing_ok=True)
             if data and sha256(data) == digest:
                 item = Object.parse(data)  # the other seat admitted it in its time, perhaps under an earlier revision
+                self.office.admission.check_room(item.header.author, item.header.size)
                 item.check_author(self.office.roster.signers)
                 new += self.office.mailbox.put(item)
+                if item.header.kind == "job":
+                    self.office.mailbox.note(f"federation {JobDescription(item.payload).file.federation}", "earlier")
         return new
 
     def _restore_job(self, known: JobDescription) -> None:
