@@ -70,8 +70,10 @@ class Field:
         for seat, name in enumerate(OPERATORS):
             self._write_server(seat, name, settings or {}, threads)
 
-    def write_roster(self, revision: int, left_out: Sequence[str] = ()) -> Roster:
-        """The federation's file, signed by all four, in every member's folder."""
+    def write_roster(
+        self, revision: int, left_out: Sequence[str] = (), former: Sequence[tuple[str, Identity]] = ()
+    ) -> Roster:
+        """The federation's file, signed by all four, in every member's folder. former: identities that were replaced."""
         seats = []
         for seat, name in enumerate(OPERATORS):
             public = [
@@ -91,6 +93,7 @@ class Field:
                 ]
                 members.append({"name": name, "key": key_text(self.identities[name].public), "roles": tuple(roles)})
         content = {"name": "field", "revision": revision, "seat": tuple(seats), "member": tuple(members)}
+        content["former"] = tuple({"name": name, "key": key_text(old.public)} for name, old in former)
         data = render(toml.validated(RosterFile, content, "the federation"))
         signatures = {name: self.identities[name].sign(statement(data)) for name in OPERATORS}
         for name in self.identities:

@@ -11,7 +11,7 @@ import pytest
 from harness.lockstep import LockstepServers
 from ppca.servers import LocalServers
 
-STARTS_PROCESSES = {"CliRunner", "LocalServers", "distributed", "multiprocessing", "submitter", "subprocess"}
+STARTS_PROCESSES = {"CliRunner", "browser", "LocalServers", "distributed", "multiprocessing", "submitter", "subprocess"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

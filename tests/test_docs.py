@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -63,28 +65,78 @@ def test_the_page_shows_what_the_example_prints(page: str, file: str) -> None:
     assert done.stdout == re.sub(r"^    ", "", shown[1], flags=re.MULTILINE)
 
 
-def test_readme_shows_the_demo(tmp_path: Path) -> None:
-    """Lines that are shown are printed, in this order.
+def stable(text: str) -> list[str]:
+    """Masks are random, so errors near zero differ from run to run, and with them, by one, the iterations; times differ, too."""
+    masked = re.sub(r"\d(\.\d)?e-(0[6-9]|1\d)|[\d.]+ (m?s|rounds|MB)\b", "#", text)
+    return [re.sub(r"\s+", " ", line).strip() for line in masked.splitlines()]
 
-    Masks are random, so errors near zero differ from run to run, and with them, by one, the iterations; times differ, too.
-    """
 
-    def stable(text: str) -> list[str]:
-        masked = re.sub(r"\d(\.\d)?e-(0[6-9]|1\d)|[\d.]+ (m?s|rounds|MB)\b", "#", text)
-        return [re.sub(r"\s+", " ", line).strip() for line in masked.splitlines()]
-
+def assert_demo_shown(stdout: str, folder: Path) -> None:
+    """Lines that README shows are printed, in this order; files that it names are there."""
     shown = re.search(r"<!-- demo -->\n\n    \$ make demo\n((?:    .*\n)+)", README)
     assert shown is not None
+    printed = iter(stable(stdout))
+    for line in stable(shown[1]):
+        assert line == "..." or line in printed, line
+    for pattern in re.findall(r"demo-result/[\w/*.]+csv", README):
+        assert list(folder.glob(pattern)), f"the demo leaves no {pattern}"
+
+
+def test_readme_shows_the_demo(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ppca.cli.main", "demo"],
         capture_output=True, text=True, timeout=120, cwd=tmp_path, env=os.environ | {"COLUMNS": "100"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    printed = iter(stable(done.stdout))
-    for line in stable(shown[1]):
-        assert line == "..." or line in printed, line
-    for pattern in re.findall(r"demo-result/[\w/*.]+csv", README):
-        assert list(tmp_path.glob(pattern)), f"the demo leaves no {pattern}"
+    assert_demo_shown(done.stdout, tmp_path)
+
+
+def first_screen() -> list[str]:
+    """What README tells a reader to type under "Try it": a line after a dollar sign, all lines of a block without one."""
+    section = README.partition("## Try it\n")[2].partition("\nFrom Python")[0]
+    blocks = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
+    typed = [
+        re.findall(r"^    \$ (.*)" if "    $ " in block else r"^    (.*)", block, re.MULTILINE) for block in blocks
+    ]
+    return [line for lines in typed for line in lines]
+
+
+def fresh_clone(place: Path) -> Path:
+    """Only files that git knows, as they are in the work tree."""
+    clone = place / "clone"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True, timeout=120)
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        (clone / name).unlink(missing_ok=True)
+        if (ROOT / name).exists():
+            (clone / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, clone / name)
+    return clone
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1900)  # it builds and installs: a minute and a half on two idle cores
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the tests do not lie in a git repository")
+def test_the_first_screen_of_the_readme_in_a_fresh_clone(tmp_path: Path) -> None:
+    """Typed line by line into one shell; `make shell` starts another one inside, which reads the lines that follow."""
+    commands = first_screen()
+    assert [command.split()[:2] for command in commands[:2]] == [["make", "demo"], ["make", "shell"]]
+    assert len(commands) > 8
+    typed = "".join(f"{command}\n" if "make shell" in command else f"{command}\necho =$?=\n" for command in commands)
+    own = Path(sys.prefix) / "bin"  # of these tests: a reader has none of it
+    path = os.pathsep.join(place for place in os.environ["PATH"].split(os.pathsep) if Path(place) != own)
+    variables = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    variables |= {"PATH": path, "SHELL": "/bin/bash", "COLUMNS": "100", "XDG_STATE_HOME": str(tmp_path / "state")}
+    clone = fresh_clone(tmp_path)
+    done = subprocess.run(
+        ["/bin/bash"], input=typed, capture_output=True, text=True, timeout=1800, cwd=clone, env=variables
+    )
+    codes = re.findall(r"^=(\d+)=$", done.stdout, re.MULTILINE)
+    assert codes == ["0"] * (len(commands) - 1), done.stderr[-3000:]
+    demo, *_, scripted, _ = re.split(r"^=0=$", done.stdout, flags=re.MULTILINE)
+    assert_demo_shown(demo, clone)
+    assert all((clone / "result" / file).is_file() for file in ("components.csv", "model.json", "report.html"))
+    assert json.loads(scripted)["verified"]
 
 
 def anchors(page: Path) -> set[str]:

@@ -12,7 +12,7 @@ import yaml
 
 from ppca.federation.errors import FileRefused
 from ppca.federation.identity import Identity
-from ppca.federation.jobfile import JobDescription
+from ppca.federation.job import JobDescription
 from ppca.federation.roster import Roster
 from ppca.federation.serverfile import ServerSettings
 from ppca.seat import local_page

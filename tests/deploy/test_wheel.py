@@ -17,6 +17,7 @@ from ppca.federation.build import build
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+PAGES = (".html", ".css", ".js", ".svg")
 COMPILERS = ("cc", "gcc", "g++", "c++", "clang", "cmake", "ninja", "make")
 
 
@@ -64,6 +65,8 @@ def test_the_wheel_is_named_after_the_c_library_it_needs(wheel: Path) -> None:
     assert [name for name in names if ".so" in name] == [
         name for name in names if "/_kernels." in name and ".so" in name
     ]
+    shown = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.*") if path.suffix in PAGES}
+    assert shown <= set(names)
 
 
 def test_the_installed_command_is_this_build(host: Host) -> None:

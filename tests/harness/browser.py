@@ -84,7 +84,7 @@ class Page:
     async def until(self, script: str, patience: float = PATIENCE) -> None:
         """Waits until an expression is true, also across loads of the page."""
         deadline = asyncio.get_running_loop().time() + patience
-        while not await self.do(f"!!({script})"):
+        while not await self.do(f"document.readyState == 'complete' && !!({script})"):
             if asyncio.get_running_loop().time() > deadline:
                 raise AssertionError(f"not within {patience} s: {script}\n{await self.text()}")
             await asyncio.sleep(0.1)

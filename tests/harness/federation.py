@@ -81,7 +81,8 @@ def contribution(of: JobDescription, owner: str, values: Any = (1.0, 2.0)) -> li
     made: list[Object] = []
     parcels = Parcels(IDENTITIES[owner], of.id, [key.public for key in SEAT_KEYS], made.append)
     parcels.add("packets", [share(list(values))])
-    return [*made, parcels.finish()]
+    last = parcels.finish()
+    return [*made, last]
 
 
 def ended(of: JobDescription, author: str, attempt: int = 1, outcome: str = "finished", **more: Any) -> Object:
@@ -176,7 +177,7 @@ def served(of: Office, loop: Loop, use: Callable[[Api], None] = lambda api: None
 
     async def start() -> tuple[web.AppRunner, asyncio.Server]:
         of.attend(asyncio.get_running_loop())
-        runner = web.AppRunner(api.application(), access_log=None, auto_decompress=False)
+        runner = web.AppRunner(api.application(), access_log=None, auto_decompress=False, shutdown_timeout=5)
         await runner.setup()
         host, port = of.roster.seats[of.seat].api.split(":")
         context = of.tls.context(dialing=False)

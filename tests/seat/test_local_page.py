@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess  # noqa: F401 - the browser is a process: see tests/conftest.py
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from harness import federation
 from harness.browser import DESK, PHONE, Page, browser, needs_browser
 from ppca.seat.local_page import MOST_OVER, LocalPage
+from ppca.seat.local_page import facts as found_facts
+from ppca.seat.replication import Followers
 
-HOSTILE = "<script>document.title='taken'</script><img src=//evil.example/x onerror=alert(1)>"
+HOSTILE = "<script>document.title='taken'</script><img src=//evil.example onerror=1>"
 NAMES = [
     "heart study, 2026",
     HOSTILE,
@@ -104,13 +107,18 @@ class Seat:
 async def served(now: dict[str, Any]) -> AsyncIterator[Seat]:
     seat = Seat(now)
     page = LocalPage(lambda: json.loads(json.dumps(seat.now)), seat.news, lambda: {"seat": 0, "links_up": 3})
+    async with served_by(page) as seat.url:
+        yield seat
+
+
+@asynccontextmanager
+async def served_by(page: LocalPage) -> AsyncIterator[str]:
     runner = web.AppRunner(page.application(), access_log=None, shutdown_timeout=2)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    seat.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
-        yield seat
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
@@ -199,6 +207,42 @@ def test_every_stage_and_a_thousand_jobs() -> None:
             assert f"{996 - MOST_OVER} older ones are not shown" in text
 
     asyncio.run(body())
+
+
+def test_the_facts_of_a_real_seat(tmp_path: Path) -> None:
+    """All that the page of a real office needs is there, for a job that waits, one that failed once, and one that is done."""
+    office = federation.office(tmp_path)
+    stories = [federation.story(federation.job(name=name)) for name in ("waits", "fails", "ends", "gone")]
+    failed = federation.ended(federation.job(name="fails"), "beta", outcome="failed", why="the disk is full")
+    told = [*stories[0][:8], *(item for item in stories[1] if item.header.kind != "ended"), failed, *stories[2]]
+    erased = [federation.make(name, "erased", stories[3][0].header.job, what="job") for name in federation.OPERATORS]
+    for item in (*told, *stories[3], *erased):
+        office.admit(item, "beta")
+    followers = Followers(office)
+    followers.links[1] = {"up": True, "why": "", "revision": 1, "build": "x", "round_trip": 0.01}
+    conductor: Any = SimpleNamespace(running={}, staging=SimpleNamespace(models=lambda: ["one"]))
+
+    settled: dict[str, Any] = {}
+
+    async def body() -> None:
+        page = LocalPage(lambda: found_facts(office, conductor, followers, settled), office.news, dict)
+        async with served_by(page) as url:
+            status, text, _ = await ask(url + "/")
+            assert status == 200
+            assert [re.sub(r"<[^>]+>", "", each) for each in re.findall("<h3.*?</h3>", text) if "dir=" in each] == [
+                "fails",
+                "waits",
+                "gone",
+                "ends",
+            ]
+            assert "1, at beta: the disk is full" in text
+            assert "runs another build, x" in text
+            state = json.loads((await ask(url + "/v1/state"))[1])
+            assert [one["stage"] for one in state["jobs"]] == ["erased", "done", "ready", "gathering"]
+            assert [one["name"] for one in settled.values()] == ["gone"]
+
+    asyncio.run(body())
+    office.mailbox.close()
 
 
 # -- in a browser -----------------------------------------------------------------------------------------------------

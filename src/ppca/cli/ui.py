@@ -18,6 +18,7 @@ from .job import StateFolder
 from .terminal import Terminal
 
 if TYPE_CHECKING:
+    from ..federation.job import JobDescription
     from ..member import Member
 
 
@@ -41,15 +42,28 @@ def ui(
         asyncio.run(_serve(lambda: Member.open(federation, identity, state), output, port, show))
 
 
+def checked(folder: Path, job: JobDescription, federation: str) -> list[str]:
+    """What was checked of the result of a job in a folder; raises at the first fault."""
+    from ..member.fetching import EVIDENCE, Evidence
+    from .fetch import verified
+
+    evidence = Evidence.load(folder / EVIDENCE)
+    if evidence.job.id != job.id:
+        raise ValueError("it holds the result of another job; move it away, and fetch again.")
+    if evidence.roster.digest not in (job.file.federation, federation):
+        raise ValueError("its evidence is of another federation than yours; move it away, and fetch again.")
+    return verified(folder, evidence)
+
+
 async def _serve(open_member: Callable[[], Member], output: Path, port: int, show: bool) -> None:
     from aiohttp import web
 
     from ..ui.results import Results
     from ..ui.site import Pages
-    from .fetch import fetch_into, verified
+    from .fetch import fetch_into
 
     member = open_member()
-    results = Results(output.resolve(), verified, member.roster.digest)
+    results = Results(output.resolve(), lambda folder, job: checked(folder, job, member.roster.digest))
     pages = Pages(open_member, results, lambda member, job, folder: fetch_into(member, job, folder, replace=False))
     runner = web.AppRunner(pages.application(), access_log=None, shutdown_timeout=2)
     await runner.setup()

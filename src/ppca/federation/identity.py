@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
@@ -69,9 +69,9 @@ class Identity:
         try:
             name = title.decode("ascii").removeprefix(TITLE)
             key = load_pem_private_key(pem, None)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, UnsupportedAlgorithm):
             raise FileRefused(f"{path} is no identity that ppca keygen wrote.") from None
-        if not isinstance(key, Ed25519PrivateKey) or not NAME.fullmatch(name):
+        if not isinstance(key, Ed25519PrivateKey) or not NAME.fullmatch(name) or title != f"{TITLE}{name}".encode():
             raise FileRefused(f"{path} is no identity that ppca keygen wrote.")
         return cls(name, key)
 

@@ -29,7 +29,7 @@ MOST_TEXT = 1000
 MOST_EXPONENT = 500
 TOLERANCES = (1e-9, 1e-2)
 LARGEST_NAMESPACE = 1 << 26
-_SPAN = re.compile(r"(\d{1,6})([smhd])")
+_SPAN = re.compile(r"([0-9]{1,6})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..protocol import InputPacket
 from ..servers.codec import CodecError
-from ..servers.control import ChannelClosed, Message, MessageReader, encode
+from ..servers.control import LONGEST_BUFFERS, ChannelClosed, Message, MessageReader, encode
 from .errors import ObjectRefused
 from .identity import Identity
 from .objects import PIECE_BYTES, Object
@@ -106,9 +106,12 @@ def opened(items: Iterable[Object], key: SealingKey, seat: int) -> Iterator[byte
         yield key.open(item.payload, **envelope_info(item.header.job, item.header.author, seat, number))
 
 
-def messages(pieces: Iterable[bytes]) -> Iterator[Message]:
-    """The messages in a stream of pieces; a stream that breaks off, or holds something else, is refused."""
-    stream, reader = _Stream(pieces), MessageReader()
+def messages(pieces: Iterable[bytes], longest: int = LONGEST_BUFFERS) -> Iterator[Message]:
+    """The messages in a stream of pieces; a stream that breaks off, or holds something else, is refused.
+
+    longest: bytes that one message may take.
+    """
+    stream, reader = _Stream(pieces), MessageReader(longest)
     try:
         while not stream.at_end():
             message = reader.read(stream)  # type: ignore[arg-type]
@@ -129,10 +132,11 @@ def message_of(data: bytes, kind: str) -> dict[str, Any]:
     """The fields of the one message that these bytes are."""
     stream, reader = _Stream([data]), MessageReader()
     try:
-        while not stream.at_end():
+        message = None
+        while message is None and not stream.at_end():
             message = reader.read(stream)  # type: ignore[arg-type]
-            if message is not None and message[0] == kind and stream.at_end():
-                return message[1]
+        if message is not None and message[0] == kind and stream.at_end():
+            return message[1]
     except (ChannelClosed, CodecError):
         pass
     raise ObjectRefused(f"these bytes are no {kind}")

@@ -6,8 +6,11 @@ purpose by `info`: it opens as nothing else. Who destroys the key has destroyed 
 
 from __future__ import annotations
 
+import hashlib
 import json
+import secrets
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 from cryptography.exceptions import InvalidTag
@@ -27,34 +30,39 @@ from .errors import ObjectRefused
 SUITE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 LATTICE_PUBLIC, LATTICE_PRIVATE, CURVE = 1184, 64, 32
 PUBLIC_BYTES = LATTICE_PUBLIC + CURVE
-PRIVATE_BYTES = LATTICE_PRIVATE + CURVE
+PRIVATE_BYTES = 32
 
 
 @dataclass(frozen=True)
 class SealingKey:
-    """A pair of keys for one job."""
+    """A pair of keys for one job, from one seed, as X-Wing makes them (draft-connolly-cfrg-xwing-kem): no other seed opens."""
 
-    lattice: MLKEM768PrivateKey = field(default_factory=MLKEM768PrivateKey.generate)
-    curve: X25519PrivateKey = field(default_factory=X25519PrivateKey.generate)
+    seed: bytes = field(default_factory=lambda: secrets.token_bytes(PRIVATE_BYTES), repr=False)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
         if len(raw) != PRIVATE_BYTES:
             raise ObjectRefused(f"a sealing key has {PRIVATE_BYTES} bytes, got {len(raw)}")
-        lattice = MLKEM768PrivateKey.from_seed_bytes(raw[:LATTICE_PRIVATE])
-        return cls(lattice, X25519PrivateKey.from_private_bytes(raw[LATTICE_PRIVATE:]))
+        return cls(raw)
 
     def to_bytes(self) -> bytes:
-        return self.lattice.private_bytes_raw() + self.curve.private_bytes_raw()
+        return self.seed
+
+    @cached_property
+    def _pair(self) -> tuple[MLKEM768PrivateKey, X25519PrivateKey]:
+        long = hashlib.shake_256(self.seed).digest(LATTICE_PRIVATE + CURVE)
+        lattice = MLKEM768PrivateKey.from_seed_bytes(long[:LATTICE_PRIVATE])
+        return lattice, X25519PrivateKey.from_private_bytes(long[LATTICE_PRIVATE:])
 
     @property
     def public(self) -> bytes:
-        return self.lattice.public_key().public_bytes_raw() + self.curve.public_key().public_bytes_raw()
+        lattice, curve = self._pair
+        return lattice.public_key().public_bytes_raw() + curve.public_key().public_bytes_raw()
 
     def open(self, sealed: bytes, **info: Any) -> bytes:
         """What was sealed to this key for exactly this purpose; anything else is refused."""
         try:
-            found: bytes = SUITE.decrypt(sealed, MLKEM768X25519PrivateKey(self.lattice, self.curve), _info(info))
+            found: bytes = SUITE.decrypt(sealed, MLKEM768X25519PrivateKey(*self._pair), _info(info))
         except (InvalidTag, ValueError):
             raise ObjectRefused("a sealed object does not open: it was made for another reader, job or place") from None
         return found

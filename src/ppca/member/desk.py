@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from ..federation.course import Course, Objects, course_of
 from ..federation.disclosure import in_words, together
-from ..federation.errors import FederationError, NotReached
+from ..federation.errors import FederationError, NotReached, ObjectRefused
 from ..federation.identity import Identity
 from ..federation.job import JobDescription
 from ..federation.objects import Header, Object, is_digest
@@ -95,8 +95,13 @@ class Member:
             self._offer(job)
 
     def _offer(self, job: JobDescription) -> None:
-        if self.objects(job).offer(self.name, of_seat=False) is None:
+        if self.objects(job).offer(self.name, of_seat=False) is not None:
+            return
+        try:
             self.seats.put(self._make("offer", job.id, self.state.make_key(job.id).public, receiver=self.name))
+        except ObjectRefused:
+            if not self.course(job).over:  # seats may have refused the job by now, which `status` tells
+                raise
 
     def words(self, job: JobDescription) -> tuple[list[str], list[str]]:
         """What the job opens to whom, and what it tells together with jobs that this member approved before."""

@@ -46,6 +46,8 @@ class Evidence:
     @classmethod
     def gather(cls, member: Member, job: JobDescription, patience: float = 30.0) -> Self:
         """From the seats; raises if the job is not done. Seats publish their parts a moment after the last has finished."""
+        if member.name not in job.file.receivers:
+            raise FederationError(f"{member.name} is no receiver of {job.name!r}.")
         deadline = time.monotonic() + patience
         while True:
             headers = member.seats.headers(job.id)

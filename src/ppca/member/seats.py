@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from ..federation.errors import FederationError, NotReached, ObjectRefused
@@ -26,6 +27,7 @@ SILENCE = 45.0
 AGAIN = 30.0
 """Seconds for which a seat that did not answer is asked last."""
 
+RENEWAL = timedelta(hours=1)
 TRIES = 3
 MOST_ANSWER = 64 << 20
 
@@ -35,7 +37,7 @@ LOST = (OSError, http.client.HTTPException, ssl.SSLError)
 class SeatClient:
     """One seat: one connection, made when it is needed and again when it is lost."""
 
-    def __init__(self, roster: Roster, number: int, tls: PinnedTls) -> None:
+    def __init__(self, roster: Roster, number: int, tls: Callable[[], PinnedTls]) -> None:
         self._seat = roster.seats[number]
         self._tls = tls
         self._connection: http.client.HTTPSConnection | None = None
@@ -51,12 +53,13 @@ class SeatClient:
     def _connected(self) -> http.client.HTTPSConnection:
         if self._connection is None:
             host, port = address(self._seat.api)
-            context = self._tls.context(dialing=True)
+            tls = self._tls()
+            context = tls.context(dialing=True)
             connection = http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=context)
             connection.connect()
             try:
                 sock: Any = connection.sock
-                found = self._tls.member_of(sock.getpeercert() or {})
+                found = tls.member_of(sock.getpeercert() or {})
                 if found != self._seat.member:
                     raise CertificateError(f"{self.name}: there is {found} in its place; check the addresses")
                 sock.settimeout(ANSWER_SECONDS)
@@ -147,10 +150,17 @@ class Seats:
 
     def __init__(self, roster: Roster, identity: Identity) -> None:
         self.roster = roster
-        tls = PinnedTls(issue_leaf(identity.name, identity.key), roster.keys, roster.operators)
-        self.clients = {number: SeatClient(roster, number, tls) for number in SEATS}
+        self._identity = identity
+        self._leaf = issue_leaf(identity.name, identity.key)
+        self.clients = {number: SeatClient(roster, number, self._tls) for number in SEATS}
         self._failed: dict[int, float] = {}
         self._shelves: dict[tuple[int, str], Shelf] = {}
+
+    def _tls(self) -> PinnedTls:
+        """With a leaf that is valid for some time: a member may stay for days."""
+        if self._leaf.expires < datetime.now(UTC) + RENEWAL:
+            self._leaf = issue_leaf(self._identity.name, self._identity.key)
+        return PinnedTls(self._leaf, self.roster.keys, self.roster.operators)
 
     def _order(self, first: int | None) -> list[int]:
         """Seats in the order in which they are asked: those that failed lately come last."""

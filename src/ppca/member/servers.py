@@ -166,7 +166,8 @@ class Federation:
             expires=EXPIRES,
             erase_after=ERASE_AFTER,
         )
-        return self._run(job, [("packets", [batch], {}) for batch in batches], [], progress)
+        outcome = self._run(job, [("packets", [batch], {}) for batch in batches], [], progress)
+        return Outcome([part["to"][CLIENT] for part in outcome.parts], outcome.account)
 
     # -- one job -----------------------------------------------------------------------------------------------------
 

@@ -81,7 +81,8 @@ class Outbox:
 
     def begin(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True, mode=0o700)
+        self._folder.parent.mkdir(mode=0o700, exist_ok=True)
+        self._folder.mkdir(mode=0o700)
 
     def put(self, item: Object) -> None:
         write_whole(self._folder / item.digest, item.data, 0o600)

@@ -70,11 +70,8 @@ class Admission:
     def course(self, job: str, now: datetime | None = None) -> Course:
         return course_of(self.job(job).file, self.mailbox.headers(job), self._roster(), now or datetime.now(UTC))
 
-    def admit(self, item: Object, carrier: str, *, restoring: bool = False) -> bool:
-        """Stores an object that may be here; False if it is here already. `carrier`: the member that brought it.
-
-        restoring: what a lost seat had comes back at once; how much members may submit in a day was seen to before.
-        """
+    def admit(self, item: Object, carrier: str) -> bool:
+        """Stores an object that may be here; False if it is here already. `carrier`: the member that brought it."""
         header, roster = item.header, self._roster()
         state = self.mailbox.state(header.digest)
         if state == LOST:
@@ -85,32 +82,34 @@ class Admission:
             raise ObjectRefused(f"{carrier} brings an object of {header.author}: members bring their own, seats any")
         item.check_author(roster.signers if roster.seat_of(carrier) is not None else _own(roster))
         with self._lock:  # what was checked still holds when it is stored
-            if self.mailbox.knows(header.digest):
+            if self.mailbox.knows(header.digest) or self.mailbox.note(f"forgotten {header.job}") is not None:
                 return False
             self.check_room(header.author, header.size)
             if header.kind == "job":
-                self._check_job(item, roster, passed_on=carrier != header.author)
-                if not restoring:
-                    self._check_rate(header.author)
+                self._check_job(item, roster, passed_on=roster.seat_of(carrier) is not None)
+                self._check_rate(header.author)
             else:
                 self._check_place(item, self.job(header.job).file, roster)
             return self.mailbox.put(item)
 
     def check_room(self, author: str, size: int) -> None:
-        """Refuses for now what does not fit into the store."""
+        """Refuses for now what does not fit into the store. There is always room for what a seat has to say."""
+        if size <= MOST_SMALL and self._roster().seat_of(author) is not None:
+            return
         if self.mailbox.bytes_of() + size > self._at_most:
             raise NotNow("the store of this seat is full; its operator must make room ([store] at_most)")
         if self.mailbox.bytes_of(author) + size > self._policy.bytes_per_member:
             raise NotNow(f"{author} has stored as much as this seat allows a member; wait for erasures")
 
     def _check_job(self, item: Object, roster: Roster, *, passed_on: bool) -> None:
-        """passed_on: a seat has it, perhaps since an earlier revision. It is known then; `policy` refuses to begin with it."""
+        """passed_on: by another seat, which may have taken it under a revision that was in force here, too, before."""
         if sha256(item.payload) != item.header.job:
             raise ObjectRefused("the job's name is not the digest of its file")
         if len(item.payload) > MOST_SMALL * 16:
             raise ObjectRefused("the file of the job is too long")
         job = JobDescription(item.payload)
-        if job.file.federation != roster.digest and not passed_on:
+        before = passed_on and self.mailbox.note(f"federation {job.file.federation}") is not None
+        if job.file.federation != roster.digest and not before:
             raise ObjectRefused(
                 f"the job is for another revision of the federation; this seat has {roster.name}, revision {roster.revision} "
                 f"({roster.digest[:12]})"

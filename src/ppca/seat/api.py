@@ -37,6 +37,7 @@ from .restoring import half_model, halves, split_for
 from .uploads import BodyRefused, Uploads
 
 log = logging.getLogger("ppca.api")
+MEMBER = web.RequestKey("member", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEARTBEAT = 15.0
 STREAMS = 16
@@ -93,10 +94,10 @@ class Api:
     async def _who(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Nobody is served who is no member now, with the key that is pinned now, however it got its connection."""
         try:
-            request["member"] = self._member(request)
+            request[MEMBER] = self._member(request)
         except CertificateError as error:
             return _refusal(403, str(error))
-        if self.office.roster.seat_of(request["member"]) is None and not self._in_time(request["member"]):
+        if self.office.roster.seat_of(request[MEMBER]) is None and not self._in_time(request[MEMBER]):
             return _refusal(429, "too many requests; wait a few seconds")
         self._serving[request.protocol] += 1
         try:
@@ -176,7 +177,7 @@ class Api:
                 "build": build(),
                 "seat": self.office.seat,
                 "member": self.office.identity.name,
-                "you": request["member"],
+                "you": request[MEMBER],
                 "time": datetime.now(UTC).isoformat(),
                 "instance": self.office.instance,
             }
@@ -185,7 +186,7 @@ class Api:
     async def get_object(self, request: web.Request) -> web.Response:
         digest = request.match_info["digest"]
         header = self.office.mailbox.header(digest) if is_digest(digest) else None
-        if header is None or not self._may_see(request["member"], header.job):
+        if header is None or not self._may_see(request[MEMBER], header.job):
             return _refusal(404, "there is no such object here")
         if request.method == "HEAD":
             return web.Response() if self.office.mailbox.has(digest) else web.Response(status=410)
@@ -199,7 +200,7 @@ class Api:
         if not is_digest(digest):
             return _refusal(400, "an object is named by its SHA-256, 64 hexadecimal digits")
         new = await self._uploads.take(
-            request, member := request["member"], lambda data: self._admit(data, digest, member)
+            request, member := request[MEMBER], lambda data: self._admit(data, digest, member)
         )
         return web.Response(status=201 if new else 200)
 
@@ -209,14 +210,14 @@ class Api:
         return self.office.admit(Object.parse(data), member)
 
     async def jobs(self, request: web.Request) -> web.Response:
-        return web.json_response(await asyncio.to_thread(self._jobs_of, request["member"]))
+        return web.json_response(await asyncio.to_thread(self._jobs_of, request[MEMBER]))
 
     def _jobs_of(self, member: str) -> list[dict[str, Any]]:
         return [describe(self.office, job) for job in self.office.mailbox.jobs() if self._may_see(member, job)]
 
     async def objects(self, request: web.Request) -> web.Response:
         job = request.match_info["job"]
-        if not is_digest(job) or not self._may_see(request["member"], job):
+        if not is_digest(job) or not self._may_see(request[MEMBER], job):
             return _refusal(404, "there is no such job here, or you have no part in it")
         after = _place_in(request)
         return web.json_response(await asyncio.to_thread(self._objects_of, job, after))
@@ -237,7 +238,7 @@ class Api:
     # -- for a seat that was lost ------------------------------------------------------------------------------------
 
     def _asking_seat(self, request: web.Request) -> int:
-        seat = self.office.roster.seat_of(request["member"])
+        seat = self.office.roster.seat_of(request[MEMBER])
         if seat is None:
             raise FederationError("only seats ask for that")
         return seat
@@ -258,7 +259,7 @@ class Api:
         if request.match_info["owner"] not in known.file.owners:
             return _refusal(404, "there is no such owner")
         stream = halves(self.conductor.messages_of(known, request.match_info["owner"]), split)
-        log.warning("shares restored to a mate", extra={"job": known.id, "member": request["member"]})
+        log.warning("shares restored to a mate", extra={"job": known.id, "member": request[MEMBER]})
         response = web.StreamResponse()
         await response.prepare(request)
         while part := await asyncio.to_thread(next, stream, b""):
@@ -272,11 +273,11 @@ class Api:
         record = self.conductor.staging.model(job) if is_digest(job) else None
         if record is None:
             return _refusal(404, "no such model is kept here")
-        log.warning("a model restored to a mate", extra={"job": job, "member": request["member"]})
+        log.warning("a model restored to a mate", extra={"job": job, "member": request[MEMBER]})
         return web.Response(body=half_model(record, split))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        member, place = request["member"], _place_in(request)
+        member, place = request[MEMBER], _place_in(request)
         if self._streams[member] >= STREAMS:
             return _refusal(429, f"{member} listens {STREAMS} times already")
         self._streams[member] += 1
@@ -293,7 +294,7 @@ class Api:
             self._streams[member] -= 1
 
     async def _tell_news(self, request: web.Request, response: web.StreamResponse, place: int) -> NoReturn:
-        member = request["member"]
+        member = request[MEMBER]
         with self.office.news() as queue:
             while True:
                 self._member(request)

@@ -22,12 +22,13 @@ from ..federation.build import build
 from ..federation.course import DONE, FINISHED, READY, RUNNING, Course, Objects, may_become_done
 from ..federation.errors import FederationError, ObjectRefused
 from ..federation.job import JobDescription
-from ..federation.jobfile import seconds
+from ..federation.jobfile import COLUMNS, seconds
 from ..federation.objects import Object
 from ..federation.parcels import messages, opened, summands_at
 from ..federation.roster import SEATS, address
 from ..federation.sealing import seal
 from ..federation.text import plain
+from ..jobs.workers import DASK
 from ..servers.control import Message, encode
 from .admission import pieces_of
 from .attempt import Attempt
@@ -42,6 +43,9 @@ from .work import AttemptFailed, Done, Piece, Work
 log = logging.getLogger("ppca.conductor")
 TICK = 1.0
 LONGEST_PAUSE = 30.0
+REST = 600.0
+"""Seconds between two looks at a job that is over and erased: its model, or its record, may be due."""
+
 GOING = "the server is going down"
 
 
@@ -55,6 +59,7 @@ class Conductor:
         self.running: dict[str, Attempt] = {}
         self._busy: set[tuple[str, str]] = set()
         self._due: dict[str, float] = {}
+        self._resting: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
 
@@ -72,7 +77,8 @@ class Conductor:
                 except TimeoutError:
                     jobs = []
                 if time.monotonic() >= due:
-                    jobs = self.office.mailbox.jobs()
+                    awake = time.monotonic()
+                    jobs = [job for job in self.office.mailbox.jobs() if self._resting.get(job, 0.0) <= awake]
                 for job in jobs:
                     self._advance_safely(job)
                 due = due if time.monotonic() < due else time.monotonic() + TICK
@@ -173,12 +179,15 @@ class Conductor:
         key = self.office.keys.of(JOB, known.id)
         if key is None:
             raise FederationError(f"the key of job {known.id[:12]} is not here any more")
+        pieces: Iterator[bytes]
         place = self.restored_at(known.id, owner)
         if (place / "pieces").exists():
             info = {"what": "restored", "job": known.id, "owner": owner}
             count = int((place / "pieces").read_text())
-            return messages(key.open((place / str(n)).read_bytes(), **info, piece=n) for n in range(count))
-        return messages(opened(self._envelopes(known, owner), key, self.office.seat))
+            pieces = (key.open((place / str(n)).read_bytes(), **info, piece=n) for n in range(count))
+        else:
+            pieces = opened(self._envelopes(known, owner), key, self.office.seat)
+        return messages(pieces, self.office.settings.file.policy.memory)
 
     def restored_at(self, job: str, owner: str) -> Path:
         """Where the shares of an owner lie that came back from this seat's mates (`restoring`)."""
@@ -255,6 +264,8 @@ class Conductor:
     def _work(self, known: JobDescription, start: str) -> Work:
         office, settings = self.office, self.office.settings.file
         program, public = call(known)
+        if settings.workers is not None and known.file.program == COLUMNS:
+            public["workers"] = DASK
         kept = {}
         if known.file.infer is not None:
             record = self.staging.model(known.file.infer.model)
@@ -386,6 +397,10 @@ class Conductor:
         self._erase(known, late or not (done or awaited))
         if known.file.keep is not None and datetime.now(UTC) >= known.file.keep.until and self.staging.erase_model(job):
             office.publish("erased", job, what="model", seat=office.seat)
+        if office.mailbox.note(f"erased {job}") is not None:
+            self._resting[job] = time.monotonic() + REST
+            if time.time() >= since + seconds(office.settings.file.store.keep) and not self.staging.has_model(job):
+                office.admission.forget(job)
 
     def _erase(self, known: JobDescription, due: bool) -> None:
         """Destroys the key of a job and drops what was sealed to it or by it."""

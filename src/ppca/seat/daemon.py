@@ -19,6 +19,7 @@ from ..federation.build import build
 from ..federation.errors import FederationError
 from ..federation.roster import address
 from ..federation.serverfile import ServerSettings
+from ..servers.operator import DaskCluster
 from ..transport import open_listener
 from . import logs
 from .api import Api
@@ -46,7 +47,11 @@ class Daemon:
         self.followers = Followers(self.office)
         self._handlers = Api(self.office, self.conductor)
         self._api = web.AppRunner(
-            self._handlers.application(), access_log=None, keepalive_timeout=75, auto_decompress=False
+            self._handlers.application(),
+            access_log=None,
+            keepalive_timeout=75,
+            auto_decompress=False,
+            shutdown_timeout=5,
         )
         self._door: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -185,5 +190,11 @@ def serve(path: Path, level: str = "INFO", identity: Path | None = None) -> None
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every connection is a file
     logs.set_up(level)
     settings = ServerSettings.load(path, identity)
+    workers = settings.file.workers
+    if workers is not None:  # the processes of jobs read it there; a job can name no cluster
+        cluster = DaskCluster(
+            workers.scheduler, *map(settings.path, (workers.authority, workers.certificate, workers.key))
+        )
+        os.environ.update(cluster.environment())
     with alone(settings.store):
         asyncio.run(Daemon(settings).run())

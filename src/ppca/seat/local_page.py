@@ -12,7 +12,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from ..federation.build import build
-from ..federation.course import ENDS, FINISHED, Objects
+from ..federation.course import ENDS, ERASED, FINISHED, Objects
 from ..federation.disclosure import in_words
 from ..pages.serving import LocalSite, follow
 from .api import describe
@@ -32,22 +32,23 @@ def local_page(office: Office, conductor: Conductor, followers: Followers) -> we
     def health() -> Facts:
         return {"seat": office.seat, "links_up": sum(link["up"] for link in followers.links.values())}
 
-    return LocalPage(lambda: facts(office, conductor, followers), office.news, health).application()
+    settled: dict[str, Facts] = {}
+    return LocalPage(lambda: facts(office, conductor, followers, settled), office.news, health).application()
 
 
-def facts(office: Office, conductor: Conductor, followers: Followers) -> Facts:
-    """Everything that the page shows."""
+def facts(office: Office, conductor: Conductor, followers: Followers, settled: dict[str, Facts]) -> Facts:
+    """Everything that the page shows. settled: jobs that are erased, of which nothing changes any more."""
     usage = shutil.disk_usage(office.settings.store)
     links = {}
     for seat, link in list(followers.links.items()):
         links[str(seat)] = {"member": office.roster.operators[seat], "api": office.roster.seats[seat].api, **link}
-    return {
+    found: Facts = {
         "seat": office.seat,
         "member": office.identity.name,
         "federation": office.roster.name,
         "revision": office.roster.revision,
         "build": build(),
-        "jobs": [job_facts(office, job) for job in reversed(office.mailbox.jobs())],
+        "jobs": [settled.get(job) or job_facts(office, job) for job in reversed(office.mailbox.jobs())],
         "links": links,
         "running": len(conductor.running),
         "store": {
@@ -57,6 +58,8 @@ def facts(office: Office, conductor: Conductor, followers: Followers) -> Facts:
             "models": len(conductor.staging.models()),
         },
     }
+    settled.update({job["id"]: job for job in found["jobs"] if job["stage"] == ERASED})
+    return found
 
 
 def job_facts(office: Office, job: str) -> Facts:

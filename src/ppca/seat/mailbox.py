@@ -140,7 +140,7 @@ class Mailbox:
             job
             for (job,) in self._rows(
                 "SELECT job FROM objects WHERE author = ? AND kind = 'job' "
-                "AND NOT EXISTS (SELECT 1 FROM notes WHERE name = 'over ' || objects.job)",
+                "AND NOT EXISTS (SELECT 1 FROM notes WHERE name = 'over ' || objects.job) ORDER BY seq",
                 author,
             )
         ]
@@ -161,6 +161,7 @@ class Mailbox:
                 self._path(header.digest).unlink(missing_ok=True)
             self._run("DELETE FROM objects WHERE job = ?", job)
             self._run("DELETE FROM notes WHERE name IN (?, ?, ?)", f"over {job}", f"committed {job}", f"erased {job}")
+            self.note(f"forgotten {job}", "yes")
 
     def since(self, seq: int, most: int = 500, *, job: str | None = None) -> list[tuple[int, Header]]:
         """What arrived after a place in the order of arrival, and the places. Of one job all, else without what was dropped."""

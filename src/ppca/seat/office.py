@@ -37,6 +37,7 @@ class Office:
         self.tls = self.new_tls()
         self.mailbox = Mailbox(settings.store)
         self._check_growth()
+        self.mailbox.note(f"federation {self.roster.digest}", str(self.roster.revision))
         self.keys = Keys(settings.keys)
         self.admission = Admission(self.mailbox, lambda: self.roster, settings.file.policy, settings.file.store.at_most)
         self.instance = self.mailbox.note("instance") or self.mailbox.note("instance", secrets.token_hex(8))
@@ -83,6 +84,7 @@ class Office:
             return False
         self.mailbox.note("federation", f"{roster.revision} {roster.digest}")
         self.roster = roster
+        self.mailbox.note(f"federation {roster.digest}", str(roster.revision))
         log.info("federation renewed", extra={"revision": roster.revision, "digest": roster.digest})
         return True
 

@@ -67,6 +67,9 @@ class Staging:
             return None
         return record_of(key.open(path.read_bytes(), what="model", job=job))
 
+    def has_model(self, job: str) -> bool:
+        return (self._models / job).exists()
+
     def models(self) -> list[str]:
         return sorted(path.name for path in self._models.iterdir() if not path.name.endswith(".part"))
 

@@ -66,7 +66,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Done:
-    """What a program returned at this seat, and what it wants to keep under a name (None: to erase)."""
+    """What a program returned at this seat, and what it wants to keep under a name (None: to erase).
+
+    Another seat may have failed in the last round: both count only when all four are done.
+    """
 
     ran: Ran
     kept: dict[str, Record | None]

@@ -95,7 +95,9 @@ def connect_mesh(
 class _Meeting:
     """One server's attempt to get three links. Threads report to ``news``: a link, or the error that ends it all."""
 
-    def __init__(self, seat: int, session: bytes, tls: Credentials | None, timeout: float, route: bytes | None) -> None:
+    def __init__(
+        self, seat: int, session: bytes, tls: Credentials | None, timeout: float, route: bytes | None = None
+    ) -> None:
         self.seat = seat
         self.session = session
         self.tls = tls

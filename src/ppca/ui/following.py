@@ -1,16 +1,18 @@
-"""The jobs of a member as they are now: a thread follows the news of one seat, and goes on with another if that one is lost."""
+"""The jobs of a member as they are now: a thread follows the news of one seat, and goes on with another if that one is lost.
+
+News only tell which jobs to look at again; what counts is what all seats have of them, with signatures checked (`Seats.headers`).
+"""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ..federation.errors import FederationError, NotReached
 from ..federation.job import JobDescription
-from ..federation.objects import Header
+from ..federation.objects import Header, is_digest
 from ..federation.roster import SEATS
 from ..member import Member
 
@@ -20,7 +22,7 @@ PAUSES = (0.2, 0.5, 1, 2, 5)
 
 @dataclass(frozen=True)
 class Known:
-    """A job, the headers of its objects in the order in which they came, and how far a running attempt is."""
+    """A job, the headers of its objects, and how far a running attempt is."""
 
     job: JobDescription
     headers: list[Header]
@@ -35,7 +37,7 @@ class Following:
         self._changed = changed
         self._lock, self._request = threading.Lock(), threading.Lock()
         self._jobs: dict[str, JobDescription] = {}
-        self._headers: dict[str, dict[str, Header]] = {}
+        self._headers: dict[str, list[Header]] = {}
         self._progress: dict[str, dict[str, Any]] = {}
         self._audits: dict[str, dict[str, Any]] = {}
         self._stopped = threading.Event()
@@ -55,15 +57,34 @@ class Following:
             return self._known(job) if job in self._jobs else None
 
     def _known(self, job: str) -> Known:
-        return Known(self._jobs[job], list(self._headers[job].values()), self._progress.get(job))
+        return Known(self._jobs[job], self._headers[job], self._progress.get(job))
 
     def refresh(self, job: str) -> None:
-        """What all seats have of a job now: after something was done here."""
+        """What all seats have of a job now."""
         with self._request:
             headers = self._asking.seats.headers(job)
-        for header in headers:
-            self._take(header)
+            described = self._jobs.get(job) or self._description(job, headers)
+        with self._lock:
+            if described is not None:
+                self._jobs.setdefault(job, described)
+                self._headers[job] = headers
         self._changed()
+
+    def _description(self, job: str, headers: list[Header]) -> JobDescription | None:
+        header = next((each for each in headers if each.kind == "job"), None)
+        try:
+            if header is None:
+                raise FederationError("its file is not there")
+            found = JobDescription(self._asking.seats.get(header).payload)
+            if found.id != job:
+                raise FederationError("it is another file than its name says")
+        except NotReached:
+            raise
+        except FederationError as error:
+            self.unreadable[job] = str(error)
+            return None
+        self.unreadable.pop(job, None)
+        return found
 
     def audits(self, known: Known) -> dict[str, dict[str, Any]]:
         """Operator -> what it signed of the openings."""
@@ -98,35 +119,31 @@ class Following:
             self._stopped.wait(PAUSES[min(rounds, len(PAUSES) - 1)])
 
     def _follow(self, seat: int) -> None:
-        """From the beginning: what is known already costs nothing."""
-        last = 0.0
+        """From the beginning: what is known already is not asked for again."""
+        dirty: dict[str, None] = {}
         for kind, content in self._watching.seats.clients[seat].events():
             if self._stopped.is_set():
                 return
-            if self.reached is None:
-                self.reached, self.fault = seat, ""
-            if kind == "object":
-                self._take(Header(**{name: value for name, value in content.items() if name != "seq"}))
-            elif kind == "progress":
-                with self._lock:
-                    self._progress[str(content["job"])] = content
-            if kind != "object" or time.monotonic() - last > 0.2:
-                last = time.monotonic()
-                self._changed()
+            if kind == "object" and isinstance(content, dict) and is_digest(content.get("job")):
+                dirty[content["job"]] = None
+            elif kind == "progress" and isinstance(content, dict):
+                self._show(content)
+            if kind != "object":  # the end of a batch
+                for job in dirty:
+                    self.refresh(job)
+                dirty.clear()
+                if self.reached is None:
+                    self.reached, self.fault = seat, ""
+                    self._changed()
         raise NotReached("the seat ended the conversation")
 
-    def _take(self, header: Header) -> None:
-        if header.kind == "job" and header.job not in self._jobs:
-            try:
-                with self._request:
-                    job = JobDescription(self._asking.seats.get(header).payload)
-                if job.id != header.job:
-                    raise FederationError("it is another file than its name says")
-            except FederationError as error:
-                self.unreadable[header.job] = str(error)
-                return
-            with self._lock:
-                self._jobs[header.job] = job
-                self.unreadable.pop(header.job, None)
+    def _show(self, told: dict[str, Any]) -> None:
+        """How far a running job is, as a seat says."""
+        fraction, rounds = told.get("fraction"), told.get("rounds")
         with self._lock:
-            self._headers.setdefault(header.job, {}).setdefault(header.digest, header)
+            self._progress[str(told.get("job"))] = {
+                "text": str(told.get("text"))[:200],
+                "fraction": min(1.0, max(0.0, fraction)) if isinstance(fraction, float) else None,
+                "rounds": rounds if isinstance(rounds, int) else 0,
+            }
+        self._changed()

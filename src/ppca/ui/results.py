@@ -11,14 +11,14 @@ from typing import Any
 from markupsafe import Markup
 
 from ..federation.job import JobDescription
-from ..member.fetching import EVIDENCE, Evidence
+from ..member.fetching import EVIDENCE
 from ..receiver import PCAModel
 from ..receiver.model import MODEL_FILE
 from ..report import charts, percent
 from ..report.page import feature_names
 
 REPORT = "report.html"
-Verify = Callable[[Path, Evidence], list[str]]
+Check = Callable[[Path, JobDescription], list[str]]
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,11 @@ class Result:
 
 
 class Results:
-    """The results of a member, one folder for each job. verify: checks a folder, as `ppca verify` does."""
+    """The results of a member, one folder for each job. check: that a folder holds the result of a job, as `ppca verify` does."""
 
-    def __init__(self, folder: Path, verify: Verify, federation: str) -> None:
+    def __init__(self, folder: Path, check: Check) -> None:
         self.folder = folder
-        self._verify = verify
-        self._federation = federation
+        self._check = check
         self._seen: dict[Path, tuple[Any, Result]] = {}
 
     def place(self, job: JobDescription) -> Path:
@@ -61,12 +60,7 @@ class Results:
 
     def _load(self, place: Path, job: JobDescription) -> Result:
         try:
-            evidence = Evidence.load(place / EVIDENCE)
-            if evidence.job.id != job.id:
-                raise ValueError("this folder holds the result of another job.")
-            if evidence.roster.digest not in (job.file.federation, self._federation):
-                raise ValueError("its evidence is of another federation than yours.")
-            checked = self._verify(place, evidence)
+            checked = self._check(place, job)
             files = {path.name: path.stat().st_size for path in sorted(place.iterdir()) if path.is_file()}
             if MODEL_FILE not in files:
                 return Result(place, files, checked)

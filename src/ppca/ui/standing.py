@@ -59,7 +59,7 @@ def standing_of(known: Known, roster: Roster, me: str, fetched: bool, now: datet
     owner, receiver = me in file.owners, me in file.receivers
     offers = receiver or (file.by_columns and owner)
     lacks_approval = me in file.approvers and objects.by("approval", me) is None
-    lacks_offer = offers and objects.by("offer", me) is None
+    lacks_offer = offers and objects.offer(me, of_seat=False) is None
     contributed = objects.by("contribution", me) is not None
     todo = ""
     if not course.over:
@@ -72,9 +72,9 @@ def standing_of(known: Known, roster: Roster, me: str, fetched: bool, now: datet
     roles = [
         name
         for name, has in (
-            ("owner", owner),
-            ("receiver", receiver),
-            ("owner of the model", me in file.approvers and not owner),
+            ("an owner", owner),
+            ("a receiver", receiver),
+            ("an owner of the model", me in file.approvers and not owner),
         )
         if has
     ]

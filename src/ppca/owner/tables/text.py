@@ -18,9 +18,6 @@ from .arrow import ArrowTable, is_numeric, not_a_number
 CSV_BLOCK = 8 << 20
 """Bytes of text parsed at a time; a line must fit."""
 
-NULLS = pa.array(pa.csv.ConvertOptions().null_values)
-"""What stands for a missing value."""
-
 
 class CsvTable(ArrowTable):
     """Comma-, semicolon- or tab-separated text with a header line, also gzip-compressed.
@@ -124,7 +121,8 @@ def is_large(column: Any) -> bool:
 def whole_numbers(text: Any, decimal: str) -> Any:
     """Strings as integers, signed or not; as doubles where some are neither: those are far apart, or no integers."""
     text = pc.utf8_trim_whitespace(text)
-    text = pc.if_else(pc.is_in(text, value_set=NULLS), pa.scalar(None, text.type), text)
+    nulls = pa.array(pa.csv.ConvertOptions().null_values)  # here, as `pa.array` imports pandas
+    text = pc.if_else(pc.is_in(text, value_set=nulls), pa.scalar(None, text.type), text)
     for kind in (pa.int64(), pa.uint64()):
         if parses(text, kind):
             return pc.cast(text, kind)

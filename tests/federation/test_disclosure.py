@@ -1,0 +1,145 @@
+"""What jobs open: the names of docs/openings.md and no others, and what several jobs tell together."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
+from ppca.federation.disclosure import MEANING, PARTS, SERVERS, disclosures, in_words, to_receiver, to_servers, together
+from ppca.federation.drafting import draft_fit, draft_infer
+from ppca.federation.job import JobDescription
+from ppca.federation.jobfile import PARTS as JOB_PARTS
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "openings.md").read_text()
+USE = {"model": "0" * 64, "model_owners": ("north",), "standardized": False, "scale_exponents": (1, 2, 3)}
+
+
+def listed(heading: str) -> set[str]:
+    """The first column of the tables of a section."""
+    section = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+    (text,) = [part for part in section if part.startswith(heading)]
+    rows = re.findall(r"^\| ([^|]+) \|", text, flags=re.MULTILINE)
+    return {row.strip() for row in rows} - {"what", "---"}
+
+
+def infer(**use: Any) -> JobDescription:
+    return draft_infer(ROSTER, "i", ["north"], RECEIVER, {**USE, **use}, COLUMNS)
+
+
+def columns(**more: Any) -> JobDescription:
+    return draft_fit(ROSTER, "v", OWNERS, {o: [f"{o}0", f"{o}1"] for o in OWNERS}, {RECEIVER: ["model"]}, **more)
+
+
+EVERY = {
+    "rows": job(),
+    "rows until converged": job(until_converged=True),
+    "rows standardised": job(fit={"standardize": True}),
+    "rows, part of the variance": job(fit={"components": 0.9}),
+    "rows, enough of them": job(rows_at_least=100),
+    "one column": job(columns=("a",)),
+    "components only": job(receivers={RECEIVER: ["components"]}),
+    "columns": columns(),
+    "columns aligned": columns(align={"way": "aligned"}),
+    "columns, namespace": columns(align={"way": "namespace", "namespace": 10}),
+    "transform": infer(operation="transform"),
+    "flags": infer(operation="detect", threshold=1.0),
+    "contamination": infer(operation="detect", contamination=0.1),
+    "scores": infer(operation="detect", scores=True),
+    "both": infer(operation="detect", scores=True, threshold=1.0),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_job_opens_what_the_page_lists(name: str) -> None:
+    made = EVERY[name]
+    servers = listed("To the servers") | listed("Owners of columns")
+    assert {line.what for line in to_servers(made.file)} <= servers
+    assert {line.what for line in to_receiver(made.file, RECEIVER)} <= listed("To the receiver")
+
+
+def test_every_line_of_the_page_is_opened_by_some_job() -> None:
+    found = {line.what for made in EVERY.values() for line in disclosures(made.file)}
+    page = listed("To the servers") | listed("Owners of columns") | listed("To the receiver")
+    assert page - found == {"rebuilt rows"}, "no job of a federation rebuilds rows"
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_opening_has_a_reader_a_bound_and_a_meaning(name: str) -> None:
+    for line in disclosures(EVERY[name].file):
+        assert line.to in (SERVERS, RECEIVER)
+        assert 1 <= line.most <= 1000
+        assert line.meaning == MEANING[line.what]
+        assert line.rule() == {"what": line.what, "to": line.to, "most": line.most}
+
+
+def whats(made: JobDescription, to: str) -> list[str]:
+    return [line.what for line in disclosures(made.file) if line.to == to]
+
+
+def test_what_parameters_change() -> None:
+    assert "convergence bit" not in whats(EVERY["rows"], SERVERS), "federations iterate a fixed number of times"
+    assert "convergence bit" in whats(EVERY["rows until converged"], SERVERS)
+    assert "number of components" in whats(EVERY["rows, part of the variance"], SERVERS)
+    assert "enough rows" in whats(EVERY["rows, enough of them"], SERVERS)
+    assert "shuffled ranks" not in whats(EVERY["one column"], SERVERS)
+    assert "match pattern of pseudonyms" in whats(EVERY["columns"], SERVERS)
+    assert "match pattern of pseudonyms" not in whats(EVERY["columns aligned"], SERVERS)
+    assert "deviations" in whats(EVERY["rows standardised"], RECEIVER)
+    assert "deviations" not in whats(EVERY["rows"], RECEIVER)
+    assert not {"means", "explained variance"} & set(whats(EVERY["components only"], RECEIVER))
+    assert whats(EVERY["scores"], RECEIVER) == ["anomaly scores"]
+    assert whats(EVERY["flags"], RECEIVER) == whats(EVERY["contamination"], RECEIVER) == ["anomaly flags"]
+    assert whats(EVERY["transform"], RECEIVER) == ["coordinates"]
+
+
+def test_parts_are_the_same_everywhere() -> None:
+    assert set(PARTS) == set(JOB_PARTS)
+
+
+def test_words_for_who_must_approve() -> None:
+    until = datetime.now(UTC) + timedelta(days=9)
+    kept = job(keep={"until": until, "allow": {"flags": ("north",), "scores": ()}})
+    text = in_words(kept.file)
+    assert len(text) == len(disclosures(kept.file)) + 2
+    assert any(line.startswith("to the four servers: verification bit") for line in text)
+    assert any(line.startswith(f"to {RECEIVER}: means") for line in text)
+    assert text[-2].endswith("flags of new rows for north, if you agree again")
+    assert text[-1].endswith("scores of new rows for nobody, if you agree again")
+
+
+ABC, AB = job(), job(owners=("north", "south"), name="less")
+
+
+def test_a_difference_of_two_jobs_shows_one_owner() -> None:
+    (line,) = together(AB.file, [("first", ABC.file)], "north")
+    assert line == (
+        "you approved 'first' of north + south + west; this is north + south: analyst can compute from the difference what "
+        "west alone contributed"
+    )
+    (line,) = together(ABC.file, [("less", AB.file)], "west")
+    assert "this is north + south + west: analyst can compute from the difference what you alone contributed" in line
+
+
+def test_different_receivers_must_meet() -> None:
+    other = job(owners=("north", "south"), receivers={"spare": ["model"]})
+    (line,) = together(other.file, [("first", ABC.file)], "north")
+    assert "whoever sees both results can compute" in line
+
+
+def test_the_same_owners_again() -> None:
+    (line,) = together(job(name="second").file, [("first", ABC.file)], "north")
+    assert "the rows that changed" in line
+
+
+def test_what_tells_nothing_together() -> None:
+    elsewhere = job(columns=("x", "y"))
+    two_less = job(owners=("north",), receivers={"spare": ["model"]})
+    assert together(elsewhere.file, [("first", ABC.file)], "north") == []
+    assert together(two_less.file, [("first", ABC.file)], "north") == [], "two owners' sums stay together"
+    assert together(ABC.file, [], "north") == []
+    assert together(EVERY["transform"].file, [("first", ABC.file)], "north") == []

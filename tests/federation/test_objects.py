@@ -1,0 +1,237 @@
+"""Objects and sealed payloads: the same bytes back, and any changed byte refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.federation import IDENTITIES, ROSTER, job, make, roster
+from ppca.federation.errors import FederationError, ObjectRefused
+from ppca.federation.identity import Identity
+from ppca.federation.objects import KINDS, MAGIC, MOST_BYTES, MOST_HEADER, Object, is_digest, sha256
+from ppca.federation.sealing import PRIVATE_BYTES, PUBLIC_BYTES, SealingKey, seal
+from ppca.federation.text import is_plain, plain
+
+JOB = job()
+FACTS = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.text(max_size=10)
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=3,
+)
+
+
+@settings(deadline=None)
+@given(
+    kind=st.sampled_from(sorted(KINDS)),
+    payload=st.binary(max_size=300),
+    about=st.dictionaries(st.sampled_from(["to", "why", "x", "piece"]), FACTS, max_size=3),
+)
+def test_an_object_comes_back(kind: str, payload: bytes, about: dict[str, Any]) -> None:
+    item = make("north", kind, JOB, payload, **about)
+    found = Object.parse(item.data)
+    assert found == item
+    assert (found.payload, found.header.about, found.header.kind) == (payload, about, kind)
+    assert found.digest == sha256(item.data)
+    found.check_author(ROSTER.signers)
+
+
+ITEM = make("north", "envelope", JOB, bytes(range(256)), to=1, piece=0)
+
+
+def test_any_flipped_bit_is_refused() -> None:
+    for place in range(len(ITEM.data)):
+        data = bytearray(ITEM.data)
+        data[place] ^= 1 << (place % 8)
+        with pytest.raises(ObjectRefused):
+            Object.parse(bytes(data)).check_author(ROSTER.signers)
+
+
+def test_any_cut_and_anything_added_is_refused() -> None:
+    for size in range(len(ITEM.data)):
+        with pytest.raises(ObjectRefused):
+            Object.parse(ITEM.data[:size]).check_author(ROSTER.signers)
+    for more in (b"\0", ITEM.data[-64:], ITEM.data):
+        with pytest.raises(ObjectRefused):
+            Object.parse(ITEM.data + more).check_author(ROSTER.signers)
+
+
+def test_only_the_author_signs() -> None:
+    forged = Object.make(Identity("north", IDENTITIES["south"].key), "approval", JOB.id)
+    with pytest.raises(ObjectRefused, match="north did not sign"):
+        forged.check_author(ROSTER.signers)
+    with pytest.raises(ObjectRefused, match="no member"):
+        make("nobody", "approval", JOB).check_author(ROSTER.signers)
+    with pytest.raises(ObjectRefused, match="no member"):
+        make("north", "approval", JOB).check_author(roster(2, left_out=("north",)).signers)
+
+
+def signed(text: bytes, payload: bytes = b"", length: bytes | None = None) -> bytes:
+    body = MAGIC + (str(len(text)).encode() if length is None else length) + b"\n" + text + b"\n" + payload
+    return body + IDENTITIES["north"].sign(body)
+
+
+GOOD = {"kind": "approval", "author": "north", "job": JOB.id, "about": {}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "gift"},
+        {"kind": ["job"]},
+        {"kind": {}},
+        {"author": "North"},
+        {"author": 7},
+        {"author": None},
+        {"job": JOB.id.upper()},
+        {"job": JOB.id[:-1]},
+        {"job": 0},
+        {"about": []},
+        {"about": None},
+        {"about": {"a": {"b": {"c": {"d": {"e": 1}}}}}},
+        {"more": 1},
+    ],
+)
+def test_headers_that_are_none(change: dict[str, Any]) -> None:
+    with pytest.raises(ObjectRefused):
+        Object.parse(signed(json.dumps({**GOOD, **change}).encode()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"null", b"1", b"{", b"\xff", b"[" * 9000, b'{"kind": NaN}',
+     json.dumps(GOOD).replace("{}", '{"x": NaN}').encode(),
+     json.dumps(GOOD).replace("{}", '{"x": Infinity}').encode(), b'{"a": ' + b"9" * 5000 + b"}"],
+)  # fmt: skip
+def test_headers_that_are_no_json(text: bytes) -> None:
+    with pytest.raises(ObjectRefused):
+        Object.parse(signed(text))
+
+
+@pytest.mark.parametrize(
+    "length", [b"", b"-1", b"+1", b" 1", b"1e3", b"99999999", b"\xb2", str(MOST_HEADER + 1).encode(), b"0"]
+)
+def test_lengths_that_are_none(length: bytes) -> None:
+    with pytest.raises(ObjectRefused):
+        Object.parse(signed(json.dumps(GOOD).encode(), length=length))
+
+
+def test_too_long() -> None:
+    with pytest.raises(ObjectRefused, match="too long"):
+        Object.parse(MAGIC + bytes(MOST_BYTES))
+
+
+@given(data=st.binary(max_size=100))
+def test_any_bytes_are_refused_by_name(data: bytes) -> None:
+    with pytest.raises(FederationError):
+        Object.parse(MAGIC + data)
+
+
+def test_payloads_that_are_no_json() -> None:
+    for payload in (b"", b"{", b"[" * 100_000, b"\xff"):
+        with pytest.raises(ObjectRefused, match="no JSON"):
+            make("north", "contribution", JOB, payload).json()
+
+
+@given(value=st.text(max_size=70) | st.integers() | st.none() | st.binary())
+def test_digests(value: Any) -> None:
+    assert is_digest(value) == (isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef"))
+
+
+# -- sealing -------------------------------------------------------------------------------------------------------------
+
+KEY, OTHER = SealingKey(), SealingKey()
+INFO: dict[str, Any] = {"what": "envelope", "job": JOB.id, "owner": "north", "seat": 1, "piece": 0}
+SEALED = seal(b"a share", KEY.public, **INFO)
+
+
+@settings(deadline=None, max_examples=30)
+@given(plain=st.binary(max_size=1000))
+def test_what_is_sealed_opens_for_its_reader(plain: bytes) -> None:
+    assert KEY.open(seal(plain, KEY.public, **INFO), **INFO) == plain
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"what": "result"}, {"job": "0" * 64}, {"owner": "south"}, {"seat": 2}, {"piece": 1}, {"piece": "0"}, {"more": 1}],
+)
+def test_for_another_purpose_it_does_not_open(change: dict[str, Any]) -> None:
+    with pytest.raises(ObjectRefused, match="another reader, job or place"):
+        KEY.open(SEALED, **{**INFO, **change})
+
+
+@pytest.mark.parametrize("left_out", sorted(INFO))
+def test_for_half_a_purpose_it_does_not_open(left_out: str) -> None:
+    with pytest.raises(ObjectRefused):
+        KEY.open(SEALED, **{key: value for key, value in INFO.items() if key != left_out})
+
+
+def test_for_another_reader_it_does_not_open() -> None:
+    with pytest.raises(ObjectRefused):
+        OTHER.open(SEALED, **INFO)
+
+
+def test_a_changed_or_cut_seal_does_not_open() -> None:
+    for place in range(0, len(SEALED), 7):
+        changed = SEALED[:place] + bytes([SEALED[place] ^ 1]) + SEALED[place + 1 :]
+        with pytest.raises(ObjectRefused):
+            KEY.open(changed, **INFO)
+    for size in (0, 1, 31, 32, 1087, 1088, 1119, 1120, 1121, len(SEALED) - 1):
+        with pytest.raises(ObjectRefused):
+            KEY.open(SEALED[:size], **INFO)
+    with pytest.raises(ObjectRefused):
+        KEY.open(SEALED + b"\0", **INFO)
+
+
+def test_nothing_of_the_plain_text_shows_and_no_two_are_alike() -> None:
+    assert b"a share" not in SEALED
+    assert seal(b"a share", KEY.public, **INFO) != SEALED
+
+
+@pytest.mark.parametrize("size", [0, 1, PUBLIC_BYTES - 1, PUBLIC_BYTES + 1])
+def test_public_keys_that_are_none(size: int) -> None:
+    with pytest.raises(ObjectRefused, match="has 1216 bytes"):
+        seal(b"", bytes(size), **INFO)
+
+
+@pytest.mark.parametrize("public", [bytes(PUBLIC_BYTES), b"\xff" * PUBLIC_BYTES])
+def test_public_keys_that_cannot_be_used(public: bytes) -> None:
+    """Refused, or sealed to a key that nobody has: never another error."""
+    with contextlib.suppress(ObjectRefused):
+        assert b"a share" not in seal(b"a share", public, **INFO)
+
+
+@pytest.mark.parametrize("size", [0, 1, PRIVATE_BYTES - 1, PRIVATE_BYTES + 1])
+def test_private_keys_that_are_none(size: int) -> None:
+    with pytest.raises(ObjectRefused):
+        SealingKey.from_bytes(bytes(size))
+
+
+def test_a_key_comes_back_and_shows_in_no_text() -> None:
+    raw = KEY.to_bytes()
+    assert SealingKey.from_bytes(raw).open(SEALED, **INFO) == b"a share"
+    assert raw.hex() not in repr(KEY)
+    assert repr(raw[:16])[2:-1] not in repr(KEY)
+
+
+# -- text ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("odd", ["\x1b[2J", "a\nb", "\x07", "\u202e", "\u2066", "\x9b1m", "\ud800", "\x7f"])
+def test_text_that_acts_on_a_terminal(odd: str) -> None:
+    assert not is_plain(f"no {odd}")
+    assert is_plain(plain(f"no {odd}"))
+
+
+@given(text=st.text(alphabet=st.characters(exclude_categories=["Cc", "Cs", "Cf", "Zl", "Zp"])))
+def test_ordinary_text_stays(text: str) -> None:
+    assert is_plain(text)
+    assert plain(text) == text

@@ -1,0 +1,193 @@
+"""federation.toml: four operators sign exactly these bytes; nobody is listed twice; unknown keys are errors."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.federation import IDENTITIES, OPERATORS, ROSTER, put_roster, roster
+from ppca.federation.errors import FederationError, FileRefused
+from ppca.federation.identity import Identity, key_text
+from ppca.federation.roster import Roster, address, read_signatures, statement
+
+NEW_KEY = key_text(Ed25519PrivateKey.generate().public_key().public_bytes_raw())
+
+
+def changed(old: str, new: str, count: int = 1) -> bytes:
+    text = ROSTER.data.decode()
+    assert old in text
+    return text.replace(old, new, count).encode()
+
+
+def test_a_signed_file_is_trusted(tmp_path: Path) -> None:
+    put_roster(tmp_path, ROSTER)
+    found = Roster.trusted(tmp_path)
+    assert (found.digest, found.operators) == (ROSTER.digest, dict(enumerate(OPERATORS)))
+    assert Roster.trusted(tmp_path / "federation.toml").digest == ROSTER.digest
+    assert found.roles("north") == ("owner",)
+    assert found.roles("alpha") == ("operator",)
+    assert found.roles("nobody") == ()
+
+
+@pytest.mark.parametrize("missing", OPERATORS)
+def test_every_operator_must_sign(missing: str, tmp_path: Path) -> None:
+    signatures = {name: value for name, value in ROSTER.signatures.items() if name != missing}
+    put_roster(tmp_path, Roster(ROSTER.data, signatures))
+    with pytest.raises(FileRefused, match=f"not signed by {missing}"):
+        Roster.trusted(tmp_path)
+
+
+def test_a_signature_of_another_revision_or_member_does_not_count(tmp_path: Path) -> None:
+    second = roster(2)
+    put_roster(tmp_path, Roster(second.data, ROSTER.signatures))
+    with pytest.raises(FileRefused, match="alpha and beta and gamma and delta"):
+        Roster.trusted(tmp_path)
+    borrowed = ROSTER.signatures | {"delta": ROSTER.signatures["alpha"]}
+    assert Roster(ROSTER.data, borrowed).faults()
+    outsider = ROSTER.signatures | {"delta": IDENTITIES["nobody"].sign(statement(ROSTER.data))}
+    assert Roster(ROSTER.data, outsider).faults()
+
+
+@settings(max_examples=150, deadline=None)
+@given(place=st.integers(0, len(ROSTER.data) - 1), bit=st.integers(0, 7))
+def test_any_changed_bit_undoes_the_signatures(place: int, bit: int) -> None:
+    data = bytearray(ROSTER.data)
+    data[place] ^= 1 << bit
+    with contextlib.suppress(FileRefused):
+        assert Roster(bytes(data), ROSTER.signatures).faults()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("revision = 1", "revision = 0", "revision"),
+        ("revision = 1", "revision = 1.0", "revision"),
+        ("revision = 1", 'revision = "1"', "revision"),
+        ("revision = 1", "revision = 1\nother = 2", "other"),
+        ("number = 0", "number = 4", "number"),
+        ("number = 1", "number = 0", "own number"),
+        ("number = 0", "number = 0\nport = 2", "port"),
+        ('member = "beta"', 'member = "Beta"', "no name"),
+        ('member = "beta"', 'member = "../beta"', "no name"),
+        ('name = "north"', 'name = "south"', "two keys"),
+        ('roles = ["owner"]', 'roles = ["operator"]', "roles"),
+        ('roles = ["owner"]', 'roles = ["owner"]\nadmin = true', "admin"),
+        ('name = "test"', 'name = "../test"', "no name of a federation"),
+        ('name = "test"', 'name = "te/st"', "no name of a federation"),
+        ('name = "test"', 'name = ""', "no name of a federation"),
+        ("127.0.0.1:7001", "127.0.0.1", "no address"),
+        ("127.0.0.1:7001", "127.0.0.1:0", "no address"),
+        ("127.0.0.1:7001", "127.0.0.1:70000", "no address"),
+        ("127.0.0.1:7001", "user@127.0.0.1:7001", "no address"),
+        ("127.0.0.1:7001", "127.0.0.1/x:7001", "no address"),
+        ("127.0.0.1:7001", "a b:7001", "no address"),
+    ],
+)
+def test_what_is_refused(old: str, new: str, words: str) -> None:
+    with pytest.raises(FileRefused, match=words):
+        Roster(changed(old, new), {})
+
+
+def test_nobody_is_there_twice() -> None:
+    same_key = changed(key_text(IDENTITIES["south"].public), key_text(IDENTITIES["north"].public))
+    with pytest.raises(FileRefused, match="same key"):
+        Roster(same_key, {})
+    again = (
+        ROSTER.data
+        + f'\n[[member]]\nname = "north"\nkey = "{key_text(IDENTITIES["north"].public)}"\nroles = []\n'.encode()
+    )
+    with pytest.raises(FileRefused, match="listed twice"):
+        Roster(again, {})
+    text = ROSTER.data.decode().replace('member = "beta"', 'member = "alpha"')
+    text = text.replace(key_text(IDENTITIES["beta"].public), key_text(IDENTITIES["alpha"].public))
+    with pytest.raises(FileRefused, match="two seats of one operator"):
+        Roster(text.encode(), {})
+
+
+def test_an_operator_may_have_other_roles_with_the_same_key_only() -> None:
+    line = '\n[[member]]\nname = "alpha"\nkey = "{}"\nroles = ["receiver"]\n'
+    both = Roster(ROSTER.data + line.format(key_text(IDENTITIES["alpha"].public)).encode(), {})
+    assert both.roles("alpha") == ("receiver", "operator")
+    with pytest.raises(FileRefused, match="two keys"):
+        Roster(ROSTER.data + line.format(NEW_KEY).encode(), {})
+
+
+def test_a_former_key_signs_but_is_nobodys_present_one() -> None:
+    former = '\n[[former]]\nname = "north"\nkey = "{}"\n'
+    found = Roster(ROSTER.data + former.format(NEW_KEY).encode(), {})
+    assert len(found.signers["north"]) == 2
+    assert found.keys["north"] == IDENTITIES["north"].public
+    with pytest.raises(FileRefused, match="is the key of south now"):
+        Roster(ROSTER.data + former.format(key_text(IDENTITIES["south"].public)).encode(), {})
+
+
+def test_three_seats_are_no_federation(tmp_path: Path) -> None:
+    text = ROSTER.data.decode()
+    cut = text[: text.index("number = 3") - len("[[seat]]\n")] + text[text.index("[[member]]") :]
+    data = cut.encode()
+    put_roster(tmp_path, Roster(data, {n: IDENTITIES[n].sign(statement(data)) for n in OPERATORS}))
+    with pytest.raises(FileRefused, match="four seats are needed, there are 3"):
+        Roster.trusted(tmp_path)
+
+
+def test_an_identity_that_is_not_pinned() -> None:
+    ROSTER.check_identity(IDENTITIES["north"])
+    with pytest.raises(FileRefused, match="no member of test"):
+        ROSTER.check_identity(IDENTITIES["nobody"])
+    with pytest.raises(FileRefused, match="is not the one that test, revision 1, pins"):
+        ROSTER.check_identity(Identity("north", IDENTITIES["nobody"].key))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[1]", "1", '{"alpha": 1}', '{"alpha": "*"}', '{"alpha"', "null", '"a"', "[" * 100000]
+)
+def test_signatures_that_are_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "federation.sigs").write_text(text)
+    with pytest.raises(FileRefused, match="ppca federation sign"):
+        read_signatures(tmp_path / "federation.sigs")
+
+
+def test_a_file_that_is_too_long_or_missing(tmp_path: Path) -> None:
+    (tmp_path / "federation.toml").write_bytes(b"#" * (5 << 20))
+    with pytest.raises(FileRefused, match="no file of a federation"):
+        Roster.load(tmp_path)
+    with pytest.raises(FileRefused, match="cannot read"):
+        Roster.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff", b"a = ", b"a = " + b"9" * 5000, b"a = " + b"[" * 5000, b"[a]\n[a]", b"a = 1979-13-01"]
+)
+def test_what_is_no_toml(data: bytes) -> None:
+    with pytest.raises(FederationError, match="no TOML"):
+        Roster(data, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("a.example:1", ("a.example", 1)), ("[::1]:65535", ("::1", 65535)), ("10.0.0.1:443", ("10.0.0.1", 443))],
+)
+def test_addresses(text: str, found: tuple[str, int]) -> None:
+    assert address(text) == found
+
+
+@given(text=st.text(max_size=40))
+def test_any_text_is_an_address_or_a_valueerror(text: str) -> None:
+    try:
+        host, port = address(text)
+    except ValueError:
+        return
+    assert host
+    assert 0 < port < 65536
+
+
+def test_a_removed_member_is_none() -> None:
+    second = roster(2, left_out=("north",))
+    assert "north" not in second.keys
+    assert second.roles("north") == ()
+    assert second.digest != ROSTER.digest

@@ -1,0 +1,148 @@
+"""All four seats as one list of objects, for tests of what members see: nothing runs, and operators say what a test says."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from harness import federation
+from harness.federation import IDENTITIES, OPERATORS, OWNERS, RECEIVER, ROSTER
+from ppca.federation.errors import NotReached
+from ppca.federation.job import JobDescription
+from ppca.federation.objects import Header, Object
+from ppca.federation.roster import SEATS
+from ppca.member import Member
+
+
+class Board:
+    """What everybody has said. `reached` False: no seat answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.objects: dict[str, Object] = {}
+        self.progress: list[dict[str, Any]] = []
+        self.news = threading.Condition()
+        self.reached = True
+
+    def member(self, name: str) -> Member:
+        member = Member(ROSTER, IDENTITIES[name], self.folder / name / "state")
+        member.seats = BoardSeats(self)  # type: ignore[assignment]
+        return member
+
+    def job(self, name: str = "first job", owners: tuple[str, ...] = OWNERS, **more: Any) -> JobDescription:
+        """A job that the receiver has submitted, and for which all seats offer keys."""
+        job = federation.job(name=name, owners=owners, **more)
+        self.say(RECEIVER, "job", job, job.data)
+        for item in federation.offers(job):
+            if item.header.author in OPERATORS:
+                self.put(item)
+        return job
+
+    def say(self, who: str, kind: str, job: JobDescription, payload: bytes = b"", **about: Any) -> None:
+        self.put(federation.make(who, kind, job, payload, **about))
+
+    def finished(self, name: str = "first job") -> JobDescription:
+        """A job that went well; its result waits for the receiver."""
+        job = self.job(name)
+        for owner in OWNERS:
+            self.say(owner, "approval", job)
+            self.say(owner, "contribution", job, b"{}")
+        self.member(RECEIVER).approve(job)
+        self.run(job)
+        self.end(job)
+        return job
+
+    def run(self, job: JobDescription) -> None:
+        """All seats have all shares, and begin."""
+        sent = {
+            each.header.author: each.digest
+            for each in list(self.objects.values())
+            if each.header.job == job.id and each.header.kind == "contribution"
+        }
+        for operator in OPERATORS:
+            for owner, digest in sent.items():
+                self.say(operator, "receipt", job, owner=owner, contribution=digest)
+        self.say("alpha", "start", job, attempt=1)
+
+    def end(self, job: JobDescription) -> None:
+        """All seats have finished, and say what they opened."""
+        for seat, operator in enumerate(OPERATORS):
+            self.put(federation.ended(job, operator))
+            bit = {"what": "verification bit", "shape": [], "to": "servers", "why": "is it accurate"}
+            line = {"what": "components", "shape": [2, 3], "to": RECEIVER, "why": "agreed result"}
+            audit = json.dumps({"audit": [bit, line], "seat": seat}).encode()
+            self.say(operator, "audit", job, audit, attempt=1, seat=seat)
+
+    def put(self, item: Object) -> None:
+        with self.news:
+            self.objects.setdefault(item.digest, item)
+            self.news.notify_all()
+
+    def show(self, job: JobDescription, text: str, fraction: float | None) -> None:
+        with self.news:
+            self.progress.append({"job": job.id, "text": text, "fraction": fraction, "rounds": 1234})
+            self.news.notify_all()
+
+    def lose(self) -> None:
+        with self.news:
+            self.reached = False
+            self.news.notify_all()
+
+    def find(self) -> None:
+        with self.news:
+            self.reached = True
+
+    def check(self) -> None:
+        if not self.reached:
+            raise NotReached("no seat is reached: seat 0 (alpha, 127.0.0.1:1000): Connection refused.")
+
+
+class BoardSeats:
+    """Stands for `member.seats.Seats`."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.clients = {seat: BoardClient(board) for seat in SEATS}
+
+    def put(self, item: Object, to: int | None = None) -> None:
+        self.board.check()
+        self.board.put(item)
+
+    def get(self, header: Header) -> Object:
+        self.board.check()
+        item = self.board.objects[header.digest]
+        item.check_author(ROSTER.signers)
+        return item
+
+    def headers(self, job: str) -> list[Header]:
+        self.board.check()
+        return [item.header for item in list(self.board.objects.values()) if item.header.job == job]
+
+    def close(self) -> None:
+        pass
+
+
+class BoardClient:
+    def __init__(self, board: Board) -> None:
+        self.board = board
+
+    def events(self, after: int = 0) -> Iterator[tuple[str, Any]]:
+        board, place, told = self.board, 0, 0
+        board.check()
+        yield "place", 0
+        while True:
+            with board.news:
+                items, progress = list(board.objects.values())[place:], board.progress[told:]
+                if not items and not progress:
+                    board.news.wait(0.2)
+                    items, progress = list(board.objects.values())[place:], board.progress[told:]
+            board.check()
+            place, told = place + len(items), told + len(progress)
+            for seq, item in enumerate(items):
+                yield "object", {"seq": seq, **item.header.as_dict()}
+            for each in progress:
+                yield "progress", each
+            yield "place", place

@@ -1,0 +1,186 @@
+"""The evidence of a result: any changed byte of any file is noticed, and so is anything that does not fit together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.federation import (
+    OPERATORS,
+    RECEIVER,
+    RECEIVER_KEY,
+    ROSTER,
+    contribution,
+    ended,
+    job,
+    make,
+    story,
+)
+from ppca.federation.disclosure import disclosures
+from ppca.federation.errors import FederationError
+from ppca.federation.objects import Object
+from ppca.federation.roster import Roster
+from ppca.federation.sealing import seal
+from ppca.member.fetching import Evidence, check_files
+from ppca.servers.control import encode
+
+JOB = job()
+STORY = story(JOB)
+LINES = [{"what": line.what, "to": line.to} for line in disclosures(JOB.file)]
+TOTAL = {"total": {"rounds": 7, "bytes_sent": 5, "sent_to": [5] * 4, "received_from": [5] * 4}}
+
+
+def result(seat: int, answer: int = 7, attempt: int = 1) -> Object:
+    info = {"what": "result", "job": JOB.id, "receiver": RECEIVER, "seat": seat, "attempt": attempt}
+    plain = b"".join(encode("result", result={"answer": answer, "to": {}}))
+    sealed = seal(plain, RECEIVER_KEY.public, **info)
+    return make(OPERATORS[seat], "result", JOB, sealed, receiver=RECEIVER, attempt=attempt, seat=seat)
+
+
+def audit(place: int, of: Object, **change: Any) -> Object:
+    sent = {item.header.author: item.digest for item in STORY if item.header.kind == "contribution"}
+    content = {
+        "attempt": 1,
+        "seat": place,
+        "seconds": 1.0,
+        "stats": TOTAL,
+        "audit": LINES,
+        "results": {RECEIVER: of.digest},
+    }
+    content |= {"contributions": sent} | change
+    return make(OPERATORS[place], "audit", JOB, json.dumps(content).encode(), attempt=1, seat=place)
+
+
+RESULTS = [result(seat) for seat in range(4)]
+AUDITS = [audit(seat, of) for seat, of in enumerate(RESULTS)]
+KEPT = [item for item in STORY if item.header.kind != "envelope"]
+
+
+def evidence(items: list[Object] | None = None, roster: Roster = ROSTER) -> Evidence:
+    return Evidence(roster, JOB, RECEIVER, RECEIVER_KEY, [*KEPT, *RESULTS, *AUDITS] if items is None else items)
+
+
+def test_good_evidence(tmp_path: Path) -> None:
+    made = evidence()
+    assert len(made.check()) == 5
+    assert made.result() == {"answer": 7}
+    assert made.account().rounds == 7
+    made.save(tmp_path / "evidence")
+    found = Evidence.load(tmp_path / "evidence")
+    assert found.check() == made.check()
+    assert found.result() == {"answer": 7}
+
+
+def verified(folder: Path, again: Path) -> None:
+    """As `ppca verify` does it: everything is checked, then made again and compared."""
+    found = Evidence.load(folder)
+    found.check()
+    found.result()
+    found.save(again)
+    check_files(folder, {p.relative_to(again).as_posix(): p.read_bytes() for p in again.rglob("*") if p.is_file()})
+
+
+def test_every_byte_of_every_file_counts(tmp_path: Path) -> None:
+    """Some bytes of every file in turn; of short files all."""
+    folder = tmp_path / "evidence"
+    evidence().save(folder)
+    verified(folder, tmp_path / "again")
+    number = 0
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file():
+            continue
+        data = path.read_bytes()
+        step = 1 if len(data) < 20 else max(1, len(data) // 12)
+        for place in {*range(0, len(data), step), len(data) - 1}:
+            path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+            number += 1
+            with pytest.raises(ValueError):  # noqa: PT011 - which one depends on the byte; all end the command
+                verified(folder, tmp_path / f"again {number}")
+        path.write_bytes(data)
+    assert number > 400
+    verified(folder, tmp_path / "at last")
+
+
+def test_files_missing_or_too_many(tmp_path: Path) -> None:
+    folder = tmp_path / "evidence"
+    evidence().save(folder)
+    for path in [path for path in sorted(folder.rglob("*")) if path.is_file()]:
+        data = path.read_bytes()
+        path.unlink()
+        if not path.name.startswith(("receipt", "offer", "job-", "start")):
+            with pytest.raises(ValueError):  # noqa: PT011
+                verified(folder, tmp_path / f"without {path.name}")
+        path.write_bytes(data)
+    (folder / "note.txt").write_text("more")
+    with pytest.raises(FederationError, match=r"note.txt does not belong"):
+        verified(folder, tmp_path / "more")
+
+
+def with_first_audit(**change: Any) -> list[Object]:
+    return [*KEPT, *RESULTS, audit(0, RESULTS[0], **change), *AUDITS[1:]]
+
+
+def without(kind: str, author: str) -> list[Object]:
+    return [item for item in KEPT if (item.header.kind, item.header.author) != (kind, author)]
+
+
+OTHER = contribution(JOB, "north")[-1]
+SENT = {item.header.author: item.digest for item in KEPT if item.header.kind == "contribution"}
+BROKEN: dict[str, Callable[[], list[Object]]] = {
+    "an approval is missing": lambda: [*without("approval", "south"), *RESULTS, *AUDITS],
+    "three finished": lambda: [*without("ended", "beta"), *RESULTS, *AUDITS],
+    "accounts that differ": lambda: [*without("ended", "beta"), ended(JOB, "beta", audit="b"), *RESULTS, *AUDITS],
+    "an audit is missing": lambda: [*KEPT, *RESULTS, *AUDITS[1:]],
+    "a result is missing": lambda: [*KEPT, *RESULTS[:3], *AUDITS],
+    "another result": lambda: [*KEPT, result(0), *RESULTS[1:], *AUDITS],
+    "of another attempt": lambda: [*KEPT, result(0, attempt=2), *RESULTS[1:], *AUDITS],
+    "an audit of another seat": lambda: with_first_audit(seat=1),
+    "too much opened": lambda: with_first_audit(audit=[*LINES, *LINES]),
+    "opened to somebody else": lambda: with_first_audit(audit=[{"what": "means", "to": "visitor"}]),
+    "opened what is not listed": lambda: with_first_audit(audit=[{"what": "rows", "to": "servers"}]),
+    "no audit at all": lambda: with_first_audit(audit=None),
+    "lines that are none": lambda: with_first_audit(audit=[7]),
+    "results that are none": lambda: with_first_audit(results=7),
+    "an audit that is a list": lambda: [*KEPT, *RESULTS, make("alpha", "audit", JOB, b"[]", attempt=1), *AUDITS[1:]],
+    "an audit that is no JSON": lambda: [*KEPT, *RESULTS, make("alpha", "audit", JOB, b"{", attempt=1), *AUDITS[1:]],
+    "other contributions": lambda: [OTHER, *with_first_audit(contributions={**SENT, "north": OTHER.digest})],
+    "contributions of another owner": lambda: with_first_audit(contributions={**SENT, "north": SENT["south"]}),
+    "contributions of nobody": lambda: with_first_audit(contributions={}),
+    "an object of another job": lambda: [*KEPT, make("north", "approval", job(name="other")), *RESULTS, *AUDITS],
+    "an object of an outsider": lambda: [*KEPT, make("nobody", "approval", JOB), *RESULTS, *AUDITS],
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_does_not_fit_together(name: str) -> None:
+    with pytest.raises(FederationError):
+        evidence(BROKEN[name]()).check()
+
+
+def test_the_federation_must_be_signed() -> None:
+    unsigned = Roster(ROSTER.data, {name: ROSTER.signatures[name] for name in OPERATORS[:3]})
+    with pytest.raises(FederationError, match="not signed by delta"):
+        evidence(roster=unsigned).check()
+
+
+def test_parts_that_disagree_are_no_result() -> None:
+    odd = [*RESULTS[:3], result(3, answer=8)]
+    made = evidence([*KEPT, *odd, *(audit(seat, of) for seat, of in enumerate(odd))])
+    made.check()
+    with pytest.raises(ValueError, match="differs between the servers"):
+        made.result()
+
+
+@pytest.mark.parametrize("name", ["federation.toml", "job.toml", "receiver", "result.key", "objects"])
+def test_a_folder_that_lacks_something(name: str, tmp_path: Path) -> None:
+    import shutil
+
+    evidence().save(tmp_path / "e")
+    path = tmp_path / "e" / name
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(FederationError, match="no whole evidence"):
+        Evidence.load(tmp_path / "e")

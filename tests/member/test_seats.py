@@ -1,0 +1,375 @@
+"""A member and its four seats: the next one is asked when one fails, and no seat is believed what others have not signed."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.federation import (
+    IDENTITIES,
+    OPERATORS,
+    RECEIVER,
+    SEAT_KEYS,
+    Loop,
+    contribution,
+    ended,
+    free_port,
+    job,
+    make,
+    office,
+    roster,
+    served,
+    story,
+)
+from ppca.federation.errors import FederationError, FileRefused, NotReached, ObjectRefused
+from ppca.federation.objects import Object
+from ppca.federation.sealing import SealingKey
+from ppca.member import Member
+from ppca.member import seats as module
+from ppca.member.contributing import contribute
+from ppca.member.seats import SeatClient, Seats
+from ppca.seat.api import Api
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[Loop]:
+    running = Loop()
+    yield running
+    running.close()
+
+
+class Four:
+    """Four seats that serve and do nothing else, and members."""
+
+    def __init__(self, folder: Path, loop: Loop) -> None:
+        self.folder = folder
+        self.roster = roster(ports=[free_port() for _ in OPERATORS])
+        self.offices = [office(folder / name, self.roster, seat) for seat, name in enumerate(OPERATORS)]
+        self.stacks = [ExitStack() for _ in OPERATORS]
+        self.apis: list[Api] = [
+            stack.enter_context(served(each, loop)) for stack, each in zip(self.stacks, self.offices, strict=True)
+        ]
+        self.job = job(self.roster)
+        self.story = story(self.job)
+
+    def down(self, *seats: int) -> None:
+        for seat in seats:
+            self.stacks[seat].close()
+
+    def close(self) -> None:
+        self.down(*range(4))
+
+    def tell(self, *items: Object, seats: tuple[int, ...] = (0, 1, 2, 3)) -> None:
+        for item in items:
+            for seat in seats:
+                self.offices[seat].admit(item, OPERATORS[seat])
+
+    def member(self, name: str) -> Member:
+        return Member(self.roster, IDENTITIES[name], self.folder / f"state-{name}")
+
+
+@pytest.fixture
+def four(tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Four]:
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 2.0)
+    made = Four(tmp_path, loop)
+    yield made
+    made.close()
+
+
+# -- failing over ----------------------------------------------------------------------------------------------------
+
+
+def test_the_next_seat_is_asked(four: Four) -> None:
+    four.down(0, 1, 3)
+    member = four.member(RECEIVER)
+    member.submit(four.job)
+    assert four.offices[2].mailbox.jobs() == [four.job.id]
+    assert member.description(four.job.id).id == four.job.id
+    assert member.seats._order(None)[0] == 2 or member.seats._order(None)[-1] in (0, 1, 3)
+
+
+def test_an_envelope_goes_to_its_seat_or_to_another(four: Four) -> None:
+    four.tell(*four.story[:9])
+    sent = [item for item in contribution(four.job, "north") if item.header.kind == "envelope"]
+    seats = Seats(four.roster, IDENTITIES["north"])
+    seats.put(sent[2], 2)
+    assert [each.mailbox.has(sent[2].digest) for each in four.offices] == [False, False, True, False]
+    four.down(3)
+    seats.put(sent[3], 3)
+    assert [each.mailbox.has(sent[3].digest) for each in four.offices] == [True, False, False, False]
+
+
+def test_no_seat_at_all(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    four.close()
+    monkeypatch.setattr(module, "TRIES", 1)
+    member = four.member(RECEIVER)
+    for verb in (lambda: member.submit(four.job), lambda: member.objects(four.job), lambda: member.seats.jobs()):
+        with pytest.raises(NotReached, match="ppca doctor"):
+            verb()
+
+
+def test_a_lost_connection_is_made_again(four: Four) -> None:
+    client = Seats(four.roster, IDENTITIES["north"]).clients[0]
+    assert client.request("GET", "/v1/hello")[0] == 200
+    assert client._connection is not None
+    client._connection.sock.close()
+    assert client.request("GET", "/v1/hello")[0] == 200
+
+
+def test_another_member_at_a_seats_address_is_not_believed(four: Four) -> None:
+    lines = four.roster.file.seat
+    swapped = tuple(each.model_dump() | ({"api": lines[1].api} if each.number == 0 else {}) for each in lines)
+    wrong = roster(2, seat=swapped)
+    client = Seats(wrong, IDENTITIES["north"]).clients[0]
+    with pytest.raises(NotReached, match="there is beta in its place"):
+        client.request("GET", "/v1/hello")
+
+
+# -- lies ------------------------------------------------------------------------------------------------------------
+
+
+def lies(four: Four, seat: int, change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seat that answers something else of a job's objects."""
+    real = four.apis[seat]._objects_of
+
+    def told(job: str, after: int) -> dict[str, Any]:
+        answer = real(job, after)
+        change(answer, after)
+        return answer
+
+    monkeypatch.setattr(four.apis[seat], "_objects_of", told)
+
+
+def listed(item: Object, seq: int, **other: Any) -> dict[str, Any]:
+    return {"seq": seq, **item.header.as_dict(), "data": base64.b64encode(item.data).decode(), **other}
+
+
+def test_a_seat_cannot_put_its_own_key_in_place_of_anothers(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it, one server would read two servers' shares, which are the data."""
+    told = [item for item in four.story[:9] if (item.header.kind, item.header.author) != ("offer", "beta")]
+    four.tell(*told)
+    mine = SealingKey()
+    forged = make("alpha", "offer", four.job, mine.public, seat=1)
+    four.offices[0].mailbox.put(forged)
+
+    def as_if(answer: dict[str, Any], after: int) -> None:
+        if after == 0:
+            answer["objects"].append(listed(forged, 1000, author="beta"))
+            answer["objects"].append({**listed(forged, 1001, author="beta"), "data": None})
+
+    lies(four, 0, as_if, monkeypatch)
+    with pytest.raises(FederationError, match=r"seat 1 \(beta\) offers no key"):
+        four.member("north").seat_keys(four.job)
+    four.tell(*four.story[:9])
+    assert four.member("north").seat_keys(four.job)[1:] == [key.public for key in SEAT_KEYS[1:]]
+
+
+def test_a_header_that_is_not_what_was_signed(four: Four) -> None:
+    four.tell(*four.story[:9])
+    seats = Seats(four.roster, IDENTITIES["north"])
+    import dataclasses
+
+    offer = four.story[1]
+    assert seats.get(offer.header) == offer
+    for change in ({"author": "beta"}, {"kind": "audit"}, {"about": {"seat": 1}}, {"job": "0" * 64}):
+        with pytest.raises(ObjectRefused, match="says something else"):
+            seats.get(dataclasses.replace(offer.header, **change))
+
+
+def test_a_seat_cannot_say_that_others_finished_refused_or_approved(
+    four: Four, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    four.tell(*four.story[:1])
+    fakes = [ended(four.job, name) for name in OPERATORS]
+    fakes += [make("north", "refusal", four.job, why="no"), make("south", "approval", four.job)]
+
+    def forged(item: Object) -> bytes:
+        return item.data[:-64] + bytes(64)
+
+    def as_if(answer: dict[str, Any], after: int) -> None:
+        if after == 0:
+            for number, item in enumerate(fakes):
+                data = base64.b64encode(forged(item)).decode()
+                answer["objects"].append(listed(item, 1000 + number, data=data))
+
+    lies(four, 0, as_if, monkeypatch)
+    found = four.member("north").course(four.job)
+    assert found.stage == "proposed"
+    assert {item.who for item in found.waiting} >= {"north", "south", "west"}
+
+
+def test_one_seat_that_hides_something_hides_nothing(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    four.tell(*four.story)
+    lies(four, 0, lambda answer, after: answer["objects"].clear(), monkeypatch)
+    assert four.member("north").course(four.job).stage == "done"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"[]", b"7", b"{", b"null", b'{"objects": 7}', b'{"objects": [7]}', b'{"objects": [{"seq": "x"}]}',
+     b'{"objects": [{"seq": -1}]}', b"[" * 50000, b"\xff", b'{"objects": [{"seq": 1}, {"seq": 1}]}'],
+)  # fmt: skip
+def test_a_seat_that_answers_nonsense_is_passed_over(
+    answer: bytes, four: Four, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    four.tell(*four.story)
+    real = SeatClient.request
+
+    def request(self: SeatClient, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        return (200, answer) if self.number == 0 and path != "/v1/hello" else real(self, method, path, body)
+
+    monkeypatch.setattr(SeatClient, "request", request)
+    member = four.member("north")
+    assert member.course(four.job).stage == "done"
+    assert [each["id"] for each in member.seats.jobs()] == [four.job.id]
+    assert member.description(four.job.id).id == four.job.id
+
+
+def test_a_group_key_is_taken_from_the_first_owner_only(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seat that seals a key of its own to an owner would know how ids become tags."""
+    from ppca.federation.drafting import draft_fit
+    from ppca.federation.sealing import seal
+
+    owners = ("north", "south", "west")
+    of = draft_fit(four.roster, "v", owners, {o: [f"{o}1"] for o in owners}, {RECEIVER: ["model"]})
+    four.tell(make(RECEIVER, "job", of, of.data))
+    member = four.member("south")
+    key = member.state.make_key(of.id)
+    info = {"what": "group", "job": of.id, "to": "south"}
+    fake = make("alpha", "group", of, seal(b"known to seat 0.", key.public, **info), to="south")
+    for each in four.offices:
+        each.mailbox.put(fake)
+    with pytest.raises(FederationError, match="still waiting for north"):
+        member.group_key(of, patience=0.1)
+    right = make("north", "group", of, seal(b"sixteen secrets!", key.public, **info), to="south")
+    for each in four.offices:
+        each.mailbox.put(right)
+    assert member.group_key(of, patience=5) == b"sixteen secrets!"
+
+
+def test_a_job_file_that_was_changed_is_not_found(four: Four) -> None:
+    four.tell(four.story[0])
+    member = four.member("north")
+    assert member.find(four.job.id[:10]).data == four.job.data
+    assert member.find("first").id == four.job.id
+    with pytest.raises(FederationError, match="no job"):
+        member.find("second")
+
+
+def test_an_older_federation_is_not_used_again(four: Four) -> None:
+    state = four.folder / "state-north"
+    Member(roster(2), IDENTITIES["north"], state).close()
+    for worse in (roster(1), roster(2, left_out=("west",))):
+        with pytest.raises(FileRefused, match="only grows"):
+            Member(worse, IDENTITIES["north"], state)
+    Member(roster(2), IDENTITIES["north"], state).close()
+
+
+# -- sending ---------------------------------------------------------------------------------------------------------
+
+
+def table(folder: Path) -> Path:
+    path = folder / "table.csv"
+    path.write_text("a,b,c\n" + "".join(f"{i},{i * i % 7},{-i}\n" for i in range(20)))
+    return path
+
+
+class Cut(Exception):
+    """The line was cut."""
+
+
+@pytest.mark.parametrize("cut", range(9))
+def test_an_upload_cut_anywhere_goes_on_without_the_data(cut: int, four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight requests of five objects are let through at most; then the same objects arrive, each sent once."""
+    four.tell(*four.story[:9])
+    member, data = four.member("north"), table(four.folder)
+    real, sent, left = SeatClient.request, [], [cut]
+
+    def request(self: SeatClient, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        if method in ("PUT", "HEAD"):
+            if left[0] == 0:
+                raise Cut
+            left[0] -= 1
+        answer = real(self, method, path, body)
+        if method == "PUT":
+            sent.append(path)
+        return answer
+
+    monkeypatch.setattr(SeatClient, "request", request)
+    with pytest.raises(Cut):
+        contribute(member, four.job, data)
+    data.unlink()
+    left[0] = 1000
+    for each in four.offices:  # what has arrived is passed on, as seats do
+        for other in four.offices:
+            four_headers = other.mailbox.headers(four.job.id)
+            for header in four_headers:
+                item = other.mailbox.get(header.digest)
+                if item is not None and (header.kind != "envelope" or header.about["to"] == each.seat):
+                    each.admit(item, OPERATORS[other.seat])
+    contribute(four.member("north"), four.job, data)
+    assert len(sent) == len(set(sent)) == 5
+    assert not (member.state.folder / "outbox" / four.job.id).exists()
+    with pytest.raises(FederationError, match="has contributed"):
+        contribute(member, four.job, data)
+
+
+def test_a_cut_after_the_last_object_leaves_no_shares_behind(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    four.tell(*four.story[:9])
+    member = four.member("north")
+    with monkeypatch.context() as patch:
+        patch.setattr("ppca.member.state.Outbox.clear", lambda self: (_ for _ in ()).throw(Cut()))
+        with pytest.raises(Cut):
+            contribute(member, four.job, table(four.folder))
+    place = member.state.folder / "outbox" / four.job.id
+    assert place.exists()
+    with pytest.raises(FederationError, match="has contributed"):
+        contribute(member, four.job, table(four.folder))
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("damage", ["order", "object", "gone"])
+def test_a_damaged_outbox_is_refused_and_made_again(damage: str, four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    four.tell(*four.story[:9])
+    member = four.member("north")
+    with monkeypatch.context() as patch:
+        patch.setattr(Seats, "put", lambda *_: (_ for _ in ()).throw(Cut()))
+        with pytest.raises(Cut):
+            contribute(member, four.job, table(four.folder))
+    place = member.state.folder / "outbox" / four.job.id
+    file = (
+        place / "order" if damage == "order" else next(path for path in sorted(place.iterdir()) if path.name != "order")
+    )
+    file.unlink() if damage == "gone" else file.write_bytes(file.read_bytes()[:-3])
+    with pytest.raises(FederationError, match="contribute again, with the data"):
+        contribute(member, four.job, table(four.folder))
+    contribute(member, four.job, table(four.folder))
+    assert all(any(h.kind == "envelope" for h in each.mailbox.headers(four.job.id)) for each in four.offices)
+
+
+def test_what_a_member_keeps_is_its_alone(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    four.tell(*four.story[:9])
+    member = four.member("north")
+    monkeypatch.setattr(Seats, "put", lambda *_: (_ for _ in ()).throw(Cut()))
+    with pytest.raises(Cut):
+        contribute(member, four.job, table(four.folder))
+    member.state.make_key(four.job.id)
+    for path in member.state.folder.rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_contributing_is_refused_before_the_table_is_read(four: Four) -> None:
+    missing = four.folder / "none.csv"
+    four.tell(*four.story[:6])
+    with pytest.raises(FederationError, match="has not approved"):
+        contribute(four.member("south"), four.job, missing)
+    with pytest.raises(FederationError, match="is no owner"):
+        contribute(four.member("visitor"), four.job, missing)
+    four.tell(*four.story[:9], make("south", "refusal", four.job, why="no"))
+    with pytest.raises(FederationError, match="is over: refused south: no"):
+        contribute(four.member("north"), four.job, missing)

@@ -1,0 +1,246 @@
+"""Whole jobs over four seats that are processes: several receivers, kept models, one person for all owners, a lost seat."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import ppca
+from benchmarks.field import OPERATORS, Field
+from ppca.estimator.federated import fitted_of
+from ppca.federation.drafting import draft_fit, draft_infer
+from ppca.federation.errors import FederationError
+from ppca.federation.identity import Identity
+from ppca.federation.job import JobDescription
+from ppca.member import Member
+from ppca.member.contributing import contribute
+from ppca.member.fetching import Evidence
+
+Floats = NDArray[np.float64]
+OWNERS = ("north", "south", "west")
+COLUMNS = ["a", "b", "c", "d", "e"]
+PATIENCE = 240.0
+RANDOM = np.random.default_rng(0)
+MIX = RANDOM.standard_normal((5, 5))
+TABLES = {owner: RANDOM.standard_normal((rows, 5)) @ MIX + 3 for owner, rows in zip(OWNERS, (60, 45, 30), strict=True)}
+POOLED = np.concatenate(list(TABLES.values()))
+VARIANCES = np.linalg.eigvalsh(np.cov(POOLED.T))[::-1]
+NEW = RANDOM.standard_normal((20, 5)) @ MIX + 3
+NEW[0] += 50
+
+
+def write(path: Path, table: Floats) -> Path:
+    np.savetxt(path, table, delimiter=",", header=",".join(COLUMNS), comments="", fmt="%.17g")
+    return path
+
+
+@pytest.fixture(scope="module")
+def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
+    folder = tmp_path_factory.mktemp("field")
+    with Field(folder, (*OWNERS, "solo"), ("analyst", "auditor", "solo", "north")) as found:
+        for owner, table in TABLES.items():
+            write(folder / f"{owner}.csv", table)
+        write(folder / "new.csv", NEW)
+        yield found
+
+
+def answered(member: Member, job: JobDescription) -> None:
+    """Waits for the seats' offers."""
+    deadline = time.monotonic() + PATIENCE
+    while any(item.what.startswith("offer") for item in member.course(job).waiting if item.who in OPERATORS):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def run(field: Field, job: JobDescription, submitter: str, files: dict[str, str], *accepting: str) -> Evidence:
+    """A job from its submission to the evidence of its first receiver."""
+    first = field.member(submitter)
+    first.submit(job)
+    for name in (*job.file.approvers, *accepting):
+        field.member(name).approve(job)
+    answered(first, job)
+    for owner, name in files.items():
+        contribute(field.member(owner), job, field.folder / name)
+    return finish(field, job)
+
+
+def finish(field: Field, job: JobDescription) -> Evidence:
+    receiver = field.member(next(iter(job.file.receivers)))
+    *_, (course, _) = receiver.watch(job, PATIENCE)
+    assert course.done, course
+    evidence = Evidence.gather(receiver, job)
+    evidence.check()
+    return evidence
+
+
+@pytest.fixture(scope="module")
+def fit(field: Field) -> Evidence:
+    """A model for the analyst, its variances for the auditor; the seats keep it for the north."""
+    keep = {
+        "until": datetime.now(UTC).replace(microsecond=0) + timedelta(days=1),
+        "allow": {"transform": ["north"], "flags": ["north"]},
+    }
+    job = draft_fit(
+        *(field.member("analyst").roster, "first", list(OWNERS), COLUMNS),
+        {"analyst": ["model"], "auditor": ["variances"]},
+        fit={"components": 3},
+        keep=keep,
+        rows_at_least=50,
+    )
+    return run(field, job, "analyst", {owner: f"{owner}.csv" for owner in OWNERS}, "auditor")
+
+
+def test_a_fit_is_that_of_the_pooled_rows(fit: Evidence) -> None:
+    model = fitted_of(fit).model
+    assert np.abs(model.explained_variance - VARIANCES[:3]).max() < 1e-8 * VARIANCES[0]
+    assert model.rows == len(POOLED)
+    assert np.abs(model.mean - POOLED.mean(axis=0)).max() < 1e-9
+
+
+def test_the_audit_is_what_was_approved(fit: Evidence) -> None:
+    opened = {(line["what"], line["to"]) for line in fit.account().audit}
+    assert {what for what, to in opened if to == "servers"} == {"enough rows", "verification bit", "shuffled ranks"}
+    assert {what for what, to in opened if to == "auditor"} == {
+        *("number of rows", "scale exponents", "explained variance", "total variance", "scale of the variance")
+    }
+    assert ("components", "analyst") in opened
+
+
+def test_another_receiver_gets_its_parts_only(field: Field, fit: Evidence) -> None:
+    found = Evidence.gather(field.member("auditor"), fit.job).result()
+    assert "values" in found
+    assert not {"components", "mean"} & set(found)
+
+
+def test_who_is_no_receiver_gets_nothing(field: Field, fit: Evidence) -> None:
+    with pytest.raises(FederationError, match="west is no receiver"):
+        Evidence.gather(field.member("west"), fit.job)
+
+
+def use(field: Field, fit: Evidence, name: str, receiver: str, **wanted: Any) -> JobDescription:
+    infer = {
+        "model": fit.job.id,
+        "model_owners": list(OWNERS),
+        "standardized": False,
+        "scale_exponents": [int(e) for e in fitted_of(fit).scale],
+        **wanted,
+    }
+    return draft_infer(field.member(receiver).roster, name, ["south"], receiver, infer, COLUMNS)
+
+
+def test_a_kept_model_transforms_rows_of_another_owner(field: Field, fit: Evidence) -> None:
+    job = use(field, fit, "coordinates", "north", operation="transform")
+    evidence = run(field, job, "north", {"south": "new.csv"})
+    model = fitted_of(fit).model
+    found = np.asarray(evidence.result()["coordinates"]) * (job.file.infer.unit if job.file.infer else 1)
+    assert np.abs(np.abs(found) - np.abs(model.project(NEW))).max() < 1e-8
+
+
+def test_a_kept_model_flags_rows_and_nothing_else_that_was_not_allowed(field: Field, fit: Evidence) -> None:
+    evidence = run(
+        field, use(field, fit, "flags", "north", operation="detect", contamination=0.05), "north", {"south": "new.csv"}
+    )
+    assert np.asarray(evidence.result()["flags"]).tolist() == [1] + [0] * 19
+    refused = use(field, fit, "scores", "north", operation="detect", scores=True)
+    north = field.member("north")
+    north.submit(refused)
+    *_, (course, _) = north.watch(refused, PATIENCE)
+    assert not course.done
+    assert "was kept without 'scores' for north" in course.why
+
+
+def test_two_owners_are_too_few(field: Field) -> None:
+    analyst = field.member("analyst")
+    job = draft_fit(analyst.roster, "pair", ["north", "south"], COLUMNS, {"analyst": ["model"]})
+    analyst.submit(job)
+    *_, (course, _) = analyst.watch(job, PATIENCE)
+    assert (course.stage, course.ended) in {("refused", ""), ("erased", "refused")}
+    assert "2 owners; this seat wants 3" in course.why
+
+
+def test_too_few_rows_are_refused_on_shares(field: Field) -> None:
+    job = draft_fit(
+        *(field.member("analyst").roster, "few", list(OWNERS), COLUMNS, {"analyst": ["model"]}), rows_at_least=136
+    )
+    with pytest.raises(AssertionError, match="rows"):
+        run(field, job, "analyst", {owner: f"{owner}.csv" for owner in OWNERS})
+
+
+def test_one_person_for_all_owners(field: Field) -> None:
+    folder = field.folder / "solo"
+    federation = ppca.Federation.open(folder / "federation.toml", folder / "identity.key", folder / "state")
+    model = ppca.PCA(3, servers=federation, keep="mine", allow=("transform", "flags")).fit(list(TABLES.values()))
+    assert np.abs(model.explained_variance_ - VARIANCES[:3]).max() < 1e-8 * VARIANCES[0]
+    assert np.abs(np.abs(model.shared_model().transform(NEW)) - np.abs(model.transform(NEW))).max() < 1e-8
+    assert model.shared_model().detect(NEW, contamination=0.05).nonzero()[0].tolist() == [0]
+
+
+def test_one_person_for_all_owners_of_columns(field: Field) -> None:
+    folder = field.folder / "solo"
+    federation = ppca.Federation.open(folder / "federation.toml", folder / "identity.key", folder / "state")
+    pandas = pytest.importorskip("pandas")
+    ids = np.arange(60)
+    left = pandas.DataFrame({"id": ids, "a": POOLED[:60, 0], "b": POOLED[:60, 1]})
+    right = pandas.DataFrame({"id": ids, "c": POOLED[:60, 2], "d": POOLED[:60, 3]}).iloc[::-1]
+    model = ppca.PCA(2, servers=federation, partition=ppca.Columns(id="id")).fit([left, right])
+    truth = np.linalg.eigvalsh(np.cov(POOLED[:60, :4].T))[::-1]
+    assert np.abs(model.explained_variance_ - truth[:2]).max() < 1e-6 * truth[0]
+
+
+def test_no_share_key_or_row_lies_readable_on_a_seat(field: Field, fit: Evidence) -> None:
+    """Stores and logs hold nothing of what owners sent: not a number as text or bits, not a job's key elsewhere."""
+    needles = [f"{value:.10g}".encode()[:9] for value in POOLED[:20].ravel()]
+    needles += [value.tobytes() for value in POOLED[:20].ravel()]
+    for name in OPERATORS:
+        keys = [path.read_bytes()[:24] for path in (field.folder / name / "store" / "keys").iterdir()]
+        assert keys
+        for path in (field.folder / name).rglob("*"):
+            if path.is_file() and path.name != "identity.key":
+                content = path.read_bytes()
+                assert not any(needle in content for needle in needles), path
+                assert path.parent.name == "keys" or not any(key in content for key in keys), path
+
+
+def test_a_lost_seat_comes_back_from_its_mates(field: Field, fit: Evidence) -> None:
+    analyst = field.member("analyst")
+    job = draft_fit(analyst.roster, "second", list(OWNERS), COLUMNS, {"analyst": ["model"]}, fit={"components": 3})
+    analyst.submit(job)
+    for owner in OWNERS:
+        field.member(owner).approve(job)
+    answered(analyst, job)
+    for owner in OWNERS[:2]:
+        contribute(field.member(owner), job, field.folder / f"{owner}.csv")
+    while any("receive" in item.what for item in analyst.course(job).waiting):
+        time.sleep(0.1)
+    field.kill(2)
+    lost = field.folder / OPERATORS[2]
+    (lost / "store").rename(lost / "lost")
+    (lost / "identity.key").unlink()
+    old, new = field.identities[OPERATORS[2]], Identity.create(OPERATORS[2], lost / "identity.key")
+    field.identities[OPERATORS[2]] = new
+    roster = field.write_roster(2, former=[(OPERATORS[2], old)])
+    deadline = time.monotonic() + PATIENCE
+    while any(Member(roster, field.identities["west"]).seats.hello(seat)["revision"] < 2 for seat in (0, 1, 3)):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    command = [sys.executable, "-m", "ppca.cli.main", "server", "restore"]
+    done = subprocess.run(command, cwd=lost, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "first: the kept model is back" in done.stdout
+    assert "second: the shares of south are back" in done.stdout
+    field.start(2)
+    contribute(field.member("west"), job, field.folder / "west.csv")
+    model = fitted_of(finish(field, job)).model
+    assert np.abs(model.explained_variance - VARIANCES[:3]).max() < 1e-8 * VARIANCES[0]
+    again = use(field, fit, "again", "north", operation="transform")
+    found = run(field, again, "north", {"south": "new.csv"}).result()["coordinates"]
+    assert np.asarray(found).shape == (20, 3)

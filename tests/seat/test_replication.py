@@ -1,0 +1,239 @@
+"""Seats follow each other: what one has, all get; what one lost comes back; nobody stands in for a peer, or stops a seat."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.federation import Loop, free_port, job, make, office, put_roster, roster, served, story
+from ppca.federation.errors import FileRefused
+from ppca.federation.roster import Roster
+from ppca.seat import replication as module
+from ppca.seat.mailbox import LOST
+from ppca.seat.office import Office
+from ppca.seat.replication import Followers
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    running = Loop()
+    yield running
+    running.close()
+
+
+class Offices:
+    """Some seats in this process; `follow` starts that one follows another."""
+
+    def __init__(self, folder: Path, loop: Loop, count: int = 3, **tables: Any) -> None:
+        self.loop = loop
+        ports = [free_port() for _ in range(4)]
+        self.ports = ports
+        self.roster = roster(ports=ports)
+        self.folders = [folder / str(seat) for seat in range(count)]
+        self.offices = [office(self.folders[seat], self.roster, seat, **tables) for seat in range(count)]
+        self.followers = [Followers(each) for each in self.offices]
+        self.job = job(self.roster)
+        self.story = story(self.job)
+
+    def follow(self, who: int, whom: int) -> Any:
+        return asyncio.run_coroutine_threadsafe(self.followers[who].follow(whom), self.loop.loop)
+
+    def renew(self, new: Roster, *seats: int) -> None:
+        for seat in seats:
+            put_roster(self.folders[seat], new)
+            assert self.offices[seat].renew()
+            self.offices[seat].renew_tls()
+
+
+@pytest.fixture
+def three(tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Offices]:
+    monkeypatch.setattr(module, "PAUSES", (0.1,))
+    monkeypatch.setattr(module, "RETRY", 0.5)
+    monkeypatch.setattr(module, "MEND", 0.1)
+    monkeypatch.setattr("ppca.seat.api.HEARTBEAT", 0.3)
+    made = Offices(tmp_path, loop)
+    with served(made.offices[0], loop), served(made.offices[1], loop), served(made.offices[2], loop):
+        yield made
+
+
+def soon(fact: Callable[[], bool], seconds: float = 15.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if fact():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def digests(of: Office, job: str) -> set[str]:
+    return {header.digest for header in of.mailbox.headers(job)}
+
+
+def tell(of: Office, *items: Any) -> None:
+    for item in items:
+        of.admit(item, item.header.author)
+
+
+def test_what_one_has_all_get(three: Offices) -> None:
+    """Through a third seat too: seat 2 follows seat 1 only. Envelopes go to their seat."""
+    for who, whom in ((1, 0), (2, 1), (0, 1)):
+        three.follow(who, whom)
+    tell(three.offices[0], *three.story)
+    wanted = {item.digest for item in three.story if item.header.kind != "envelope"}
+    mine = {item.digest for item in three.story if item.header.about.get("to") == 1}
+    assert soon(lambda: digests(three.offices[1], three.job.id) == wanted | mine)
+    assert soon(lambda: digests(three.offices[2], three.job.id) == wanted)
+    assert {office.admission.course(three.job.id).stage for office in three.offices} == {"done"}
+
+
+def test_a_seat_that_was_away_goes_on_where_it_was(three: Offices) -> None:
+    following = three.follow(1, 0)
+    tell(three.offices[0], *three.story[:5])
+    assert soon(lambda: len(digests(three.offices[1], three.job.id)) == 5)
+    assert soon(lambda: (three.offices[1].mailbox.note("followed 0") or "").endswith(" 5"))
+    following.cancel()
+    tell(three.offices[0], *three.story[5:9])
+    three.follow(1, 0)
+    assert soon(lambda: len(digests(three.offices[1], three.job.id)) == 9)
+
+
+def test_lost_content_comes_back_from_a_peer(three: Offices) -> None:
+    three.follow(1, 0)
+    tell(three.offices[0], *three.story[:9])
+    box = three.offices[1].mailbox
+    assert soon(lambda: len(digests(three.offices[1], three.job.id)) == 9)
+    item = three.story[6]
+    box._path(item.digest).write_bytes(b"damaged")
+    assert box.get(item.digest) is None
+    assert soon(lambda: box.get(item.digest) == item)
+
+
+def test_what_had_no_room_is_taken_later(tmp_path: Path, three: Offices, monkeypatch: pytest.MonkeyPatch) -> None:
+    box, at_most = three.offices[1].mailbox, three.offices[1].admission._at_most
+    three.offices[1].admission._at_most = 1500
+    three.follow(1, 0)
+    tell(three.offices[0], *three.story[:9])
+    assert soon(lambda: len(box.headers(three.job.id)) >= 1)
+    time.sleep(0.3)
+    assert len(box.headers(three.job.id)) < 9
+    three.offices[1].admission._at_most = at_most
+    assert soon(lambda: len(box.headers(three.job.id)) == 9)
+
+
+def test_a_seat_with_a_late_federation_gets_its_jobs_when_it_has_the_new_one(three: Offices) -> None:
+    """A job of revision 2 is refused by a seat that still has revision 1; afterwards it is not forgotten."""
+    second = roster(2, ports=three.ports)
+    three.renew(second, 0)
+    of = job(second)
+    three.follow(1, 0)
+    tell(three.offices[0], *story(of)[:9])
+    box = three.offices[1].mailbox
+    time.sleep(0.5)
+    assert box.headers(of.id) == []
+    three.renew(second, 1)
+    assert soon(lambda: len(box.headers(of.id)) == 9)
+
+
+def test_another_member_cannot_stand_in_for_a_seat(three: Offices, tmp_path: Path, loop: Loop) -> None:
+    """The address of seat 3 leads to seat 2, which has a right certificate, of its own name only."""
+    line = three.roster.file.seat
+    moved = tuple(each.model_dump() | ({"api": line[2].api} if each.number == 3 else {}) for each in line)
+    wrong = roster(2, ports=three.ports, seat=moved)
+    three.renew(wrong, 1)
+    three.follow(1, 3)
+    tell(three.offices[2], *three.story[:9])
+    assert soon(lambda: "certificate" in three.followers[1].links[3]["why"].lower())
+    assert "gamma.ppca" in three.followers[1].links[3]["why"] or "delta.ppca" in three.followers[1].links[3]["why"]
+    time.sleep(0.3)
+    assert three.offices[1].mailbox.headers(three.job.id) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"event: object\ndata: [\n\n",
+        b"event: object\ndata: 7\n\n",
+        b"event: object\ndata: {}\n\n",
+        b'event: object\ndata: {"digest": "../../x", "about": {}}\n\n',
+        b'event: object\ndata: {"digest": ["x"], "about": {}}\n\n',
+        b"event: place\ndata: x\n\n",
+        b"event: place\ndata: " + b"9" * 5000 + b"\n\n",
+        b"\xff\xfe\n\n",
+        b"data: " + b"x" * 300_000 + b"\n\n",
+        b"",
+    ],
+)
+def test_a_peer_that_talks_nonsense_does_not_stop_a_seat(
+    lines: bytes, three: Offices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aiohttp import web
+
+    async def nonsense(self: Any, request: web.Request, response: web.StreamResponse, place: int) -> None:
+        await response.write(lines)
+        raise ConnectionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ppca.seat.api.Api._tell_news", nonsense)
+        following = three.follow(1, 0)
+        assert soon(lambda: three.followers[1].links[0]["why"] not in ("", "not tried yet"))
+        assert not following.done()
+    tell(three.offices[0], *three.story[:3])
+    assert soon(lambda: len(digests(three.offices[1], three.job.id)) == 3), "afterwards all is well"
+
+
+def test_a_peer_cannot_bring_what_its_author_did_not_write(three: Offices) -> None:
+    """Seat 0 holds objects that its members never sent (its own admission is out of order): the others refuse them."""
+    tell(three.offices[0], three.story[0])
+    box = three.offices[0].mailbox
+    bad = [make("visitor", "approval", three.job), make("beta", "start", three.job, attempt=1)]
+    bad += [make("alpha", "ended", three.job, attempt=[1]), make("alpha", "result", three.job, receiver=[1])]
+    for item in bad:
+        box.put(item)
+    good = make("north", "approval", three.job)
+    tell(three.offices[0], good)
+    three.follow(1, 0)
+    assert soon(lambda: good.digest in digests(three.offices[1], three.job.id))
+    assert digests(three.offices[1], three.job.id) == {three.story[0].digest, good.digest}
+
+
+def test_content_with_another_digest_is_not_taken(three: Offices, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(three.offices[0], three.story[0])
+    real = three.offices[0].mailbox.get
+    monkeypatch.setattr(three.offices[0].mailbox, "get", lambda digest: real(digest) and three.story[1])
+    three.follow(1, 0)
+    time.sleep(0.5)
+    assert three.offices[1].mailbox.headers(three.job.id) == []
+    assert three.offices[1].mailbox.state(three.story[0].digest) not in (LOST, 1)
+
+
+# -- the office itself ---------------------------------------------------------------------------------------------------
+
+
+def test_a_seat_does_not_start_with_an_older_federation(tmp_path: Path) -> None:
+    office(tmp_path, roster(5)).mailbox.close()
+    office(tmp_path, roster(5)).mailbox.close()
+    for worse in (roster(4), roster(5, left_out=("west",))):
+        with pytest.raises(FileRefused, match="only grows"):
+            office(tmp_path, worse)
+    office(tmp_path, roster(6)).mailbox.close()
+
+
+def test_a_seat_does_not_start_as_another_one(tmp_path: Path) -> None:
+    from harness.federation import write_files, write_identity
+    from ppca.federation.serverfile import ServerSettings
+
+    folder = write_files(tmp_path, roster(), 0)
+    write_identity(folder, "beta")
+    with pytest.raises(FileRefused, match="does not have seat 0"):
+        Office(ServerSettings.load(folder))
+    write_identity(folder, "nobody")
+    with pytest.raises(FileRefused, match="no member"):
+        Office(ServerSettings.load(folder))
+    put_roster(folder, Roster(roster().data, {}))
+    with pytest.raises(FileRefused, match="not signed by"):
+        Office(ServerSettings.load(folder))
