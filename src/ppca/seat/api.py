@@ -76,7 +76,7 @@ class Api:
                 web.get("/v1/inventory", self.inventory),
                 web.get("/v1/restore/{job}/{owner}", self.restore),
                 web.get("/v1/restore-model/{job}", self.restore_model),
-                *Probes(self.office).routes(),
+                *Probes(self.office, lambda request: request[MEMBER]).routes(),
             ]
         )
         app.on_shutdown.append(self._hang_up)
