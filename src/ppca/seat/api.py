@@ -30,6 +30,7 @@ from ..federation.errors import FederationError, NotNow
 from ..federation.objects import DECIDING, Object, is_digest, sha256
 from ..servers.control import encode
 from ..transport import CertificateError
+from .asking import MEMBER
 from .conductor import Conductor
 from .office import Office, header_line
 from .probes import Probes
@@ -37,7 +38,6 @@ from .restoring import half_model, halves, split_for
 from .uploads import BodyRefused, Uploads
 
 log = logging.getLogger("ppca.api")
-MEMBER = web.RequestKey("member", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEARTBEAT = 15.0
 STREAMS = 16

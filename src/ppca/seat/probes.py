@@ -17,6 +17,7 @@ from aiohttp import web
 
 from ..federation.errors import FederationError
 from ..federation.roster import address
+from .asking import MEMBER
 from .office import Office
 
 MOST_ECHO = 8 << 20
@@ -46,7 +47,7 @@ class Probes:
         if (request.content_length or 0) > MOST_ECHO:
             raise FederationError(f"a measurement has at most {MOST_ECHO:,} bytes")
         if wait:
-            await self._stay_silent(request["member"], wait)
+            await self._stay_silent(request[MEMBER], wait)
         if not size and not request.can_read_body:
             return web.Response()
         if self._measuring.locked():
@@ -76,7 +77,7 @@ class Probes:
         return response
 
     async def reach(self, request: web.Request) -> web.Response:
-        seat = self.office.roster.seat_of(request["member"])
+        seat = self.office.roster.seat_of(request[MEMBER])
         if seat is None:
             raise FederationError("only seats are dialed back: members never listen")
         peer = self.office.roster.seats[seat]
