@@ -94,7 +94,7 @@ def test_the_unit_finds_what_the_examples_name() -> None:
 
 
 def test_alerts_ask_for_metrics_there_are() -> None:
-    offered = set(re.findall(r'Gauge\(\s*"(\w+)"', Path(local_page.__file__).read_text()))
+    offered = set(re.findall(r'"(ppca_\w+)"', Path(local_page.__file__).read_text()))
     rules = [rule for group in yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
     asked = {name for rule in rules for name in re.findall(r"\bppca_\w+", rule["expr"])}
     assert asked

@@ -85,9 +85,16 @@ class Host(Space):
         places = {"etc": "/etc", "opt": "/opt", "run": "/run", "lib": "/var/lib"}
         mounts = [f"mount --bind {shlex.quote(str(folder / own))} {place}" for own, place in places.items()]
         super().__init__("\n".join([*mounts, f"hostname {name}"]))
-        switch.plug(name, self.pid)
+        try:
+            self._connect(number, switch)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, number: int, switch: Space) -> None:
+        switch.plug(self.name, self.pid)
         self.must(f"ip link set lo up; ip addr add {SUBNET}.{number}/24 dev eth0; ip link set eth0 up")
-        if not listens and shutil.which("nft"):
+        if not self.listens and shutil.which("nft"):
             self.must(f"nft {shlex.quote(OUTBOUND_ONLY)}")
 
     def _stand_ins(self) -> None:
@@ -128,8 +135,12 @@ class Hosts:
         self._listening = set(listening)
         self.switch = Space("ip link add switch type bridge; ip link set switch up")
         self.hosts: dict[str, Host] = {}
-        for name in self.names:
-            self.add(name, folder / name)
+        try:
+            for name in self.names:
+                self.add(name, folder / name)
+        except BaseException:
+            self.close()
+            raise
 
     def add(self, name: str, folder: Path) -> None:
         self.hosts[name] = Host(

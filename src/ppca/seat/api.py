@@ -30,7 +30,6 @@ from ..federation.errors import FederationError, NotNow
 from ..federation.objects import DECIDING, Object, is_digest, sha256
 from ..servers.control import encode
 from ..transport import CertificateError
-from .asking import MEMBER
 from .conductor import Conductor
 from .office import Office, header_line
 from .probes import Probes
@@ -38,6 +37,7 @@ from .restoring import half_model, halves, split_for
 from .uploads import BodyRefused, Uploads
 
 log = logging.getLogger("ppca.api")
+MEMBER = web.RequestKey("member", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 HEARTBEAT = 15.0
 STREAMS = 16
@@ -76,7 +76,7 @@ class Api:
                 web.get("/v1/inventory", self.inventory),
                 web.get("/v1/restore/{job}/{owner}", self.restore),
                 web.get("/v1/restore-model/{job}", self.restore_model),
-                *Probes(self.office).routes(),
+                *Probes(self.office, lambda request: request[MEMBER]).routes(),
             ]
         )
         app.on_shutdown.append(self._hang_up)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +18,6 @@ from aiohttp import web
 
 from ..federation.errors import FederationError
 from ..federation.roster import address
-from .asking import MEMBER
 from .office import Office
 
 MOST_ECHO = 8 << 20
@@ -28,10 +28,11 @@ CHUNK = bytes(1 << 16)
 
 
 class Probes:
-    """Handlers of one seat."""
+    """Handlers of one seat. who: the member that asks."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: Office, who: Callable[[web.Request], str]) -> None:
         self.office = office
+        self._who = who
         self._measuring = asyncio.Semaphore(MOST_AT_ONCE)
         self._silent: set[str] = set()
 
@@ -47,7 +48,7 @@ class Probes:
         if (request.content_length or 0) > MOST_ECHO:
             raise FederationError(f"a measurement has at most {MOST_ECHO:,} bytes")
         if wait:
-            await self._stay_silent(request[MEMBER], wait)
+            await self._stay_silent(self._who(request), wait)
         if not size and not request.can_read_body:
             return web.Response()
         if self._measuring.locked():
@@ -77,7 +78,7 @@ class Probes:
         return response
 
     async def reach(self, request: web.Request) -> web.Response:
-        seat = self.office.roster.seat_of(request[MEMBER])
+        seat = self.office.roster.seat_of(self._who(request))
         if seat is None:
             raise FederationError("only seats are dialed back: members never listen")
         peer = self.office.roster.seats[seat]
