@@ -185,10 +185,10 @@ def vertical(
 @app.command()
 def fuzz(
     output: Output = DEFAULT_OUTPUT,
-    inputs: Annotated[int, typer.Option(min=100, help="malformed inputs in all")] = 120_000,
+    inputs: Annotated[int, typer.Option(min=100, help="malformed inputs in all")] = 240_000,
     first: Annotated[int, typer.Option(min=0, help="number of the first input: another one gives other inputs")] = 0,
 ) -> None:
-    """Malformed packets, messages, greetings, stores and tables: each must be refused by name, without harm."""
+    """Malformed packets, messages, files, objects and requests: each must be refused by name, without harm."""
     from benchmarks import fuzz as bench
 
     if not bench.main(inputs, first, output):

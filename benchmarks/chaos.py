@@ -45,6 +45,12 @@ SETTINGS = {
     "policy": {"attempts": 40, "jobs_per_member": 1000, "requests_per_second": 500.0},
     "work": {"timeout": 8.0, "start_timeout": 12.0},
 }
+BOOT = 20.0
+"""Seconds that a seat has to get up before the next bad thing happens."""
+
+UNLUCKY = 0.5
+"""The part of all clients that are killed."""
+
 FILLING = 48 << 20
 TMPFS = "64m"
 
@@ -80,6 +86,13 @@ class Chaos(threading.Thread):
         """A process that may be killed."""
         with self._lock:
             self._clients.append(process)
+        if self._random.random() < UNLUCKY:
+            threading.Timer(self._random.uniform(0.1, 2.5), self._shoot, [process]).start()
+
+    def _shoot(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            process.kill()
+            self._tally.done["kill of a client"] += 1
 
     def stop(self) -> None:
         self._over.set()
@@ -97,7 +110,7 @@ class Chaos(threading.Thread):
         ]
         names = [name for weight, name, _ in actions for _ in range(weight)]
         table = {name: action for _, name, action in actions}
-        while not self._over.wait(self._random.uniform(0.2, 1.5)):
+        while not self._over.wait(self._random.uniform(0.3, 3.0)):
             name = self._random.choice(names)
             with contextlib.suppress(OSError):
                 if table[name]():
@@ -110,6 +123,9 @@ class Chaos(threading.Thread):
         self._field.kill(seat, signal.SIGKILL)
         self._over.wait(self._random.uniform(0, 1.0))
         self._field.launch(seat)
+        deadline = time.monotonic() + BOOT
+        while self._field.health(seat) < 0 and time.monotonic() < deadline and not self._over.wait(0.2):
+            pass  # a seat that never gets up could never do its part
         return True
 
     def _kill_client(self) -> bool:

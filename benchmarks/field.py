@@ -145,7 +145,7 @@ class Field:
     def await_links(self, seconds: float = 90.0) -> None:
         running = [seat for seat, process in enumerate(self.processes) if process is not None]
         deadline = time.monotonic() + seconds
-        while not all(self._health(seat) >= len(running) - 1 for seat in running):
+        while not all(self.health(seat) >= len(running) - 1 for seat in running):
             for seat in running:
                 process = self.processes[seat]
                 if process is not None and process.poll() is not None:
@@ -154,7 +154,7 @@ class Field:
                 raise RuntimeError("the seats do not find each other")
             time.sleep(0.1)
 
-    def _health(self, seat: int) -> int:
+    def health(self, seat: int) -> int:
         place = f"http://127.0.0.1:{self.ports[seat][2]}/healthz"
         try:
             with urllib.request.urlopen(place, timeout=HEALTH_SECONDS) as answer:

@@ -214,7 +214,7 @@ class Evidence:
             return cls(
                 roster,
                 JobDescription((folder / "job.toml").read_bytes()),
-                (folder / "receiver").read_text().strip(),
+                (folder / "receiver").read_bytes().decode(errors="replace").strip(),
                 SealingKey.from_bytes((folder / KEY).read_bytes()),
                 items,
             )

@@ -150,7 +150,7 @@ class Api:
         except FederationError as error:
             return _refusal(409, str(error))
         except ConnectionError:
-            raise  # the other end is gone: nobody to tell
+            return _refusal(400, "the connection was lost")  # nobody will read it
         except OSError as error:
             log.error("disk", extra={"why": error.strerror})
             return _refusal(507, f"this seat cannot store anything now ({error.strerror}); try again later")

@@ -36,6 +36,7 @@ from .keys import JOB
 from .office import Office
 from .policy import refusal_of
 from .programs import call, kept_name, rules
+from .restoring import Restoring
 from .router import Router
 from .staging import Staging, audit_digest
 from .work import AttemptFailed, Done, Piece, Work
@@ -43,6 +44,9 @@ from .work import AttemptFailed, Done, Piece, Work
 log = logging.getLogger("ppca.conductor")
 TICK = 1.0
 LONGEST_PAUSE = 30.0
+MENDING = 15.0
+"""Seconds to wait for shares that an owner has sent before this seat asks its mates for them."""
+
 REST = 600.0
 """Seconds between two looks at a job that is over and erased: its model, or its record, may be due."""
 
@@ -60,6 +64,8 @@ class Conductor:
         self._busy: set[tuple[str, str]] = set()
         self._due: dict[str, float] = {}
         self._resting: dict[str, float] = {}
+        self._mending: dict[tuple[str, str], float] = {}
+        self.restoring = Restoring(office, self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
 
@@ -209,8 +215,7 @@ class Conductor:
     def _check(self, known: JobDescription, owner: str, contribution: str) -> None:
         """Opens all envelopes of an owner and compares them with what it signed; writes the receipt."""
         item = self.office.mailbox.get(contribution)
-        restored = (self.restored_at(known.id, owner) / "pieces").exists()
-        if item is None or not (restored or all(map(self.office.mailbox.has, pieces_of(item)[self.office.seat]))):
+        if item is None or not (self._has_all(known, owner, item) or self._mended(known, owner)):
             return  # the rest is on its way
         try:
             found = summands_at(self.office.seat, self.messages_of(known, owner))
@@ -222,6 +227,40 @@ class Conductor:
             self.office.publish("refusal", known.id, why=plain(f"the shares of {owner} cannot be used: {error}")[:1000])
             return
         self.office.publish("receipt", known.id, owner=owner, contribution=contribution)
+
+    def _has_all(self, known: JobDescription, owner: str, contribution: Object) -> bool:
+        restored = (self.restored_at(known.id, owner) / "pieces").exists()
+        return restored or all(map(self.office.mailbox.has, pieces_of(contribution)[self.office.seat]))
+
+    def _mended(self, known: JobDescription, owner: str) -> bool:
+        """Shares that do not come, or that the disk has lost, are asked for at the mates of this seat, who hold the same."""
+        now = time.monotonic()
+        due = self._mending.setdefault((known.id, owner), now + MENDING)
+        if now < due:
+            return False
+        self._mending[known.id, owner] = now + MENDING
+        try:
+            self.restoring.bring_back(known, owner)
+        except FederationError as error:
+            log.warning("shares not mended", extra={"job": known.id, "member": owner, "why": str(error)})
+            return False
+        log.warning("shares mended by the mates of this seat", extra={"job": known.id, "member": owner})
+        return True
+
+    def _mend(self, known: JobDescription) -> None:
+        """Before an attempt: what the disk has lost since the receipt comes back from the mates."""
+        objects = Objects(self.office.mailbox.headers(known.id))
+        for owner in known.file.owners:
+            header = objects.by("contribution", owner)
+            item = None if header is None else self.office.mailbox.get(header.digest)
+            if item is not None and not self._whole(known, owner, item):
+                self.restoring.bring_back(known, owner)
+
+    def _whole(self, known: JobDescription, owner: str, contribution: Object) -> bool:
+        """Whether all shares of an owner can be read: damage shows when they are."""
+        if (self.restored_at(known.id, owner) / "pieces").exists():
+            return True
+        return all(self.office.mailbox.get(digest) is not None for digest in pieces_of(contribution)[self.office.seat])
 
     def _drop_forwarded(self, known: JobDescription) -> None:
         """Envelopes for other seats that have reached them are not needed here."""
@@ -237,6 +276,7 @@ class Conductor:
         self._drop_forwarded(known)
         policy = self.office.settings.file.policy
         try:
+            self._mend(known)
             attempt = Attempt(self._work(known, start), self.router, lambda *what: self.office.show(known.id, *what))
         except FederationError as error:
             self._end(known.id, number, "failed", str(error), final=number >= policy.attempts)

@@ -8,8 +8,10 @@ column mate, over TLS; the owner's own signed digests say whether they are right
 from __future__ import annotations
 
 import http.client
+import shutil
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,11 +24,10 @@ from ..federation.roster import SEATS, address
 from ..federation.sealing import SealingKey, seal
 from ..protocol import InputPacket
 from ..servers.control import Message, encode
-from .conductor import Conductor
 from .keys import JOB
 from .mailbox import write_file
 from .office import Office
-from .staging import record_bytes, record_of
+from .staging import Staging, record_bytes, record_of
 
 ROW, COLUMN = "row", "column"
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 600.0
@@ -64,10 +65,20 @@ def half_model(record: dict[str, Any], split: str) -> bytes:
 # -- the new seat's side -----------------------------------------------------------------------------------------------
 
 
-class Restoring:
-    """Brings back what a seat had, while its server does not run."""
+class Holder(Protocol):
+    """Who reads and keeps shares at this seat: its conductor."""
 
-    def __init__(self, office: Office, conductor: Conductor, told: Callable[[str], None]) -> None:
+    staging: Staging
+
+    def messages_of(self, known: JobDescription, owner: str) -> Iterator[Message]: ...
+
+    def restored_at(self, job: str, owner: str) -> Path: ...
+
+
+class Restoring:
+    """Brings back what a seat had, or what its disk has lost."""
+
+    def __init__(self, office: Office, conductor: Holder, told: Callable[[str], None] = lambda text: None) -> None:
         self.office = office
         self.conductor = conductor
         self._told = told
@@ -111,17 +122,25 @@ class Restoring:
         before = times_before(former) + 1
         office.publish("offer", known.id, key.public, seat=office.seat, again=before)
         for owner in known.file.owners:
-            header = objects.by("contribution", owner)
-            if header is None:
-                continue
-            self._store(known, owner, key, self._joined(known, owner))
-            item = office.mailbox.get(header.digest)
-            said = {} if item is None else item.json().get("summands", {})
-            found = summands_at(office.seat, self.conductor.messages_of(known, owner))
-            wrong = [name for name, digest in found.items() if said.get(name) != digest]
-            if wrong:
-                raise ObjectRefused(f"the shares of {owner} for {known.name!r} came back wrong ({' and '.join(wrong)})")
-            self._told(f"{known.name}: the shares of {owner} are back, and they are what {owner} signed")
+            if objects.by("contribution", owner) is not None:
+                self.bring_back(known, owner)
+                self._told(f"{known.name}: the shares of {owner} are back, and they are what {owner} signed")
+
+    def bring_back(self, known: JobDescription, owner: str) -> None:
+        """The shares of one owner from the mates of this seat, checked against what the owner signed."""
+        office = self.office
+        key = office.keys.of(JOB, known.id)
+        header = Objects(office.mailbox.headers(known.id)).by("contribution", owner)
+        item = None if header is None else office.mailbox.get(header.digest)
+        if key is None or item is None:
+            raise FederationError(f"the key of the job, or the contribution of {owner}, is not here")
+        self._store(known, owner, key, self._joined(known, owner))
+        said = item.json().get("summands", {})
+        found = summands_at(office.seat, self.conductor.messages_of(known, owner))
+        wrong = [name for name, digest in found.items() if said.get(name) != digest]
+        if wrong:
+            shutil.rmtree(self.conductor.restored_at(known.id, owner), ignore_errors=True)
+            raise ObjectRefused(f"the shares of {owner} for {known.name!r} came back wrong ({' and '.join(wrong)})")
 
     def _joined(self, known: JobDescription, owner: str) -> Iterator[bytes]:
         """Messages put together from both mates' halves, as plain bytes."""

@@ -12,6 +12,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ..federation.errors import ObjectRefused
 from ..federation.objects import Object
 from ..federation.parcels import message_of
 from ..federation.sealing import seal
@@ -94,8 +97,17 @@ def record_bytes(record: Record) -> bytes:
 def record_of(data: bytes) -> Record:
     """The inverse of `record_bytes`."""
     fields = message_of(data, "record")
-    arrays = {name: (value["data"], RingType(*value["ring"])) for name, value in fields["arrays"].items()}
-    return {"public": fields["public"], **arrays}
+    try:
+        arrays = {name: (_shares(value["data"]), RingType(*value["ring"])) for name, value in fields["arrays"].items()}
+        return {"public": dict(fields["public"]), **arrays}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ObjectRefused("these bytes are no record of shares") from None
+
+
+def _shares(value: Any) -> Any:
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint64:
+        raise TypeError
+    return value
 
 
 def audit_digest(audit: list[dict[str, Any]]) -> str:

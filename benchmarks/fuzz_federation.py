@@ -1,0 +1,384 @@
+"""The federation's part of `ppca bench fuzz`: objects, files, streams, evidence, and the door of a running seat."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import shutil
+import socket
+import ssl
+import tempfile
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from aiohttp import http_exceptions, web
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from benchmarks.malformed import Target
+from ppca.federation import toml
+from ppca.federation.disclosure import check_lists
+from ppca.federation.drafting import draft_fit, draft_infer, draft_server
+from ppca.federation.errors import FederationError
+from ppca.federation.identity import KEY_FILE, Identity, key_text
+from ppca.federation.job import JobDescription
+from ppca.federation.jobfile import JobFile
+from ppca.federation.objects import KINDS, Object
+from ppca.federation.parcels import Parcels, messages, summands_at
+from ppca.federation.roster import Roster, RosterFile, read_signatures, render, statement, write_signatures, write_whole
+from ppca.federation.sealing import SealingKey
+from ppca.federation.serverfile import Policy, ServerFile, ServerSettings
+from ppca.member.fetching import Evidence
+from ppca.protocol import FIXED, share
+from ppca.seat.admission import Admission
+from ppca.seat.api import Api
+from ppca.seat.mailbox import Mailbox
+from ppca.seat.office import Office
+from ppca.seat.staging import record_bytes, record_of
+from ppca.servers.control import encode
+from ppca.transport.pinned import PinnedTls, issue_leaf
+
+OPERATORS, OWNERS, RECEIVER = ("alpha", "beta", "gamma", "delta"), ("north", "south", "west"), "analyst"
+NAMES = (*OPERATORS, *OWNERS, RECEIVER)
+KEYS = {name: Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest()) for name in NAMES}
+IDENTITIES = {name: Identity(name, key) for name, key in KEYS.items()}
+SEALING = [SealingKey(hashlib.sha256(name.encode()).digest()) for name in OPERATORS]
+GLANCE = 0.01
+"""Seconds for which an answer of the seat is waited for; what it does meanwhile is seen in its log."""
+
+
+def roster(port: int = 7443) -> Roster:
+    seats = [
+        {"number": seat, "member": name, "key": key_text(IDENTITIES[name].public)}
+        | {"api": f"127.0.0.1:{port}", "mesh": "127.0.0.1:7444"}
+        for seat, name in enumerate(OPERATORS)
+    ]
+    roles = {**dict.fromkeys(OWNERS, ("owner",)), RECEIVER: ("receiver",)}
+    members = [{"name": name, "key": key_text(IDENTITIES[name].public), "roles": roles[name]} for name in roles]
+    content = {"name": "fuzzed", "revision": 1, "seat": tuple(seats), "member": tuple(members)}
+    data = render(toml.validated(RosterFile, content, "the federation"))
+    return Roster(data, {name: IDENTITIES[name].sign(statement(data)) for name in OPERATORS})
+
+
+ROSTER = roster()
+
+
+@functools.cache
+def jobs(of: Roster = ROSTER) -> list[JobDescription]:
+    use = {"model": "0" * 64, "model_owners": ("north",), "standardized": False, "scale_exponents": (1, 2)}
+    by_owner = {owner: [f"{owner}1", f"{owner}2"] for owner in OWNERS}
+    return [
+        draft_fit(of, "rows", OWNERS, ["a", "b", "c"], {RECEIVER: ["model"]}, rows_at_least=9),
+        draft_fit(of, "columns", OWNERS, by_owner, {RECEIVER: ["components"]}, align={"way": "psi"}),
+        draft_infer(of, "infer", ["north"], RECEIVER, {**use, "operation": "detect", "threshold": 2.0}, ["a", "b"]),
+    ]
+
+
+@functools.cache
+def story(of: JobDescription) -> list[Object]:
+    """The objects of a job that goes well, in an order in which they can happen."""
+
+    def make(author: str, kind: str, payload: bytes = b"", **about: Any) -> Object:
+        return Object.make(IDENTITIES[author], kind, of.id, payload, **about)
+
+    told = [make(RECEIVER, "job", of.data)]
+    told += [make(name, "offer", SEALING[seat].public, seat=seat) for seat, name in enumerate(OPERATORS)]
+    told += [make(RECEIVER, "offer", SEALING[0].public, receiver=RECEIVER)]
+    told += [make(owner, "approval") for owner in OWNERS]
+    last: dict[str, Object] = {}
+    for owner in OWNERS:
+        parcels = Parcels(IDENTITIES[owner], of.id, [key.public for key in SEALING], told.append)
+        parcels.add("packets", [share(np.ones(2))])
+        last[owner] = parcels.finish()
+        told.append(last[owner])
+        told += [make(name, "receipt", owner=owner, contribution=last[owner].digest) for name in OPERATORS]
+    told.append(make("alpha", "start", attempt=1))
+    account: dict[str, Any] = {"audit": "a", "rounds": 1, "sent": [0] * 4, "received": [0] * 4}
+    ended: dict[str, Any] = {"attempt": 1, "outcome": "finished", "final": False, "why": ""}
+    told += [make(name, "ended", **ended, **account) for name in OPERATORS]
+    for seat, name in enumerate(OPERATORS):
+        result = make(name, "result", b"sealed", receiver=RECEIVER, attempt=1)
+        said = {"seat": seat, "audit": [], "results": {RECEIVER: result.digest}}
+        said |= {"contributions": {owner: item.digest for owner, item in last.items()}}
+        told += [result, make(name, "audit", json.dumps(said).encode(), attempt=1)]
+    return [*told, make("alpha", "erased", what="job")]
+
+
+# -- parsers -------------------------------------------------------------------------------------------------------------
+
+
+def decoded(content: bytes) -> dict[str, Any]:
+    """The object that a JSON text is; what is none does not reach the code that is tried."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise FederationError("no object")
+    return found
+
+
+def feed_object(content: bytes, number: int, folder: Path) -> None:
+    Object.parse(content).check_author(ROSTER.signers)
+
+
+def object_seeds() -> list[bytes]:
+    return [item.data for item in story(jobs()[0])]
+
+
+def feed_admission(content: bytes, number: int, folder: Path) -> None:
+    """An object that is signed as it should be, whatever it says."""
+    fields = decoded(content)
+    if number % 7 == 6 and number > 1000:
+        fields["kind"] = sorted(KINDS)[number % len(KINDS)]
+    author = fields.get("author")
+    identity = IDENTITIES[author] if isinstance(author, str) and author in IDENTITIES else IDENTITIES["north"]
+    text = json.dumps({key: fields.get(key) for key in ("kind", "author", "job", "about")}, sort_keys=True).encode()
+    try:
+        payload = base64.b64decode(fields.get("payload") or "", validate=True)
+    except (ValueError, TypeError):
+        payload = b"x"
+    signed = b"ppca-object-1\n%d\n%s\n%s" % (len(text), text, payload)
+    item = Object.parse(signed + identity.sign(signed))
+    _door(str(folder)).admit(item, OPERATORS[number % 4] if number % 3 else item.header.author)
+
+
+@functools.lru_cache(maxsize=1)
+def _door(folder: str) -> Admission:
+    """A mailbox that holds the beginning of a job."""
+    place = Path(folder) / "mailbox"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    door = Admission(Mailbox(place), lambda: ROSTER, Policy(jobs_per_member=2), 1 << 24)
+    for item in story(jobs()[0])[:9]:
+        door.admit(item, item.header.author)
+    return door
+
+
+def admission_seeds() -> list[bytes]:
+    found = []
+    for item in story(jobs()[0]):
+        header = {key: getattr(item.header, key) for key in ("kind", "author", "job", "about")}
+        found.append(json.dumps({**header, "payload": base64.b64encode(item.payload).decode()}).encode())
+    return found
+
+
+def feed_roster(content: bytes, number: int, folder: Path) -> None:
+    Roster(content, ROSTER.signatures).faults()
+
+
+def feed_job(content: bytes, number: int, folder: Path) -> None:
+    JobDescription(content)
+
+
+def feed_job_tables(content: bytes, number: int, folder: Path) -> None:
+    """A job whose tables hold wrong values where right ones were."""
+    fields = decoded(content)
+    for key in ("expires", "not_before"):
+        with contextlib.suppress(ValueError, TypeError):
+            fields[key] = datetime.fromisoformat(fields[key]) if key in fields else None
+    fields = {key: value for key, value in fields.items() if value is not None}
+    check_lists(toml.validated(JobFile, fields, "the job"), "the job")
+
+
+def job_table_seeds() -> list[bytes]:
+    return [json.dumps(each.file.model_dump(mode="json", exclude_none=True)).encode() for each in jobs()]
+
+
+def feed_server(content: bytes, number: int, folder: Path) -> None:
+    toml.parse(ServerFile, content, "server.toml")
+
+
+def server_seeds() -> list[bytes]:
+    content = {"seat": 0, "federation": "federation.toml", "identity": KEY_FILE, "store": {"path": "store"}}
+    return [draft_server(toml.validated(ServerFile, content, "the server"))]
+
+
+def feed_signatures(content: bytes, number: int, folder: Path) -> None:
+    (folder / "federation.sigs").write_bytes(content)
+    Roster(ROSTER.data, read_signatures(folder / "federation.sigs")).faults()
+
+
+def signature_seeds() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as name:
+        write_signatures(Path(name) / "federation.sigs", ROSTER.signatures)
+        return [(Path(name) / "federation.sigs").read_bytes()]
+
+
+def feed_parcel(content: bytes, number: int, folder: Path) -> None:
+    size = 1 + number % 997
+    summands_at(number % 4, messages((content[at : at + size] for at in range(0, len(content), size)), 1 << 22))
+
+
+def parcel_seeds() -> list[bytes]:
+    rows = b"".join(encode("rows", packets=[share(np.ones((4, 3)))[1]], tags=np.arange(8, dtype=np.uint64)))
+    return [b"".join(encode("packets", packets=[share(np.ones(3))[2], share(np.eye(2))[2]])), rows]
+
+
+def feed_record(content: bytes, number: int, folder: Path) -> None:
+    record_of(content)
+
+
+def record_seeds() -> list[bytes]:
+    return [record_bytes({"public": {"rows": 3}, "mean": (np.ones((2, 3, 2), np.uint64), FIXED)})]
+
+
+# -- evidence ------------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def _evidence(folder: str) -> list[Path]:
+    """The files of a folder of evidence."""
+    place, of = Path(folder) / "evidence", jobs()[0]
+    shutil.rmtree(place, ignore_errors=True)
+    (place / "objects").mkdir(parents=True)
+    write_whole(place / "federation.toml", ROSTER.data)
+    write_signatures(place / "federation.sigs", ROSTER.signatures)
+    write_whole(place / "job.toml", of.data)
+    write_whole(place / "receiver", f"{RECEIVER}\n".encode())
+    write_whole(place / "result.key", SEALING[0].to_bytes())
+    for item in story(of):
+        if item.header.kind not in ("envelope", "erased"):
+            write_whole(place / "objects" / item.digest[:16], item.data)
+    return sorted(path for path in place.rglob("*") if path.is_file())
+
+
+def feed_evidence(content: bytes, number: int, folder: Path) -> None:
+    """One file of the folder is replaced, and put back."""
+    paths = _evidence(str(folder))
+    path = paths[number % len(paths)]
+    before = path.read_bytes()
+    path.write_bytes(content)
+    try:
+        Evidence.load(folder / "evidence").check()
+    finally:
+        path.write_bytes(before)
+
+
+def evidence_seeds() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as name:
+        return [path.read_bytes() for path in _evidence.__wrapped__(name)]
+
+
+# -- the door of a seat --------------------------------------------------------------------------------------------------
+
+
+class Faults(logging.Handler):
+    """What the server of the seat could not answer properly; a request that is no HTTP is no fault of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        kind = record.exc_info[0] if record.exc_info else None
+        if kind is not None and not issubclass(kind, http_exceptions.HttpProcessingError):
+            self.found.append(f"{kind.__name__}: {record.getMessage()}")
+
+
+class Door:
+    """A seat with a job, served with real TLS by a thread of this process."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="ppca-fuzz-seat-"))
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            self.port = sock.getsockname()[1]
+        self.roster = roster(self.port)
+        self._write_files()
+        self.office = Office(ServerSettings.load(self.folder))
+        self.job = jobs(self.roster)[0]
+        self.items = story(self.job)
+        for item in self.items[:9]:
+            self.office.admit(item, item.header.author)
+        self.faults = Faults()
+        logger = logging.getLogger("aiohttp.server")
+        logger.addHandler(self.faults)
+        logger.propagate = False
+        tls = PinnedTls(issue_leaf("north", KEYS["north"]), self.roster.keys, self.roster.operators)
+        self._context = tls.context(dialing=True)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(30)
+
+    def _write_files(self) -> None:
+        pem = KEYS["alpha"].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        write_whole(self.folder / KEY_FILE, b"ppca identity of alpha\n" + pem, 0o600)
+        write_whole(self.folder / "federation.toml", self.roster.data)
+        write_signatures(self.folder / "federation.sigs", self.roster.signatures)
+        fast = b"\n[policy]\nrequests_per_second = 1000000.0\n"
+        plain = b'seat = 0\nfederation = "federation.toml"\nidentity = "identity.key"\n[store]\npath = "store"\n'
+        write_whole(self.folder / "server.toml", plain + fast)
+
+    async def _serve(self) -> None:
+        self.office.attend(self._loop)
+        runner = web.AppRunner(Api(self.office, None).application(), access_log=None, auto_decompress=False)  # type: ignore[arg-type]
+        await runner.setup()
+        assert runner.server is not None
+        context = self.office.tls.context(dialing=False)
+        self._server = await self._loop.create_server(runner.server, "127.0.0.1", self.port, ssl=context)
+
+    def say(self, content: bytes, seconds: float = GLANCE) -> bytes:
+        """Says anything on a new connection; what was answered within some time."""
+        with socket.create_connection(("127.0.0.1", self.port), 10) as sock, self._context.wrap_socket(sock) as tls:
+            try:
+                tls.sendall(content)
+                tls.settimeout(seconds)
+                return tls.recv(1 << 16)
+            except (TimeoutError, ssl.SSLError, ConnectionError):
+                return b""
+
+    def requests(self) -> list[bytes]:
+        """Good requests."""
+        item, late = self.items[0], self.items[9]
+        put = b"PUT /v1/objects/%s HTTP/1.1\r\nHost: seat\r\nContent-Length: %d\r\n\r\n"
+        job = self.job.id.encode()
+        heads = [b"hello", b"jobs", b"jobs/" + job + b"/objects?after=3", b"objects/" + item.digest.encode()]
+        heads += [b"events?after=2", b"inventory", b"restore/" + job + b"/north", b"restore-model/" + job]
+        found = [b"GET /v1/%s HTTP/1.1\r\nHost: seat\r\nAccept: */*\r\n\r\n" % head for head in heads]
+        found.append(b"HEAD /v1/objects/%s HTTP/1.1\r\nHost: seat\r\n\r\n" % item.digest.encode())
+        found.append(put % (late.digest.encode(), len(late.data)) + late.data)
+        chunked = put.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked")
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(late.data), late.data)
+        return [*found, chunked % late.digest.encode() + body]
+
+
+@functools.lru_cache(maxsize=1)
+def door() -> Door:
+    return Door()
+
+
+def feed_door(content: bytes, number: int, folder: Path) -> None:
+    """A request, or something like it; every hundredth time the seat must still greet."""
+    seat = door()
+    answer = seat.say(content)
+    if answer.startswith(b"HTTP/1.1 500"):
+        raise RuntimeError(answer[:100].decode(errors="replace"))
+    if seat.faults.found:
+        raise RuntimeError(f"the seat failed: {seat.faults.found.pop()}")
+    if number % 100 == 0 and b" 200 OK" not in seat.say(b"GET /v1/hello HTTP/1.1\r\nHost: seat\r\n\r\n", 10.0):
+        raise RuntimeError("the seat does not answer any more")
+
+
+REFUSED = (FederationError,)
+TARGETS = {
+    "objects": Target(object_seeds, feed_object, REFUSED, 10),
+    "signed objects": Target(admission_seeds, feed_admission, REFUSED, 5, structured=True),
+    "federation files": Target(lambda: [ROSTER.data], feed_roster, REFUSED, 6),
+    "job files": Target(lambda: [each.data for each in jobs()], feed_job, REFUSED, 8),
+    "jobs": Target(job_table_seeds, feed_job_tables, REFUSED, 6, structured=True),
+    "server files": Target(server_seeds, feed_server, REFUSED, 4),
+    "signatures": Target(signature_seeds, feed_signatures, REFUSED, 4, structured=True),
+    "parcels": Target(parcel_seeds, feed_parcel, REFUSED, 6, structured=True),
+    "records": Target(record_seeds, feed_record, REFUSED, 3, structured=True),
+    "evidence": Target(evidence_seeds, feed_evidence, REFUSED, 2),
+    "door of a seat": Target(lambda: door().requests(), feed_door, (), 4),
+}
+"""The number beside each is its part of all inputs, in hundredths."""
