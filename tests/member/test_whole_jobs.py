@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import ppca
 from benchmarks.field import OPERATORS, Field
+from ppca.cli.fetch import fetch_into
 from ppca.estimator.federated import fitted_of
 from ppca.federation.drafting import draft_fit, draft_infer
 from ppca.federation.errors import FederationError
@@ -24,6 +25,7 @@ from ppca.federation.job import JobDescription
 from ppca.member import Member
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
+from ppca.member.joining import own_ids
 
 Floats = NDArray[np.float64]
 OWNERS = ("north", "south", "west")
@@ -61,7 +63,9 @@ def answered(member: Member, job: JobDescription) -> None:
         time.sleep(0.1)
 
 
-def run(field: Field, job: JobDescription, submitter: str, files: dict[str, str], *accepting: str) -> Evidence:
+def run(
+    field: Field, job: JobDescription, submitter: str, files: dict[str, str], *accepting: str, id: str | None = None
+) -> Evidence:
     """A job from its submission to the evidence of its first receiver."""
     first = field.member(submitter)
     first.submit(job)
@@ -69,7 +73,7 @@ def run(field: Field, job: JobDescription, submitter: str, files: dict[str, str]
         field.member(name).approve(job)
     answered(first, job)
     for owner, name in files.items():
-        contribute(field.member(owner), job, field.folder / name)
+        contribute(field.member(owner), job, field.folder / name, id=id)
     return finish(field, job)
 
 
@@ -119,6 +123,16 @@ def test_another_receiver_gets_its_parts_only(field: Field, fit: Evidence) -> No
     found = Evidence.gather(field.member("auditor"), fit.job).result()
     assert "values" in found
     assert not {"components", "mean"} & set(found)
+
+
+def test_its_result_is_a_folder_that_can_be_verified(field: Field, fit: Evidence, tmp_path: Path) -> None:
+    fetch_into(field.member("auditor"), fit.job, tmp_path / "result", replace=False)
+    names = {path.name for path in (tmp_path / "result").iterdir()}
+    assert names == {"explained_variance.csv", "shared.json", "evidence"}
+    table = np.genfromtxt(tmp_path / "result" / "explained_variance.csv", delimiter=",", names=True)
+    assert np.abs(table["explained_variance"] - VARIANCES[:3]).max() < 1e-8 * VARIANCES[0]
+    command = [sys.executable, "-m", "ppca.cli.main", "verify", str(tmp_path / "result")]
+    assert subprocess.run(command, capture_output=True).returncode == 0
 
 
 def test_who_is_no_receiver_gets_nothing(field: Field, fit: Evidence) -> None:
@@ -194,6 +208,43 @@ def test_one_person_for_all_owners_of_columns(field: Field) -> None:
     model = ppca.PCA(2, servers=federation, partition=ppca.Columns(id="id")).fit([left, right])
     truth = np.linalg.eigvalsh(np.cov(POOLED[:60, :4].T))[::-1]
     assert np.abs(model.explained_variance_ - truth[:2]).max() < 1e-6 * truth[0]
+
+
+def test_owners_of_columns_use_a_kept_model_and_one_learns_whose_rows_stand_out(field: Field, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    columns = {"north": ["a", "b"], "south": ["c"], "west": ["d", "e"]}
+    rows = POOLED[:60].copy()
+    rows[7] += 40 * np.array([1, -1, 1, -1, 1])
+    table = pandas.DataFrame(rows, columns=COLUMNS).assign(id=[f"P{i:03}" for i in range(60)])
+    for number, (owner, mine) in enumerate(columns.items()):
+        table[["id", *mine]].sample(frac=1, random_state=number).to_csv(
+            field.folder / f"{owner}-columns.csv", index=False
+        )
+    files = {owner: f"{owner}-columns.csv" for owner in columns}
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    job = draft_fit(
+        *(field.member("north").roster, "by-columns", list(OWNERS), columns, {"north": ["model"]}),
+        fit={"components": 2, "standardize": True},
+        keep={"until": until, "allow": {"flags": ["north"]}},
+    )
+    fit = run(field, job, "north", files, id="id")
+    model = fitted_of(fit).model
+    scaled = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    truth = np.linalg.eigvalsh(np.cov(scaled.T))[::-1]
+    assert np.abs(model.explained_variance - truth[:2]).max() < 1e-6
+    infer = {
+        "model": job.id,
+        "model_owners": list(OWNERS),
+        "operation": "detect",
+        "contamination": 1 / 60,
+        "standardized": True,
+        "scale_exponents": [int(e) for e in fitted_of(fit).scale],
+    }
+    asked = draft_infer(field.member("north").roster, "whose", list(OWNERS), "north", infer, columns, align={})
+    evidence = run(field, asked, "north", files, id="id")
+    ids = own_ids(field.member("north"), evidence, field.folder / "north-columns.csv", "id")
+    flags = np.asarray(evidence.result()["flags"]).astype(bool)
+    assert ids[flags].tolist() == [f"P{int(np.argmax(model.scores(rows))):03}"]
 
 
 def test_no_share_key_or_row_lies_readable_on_a_seat(field: Field, fit: Evidence) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from .complaint import complaints
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
 from .job import JobName, StateFolder, member_at
-from .options import AsJson, Force, Quiet
+from .options import COLUMNS, AsJson, Force, Quiet
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -25,6 +25,21 @@ def fetch(
     job: JobName,
     output: Annotated[Path, typer.Option("--output", "-o", help="folder for the result")] = Path("result"),
     wait: Annotated[bool, typer.Option("--wait", help="wait until the job is done")] = False,
+    join: Annotated[
+        Path | None,
+        typer.Option(
+            "--join",
+            help="your table, as you contributed it: whose rows the verdicts are about",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option("--id", help="the column of --join that names the individuals", rich_help_panel=COLUMNS),
+    ] = None,
+    joined: Annotated[
+        Path, typer.Option("--joined", help="file for the verdicts with your ids", rich_help_panel=COLUMNS)
+    ] = Path("joined.csv"),
     quiet: Quiet = False,
     as_json: AsJson = False,
     force: Force = False,
@@ -42,10 +57,12 @@ def fetch(
             for _ in member.watch(known):
                 pass
         evidence = fetch_into(member, known, output, replace=force)
+        if join is not None:
+            _write_joined(member, evidence, join, id, joined, replace=force)
         _show(evidence, output, quiet=quiet, as_json=as_json)
 
 
-TABLES = ("projected.csv", "flags.csv")
+TABLES = ("projected.csv", "flags.csv", "means.csv", "deviations.csv")
 
 
 def _known() -> tuple[str, ...]:
@@ -54,6 +71,20 @@ def _known() -> tuple[str, ...]:
     from .result import KNOWN
 
     return (*KNOWN, EVIDENCE, *TABLES)
+
+
+def _write_joined(
+    member: Member, evidence: Evidence, table: Path, id: str | None, path: Path, *, replace: bool
+) -> None:
+    """The table of an infer job with the receiver's own ids in place of pseudonyms; no part of the result, which has none."""
+    from ..member.joining import own_ids
+    from .folder import check_file
+    from .kept import ENDINGS, write_table
+
+    check_file(path, ENDINGS, replace=replace)
+    _, columns = inferred(evidence)
+    columns.pop("pseudonym", None)
+    write_table(path, {id or "id": own_ids(member, evidence, table, id), **columns})
 
 
 def fetch_into(member: Member, job: JobDescription, output: Path, *, replace: bool) -> Evidence:
@@ -70,23 +101,25 @@ def fetch_into(member: Member, job: JobDescription, output: Path, *, replace: bo
 
 def write_fetched(folder: Path, evidence: Evidence) -> None:
     """All files of a fetched result; the same bytes whenever it is made from the same evidence."""
-    from ..estimator.federated import fitted_of
+    from ..estimator.federated import fitted_of, holds_model, parts_of
     from ..member.fetching import EVIDENCE
     from .fit import settings_of
     from .kept import write_table
     from .result import SHARED, write_result
 
-    if evidence.job.file.fit is None:
+    file = evidence.job.file
+    if file.fit is None:
         name, columns = inferred(evidence)
         write_table(folder / name, columns)
-    else:
+    elif holds_model(evidence):
         fitted = fitted_of(evidence)
-        if fitted.choices.reveal:
-            settings = settings_of(fitted, True, servers=f"the four seats of {evidence.roster.name}")
-            owners = list(evidence.job.file.owners)
-            write_result(folder, fitted, title=evidence.job.name, settings=settings, owners=owners)
-        if evidence.job.file.keep is not None:
-            fitted.facts.save(folder / SHARED)
+        settings = settings_of(fitted, True, servers=f"the four seats of {evidence.roster.name}")
+        write_result(folder, fitted, title=evidence.job.name, settings=settings, owners=list(file.owners))
+    else:
+        for name, columns in parts_of(evidence).tables(file.all_columns).items():
+            write_table(folder / name, columns)
+    if file.keep is not None:
+        fitted_of(evidence).facts.save(folder / SHARED)
     evidence.save(folder / EVIDENCE)
 
 
@@ -96,10 +129,12 @@ def inferred(evidence: Evidence) -> tuple[str, dict[str, object]]:
 
     result, use = evidence.result(), evidence.job.file.infer
     assert use is not None
+    found: dict[str, object] = {}
+    if "tags" in result:  # whose rows they are, for an owner among the receivers: see --join
+        found["pseudonym"] = [f"{high:016x}{low:016x}" for high, low in np.asarray(result["tags"]).tolist()]
     if "coordinates" in result:
         z = np.asarray(result["coordinates"]) * use.unit
-        return "projected.csv", {f"pc{i + 1}": z[:, i] for i in range(z.shape[1])}
-    found: dict[str, object] = {}
+        return "projected.csv", found | {f"pc{i + 1}": z[:, i] for i in range(z.shape[1])}
     if "scores" in result:
         found["score"] = np.maximum(result["scores"], 0.0) * use.unit**2
     if "flags" in result:
@@ -108,22 +143,39 @@ def inferred(evidence: Evidence) -> tuple[str, dict[str, object]]:
 
 
 def _show(evidence: Evidence, output: Path, *, quiet: bool, as_json: bool) -> None:
-    from ..estimator.federated import fitted_of
-    from .result import fit_summary, print_account, print_openings, print_scree
+    import json
+
+    from ..estimator.federated import fitted_of, holds_model
+    from .result import print_openings, print_scree, print_traffic
 
     console = Terminal(quiet=quiet)
     if evidence.job.file.fit is not None:
-        fitted = fitted_of(evidence)
+        account = evidence.account()
         if as_json:
-            typer.echo(fit_summary(fitted, list(evidence.job.file.owners), output))
+            typer.echo(json.dumps(_summary(evidence, output), indent=1))
             return
-        if fitted.choices.reveal:
-            print_scree(console, fitted.model)
-            print_openings(console, fitted.account)
-            print_account(console, fitted.model, fitted.account)
+        if holds_model(evidence):
+            print_scree(console, fitted_of(evidence).model)
+        print_openings(console, account)
+        print_traffic(console, account)
     console.print(
         Text(f"written: {output}. Check it at any time: ppca verify {output}"), soft_wrap=True, highlight=False
     )
+
+
+def _summary(evidence: Evidence, output: Path) -> dict[str, object]:
+    """What `ppca fetch` prints, as JSON."""
+    from ..estimator.federated import parts_of
+    from .result import account_summary
+
+    parts, file = parts_of(evidence), evidence.job.file
+    found: dict[str, object] = {"job": evidence.job.id, "owners": list(file.owners), "rows": parts.rows}
+    if parts.variances is not None and parts.variance_ratio is not None:
+        found |= {
+            "explained_variance": parts.variances.tolist(),
+            "explained_variance_ratio": parts.variance_ratio.tolist(),
+        }
+    return found | account_summary(evidence.account()) | {"written": str(output)}
 
 
 def verify(

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..federation.job import JobDescription
+from ..federation.jobfile import whole_parts
 from ..member.fetching import Evidence
+from ..receiver.parts import Parts
 from .choices import Choices
 from .columns import ColumnFit, Columns
 from .fitting import Fitted
 
 
+def holds_model(evidence: Evidence) -> bool:
+    """Whether the receiver of a fit got all parts of its model."""
+    file = evidence.job.file
+    return file.fit is not None and not set(whole_parts(file)) - set(file.parts_of(evidence.receiver))
+
+
+def parts_of(evidence: Evidence) -> Parts:
+    """The parts that the receiver of a fit got."""
+    result, width = evidence.result(), len(evidence.job.file.all_columns)
+    return Parts.of(result, np.broadcast_to(np.asarray(result["exponents"], np.int64), (width,)).copy())
+
+
 def fitted_of(evidence: Evidence) -> Fitted:
-    """What the receiver of a fit holds."""
+    """What the receiver of a whole model, or who may use a kept one, holds."""
     result, job = evidence.result(), evidence.job
     by_columns = None
     if job.file.by_columns:
@@ -45,7 +61,7 @@ def choices_of(job: JobDescription, receiver: str) -> Choices:
         fit.fixed_iterations,
         fit.max_iterations,
         None if job.file.keep is None else f"model-{job.id[:32]}",
-        "components" in job.file.parts_of(receiver),
+        not set(whole_parts(job.file)) - set(job.file.parts_of(receiver)),
         (),
         partition,
     )

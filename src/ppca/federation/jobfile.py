@@ -263,6 +263,11 @@ class JobFile(toml.Strict):
         return [part for part in wanted if part != "deviations" or self.fit.standardize]
 
 
+def whole_parts(file: JobFile) -> list[str]:
+    """The parts that make a whole model."""
+    return [part for part in PARTS if part != "deviations" or (file.fit is not None and file.fit.standardize)]
+
+
 def seconds(span: str) -> float:
     found = _SPAN.fullmatch(span)
     if found is None:
