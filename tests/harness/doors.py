@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -18,7 +19,6 @@ from ppca.federation.serverfile import ServerFile, ServerSettings
 from ppca.seat.api import Api
 from ppca.seat.office import Office
 from ppca.seat.router import Router
-from ppca.transport import open_listener
 
 OPERATORS = ("alpha", "beta", "gamma", "delta")
 MEMBERS = {"north": ["owner"], "analyst": ["receiver"]}
@@ -33,10 +33,12 @@ class Doors:
         for name in (*OPERATORS, *MEMBERS):
             (folder / name).mkdir()
             self.identities[name] = Identity.create(name, folder / name / "identity.key")
-        listeners = [open_listener() for _ in range(12)]
-        self.ports = [listener.getsockname()[1] for listener in listeners]
-        for listener in listeners:
-            listener.close()
+        self._sockets = [
+            socket.socket() for _ in range(12)
+        ]  # bound from the beginning, so that nobody else gets a port
+        for sock in self._sockets:
+            sock.bind(("127.0.0.1", 0))
+        self.ports = [sock.getsockname()[1] for sock in self._sockets]
         self.found()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -84,19 +86,20 @@ class Doors:
             office = Office(settings)
             made = Api(office, None) if api is None else api(office)  # type: ignore[arg-type]
             self._call(self._serve(seat, office, made))
-            self._routers.append(Router(open_listener("127.0.0.1", self.ports[3 * seat + 1])))
+            self._sockets[3 * seat + 1].listen()
+            self._routers.append(Router(self._sockets[3 * seat + 1]))
 
     async def _serve(self, seat: int, office: Office, api: Api) -> None:
         door = web.AppRunner(api.application(), access_log=None)
         local = web.Application()
         local.add_routes([web.get("/healthz", _health)])
         health = web.AppRunner(local, access_log=None)
-        for runner, port, context in (
-            (door, self.ports[3 * seat], office.tls.context(dialing=False)),
-            (health, self.ports[3 * seat + 2], None),
+        for runner, sock, context in (
+            (door, self._sockets[3 * seat], office.tls.context(dialing=False)),
+            (health, self._sockets[3 * seat + 2], None),
         ):
             await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
+            await web.SockSite(runner, sock, ssl_context=context).start()
             self._runners.append(runner)
 
     def _call(self, body: Any) -> None:
@@ -111,6 +114,8 @@ class Doors:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        for sock in self._sockets:
+            sock.close()
 
 
 async def _health(request: web.Request) -> web.Response:

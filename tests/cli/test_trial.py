@@ -1,0 +1,46 @@
+"""`ppca trial` as a newcomer runs it, for owners of rows and of columns; and that its result cannot be changed unnoticed."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def ppca(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "ppca.cli.main", *words], cwd=cwd, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("options", [(), ("--vertical",)], ids=["rows", "columns"])
+def test_the_trial(tmp_path: Path, options: tuple[str, ...]) -> None:
+    done = ppca("trial", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Beside scikit-learn on the pooled table" in done.stdout
+    result = tmp_path / "trial" / "result"
+    good = ppca("verify", str(result), cwd=tmp_path)
+    assert good.returncode == 0, good.stderr
+    dice = random.Random(0)
+    files = sorted(path for path in result.rglob("*") if path.is_file())
+    assert {"model.json", "report.html", "components.csv"} <= {path.name for path in files}
+    for path in dice.sample(files, 4):
+        data = bytearray(path.read_bytes())
+        place = dice.randrange(len(data))
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        assert ppca("verify", str(result), cwd=tmp_path).returncode == 1, (path, place)
+        path.write_bytes(data)
+    (result / "extra.txt").write_text("not of this result")
+    assert "does not belong" in ppca("verify", str(result), cwd=tmp_path).stderr
+
+
+def test_other_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "trial").mkdir()
+    (tmp_path / "trial" / "mine.txt").write_text("mine")
+    done = ppca("trial", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no earlier trial" in done.stderr
+    assert (tmp_path / "trial" / "mine.txt").read_text() == "mine"
