@@ -158,16 +158,16 @@ def test_missing_values_as_means(place: Path) -> None:
     owners[0] = owners[0].mask(np.random.default_rng(1).random((40, 3)) < 0.3)
     for name, owner in zip(("gaps", "full"), owners, strict=True):
         owner.to_csv(place / f"{name}.csv", index=False)
-    assert "--missing mean counts it as the mean" in ppca(place, "fit", "gaps.csv", "full.csv", "-o", "r9").stderr
-    done = ppca(place, "fit", "gaps.csv", "full.csv", "-o", "r9", "--missing", "mean")
+    assert "--missing mean counts it as the mean" in ppca(place, "fit", "gaps.csv", "full.csv", "-o", "means").stderr
+    done = ppca(place, "fit", "gaps.csv", "full.csv", "-o", "means", "--missing", "mean")
     assert done.returncode == 0, done.stderr
     joined = pd.concat(owners)
-    found = package.load(place / "r9")
+    found = package.load(place / "means")
     wanted = sklearn.decomposition.PCA().fit(joined.fillna(joined.mean()))
     assert found.n_samples_ == 60
     np.testing.assert_allclose(found.mean_, wanted.mean_, rtol=1e-9)
     np.testing.assert_allclose(found.explained_variance_, wanted.explained_variance_, rtol=1e-6)
-    assert "count as the joint mean of their column" in (place / "r9" / "report.html").read_text()
+    assert "count as the joint mean of their column" in (place / "means" / "report.html").read_text()
     joined.assign(patient=FRAME["patient"])[["patient", "a"]].to_csv(place / "left.csv", index=False)
     done = ppca(
         place,
