@@ -173,6 +173,26 @@ def vertical_traffic(data: dict[str, Any]) -> str:
     return table(["data", "alignment", "M", *sent, "rounds", "peak memory of a server", *errors], rows)
 
 
+def federation(data: dict[str, Any]) -> str:
+    first = data["table"][0]
+    rows = [
+        [
+            row["how"],
+            duration(row["seconds"]),
+            duration(row["predicted"]) if row["predicted"] else "",
+            duration(row["wall"]),
+            f"{row['wall'] / first['wall']:.1f}x",
+            f"{row['rounds']:,}",
+            size(row["bytes_per_server"]),
+            size(row["busiest_link"]),
+            f"{row['ratio_error']:.1e}",
+        ]
+        for row in data["table"]
+    ]
+    heads = ["how", "on the servers", "predicted", "whole wait", "ratio", "rounds", "sent per server", "busiest link"]
+    return table([*heads, "EVR error"], rows)
+
+
 # Marker of the table: page, JSON, how it is made.
 TABLES: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "kernels": ("benchmarks.md", "kernels", kernels),
@@ -181,6 +201,7 @@ TABLES: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
     "eigen": ("benchmarks.md", "eigen", eigen),
     "accuracy": ("benchmarks.md", "accuracy", accuracy),
     "owner": ("benchmarks.md", "owner", owner),
+    "federation": ("benchmarks.md", "federation", federation),
     "vertical-times": ("vertical.md", "vertical", vertical_times),
     "vertical-traffic": ("vertical.md", "vertical", vertical_traffic),
 }
