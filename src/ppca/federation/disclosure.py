@@ -28,6 +28,7 @@ class Disclosure:
         return {"what": self.what, "to": self.to, "most": self.most}
 
 
+TAGS = "tags of common rows"
 MEANING = {
     "enough rows": "one bit: whether all owners together have as many rows as the job asks for",
     "convergence bit": "one bit per iteration: how the eigensolver proceeds",
@@ -48,7 +49,7 @@ MEANING = {
     "coordinates": "the coordinates of the new rows along the components",
     "anomaly scores": "how far every new row is from what the model expects",
     "anomaly flags": "which of the new rows are anomalous",
-    "tags of common rows": "which of its own rows all owners have in common",
+    TAGS: "which of its own rows all owners have in common",
 }
 PARTS = {
     "components": ("components",),
@@ -116,6 +117,8 @@ def in_words(job: JobFile) -> list[str]:
     lines = [f"to the four servers: {line.what} ({line.meaning})" for line in to_servers(job)]
     for receiver in job.receivers:
         lines += [f"to {receiver}: {line.what} ({line.meaning})" for line in to_receiver(job, receiver)]
+        if job.infer is not None and job.align is not None and job.align.way == "psi":  # pseudonyms, no shared value
+            lines.append(f"to {receiver}: {TAGS} ({MEANING[TAGS]}, if it is one of the owners)")
     if job.keep is not None:
         for operation, receivers in job.keep.allow.items():
             whom = " and ".join(receivers) or "nobody"
