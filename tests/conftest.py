@@ -14,6 +14,7 @@ from ppca.servers import LocalServers
 STARTS_PROCESSES = {"CliRunner", "browser", "LocalServers", "distributed", "multiprocessing", "submitter", "subprocess"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of modules that import what starts processes stay on one worker: four servers at a time share the machine
     with the other workers, not eight."""
