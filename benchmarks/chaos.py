@@ -51,6 +51,9 @@ BOOT = 20.0
 UNLUCKY = 0.5
 """The part of all clients that are killed."""
 
+ENVELOPE = 2000
+"""Objects with more bytes than this are sealed shares."""
+
 FILLING = 48 << 20
 TMPFS = "64m"
 
@@ -152,7 +155,7 @@ class Chaos(threading.Thread):
     def _damage(self) -> bool:
         """Flips a byte of a stored envelope."""
         store = self._field.folder / self._random.choice(OPERATORS) / "store" / "objects"
-        found = [path for path in store.glob("*/*") if path.stat().st_size > 5000 and path.suffix != ".part"]
+        found = [path for path in store.glob("*/*") if path.stat().st_size > ENVELOPE and path.suffix != ".part"]
         if not found or self._random.random() < 0.5:
             return False
         path = self._random.choice(found)

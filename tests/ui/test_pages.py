@@ -13,7 +13,7 @@ import pytest
 from harness.board import Board
 from harness.desk import HOSTILE, TABLE, desk, until, visitor, write_result
 from harness.federation import RECEIVER
-from ppca.cli.job import show_words
+from ppca.cli.member import show_words
 from ppca.federation.job import JobDescription
 from ppca.member.fetching import EVIDENCE
 from ppca.ui.door import COOKIE

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from .complaint import complaints, printable
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
-from .job import StateFolder
+from .member import StateFolder
 from .options import Quiet
 from .terminal import Terminal
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from .complaint import complaints
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
-from .job import JobName, StateFolder, member_at
+from .member import JobName, StateFolder, member_at
 from .options import COLUMNS, AsJson, Force, Quiet
 from .terminal import Terminal
 

@@ -1,51 +1,24 @@
-"""`ppca job`, `approve`, `refuse`, `contribute`, `status`, `watch`: a job of a federation, step by step, by its members."""
+"""`ppca job`: jobs of a federation are proposed, submitted and cancelled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from .complaint import complaints, note, printable
+from .complaint import complaints
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
-from .options import COLUMNS, RESULT, SOLVER, AsJson, Decimal, Encoding, Quiet, names_in
+from .member import JobName, StateFolder, member_at, tell_course
+from .options import COLUMNS, RESULT, SOLVER, names_in
 from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from ..federation.course import Course
-    from ..federation.job import JobDescription
-    from ..member import Member
+    pass
 
 app = typer.Typer(help="Jobs of a federation: propose, submit, cancel.", no_args_is_help=True)
-StateFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--state",
-        envvar="PPCA_STATE",
-        help="folder of your keys of jobs and unsent shares; else below ~/.local/state/ppca",
-    ),
-]
-JobName = Annotated[str, typer.Argument(help="job.toml, or the job's id or name")]
-
-
-@contextmanager
-def member_at(federation: Path, identity: Path, state: Path | None) -> Iterator[Member]:
-    """The member that the options name."""
-    from ..member import Member
-
-    member = Member.open(federation, identity, state)
-    try:
-        yield member
-    finally:
-        member.close()
-
-
-# -- job --------------------------------------------------------------------------------------------------------------
 
 
 @app.command()
@@ -256,7 +229,7 @@ def submit(
         known = member.find(job)
         member.submit(known)
         Terminal().print(Text(f"submitted: {known.name}, job {known.id}"), soft_wrap=True)
-        _tell(member, known)
+        tell_course(member, known)
 
 
 @app.command()
@@ -271,216 +244,3 @@ def cancel(
         known = member.find(job)
         member.cancel(known)
         Terminal().print(Text(f"cancelled: {known.name}"), soft_wrap=True)
-
-
-# -- verbs ------------------------------------------------------------------------------------------------------------
-
-
-def approve(
-    job: JobName,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="do not ask; what is approved is printed all the same")
-    ] = False,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
-) -> None:
-    """Read in plain words what a job opens to whom, and agree to exactly that. Receivers accept their part the same way."""
-    with complaints(approve), member_at(federation, identity, state) as member:
-        known = member.find(job)
-        show_words(member, known)
-        if not yes and not typer.confirm("approve?"):
-            raise typer.Exit(1)
-        member.approve(known)
-        Terminal().print(Text(f"approved: {known.name}, job {known.id[:12]}, as {member.name}"), soft_wrap=True)
-        _tell(member, known)
-
-
-def show_words(member: Member, job: JobDescription) -> None:
-    """What a job opens, for who must agree."""
-    from ..federation.disclosure import scope
-
-    console, file = Terminal(), job.file
-    console.print(Text(f"{job.name} ({file.program}), job {job.id}"), soft_wrap=True)
-    console.print(Text(f"of: {scope(file)}"), soft_wrap=True)
-    opened, together = member.words(job)
-    console.print("Opened, and nothing else:")
-    for line in opened:
-        console.print(Text(f"  - {line}"), soft_wrap=True, highlight=False)
-    for line in together:
-        note(line)
-
-
-def refuse(
-    job: JobName,
-    why: Annotated[str, typer.Option("--why", help="the reason; everybody sees it")],
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
-) -> None:
-    """Refuse a job: it ends."""
-    with complaints(refuse), member_at(federation, identity, state) as member:
-        known = member.find(job)
-        member.refuse(known, why)
-        Terminal().print(Text(f"refused: {known.name}"), soft_wrap=True)
-
-
-def contribute(
-    job: JobName,
-    data: Annotated[Path, typer.Argument(help="your table, a folder of tables, or a pattern in quotes")],
-    id: Annotated[
-        str | None, typer.Option("--id", help="the column that names the individuals (owners of columns)")
-    ] = None,
-    decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
-    patience: Annotated[float, typer.Option(help="seconds to wait for the first owner of columns")] = 600.0,
-    quiet: Quiet = False,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
-) -> None:
-    """Share your table with the four seats: one visit, then you may leave for good. If it is cut off, say the same again."""
-    with complaints(contribute), member_at(federation, identity, state) as member:
-        from ..member.contributing import contribute as send
-        from ..owner.tables.reading import Reading
-        from ..report import size
-        from .progress import stage_bars
-
-        known = member.find(job)
-        missing = "refuse" if known.file.fit is None else known.file.fit.missing
-        with stage_bars(quiet=quiet) as show:
-            sent = send(
-                *(member, known, data),
-                id=id,
-                how=Reading(decimal, encoding, missing),
-                patience=patience,
-                told=lambda text, fraction: show(text, fraction, 0),
-            )
-        Terminal(quiet=quiet).print(Text(f"contributed to {known.name}: {size(sent)} in sealed shares"), soft_wrap=True)
-        if not quiet:
-            _tell(member, known)
-
-
-def status(
-    job: Annotated[str | None, typer.Argument(help="job.toml, or the job's id or name; all of yours without")] = None,
-    as_json: AsJson = False,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
-) -> None:
-    """Where jobs stand, and always: who is waited for to do what."""
-    with complaints(status), member_at(federation, identity, state) as member:
-        import json
-
-        ids = [str(each["id"]) for each in member.seats.jobs()] if job is None else [member.find(job).id]
-        found = [member.description(each) for each in ids]
-        courses = [(known, member.course(known)) for known in found]
-        if as_json:
-            typer.echo(json.dumps([course_facts(known, course) for known, course in courses], indent=1))
-            return
-        if not courses:
-            Terminal().print(Text(f"{member.name} has a part in no job."))
-        for known, course in courses:
-            _print_course(known, course)
-
-
-def course_facts(job: JobDescription, course: Course) -> dict[str, Any]:
-    """A job and where it stands, for JSON."""
-    return {
-        "id": job.id,
-        "name": job.name,
-        "stage": course.stage,
-        "attempt": course.attempt,
-        "why": course.why,
-        "waiting": [{"who": item.who, "what": item.what} for item in course.waiting],
-    }
-
-
-def _tell(member: Member, job: JobDescription) -> None:
-    _print_course(job, member.course(job))
-
-
-def _print_course(job: JobDescription, course: Course) -> None:
-    console = Terminal()
-    attempt = f", attempt {course.attempt}" if course.attempt else ""
-    said = ", ".join(part for part in (course.ended, course.why) if part)
-    why = f" ({printable(said, 400)})" if said else ""
-    console.print(Text(f"{job.name} {job.id[:12]}: {course.stage}{attempt}{why}"), soft_wrap=True, highlight=False)
-    for item in course.waiting:
-        console.print(Text(f"  waiting for {item.who} to {printable(item.what, 400)}"), soft_wrap=True, highlight=False)
-
-
-def watch(
-    job: JobName,
-    patience: Annotated[float | None, typer.Option(help="give up after so many seconds")] = None,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
-) -> None:
-    """Follow a job until it ends. Exit code 1 if it does not end well."""
-    with complaints(watch), member_at(federation, identity, state) as member:
-        from .progress import stage_bars
-
-        known = member.find(job)
-        course, shown = None, ""
-        with stage_bars() as show:
-            for course, progress in member.watch(known, patience):
-                if progress is not None:
-                    show(progress["text"], progress["fraction"], progress["rounds"])
-                elif (text := _in_short(course)) != shown:
-                    show(text, None, 0)
-                    shown = text
-        assert course is not None
-        _print_course(known, course)
-        if not course.done:
-            raise typer.Exit(1)
-
-
-def _in_short(course: Course) -> str:
-    first = next(iter(course.waiting), None)
-    return course.stage if first is None else f"{course.stage}, waiting for {first.who} to {first.what}"
-
-
-def audit(
-    job: JobName,
-    as_json: AsJson = False,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
-) -> None:
-    """What a job opened, to whom, as the four seats signed it; whose data it took, who has the result, what is erased."""
-    with complaints(audit), member_at(federation, identity, state) as member:
-        known = member.find(job)
-        _audit(member, known, as_json)
-
-
-def _audit(member: Member, job: JobDescription, as_json: bool) -> None:
-    import json
-
-    from ..report import opening_lines
-
-    objects = member.objects(job)
-    audits = {h.author: member.seats.get(h).json() for h in objects.of("audit")}
-    erased = sorted({(h.author, str(h.about.get("what"))) for h in objects.of("erased")})
-    if as_json:
-        typer.echo(json.dumps({"job": job.id, "audits": audits, "erased": erased}, indent=1))
-        return
-    console = Terminal()
-    _tell(member, job)
-    equal = len({json.dumps(each["audit"]) for each in audits.values()}) == 1
-    if audits:
-        table = Table("opened", "shape", "seen by", "why", title="Everything that was opened", title_justify="left")
-        for line in opening_lines(next(iter(audits.values()))["audit"]):
-            times = f" ({line.count} times)" if line.count > 1 else ""
-            table.add_row(line.what + times, line.shape_text, Text(printable(line.to)), line.why)
-        console.print(table)
-        whose = ", ".join(audits)
-        said = "their lists are equal" if equal else "THEIR LISTS DIFFER: do not use the result"
-        console.print(Text(f"signed by {whose}; {said}"), soft_wrap=True)
-    failed = [h for h in objects.of("ended") if h.about.get("outcome") == "failed"]
-    for header in failed:
-        console.print(
-            Text(f"attempt {header.about['attempt']} failed at {header.author}: {header.about['why']}"), soft_wrap=True
-        )
-    for operator, what in erased:
-        console.print(Text(f"erased by {operator}: its key of the {what}"), soft_wrap=True)

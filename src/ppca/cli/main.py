@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from .. import __version__
-from . import bench, demo, doctor, federation, fetch, fit, forget, infer, inspect, job, run, server, trial, ui
+from . import bench, demo, doctor, federation, fetch, fit, forget, infer, inspect, job, member, run, server, trial, ui
 from .terminal import Terminal
 
 app = typer.Typer(
@@ -35,7 +35,10 @@ app.add_typer(federation.app, name="federation", rich_help_panel=MEMBERS)
 app.add_typer(server.app, name="server", rich_help_panel=MEMBERS)
 app.command(rich_help_panel=MEMBERS)(doctor.doctor)
 app.add_typer(job.app, name="job", rich_help_panel=MEMBERS)
-for verb in (job.approve, job.refuse, job.contribute, job.status, job.watch, fetch.fetch, fetch.verify, job.audit):
+for verb in (
+    *(member.approve, member.refuse, member.contribute, member.status, member.watch),
+    *(fetch.fetch, fetch.verify, member.audit),
+):
     app.command(rich_help_panel=MEMBERS)(verb)
 app.command(rich_help_panel=MEMBERS)(ui.ui)
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from .complaint import complaints
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
-from .job import StateFolder
+from .member import StateFolder
 from .terminal import Terminal
 
 if TYPE_CHECKING:

@@ -31,9 +31,9 @@ from ..federation.objects import DECIDING, Object, is_digest, sha256
 from ..servers.control import encode
 from ..transport import CertificateError
 from .conductor import Conductor
+from .mates import half_model, halves, split_for
 from .office import Office, header_line
 from .probes import Probes
-from .restoring import half_model, halves, split_for
 from .uploads import BodyRefused, Uploads
 
 log = logging.getLogger("ppca.api")
@@ -258,7 +258,7 @@ class Api:
         known = self.office.admission.job(request.match_info["job"])
         if request.match_info["owner"] not in known.file.owners:
             return _refusal(404, "there is no such owner")
-        stream = halves(self.conductor.messages_of(known, request.match_info["owner"]), split)
+        stream = halves(self.conductor.shares.messages_of(known, request.match_info["owner"]), split)
         log.warning("shares restored to a mate", extra={"job": known.id, "member": request[MEMBER]})
         response = web.StreamResponse()
         await response.prepare(request)

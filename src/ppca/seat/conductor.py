@@ -11,42 +11,35 @@ import asyncio
 import hashlib
 import json
 import logging
-import shutil
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from ..federation.build import build
 from ..federation.course import DONE, FINISHED, READY, RUNNING, Course, Objects, may_become_done
-from ..federation.errors import FederationError, ObjectRefused
+from ..federation.errors import FederationError
 from ..federation.job import JobDescription
 from ..federation.jobfile import COLUMNS, seconds
 from ..federation.objects import Object
-from ..federation.parcels import messages, opened, summands_at
 from ..federation.roster import SEATS, address
 from ..federation.sealing import seal
 from ..federation.text import plain
 from ..jobs.workers import DASK
-from ..servers.control import Message, encode
-from .admission import pieces_of
+from ..servers.control import encode
 from .attempt import Attempt
 from .keys import JOB
 from .office import Office
 from .policy import refusal_of
 from .programs import call, kept_name, rules
-from .restoring import Restoring
 from .router import Router
+from .shares import Shares
 from .staging import Staging, audit_digest
 from .work import AttemptFailed, Done, Piece, Work
 
 log = logging.getLogger("ppca.conductor")
 TICK = 1.0
 LONGEST_PAUSE = 30.0
-MENDING = 15.0
-"""Seconds to wait for shares that an owner has sent before this seat asks its mates for them."""
-
 REST = 600.0
 """Seconds between two looks at a job that is over and erased: its model, or its record, may be due."""
 
@@ -59,13 +52,12 @@ class Conductor:
     def __init__(self, office: Office, router: Router) -> None:
         self.office = office
         self.router = router
+        self.shares = Shares(office)
         self.staging = Staging(office.settings.store, office.keys)
         self.running: dict[str, Attempt] = {}
         self._busy: set[tuple[str, str]] = set()
         self._due: dict[str, float] = {}
         self._resting: dict[str, float] = {}
-        self._mending: dict[tuple[str, str], float] = {}
-        self.restoring = Restoring(office, self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
 
@@ -150,7 +142,7 @@ class Conductor:
         for owner in known.file.owners:
             contribution = objects.by("contribution", owner)
             if contribution is not None and (me, owner) not in receipts:
-                self._spawn(job, f"check {owner}", self._check, known, owner, contribution.digest)
+                self._spawn(job, f"check {owner}", self.shares.check, known, owner, contribution.digest)
         last = max(objects.starts(), default=0)
         if job in self.running:
             return
@@ -178,105 +170,14 @@ class Conductor:
         if time.monotonic() >= due:
             self.office.publish("start", job, attempt=course.attempt + 1)
 
-    # -- shares ------------------------------------------------------------------------------------------------------
-
-    def messages_of(self, known: JobDescription, owner: str) -> Iterator[Message]:
-        """What an owner sent to this seat."""
-        key = self.office.keys.of(JOB, known.id)
-        if key is None:
-            raise FederationError(f"the key of job {known.id[:12]} is not here any more")
-        pieces: Iterator[bytes]
-        place = self.restored_at(known.id, owner)
-        if (place / "pieces").exists():
-            info = {"what": "restored", "job": known.id, "owner": owner}
-            count = int((place / "pieces").read_text())
-            pieces = (key.open((place / str(n)).read_bytes(), **info, piece=n) for n in range(count))
-        else:
-            pieces = opened(self._envelopes(known, owner), key, self.office.seat)
-        return messages(pieces, self.office.settings.file.policy.memory)
-
-    def restored_at(self, job: str, owner: str) -> Path:
-        """Where the shares of an owner lie that came back from this seat's mates (`restoring`)."""
-        return self.office.settings.store / "restored" / job / owner
-
-    def _envelopes(self, known: JobDescription, owner: str) -> Iterator[Object]:
-        contribution = Objects(self.office.mailbox.headers(known.id)).by("contribution", owner)
-        item = None if contribution is None else self.office.mailbox.get(contribution.digest)
-        if item is None:
-            raise FederationError(f"the contribution of {owner} is not here")
-        for digest in pieces_of(item)[self.office.seat]:
-            envelope = self.office.mailbox.get(digest)
-            if envelope is None:
-                raise FederationError(f"an envelope of {owner} is not here yet, or no longer readable")
-            if (envelope.header.author, envelope.header.job) != (owner, known.id):
-                raise ObjectRefused(f"the contribution of {owner} lists an envelope that is not its own")
-            yield envelope
-
-    def _check(self, known: JobDescription, owner: str, contribution: str) -> None:
-        """Opens all envelopes of an owner and compares them with what it signed; writes the receipt."""
-        item = self.office.mailbox.get(contribution)
-        if item is None or not (self._has_all(known, owner, item) or self._mended(known, owner)):
-            return  # the rest is on its way
-        try:
-            found = summands_at(self.office.seat, self.messages_of(known, owner))
-            said = item.json().get("summands", {})
-            wrong = [name for name, digest in found.items() if said.get(name) != digest]
-            if wrong:
-                raise ObjectRefused(f"{' and '.join(wrong)} are not what the contribution says")
-        except ObjectRefused as error:
-            self.office.publish("refusal", known.id, why=plain(f"the shares of {owner} cannot be used: {error}")[:1000])
-            return
-        self.office.publish("receipt", known.id, owner=owner, contribution=contribution)
-
-    def _has_all(self, known: JobDescription, owner: str, contribution: Object) -> bool:
-        restored = (self.restored_at(known.id, owner) / "pieces").exists()
-        return restored or all(map(self.office.mailbox.has, pieces_of(contribution)[self.office.seat]))
-
-    def _mended(self, known: JobDescription, owner: str) -> bool:
-        """Shares that do not come, or that the disk has lost, are asked for at the mates of this seat, who hold the same."""
-        now = time.monotonic()
-        due = self._mending.setdefault((known.id, owner), now + MENDING)
-        if now < due:
-            return False
-        self._mending[known.id, owner] = now + MENDING
-        try:
-            self.restoring.bring_back(known, owner)
-        except FederationError as error:
-            log.warning("shares not mended", extra={"job": known.id, "member": owner, "why": str(error)})
-            return False
-        log.warning("shares mended by the mates of this seat", extra={"job": known.id, "member": owner})
-        return True
-
-    def _mend(self, known: JobDescription) -> None:
-        """Before an attempt: what the disk has lost since the receipt comes back from the mates."""
-        objects = Objects(self.office.mailbox.headers(known.id))
-        for owner in known.file.owners:
-            header = objects.by("contribution", owner)
-            item = None if header is None else self.office.mailbox.get(header.digest)
-            if item is not None and not self._whole(known, owner, item):
-                self.restoring.bring_back(known, owner)
-
-    def _whole(self, known: JobDescription, owner: str, contribution: Object) -> bool:
-        """Whether all shares of an owner can be read: damage shows when they are."""
-        if (self.restored_at(known.id, owner) / "pieces").exists():
-            return True
-        return all(self.office.mailbox.get(digest) is not None for digest in pieces_of(contribution)[self.office.seat])
-
-    def _drop_forwarded(self, known: JobDescription) -> None:
-        """Envelopes for other seats that have reached them are not needed here."""
-        receipts = Objects(self.office.mailbox.headers(known.id)).receipts()
-        everybody = {(name, owner) for name in self.office.roster.operators.values() for owner in known.file.owners}
-        if everybody <= receipts:
-            self.office.mailbox.drop(known.id, ["envelope"], to_others_than=self.office.seat)
-
     # -- attempts ----------------------------------------------------------------------------------------------------
 
     def _attempt(self, known: JobDescription, number: int, start: str) -> None:
         """Runs an attempt, and says what became of it."""
-        self._drop_forwarded(known)
+        self.shares.drop_forwarded(known)
         policy = self.office.settings.file.policy
         try:
-            self._mend(known)
+            self.shares.mend(known)
             attempt = Attempt(self._work(known, start), self.router, lambda *what: self.office.show(known.id, *what))
         except FederationError as error:
             self._end(known.id, number, "failed", str(error), final=number >= policy.attempts)
@@ -315,7 +216,7 @@ class Conductor:
         packets = [
             packet
             for owner in known.file.owners
-            for kind, fields in self.messages_of(known, owner)
+            for kind, fields in self.shares.messages_of(known, owner)
             if kind == "packets"
             for packet in fields["packets"]
         ]
@@ -341,7 +242,7 @@ class Conductor:
         if not known.file.by_columns:
             return
         for number, owner in enumerate(known.file.owners):
-            for kind, fields in self.messages_of(known, owner):
+            for kind, fields in self.shares.messages_of(known, owner):
                 if kind == "rows":
                     yield number + int(fields.get("part", 0)), fields["packets"][0], fields.get("tags")
 
@@ -449,7 +350,7 @@ class Conductor:
             return
         office.keys.destroy(JOB, job)
         self.staging.drop(job)
-        shutil.rmtree(office.settings.store / "restored" / job, ignore_errors=True)
+        self.shares.erase(job)
         office.mailbox.drop(job, ["envelope", "group", "result"])
         office.publish("erased", job, what="job", seat=office.seat)
         office.mailbox.note(f"erased {job}", "yes")

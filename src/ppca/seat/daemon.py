@@ -29,6 +29,8 @@ from .office import LEAF_VALIDITY, Office
 from .replication import Followers
 from .restoring import Restoring
 from .router import Router
+from .shares import Shares
+from .staging import Staging
 
 log = logging.getLogger("ppca.server")
 RELOAD_SECONDS = 2.0
@@ -175,11 +177,9 @@ def restore(path: Path, told: Callable[[str], None]) -> None:
     settings = ServerSettings.load(path)
     with alone(settings.store):
         office = Office(settings)
-        router = Router(open_listener())
         try:
-            Restoring(office, Conductor(office, router), told).run()
+            Restoring(office, Shares(office), Staging(settings.store, office.keys), told).run()
         finally:
-            router.close()
             office.mailbox.close()
 
 

@@ -1,0 +1,100 @@
+"""Mates of a seat: the row mate has the same R of every share, the column mate the same C. Each gives back its half.
+
+Nothing is reconstructed: a seat that asks gets what it had, and its diagonal has nothing in common with it.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..federation.errors import FederationError
+from ..federation.parcels import messages
+from ..federation.roster import address
+from ..protocol import InputPacket
+from ..servers.control import Message, encode
+from .office import Office
+from .staging import record_bytes
+
+ROW, COLUMN = "row", "column"
+CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 600.0
+
+
+def split_for(asker: int, here: int) -> str:
+    """Which summands the asking seat and this one have in common; refused if they are the diagonal of each other."""
+    if asker == here ^ 1:
+        return ROW
+    if asker == here ^ 2:
+        return COLUMN
+    raise FederationError(f"seats {asker} and {here} have no shares in common")
+
+
+# -- the side of who is asked --------------------------------------------------------------------------------------------
+
+
+def halves(found: Iterable[Message], split: str) -> Iterator[bytes]:
+    """An owner's messages with one of the two summands left in every packet."""
+    for kind, fields in found:
+        packets = [
+            InputPacket(p.shape, p.dtype, p.row if split == ROW else b"", p.column if split == COLUMN else b"")
+            for p in fields["packets"]
+        ]
+        yield from encode(kind, **{**fields, "packets": packets})
+
+
+def half_model(record: dict[str, Any], split: str) -> bytes:
+    """A kept model with one of the two splits left of every array."""
+    at = 0 if split == ROW else 1
+    kept = {name: (value[0][at : at + 1], value[1]) for name, value in record.items() if name != "public"}
+    return record_bytes({"public": record["public"], **kept})
+
+
+# -- the side of who asks -------------------------------------------------------------------------------------------------
+
+
+class Mates:
+    """The other seats, asked for what this one has lost."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self._mates = {ROW: office.seat ^ 1, COLUMN: office.seat ^ 2}
+
+    def halves(self, path: str, *, missing_ok: bool = False) -> tuple[bytes, bytes]:
+        """The row mate's and the column mate's answer."""
+        row, column = (self.get(self._mates[split], path, missing_ok=missing_ok) for split in (ROW, COLUMN))
+        return row, column
+
+    def joined(self, job: str, owner: str) -> Iterator[bytes]:
+        """An owner's messages put together from both mates' halves, as plain bytes."""
+        row, column = (messages([half]) for half in self.halves(f"/v1/restore/{job}/{owner}"))
+        for (kind, fields), (_, other) in zip(row, column, strict=True):
+            pairs = zip(fields["packets"], other["packets"], strict=True)
+            packets = [InputPacket(a.shape, a.dtype, a.row, b.column) for a, b in pairs]
+            yield b"".join(encode(kind, **{**fields, "packets": packets}))
+
+    def get(self, seat: int, path: str, *, missing_ok: bool = False) -> bytes:
+        peer = self.office.roster.seats[seat]
+        host, port = address(peer.api)
+        connection = http.client.HTTPSConnection(
+            host, port, timeout=ANSWER_SECONDS, context=self.office.tls.context(dialing=True)
+        )
+        try:
+            connection.connect()
+            sock: Any = connection.sock
+            if self.office.tls.member_of(sock.getpeercert() or {}) != peer.member:
+                raise FederationError(f"there is somebody else in place of {peer.member}")
+            connection.request("GET", path)
+            response = connection.getresponse()
+            data = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise FederationError(
+                f"seat {seat} ({peer.member}) is not reached: {error}. All other seats must run."
+            ) from None
+        finally:
+            connection.close()
+        if response.status == 200:
+            return data
+        if missing_ok and response.status in (404, 410):
+            return b""
+        raise FederationError(f"seat {seat} ({peer.member}) answered {response.status} to {path}: {data[:300]!r}")

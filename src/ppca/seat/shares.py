@@ -1,0 +1,176 @@
+"""What owners sent to this seat: sealed pieces on its disk, opened when they are needed, checked against what the owner signed.
+
+What the disk has lost comes back from the mates of this seat, who hold the same summands.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..federation.course import Objects
+from ..federation.errors import FederationError, ObjectRefused
+from ..federation.job import JobDescription
+from ..federation.objects import PIECE_BYTES, Object
+from ..federation.parcels import messages, opened, summands_at
+from ..federation.sealing import SealingKey, seal
+from ..federation.text import plain
+from ..servers.control import Message
+from .admission import pieces_of
+from .keys import JOB
+from .mailbox import write_file
+from .mates import Mates
+from .office import Office
+
+log = logging.getLogger("ppca.shares")
+MENDING = 15.0
+"""Seconds to wait for shares that an owner has sent before this seat asks its mates for them."""
+
+
+class Shares:
+    """Every owner's shares of every job, as far as they are here."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self.mates = Mates(office)
+        self._mending: dict[tuple[str, str], float] = {}
+
+    def messages_of(self, known: JobDescription, owner: str) -> Iterator[Message]:
+        """What an owner sent to this seat."""
+        key = self.office.keys.of(JOB, known.id)
+        if key is None:
+            raise FederationError(f"the key of job {known.id[:12]} is not here any more")
+        restored = self._is_restored(known, owner)
+        pieces = (
+            self._restored(known, owner, key)
+            if restored
+            else opened(self._envelopes(known, owner), key, self.office.seat)
+        )
+        return messages(pieces, self.office.settings.file.policy.memory)
+
+    def _restored(self, known: JobDescription, owner: str, key: SealingKey) -> Iterator[bytes]:
+        place = self._place(known.id, owner)
+        for number in range(int((place / "pieces").read_text())):
+            yield key.open((place / str(number)).read_bytes(), what="restored", job=known.id, owner=owner, piece=number)
+
+    def _place(self, job: str, owner: str) -> Path:
+        """Where the shares of an owner lie that came back from this seat's mates."""
+        return self.office.settings.store / "restored" / job / owner
+
+    def _is_restored(self, known: JobDescription, owner: str) -> bool:
+        return (self._place(known.id, owner) / "pieces").exists()
+
+    def _envelopes(self, known: JobDescription, owner: str) -> Iterator[Object]:
+        contribution = Objects(self.office.mailbox.headers(known.id)).by("contribution", owner)
+        item = None if contribution is None else self.office.mailbox.get(contribution.digest)
+        if item is None:
+            raise FederationError(f"the contribution of {owner} is not here")
+        for digest in pieces_of(item)[self.office.seat]:
+            envelope = self.office.mailbox.get(digest)
+            if envelope is None:
+                raise FederationError(f"an envelope of {owner} is not here yet, or no longer readable")
+            if (envelope.header.author, envelope.header.job) != (owner, known.id):
+                raise ObjectRefused(f"the contribution of {owner} lists an envelope that is not its own")
+            yield envelope
+
+    def check(self, known: JobDescription, owner: str, contribution: str) -> None:
+        """Opens all envelopes of an owner and compares them with what it signed; writes the receipt."""
+        item = self.office.mailbox.get(contribution)
+        if item is None or not (self._has_all(known, owner, item) or self._mended(known, owner)):
+            return  # the rest is on its way
+        try:
+            self._compare(known, owner, item)
+        except ObjectRefused as error:
+            self.office.publish("refusal", known.id, why=plain(f"the shares of {owner} cannot be used: {error}")[:1000])
+            return
+        self.office.publish("receipt", known.id, owner=owner, contribution=contribution)
+
+    def _compare(self, known: JobDescription, owner: str, contribution: Object) -> None:
+        """Whether the shares here have the digests that the owner signed."""
+        said = contribution.json().get("summands", {})
+        found = summands_at(self.office.seat, self.messages_of(known, owner))
+        wrong = [name for name, digest in found.items() if said.get(name) != digest]
+        if wrong:
+            raise ObjectRefused(f"{' and '.join(wrong)} are not what the contribution says")
+
+    def _has_all(self, known: JobDescription, owner: str, contribution: Object) -> bool:
+        mine = pieces_of(contribution)[self.office.seat]
+        return self._is_restored(known, owner) or all(map(self.office.mailbox.has, mine))
+
+    def _mended(self, known: JobDescription, owner: str) -> bool:
+        """Shares that do not come, or that the disk has lost, are asked for at the mates of this seat, who hold the same."""
+        now = time.monotonic()
+        due = self._mending.setdefault((known.id, owner), now + MENDING)
+        if now < due:
+            return False
+        self._mending[known.id, owner] = now + MENDING
+        try:
+            self.bring_back(known, owner)
+        except FederationError as error:
+            log.warning("shares not mended", extra={"job": known.id, "member": owner, "why": str(error)})
+            return False
+        log.warning("shares mended by the mates of this seat", extra={"job": known.id, "member": owner})
+        return True
+
+    def mend(self, known: JobDescription) -> None:
+        """Before an attempt: what the disk has lost since the receipt comes back from the mates."""
+        objects = Objects(self.office.mailbox.headers(known.id))
+        for owner in known.file.owners:
+            header = objects.by("contribution", owner)
+            item = None if header is None else self.office.mailbox.get(header.digest)
+            if item is not None and not self._whole(known, owner, item):
+                self.bring_back(known, owner)
+
+    def _whole(self, known: JobDescription, owner: str, contribution: Object) -> bool:
+        """Whether all shares of an owner can be read: damage shows when they are."""
+        if self._is_restored(known, owner):
+            try:
+                self._compare(known, owner, contribution)
+                return True
+            except (FederationError, OSError):
+                return False
+        return all(self.office.mailbox.get(digest) is not None for digest in pieces_of(contribution)[self.office.seat])
+
+    def drop_forwarded(self, known: JobDescription) -> None:
+        """Envelopes for other seats that have reached them are not needed here."""
+        receipts = Objects(self.office.mailbox.headers(known.id)).receipts()
+        everybody = {(name, owner) for name in self.office.roster.operators.values() for owner in known.file.owners}
+        if everybody <= receipts:
+            self.office.mailbox.drop(known.id, ["envelope"], to_others_than=self.office.seat)
+
+    def bring_back(self, known: JobDescription, owner: str) -> None:
+        """The shares of one owner from the mates of this seat, checked against what the owner signed."""
+        office = self.office
+        key = office.keys.of(JOB, known.id)
+        header = Objects(office.mailbox.headers(known.id)).by("contribution", owner)
+        item = None if header is None else office.mailbox.get(header.digest)
+        if key is None or item is None:
+            raise FederationError(f"the key of the job, or the contribution of {owner}, is not here")
+        self._store(known, owner, key, self.mates.joined(known.id, owner))
+        try:
+            self._compare(known, owner, item)
+        except ObjectRefused as error:
+            shutil.rmtree(self._place(known.id, owner), ignore_errors=True)
+            raise ObjectRefused(f"the shares of {owner} for {known.name!r} came back wrong: {error}") from None
+
+    def _store(self, known: JobDescription, owner: str, key: SealingKey, stream: Iterator[bytes]) -> None:
+        """The stream in sealed pieces, as envelopes are."""
+        place, piece, left = self._place(known.id, owner), 0, bytearray()
+        for data in stream:
+            left += data
+            while len(left) >= PIECE_BYTES:
+                self._put(place / str(piece), bytes(left[:PIECE_BYTES]), key, known.id, owner, piece)
+                del left[:PIECE_BYTES]
+                piece += 1
+        self._put(place / str(piece), bytes(left), key, known.id, owner, piece)
+        write_file(place / "pieces", str(piece + 1).encode())
+
+    def _put(self, path: Path, plain: bytes, key: SealingKey, job: str, owner: str, piece: int) -> None:
+        write_file(path, seal(plain, key.public, what="restored", job=job, owner=owner, piece=piece))
+
+    def erase(self, job: str) -> None:
+        """Drops what came back from the mates."""
+        shutil.rmtree(self.office.settings.store / "restored" / job, ignore_errors=True)
