@@ -1,0 +1,158 @@
+"""What lies on the disks of four seats: nothing readable while a job lives, nothing at all once it is erased, and what a disk
+loses comes back from the mates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.field import OPERATORS, Field
+from ppca.estimator.federated import fitted_of
+from ppca.federation import parcels
+from ppca.federation.drafting import draft_fit
+from ppca.federation.job import JobDescription
+from ppca.member.contributing import contribute
+from ppca.member.fetching import Evidence
+from ppca.protocol import InputPacket
+from ppca.servers import LocalServers  # noqa: F401 - marks this module as one that starts processes
+
+OWNERS = ("north", "south", "west")
+COLUMNS = ["a", "b", "c", "d", "e"]
+PATIENCE = 240.0
+RANDOM = np.random.default_rng(0)
+TABLES = {owner: RANDOM.standard_normal((40, 5)) @ RANDOM.standard_normal((5, 5)) + 3 for owner in OWNERS}
+POOLED = np.concatenate(list(TABLES.values()))
+VARIANCES = np.linalg.eigvalsh(np.cov(POOLED.T))[::-1]
+PIECE = 24
+"""Bytes of a needle: long enough to be nowhere by chance."""
+
+
+@pytest.fixture(scope="module")
+def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
+    folder = tmp_path_factory.mktemp("field")
+    with Field(folder, OWNERS, ("analyst",)) as found:
+        for owner, table in TABLES.items():
+            np.savetxt(
+                folder / f"{owner}.csv", table, delimiter=",", header=",".join(COLUMNS), comments="", fmt="%.17g"
+            )
+        yield found
+
+
+@pytest.fixture
+def shares(monkeypatch: pytest.MonkeyPatch) -> set[bytes]:
+    """The beginnings of all summands that owners send: what must never be readable on a seat's disk."""
+    found: set[bytes] = set()
+    real = parcels.Parcels.add
+
+    def add(self: parcels.Parcels, kind: str, packets: Sequence[list[InputPacket]], **fields: Any) -> None:
+        found.update(
+            bytes(part)[:PIECE] for each in packets for p in each for part in (p.row, p.column) if len(part) > 8
+        )
+        real(self, kind, packets, **fields)
+
+    monkeypatch.setattr(parcels.Parcels, "add", add)
+    return found
+
+
+def proposed(field: Field, name: str, erase_after: str = "7d") -> JobDescription:
+    analyst = field.member("analyst")
+    job = draft_fit(
+        *(analyst.roster, name, list(OWNERS), COLUMNS, {"analyst": ["model"]}),
+        fit={"components": 3},
+        erase_after=erase_after,
+    )
+    analyst.submit(job)
+    for owner in OWNERS:
+        field.member(owner).approve(job)
+    await_that(lambda: not any(item.who in OPERATORS for item in analyst.course(job).waiting))
+    return job
+
+
+def await_that(condition: Any) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def finished(field: Field, job: JobDescription) -> Evidence:
+    analyst = field.member("analyst")
+    *_, (course, _) = analyst.watch(job, PATIENCE)
+    assert course.done, course
+    evidence = Evidence.gather(analyst, job)
+    evidence.check()
+    model = fitted_of(evidence).model
+    assert np.abs(model.explained_variance - VARIANCES[:3]).max() < 1e-8 * VARIANCES[0]
+    return evidence
+
+
+def files(field: Field, seat: str) -> Iterator[tuple[Path, bytes]]:
+    for path in (field.folder / seat).rglob("*"):
+        if path.is_file():
+            yield path, path.read_bytes()
+
+
+def test_no_share_key_or_row_is_readable_and_all_of_it_goes(field: Field, shares: set[bytes]) -> None:
+    job = proposed(field, "short-lived", erase_after="8s")
+    for owner in OWNERS:
+        contribute(field.member(owner), job, field.folder / f"{owner}.csv")
+    rows = [f"{value:.10g}".encode()[:9] for value in POOLED.ravel()] + [value.tobytes() for value in POOLED.ravel()]
+    secret = [*shares, *rows]
+    assert len(shares) >= 4 * len(OWNERS)
+    keys = {
+        seat: path.read_bytes()
+        for seat in OPERATORS
+        for path in (field.folder / seat / "store/keys").glob(f"*{job.id}*")
+    }
+    assert len(keys) == len(OPERATORS)
+    envelopes = {header.digest for header in field.member("analyst").objects(job).of("envelope")}
+    finished(field, job)
+    for seat in OPERATORS:
+        assert [path for path, _ in files(field, seat) if path.name in envelopes]
+        for path, content in files(field, seat):
+            assert not any(needle in content for needle in secret), path
+            assert path.parent.name == "keys" or keys[seat][:PIECE] not in content, path
+    analyst = field.member("analyst")
+    await_that(lambda: {header.author for header in analyst.objects(job).of("erased")} == set(OPERATORS))
+    for seat in OPERATORS:
+        assert not [path for path, _ in files(field, seat) if path.name in envelopes]
+        for path, content in files(field, seat):
+            assert not any(needle in content for needle in secret), path
+            assert not any(key[:PIECE] in content for key in keys.values()), path
+    assert analyst.course(job).stage == "erased"
+
+
+def test_what_a_disk_loses_comes_back_from_the_mates(field: Field) -> None:
+    """Two seats find other bytes where shares were: one before it could check them, one after its receipt."""
+    job = proposed(field, "damaged")
+    for owner in OWNERS[:2]:
+        contribute(field.member(owner), job, field.folder / f"{owner}.csv")
+    analyst = field.member("analyst")
+    await_that(lambda: len(analyst.objects(job).receipts()) == 8)
+    hurt = damage(field, OPERATORS[1], job, "north") + damage(field, OPERATORS[2], job, "south")
+    assert hurt >= 2
+    contribute(field.member("west"), job, field.folder / "west.csv")
+    finished(field, job)
+    restored = [field.folder / OPERATORS[1] / "store" / "restored" / job.id / "north" / "pieces"]
+    restored += [field.folder / OPERATORS[2] / "store" / "restored" / job.id / "south" / "pieces"]
+    assert all(path.exists() for path in restored)
+
+
+def damage(field: Field, seat: str, job: JobDescription, owner: str) -> int:
+    """Flips a bit in every envelope of an owner to a seat."""
+    store = field.folder / seat / "store" / "objects"
+    number = OPERATORS.index(seat)
+    count = 0
+    for header in field.member("analyst").objects(job).of("envelope"):
+        if header.author == owner and header.about.get("to") == number:
+            for path in store.rglob(header.digest + "*"):
+                content = bytearray(path.read_bytes())
+                content[len(content) // 2] ^= 1
+                path.write_bytes(content)
+                count += 1
+    return count
