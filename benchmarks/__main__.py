@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import programs
+from benchmarks import programs, table_console
 
 app = typer.Typer(
     help="Measure kernels, operations, solvers and whole jobs on this machine.",
@@ -192,6 +192,39 @@ def fuzz(
     from benchmarks import fuzz as bench
 
     if not bench.main(inputs, first, output):
+        raise typer.Exit(1)
+
+
+@app.command()
+def reproduce(
+    what: Annotated[
+        list[str], typer.Argument(help="parts of the paper's evaluation, or all; collect: write docs/evaluation.md")
+    ],
+    output: Output = DEFAULT_OUTPUT / "reproduce",
+    data: Data = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="smaller sizes: all parts within a quarter of an hour")
+    ] = False,
+    tiny: Annotated[bool, typer.Option("--tiny", help="the sizes of the tests: shows that it runs")] = False,
+    solver: Annotated[str, typer.Option(help="of jobs that need the largest components only")] = "allpairs",
+    spu: Annotated[Path | None, typer.Option(help="virtual environment of the peer SPU (created if missing)")] = None,
+    mp_spdz: Annotated[
+        Path | None, typer.Option("--mp-spdz", exists=True, file_okay=False, help="built tree of the peer MP-SPDZ")
+    ] = None,
+) -> None:
+    """The paper's tables and figures, the peers and slow networks: terminal, Markdown, JSON and figures."""
+    from benchmarks.reproduce import collecting, command
+    from benchmarks.reproduce.parts import PARTS
+    from benchmarks.reproduce.result import Options
+
+    if what == ["collect"]:
+        print(f"docs/evaluation.md is written; new in it: {', '.join(collecting.collect(output)) or 'nothing'}")
+        return
+    names = list(PARTS) if what == ["all"] else what
+    if unknown := [name for name in names if name not in PARTS]:
+        raise typer.BadParameter(f"unknown part {unknown[0]!r}; choose from {', '.join(PARTS)}, all, collect")
+    options = Options(output, data, "tiny" if tiny else "quick" if quick else "full", solver, spu, mp_spdz)
+    if command.reproduce(names, options, table_console()):
         raise typer.Exit(1)
 
 

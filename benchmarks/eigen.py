@@ -25,6 +25,7 @@ from benchmarks.data_sets import Folder, MissingData, find
 from ppca.algorithms.solvers import eigh
 from ppca.estimator.job import Job
 from ppca.protocol import FIXED, InputPacket, Party, PlainArray, SecretArray, share
+from ppca.protocol.plain import FLOAT
 from ppca.report import duration, size
 from ppca.servers import LocalServers
 
@@ -88,15 +89,19 @@ def matrix(d: int, data: Folder) -> tuple[NDArray[np.float64], str]:
         columns = rng.normal(size=(4 * d, d)) * np.geomspace(1, 1e-3, d) @ rng.normal(size=(d, d))
     deviation = columns.std(axis=0)
     centred = (columns - columns.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    A = centred.T @ centred / len(centred)
-    return A / 2.0 ** math.ceil(math.log2(np.linalg.norm(A))), name
+    return scaled(centred.T @ centred / len(centred)), name
 
 
-def plain_iterations(A: NDArray[np.float64], solver: str, tol: float) -> int:
-    """How many iterations the solver takes, from the plaintext backend."""
+def scaled(A: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The matrix times a power of two, |A|_F in (1/2, 1]: what the solvers take."""
+    return A / 2.0 ** math.ceil(math.log2(np.linalg.norm(A)))
+
+
+def plain_iterations(A: NDArray[np.float64], solver: str, tol: float, mode: str = FLOAT) -> int:
+    """How many iterations the solver takes, from the plaintext backend; `mode` is its arithmetic."""
 
     async def run() -> int:
-        found = await eigh(PlainArray(A), PlainArray(np.eye(len(A))), solver=solver, tol=tol)
+        found = await eigh(PlainArray(A, mode), PlainArray(np.eye(len(A)), mode), solver=solver, tol=tol)
         return int(found.iterations)
 
     return _finish(run())

@@ -1,0 +1,24 @@
+"""The parts of the evaluation by name: each is a module of this folder with a function `run(options)` that gives a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from .result import Options, Result
+
+PARTS = {
+    "table1": "operation costs, relative to 10^4 multiplications",
+    "table2": "expensive operations per iteration, counted",
+    "table4": "eigensolvers on shares",
+    "convergence": "iterations against the dimension",
+}
+"""Name of the module, and what it measures; in the order of the page."""
+
+
+def part(name: str) -> Callable[[Options], Result]:
+    """The function that measures the part of that name."""
+    if name not in PARTS:
+        raise ValueError(f"unknown part {name!r}; choose from {', '.join(PARTS)}, all")
+    run: Callable[[Options], Result] = import_module(f"{__package__}.{name}").run
+    return run

@@ -1,0 +1,112 @@
+"""What a part of the evaluation is asked and what it gives: options in; tables, figures and their conditions out."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from benchmarks.data_sets import Folder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Scale = Literal["full", "quick", "tiny"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a part is run.
+
+    data: folder of the data sets' files, None if the user named none. output: folder for JSON, Markdown and figures.
+    scale: full, what docs/evaluation.md shows; quick, all parts together within a quarter of an hour; tiny, for the tests, shows
+    that it runs and measures nothing. solver: of jobs that need the largest components only. spu: virtual environment of the
+    peer SPU. mp_spdz: a built tree of the peer MP-SPDZ. Peers that are not named are not measured, and said so.
+    """
+
+    output: Path
+    data: Folder = None
+    scale: Scale = "full"
+    solver: str = "allpairs"
+    spu: Path | None = None
+    mp_spdz: Path | None = None
+    say: Callable[[str], None] = lambda doing: None
+
+    def pick(self, *, full: T, quick: T, tiny: T) -> T:
+        """The size that goes with the scale."""
+        return {"full": full, "quick": quick, "tiny": tiny}[self.scale]
+
+
+@dataclass
+class Table:
+    """Rows as they are shown, and the records with all digits that they were made of.
+
+    note: what a reader must know to read it, one paragraph of Markdown.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    records: list[dict[str, Any]]
+    note: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        records: Sequence[Mapping[str, Any]],
+        columns: Mapping[str, Callable[[Any], str]],
+        note: str = "",
+    ) -> Table:
+        """A table of records: a column is a heading and how a record is shown there."""
+        rows = [[show(record) for show in columns.values()] for record in records]
+        return cls(title, list(columns), rows, [dict(record) for record in records], note)
+
+
+@dataclass
+class Plot:
+    """A figure; its file is <part>-<name>.png. caption: what is to be seen, for readers who see it and who do not."""
+
+    name: str
+    caption: str
+    figure: Figure
+
+
+@dataclass
+class Result:
+    """One part of the evaluation. conditions: on what data, real or made, under which assumptions; a sentence each."""
+
+    title: str
+    conditions: list[str]
+    tables: list[Table]
+    plots: list[Plot] = field(default_factory=list)
+
+
+def machine() -> dict[str, Any]:
+    """Where the times come from, and how busy it is with other things."""
+    model = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return {"processor": model, "cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
+
+
+def cell(key: str, form: str = "{}") -> Callable[[Any], str]:
+    """A column that shows one field of a record in this form; nothing where it is None."""
+
+    def show(record: Mapping[str, Any]) -> str:
+        return "" if record[key] is None else form.format(record[key])
+
+    return show
+
+
+def behind(ours: float, other: float, than: str) -> str:
+    """What a cell says where we fall short: nothing if `ours` is at most `other`, else by how much and behind whom."""
+    if not ours > other:
+        return ""
+    return f" (behind {than}: {ours / other:.1f}x)" if other > 0 else f" (behind {than})"

@@ -1,0 +1,80 @@
+"""The paper's Table 1: what an operation costs on batches of 10^4 to 10^6, relative to 10^4 multiplications."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import ops
+from ppca.report import duration, size
+
+from .result import Options, Plot, Result, Table, behind
+from .style import OURS, PAPER, bars, figure, legend
+
+OPERATIONS = ("add", "mul", "gt", "eq", "sqrt", "reciprocal")
+PAPER_COSTS: dict[int, tuple[float, ...]] = {
+    10_000: (1 / 50, 1, 10, 20, 80, 90),
+    100_000: (2 / 50, 4, 20, 60, 240, 270),
+    1_000_000: (13 / 50, 9, 80, 180, 1600, 1350),
+}
+"""Its Table 1, by the size of the batch; operations as above."""
+
+
+def run(options: Options) -> Result:
+    sizes = options.pick(full=[10_000, 100_000, 1_000_000], quick=[10_000, 100_000], tiny=[10_000])
+    repeats = options.pick(full=7, quick=5, tiny=1)
+    operations = list(options.pick(full=OPERATIONS, quick=OPERATIONS, tiny=("mul", "gt")))
+    options.say(f"{', '.join(operations)} on four local servers")
+    measured = ops.run(sizes, operations, repeats, tls=False, console=Console(quiet=True))
+    rows = [row for row in measured["rows"] if row["n"] in sizes]
+    unit = next(row["seconds"] for row in rows if (row["op"], row["n"]) == ("mul", ops.UNIT))
+    records = [beside(row, unit) for row in rows]
+    conditions = [
+        "Synthetic operands, uniform in [0.5, 100]; four server processes of this machine over loopback, plain TCP.",
+        f"The unit is the time of 10^4 multiplications in the same run, {duration(unit)} here. The paper's is that of its own "
+        "machines: only costs relative to a multiplication compare.",
+        f"Medians of {repeats} blocks, of the slowest server.",
+    ]
+    return Result("Table 1: cost of operations", conditions, [table(records)], [plot(records)])
+
+
+def beside(row: dict[str, Any], unit: float) -> dict[str, Any]:
+    """A measured row in units of 10^4 multiplications, and the paper's cost of it."""
+    paper = PAPER_COSTS[row["n"]][OPERATIONS.index(row["op"])]
+    kept = ("op", "n", "seconds", "rounds", "bytes_per_server", "max_error")
+    return {key: row[key] for key in kept} | {"relative": row["seconds"] / unit, "paper": paper}
+
+
+def table(records: list[dict[str, Any]]) -> Table:
+    return Table.of(
+        "Time relative to 10^4 multiplications",
+        records,
+        {
+            "operation": lambda r: r["op"],
+            "batch": lambda r: f"{r['n']:,}",
+            "PPCA": lambda r: f"{r['relative']:.3g}" + behind(r["relative"], r["paper"], "the paper"),
+            "paper": lambda r: str(Fraction(r["paper"]).limit_denominator(50)) if r["paper"] < 1 else f"{r['paper']:g}",
+            "time here": lambda r: duration(r["seconds"]),
+            "rounds": lambda r: str(r["rounds"]),
+            "sent per server": lambda r: size(r["bytes_per_server"]),
+            "largest error": lambda r: f"{r['max_error']:.1e}" if r["max_error"] else "0",
+        },
+        "A ratio to multiplications is small where these are slow, so time, rounds and bytes stand beside it.",
+    )
+
+
+def plot(records: list[dict[str, Any]]) -> Plot:
+    sizes = sorted({record["n"] for record in records})
+    drawn, panels = figure(*(f"{n:,} elements" for n in sizes), sharey=True, height=3.4)
+    for n, panel in zip(sizes, panels, strict=True):
+        rows = [record for record in records if record["n"] == n]
+        ours, paper = ([row[key] for row in rows] for key in ("relative", "paper"))
+        bars(panel, [row["op"] for row in rows], [("PPCA", OURS, ours), ("paper", PAPER, paper)])
+        panel.set_yscale("log")
+        panel.tick_params("x", rotation=35)
+    panels[0].set_ylabel("time / time of 10^4 multiplications")
+    legend(panels[0], loc="upper left")
+    caption = "Cost of an operation relative to 10^4 multiplications, by size of the batch: PPCA and the paper."
+    return Plot("costs", caption, drawn)
