@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..protocol import concatenate, together
-from .eigen import Eigen, defect
+from .eigen import Eigen, defect, is_below
 from .iteration import Progress, silent
 from .jacobi import enough_steps
 from .solvers import eigh, promised_residual
@@ -83,15 +83,6 @@ async def _sorted(found: Eigen, progress: Progress) -> tuple[Any, Any]:
     return values, vectors
 
 
-async def _is_below(sum_of_squares: Any, bound: float) -> Any:
-    """The shared bit [|sum| < bound], all 128 bits of the sum being looked at: two rounds.
-
-    A sum of squares can be a few last bits below zero: the two splits of a truncated number may differ by one ulp.
-    """
-    whole = sum_of_squares.within(2.0 ** (126 - sum_of_squares.dtype.frac))
-    return await whole.lookup([-bound, bound], [0, 1, 0], 0)
-
-
 async def is_bounded(found: Eigen) -> Any:
     """A shared bit: no entry of the vectors and no value is far off, as a failed truncation leaves it: four rounds.
 
@@ -102,7 +93,7 @@ async def is_bounded(found: Eigen) -> Any:
     d = len(found.values)
     short = await concatenate([found.vectors.reshape(d * d), found.values]).truncate(40 - COARSE)
     size = await short.inner(short, frac=2 * COARSE)
-    return await _is_below(size, 4.0 * d + 4)
+    return await is_below(size, 4.0 * d + 4)
 
 
 async def is_accurate(A: Any, values: Any, vectors: Any, bounded: Any, tol: float, top: int | None = None) -> bool:
@@ -118,7 +109,7 @@ async def is_accurate(A: Any, values: Any, vectors: Any, bounded: Any, tol: floa
     residual = AV - scaled
     square, orthogonal = await together(residual.inner(residual, frac=80), off.inner(off, frac=80))
     square = square + (1 - bounded) * 2**20  # not below any tolerance
-    bits = await together(_is_below(square, tol**2), _is_below(orthogonal, ORTHOGONALITY**2))
+    bits = await together(is_below(square, tol**2), is_below(orthogonal, ORTHOGONALITY**2))
     both = await (bits[0] * bits[1])
     opened = await both.open(what="verification bit", why="is the decomposition as accurate as promised")
     return bool(opened)

@@ -27,6 +27,15 @@ async def off_is_small(A: Any, tol: float) -> Any:
     return await (off * 2 - tol * tol).within(8).negative()
 
 
+async def is_below(sum_of_squares: Any, bound: float) -> Any:
+    """The shared bit [|sum| < bound], all 128 bits of the sum being looked at: two rounds.
+
+    A sum of squares can be a few last bits below zero: the two splits of a truncated number may differ by one ulp.
+    """
+    whole = sum_of_squares.within(2.0 ** (126 - sum_of_squares.dtype.frac))
+    return await whole.lookup([-bound, bound], [0, 1, 0], 0)
+
+
 async def defect(V: Any) -> Any:
     """V'V - I, how far the columns of V are from orthonormal: one round."""
     d = V.shape[1]
