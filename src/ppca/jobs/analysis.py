@@ -57,14 +57,19 @@ async def analyse(party: Party, joint: Joint, choices: Choices) -> dict[str, Any
     with party.stage("covariance"):
         normalise = normalised_correlation if choices.standardize else normalised_covariance
         scaled: Normalised
-        scaled, (mean, mean_exponent), kept_mean = await together(
-            normalise(joint.packed, d), floating(joint.grid, joint.largest), _kept_mean(joint, choices)
-        )
+        scaled, means = await together(normalise(joint.packed, d), joint_means(joint, choices))
+    spectrum = await solved(party, scaled.matrix, choices)
+    with party.stage("result"):
+        count = await components_wanted(choices.components, spectrum, joint.rows)
+    return await concluded(party, joint, scaled, spectrum, count, means, choices)
+
+
+async def solved(party: Party, matrix: SecretArray, choices: Choices) -> Spectrum:
+    """The spectrum of a normalised matrix, by the solver that was chosen."""
     with party.stage("eigendecomposition"):
-        identity = SecretArray.constant(party, np.eye(d))
-        spectrum = await decompose(
-            scaled.matrix,
-            identity,
+        return await decompose(
+            matrix,
+            SecretArray.constant(party, np.eye(len(matrix))),
             solver=choices.solver,
             tol=choices.tol,
             max_iterations=choices.max_iterations,
@@ -75,17 +80,44 @@ async def analyse(party: Party, joint: Joint, choices: Choices) -> dict[str, Any
             else None,
             progress=party.progress,
         )
+
+
+@dataclass
+class Means:
+    """The joint means as a receiver gets them, numbers below 1 and exponents; and as a kept model needs them, if it is kept."""
+
+    mean: SecretArray
+    exponent: SecretArray
+    kept: SecretArray | None
+
+
+async def joint_means(joint: Joint, choices: Choices) -> Means:
+    """From means on a grid: five rounds."""
+    (mean, exponent), kept = await together(floating(joint.grid, joint.largest), _kept_mean(joint, choices))
+    return Means(mean, exponent, kept)
+
+
+async def concluded(
+    party: Party,
+    joint: Joint,
+    scaled: Normalised,
+    spectrum: Spectrum,
+    count: int,
+    means: Means,
+    choices: Choices,
+) -> dict[str, Any]:
+    """Keeps the first `count` pairs of a spectrum, if that is chosen, and reveals them to whom they are for."""
     with party.stage("result"):
-        count = await _components(choices.components, spectrum, joint.rows)
         if choices.keep is not None:
-            kept = {"vectors": spectrum.vectors[:count], "values": spectrum.values[:count], "mean": kept_mean}
+            assert means.kept is not None
+            kept = {"vectors": spectrum.vectors[:count], "values": spectrum.values[:count], "mean": means.kept}
             if scaled.inverse_deviation is not None:
                 inverse, kept["power"] = scaled.inverse_deviation
                 kept["inverse"] = await _unshrunk(inverse, joint.ratio)
-            keep(party, choices.keep, kept, {"features": d, "components": count}, choices.allow)
+            keep(party, choices.keep, kept, {"features": len(joint.grid), "components": count}, choices.allow)
         party.progress("result", 1.0)
         to = {
-            receiver: _revealed(receiver, parts, joint, scaled, spectrum, count, (mean, mean_exponent))
+            receiver: _revealed(receiver, parts, joint, scaled, spectrum, count, (means.mean, means.exponent))
             for receiver, parts in choices.receivers.items()
         }
     public = {"ratio": joint.ratio if isinstance(joint.ratio, float) else None}
@@ -137,7 +169,7 @@ async def _kept_mean(joint: Joint, choices: Choices) -> SecretArray | None:
     return mean
 
 
-async def _components(wanted: int | float | None, spectrum: Spectrum, rows: Any) -> int:
+async def components_wanted(wanted: int | float | None, spectrum: Spectrum, rows: Any) -> int:
     """How many components there are: as asked for, or by the variance that they explain. Rows limit it where they are public."""
     most = len(spectrum.values) if not isinstance(rows, int) else min(len(spectrum.values), rows)
     if wanted is None:
