@@ -278,3 +278,28 @@ def test_names_are_safe_for_the_terminal(tmp_path: Path, fitted: tuple[Path, Res
     assert done.exit_code == 0
     assert "\x1b" not in done.stdout
     assert "[red]flavanoids" in done.stdout.replace("\n", "")
+
+
+def test_workers_of_a_cluster_read_the_files(owners: list[Path], fitted: tuple[Path, Result], tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install 'ppca[dask]'")
+    first = f"file://{owners[0]}"
+    done = ppca("fit", first, *owners[1:], "-k", 5, "--standardize", "-o", tmp_path / "result", "--dask", "local:1")
+    assert done.exit_code == 0, done.output
+    wanted, found = (PCAModel.load(folder / "model.json") for folder in (fitted[0], tmp_path / "result"))
+    assert np.abs(found.components - wanted.components).max() < TOLERANCE
+    assert found.feature_names == wanted.feature_names
+
+
+def test_clusters_and_addresses_that_are_refused(owners: list[Path], tmp_path: Path) -> None:
+    for options, message in (
+        (["--dask", "nowhere"], "write tls://host:port"),
+        (["--dask", "tcp://192.0.2.1:8786"], "travel in the clear"),
+        (["--dask-ca", "ca.pem"], "are for a cluster: name it with --dask"),
+        (["--dask", "tls://127.0.0.1:9", "--dask-ca", "ca.pem"], "all three or none"),
+    ):
+        done = ppca("fit", owners[0], "-o", tmp_path / "result", *options)
+        assert done.exit_code == 1
+        assert message in " ".join(done.stderr.split())
+    done = ppca("fit", "nowhere://bucket/x.parquet", "-o", tmp_path / "result")
+    assert "there is no such kind of address" in " ".join(done.stderr.split())
+    assert not (tmp_path / "result").exists()

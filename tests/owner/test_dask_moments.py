@@ -68,8 +68,12 @@ def test_arrays_and_frames(client: Any) -> None:
 def test_errors_reach_the_owner(client: Any) -> None:
     bad = X.copy()
     bad[5000, 1] = np.nan
-    with pytest.raises(BadValue, match=r"owner 1: column 'b' has a missing value"):
+    with pytest.raises(BadValue, match=r"owner 1(, partition 4)?: column 'b' has a missing value"):
         sums_of(open_table(frame(bad)))
+    torn = [part if number != 2 else part.drop(columns="c") for number, part in enumerate(frame().to_delayed())]
+    torn = dask_frame.from_delayed(torn, meta=frame()._meta, verify_meta=False)
+    with pytest.raises(BadColumns, match=r"owner 1, partition 3: there is no column 'c'"):
+        sums_of(open_table(torn))
     with pytest.raises(BadColumns, match="there is no column 'z'"):
         open_table(frame(), columns=["z"])
     with pytest.raises(BadColumns, match="3 dimension"):

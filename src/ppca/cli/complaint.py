@@ -20,6 +20,7 @@ NAMES = {"n_components": "-k"}
 
 REMEDIES = {
     "columns": "--columns a,b,c chooses columns",
+    "dask_ca": "--dask-ca, --dask-cert and --dask-key name the files",
     "decimal": "--decimal , reads decimal commas",
     "drop": "--drop {column} leaves the column out",
     "encoding": "--encoding names another encoding, as latin-1 or utf-16",

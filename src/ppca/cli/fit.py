@@ -13,6 +13,7 @@ from rich.text import Text
 
 from .complaint import complaints, in_words, note
 from .options import (
+    ADDRESSES,
     COLUMNS,
     KINDS,
     RESULT,
@@ -20,6 +21,10 @@ from .options import (
     SOLVER,
     TABLES,
     AsJson,
+    Dask,
+    DaskAuthority,
+    DaskCertificate,
+    DaskKey,
     Decimal,
     Encoding,
     FoldCase,
@@ -32,6 +37,7 @@ from .options import (
     Tls,
     Way,
     allowed_in,
+    dask_in_use,
     names_in,
     partition_of,
 )
@@ -49,7 +55,7 @@ LONG = 10.0
 
 
 def fit(
-    files: Annotated[list[Path], typer.Argument(help=f"one table per owner: {KINDS}")],
+    files: Annotated[list[str], typer.Argument(help=f"one table per owner: {KINDS}; {ADDRESSES}")],
     components: Annotated[
         str,
         typer.Option("--components", "-k", help="how many; or the part of the variance to explain, as 0.95; or 'all'"),
@@ -75,6 +81,10 @@ def fit(
             rich_help_panel=TABLES,
         ),
     ] = "refuse",
+    dask: Dask = None,
+    dask_ca: DaskAuthority = None,
+    dask_cert: DaskCertificate = None,
+    dask_key: DaskKey = None,
     vertical: Annotated[
         bool,
         typer.Option(
@@ -163,6 +173,8 @@ def fit(
     keep the model in shares, one folder per server outside of the result, which gets shared.json with their name for it; with
     --no-reveal only that.
 
+    With --dask the workers of a Dask cluster read the files and sum their rows, portion by portion; sums come back.
+
     With --vertical owners hold different columns of the same individuals, joined by --id; their rows reach the servers as shares.
     """
     with complaints(fit), ExitStack() as work:
@@ -198,14 +210,16 @@ def fit(
         if state is not None:
             work.callback(erase, state, str(choices.keep))
         _check_together(vertical, id, namespace, columns, drop)
-        how, taken, left = Reading(decimal, encoding, missing), names_in(columns), names_in(drop)
-        if vertical:
-            tables = open_columns(files, id, columns=taken, drop=left, how=how)
-        else:
-            tables = open_rows(files, columns=taken, drop=left, how=how)
-        _tell_notes(files, tables, quiet)
-        servers = seats_of(federation, identity) if federation is not None else None
-        fitted = fit_shown(choices, tables, tls=tls, timeout=timeout, state=state, quiet=quiet, servers=servers)
+        how = Reading(decimal, encoding, missing, dask is not None)
+        taken, left = names_in(columns), names_in(drop)
+        with dask_in_use(dask, dask_ca, dask_cert, dask_key):
+            if vertical:
+                tables = open_columns(files, id, columns=taken, drop=left, how=how)
+            else:
+                tables = open_rows(files, columns=taken, drop=left, how=how)
+            _tell_notes(files, tables, quiet)
+            servers = seats_of(federation, identity) if federation is not None else None
+            fitted = fit_shown(choices, tables, tls=tls, timeout=timeout, state=state, quiet=quiet, servers=servers)
         where = None if federation is None else "the four seats of a federation"
         settings = settings_of(fitted, tls, columns="all" if columns is drop is None else None, servers=where)
         owners = [table.label for table in tables]
@@ -353,10 +367,12 @@ def component_count(text: str) -> int | float | None:
     raise ValueError(f"-k {text}: give a whole number, a part of the variance between 0 and 1, or 'all'.")
 
 
-def _tell_notes(files: list[Path], tables: list[Table], quiet: bool) -> None:
+def _tell_notes(files: list[str], tables: list[Table], quiet: bool) -> None:
     """What a user should know of the tables before they are read."""
-    places = [path.resolve() for path in files]
-    twice = sorted({path.name for path, place in zip(files, places, strict=True) if places.count(place) > 1})
+    from ..owner.tables.addresses import is_address, local_path
+
+    places = [file if is_address(file) else str(local_path(file).resolve()) for file in files]
+    twice = sorted({Path(file).name for file, place in zip(files, places, strict=True) if places.count(place) > 1})
     notes = [text for table in tables for text in table.notes if text]
     for text in notes + [f"{name} is given more than once: its rows count each time" for name in twice]:
         note(text, quiet=quiet)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
     from ..estimator.columns import Columns
 
 TABLES, RESULT, SOLVER = "Tables", "Result", "Eigensolver"
+DASK = "Dask cluster that reads the tables"
 COLUMNS, SERVERS = "Owners of columns (--vertical, or several tables of new rows)", "Servers"
 
 KINDS = ".csv, .parquet, .arrow, .npy, .npz, a folder of them, or a pattern in quotes"
+ADDRESSES = "also as an address, like s3://bucket/folder"
 
 Tls = Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers", rich_help_panel=SERVERS)]
 Timeout = Annotated[float, typer.Option(help="seconds a communication round may take", rich_help_panel=SERVERS)]
@@ -56,6 +59,41 @@ Namespace = Annotated[
     int | None, typer.Option("--namespace", help="number of ids of alignment namespace", rich_help_panel=COLUMNS)
 ]
 FoldCase = Annotated[bool, typer.Option("--fold-case", help="ids may differ in case", rich_help_panel=COLUMNS)]
+
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        help="tls://scheduler:8786 of your cluster, whose workers see the files; or 'local:4', four workers of this machine",
+        rich_help_panel=DASK,
+    ),
+]
+DaskAuthority = Annotated[
+    Path | None, typer.Option("--dask-ca", help="certificate of the cluster's authority (PEM)", rich_help_panel=DASK)
+]
+DaskCertificate = Annotated[
+    Path | None, typer.Option("--dask-cert", help="your certificate for the cluster (PEM)", rich_help_panel=DASK)
+]
+DaskKey = Annotated[
+    Path | None, typer.Option("--dask-key", help="the key of that certificate (PEM)", rich_help_panel=DASK)
+]
+
+
+@contextmanager
+def dask_in_use(where: str | None, *files: Path | None) -> Iterator[None]:
+    """The Dask cluster that the options name, for the time of a command; files: authority, certificate and key."""
+    given = [file for file in files if file is not None]
+    if where is None and given:
+        raise ValueError("--dask-ca, --dask-cert and --dask-key are for a cluster: name it with --dask.")
+    if given and (len(given) < len(files) or not str(where).startswith("tls://")):
+        raise ValueError("--dask tls://host:port takes --dask-ca, --dask-cert and --dask-key, all three or none.")
+    if where is None:
+        yield
+        return
+    from ..owner.cluster import TlsFiles, cluster
+
+    with cluster(where, TlsFiles(*given) if given else None):
+        yield
 
 
 def names_in(options: Sequence[str] | None) -> list[str] | None:

@@ -1,74 +1,178 @@
-"""The sums of an owner whose table is a Dask frame or array, computed on the owner's own Dask cluster.
+"""The sums of an owner whose table is read on its own Dask cluster: a Dask frame or array, or files that the workers reach.
 
-Each worker sums its parts of the table with `moments` or `gap_sums`; the sums (d^2 or 4 d^2 numbers) are merged pairwise on the
-workers, and one set of sums comes back. The result differs from one pass by rounding only: see `Moments.merge`, `GapSums.merge`.
+1. The table is cut into portions: partitions of the frame, files, or row groups of Parquet files. A worker passes over a portion
+   with `moments` or `gap_sums`, in bounded memory, and keeps its sums (d^2 or 4 d^2 numbers). Portions of files are handed out a
+   few for each thread of the cluster at a time; a frame's partitions are computed as the scheduler sees fit, each summed at once.
+2. Sums of neighbours are merged on the workers as soon as both are there, in the order of the rows, like the digits of a binary
+   counter: whatever order portions end in, at most log2(portions) sums and those of the portions under way are kept, and the
+   result is the same.
+3. One set of sums comes back.
+
+Error: that of one pass, and 8 u g_ij for each of log2(portions) merges (see `Moments.merge`, `GapSums.merge`).
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
-from .errors import OwnerError
+from .cluster import client_in_use, losses
+from .errors import NoRows, OwnerError, UnreadableData
 from .gaps import GapSums
 from .moments import Moments, Progress
 from .tables.dask import DaskTable
+from .tables.reading import CompleteRows
+from .tables.table import Table
 
 S = TypeVar("S", Moments, GapSums)
 
+PORTIONS_PER_THREAD = 3
+"""Portions of files that are handed out at a time, for every thread of the cluster: one under way, and the next ones there."""
 
-def sums_on_dask(table: DaskTable, sums: Callable[..., S], progress: Progress | None = None) -> S | None:
-    """The sums of a Dask table, computed by the workers of the client in use; None if there is no client.
 
-    sums: `moments` or `gap_sums`.
+@dataclass(frozen=True)
+class Part(Generic[S]):
+    """What a worker keeps of a portion: its sums (None: it has no rows), and how many rows were left out for a missing value."""
+
+    sums: S | None
+    dropped: int = 0
+
+    @property
+    def rows(self) -> int:
+        return 0 if self.sums is None else self.sums.count
+
+
+def sums_on_dask(table: Table, sums: Callable[..., S], progress: Progress | None = None) -> S | None:
+    """The sums of a table that is to be read on Dask, by the workers of the client in use; None if its rows are only here.
+
+    sums: `moments` or `gap_sums`. Without a client a frame is computed here, and files are refused.
     """
-    try:
+    inner = table.table if isinstance(table, CompleteRows) else table
+    portions = table.portions()
+    client = client_in_use()
+    if portions is None and (client is None or not isinstance(inner, DaskTable)):
+        return None
+    if client is None:
+        raise OwnerError(
+            f"{table.label}: no Dask client is in use. Connect one first: distributed.Client('tls://...')."
+        )
+    with losses(table.label):
+        if isinstance(inner, DaskTable):
+            futures = _sums_of_frame(client, inner, table is not inner, sums)
+            course = _Course(client, len(futures), futures.pop)
+        else:
+            files = [portion for portion in portions or () if portion.rows != 0]
+            course = _Course(
+                client, len(files), lambda number: client.submit(_sum_portion, files[number], sums, pure=False)
+            )
+        total: Part[S] = course.total(table.rows, progress)
+    if isinstance(table, CompleteRows):
+        table.dropped_elsewhere = total.dropped
+    if total.sums is None:
+        raise NoRows.for_gaps(table.label) if total.dropped else NoRows.for_none(table.label)
+    return replace(total.sums, label=table.label)
+
+
+def _sums_of_frame(client: Any, frame: DaskTable, complete: bool, sums: Callable[..., S]) -> dict[int, Any]:
+    """One graph for all partitions: what they share (a shuffle) is computed once, and the scheduler bounds what is held."""
+    import dask
+
+    bare = dask.delayed(frame.bare(), pure=True)
+    work = dask.delayed(_sum_block, pure=False)
+    blocks = [work(block, number, bare, complete, sums) for number, block in enumerate(frame.blocks())]
+    return dict(enumerate(client.compute(blocks)))
+
+
+class _Course:
+    """Hands portions out, a window of them at a time, and merges their sums as they end. `start` makes a portion's future."""
+
+    def __init__(self, client: Any, portions: int, start: Callable[[int], Any]) -> None:
+        self.client, self.portions, self.start = client, portions, start
+        self.window = PORTIONS_PER_THREAD * max(1, sum(client.nthreads().values()))
+        self.running: dict[int, Any] = {}
+        self.held: list[tuple[int, Any]] = []
+        """Merged sums, each with the logarithm of its number of portions, which falls from one to the next."""
+
+    def total(self, rows: int | None, progress: Progress | None) -> Any:
+        """The sums of all. If a portion fails, those that are under way are called off and its error is raised."""
+        try:
+            done = 0
+            for count in self._ended():
+                done += count
+                if progress is not None:
+                    progress(done, rows)
+        except BaseException:
+            self.client.cancel([*self.running.values(), *(future for _, future in self.held)])
+            raise
+        while len(self.held) > 1:
+            (_, left), (size, right) = self.held[-2:]
+            self.held[-2:] = [(size, self.client.submit(_merged, left, right, pure=False))]
+        return self.held[0][1].result() if self.held else Part(None)
+
+    def _ended(self) -> Iterator[int]:
+        """Rows of one portion after the other, as they end; a new one is started for each that is merged."""
         import distributed
 
-        client: Any = distributed.get_client()
-    except (ImportError, ValueError):
-        return None
+        ended: Any = distributed.as_completed(loop=self.client.loop, with_results=True)  # type: ignore[no-untyped-call]
+        places: dict[str, int] = {}
+        waiting: set[int] = set()
+        merged = started = 0
+        while True:
+            while started < min(self.portions, merged + self.window):
+                self.running[started] = self.start(started)
+                rows = self.client.submit(_rows, self.running[started], pure=False)
+                places[rows.key] = started
+                ended.add(rows)
+                started += 1
+            if not places:
+                return
+            future, count = next(ended)
+            waiting.add(places.pop(future.key))
+            while merged in waiting:
+                waiting.remove(merged)
+                self._merge(self.running.pop(merged))
+                merged += 1
+            yield count
+
+    def _merge(self, future: Any) -> None:
+        size = 0
+        while self.held and self.held[-1][0] == size:
+            future = self.client.submit(_merged, self.held.pop()[1], future, pure=False)
+            size += 1
+        self.held.append((size, future))
+
+
+def _sum_block(block: Any, number: int, frame: DaskTable, complete: bool, sums: Callable[..., S]) -> Part[S]:
+    part = frame.part(block, number)
+    if part is None:
+        return Part(None)
+    return _sum_portion(CompleteRows(part) if complete else part, sums)
+
+
+def _sum_portion(portion: Table, sums: Callable[..., S]) -> Part[S]:
+    """Runs on a worker, in one thread of it."""
+    found: S | None = None
     try:
-        blocks = table.blocks()
-        bare = copy.copy(table)
-        bare.data = None
-        parts = client.map(_sum_block, client.compute(blocks), [bare] * len(blocks), sums=sums, pure=False)
-        total: S = _merged(distributed, client, list(parts), table.label, progress)
-        return total
-    except (distributed.KilledWorker, distributed.comm.CommClosedError) as error:
-        raise OwnerError(
-            f"{table.label}: the Dask cluster lost its workers ({error}). Restart it and run again."
-        ) from error
+        found = sums(portion, threads=1)
+    except NoRows:
+        pass  # others may have some
+    except UnreadableData as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise UnreadableData(
+                f"{portion.label}: a worker of the Dask cluster does not find the file. Workers read by themselves: give a "
+                "folder that all of them see, or an address like s3://bucket/folder."
+            ) from None
+        raise
+    return Part(found, portion.dropped if isinstance(portion, CompleteRows) else 0)
 
 
-def _merged(distributed: Any, client: Any, parts: list[Any], label: str, progress: Progress | None) -> Any:
-    """Merge neighbours until one is left. Waits for the parts first, so that an error names the part it came from."""
-    done = 0
-    counts = client.map(_count, parts, pure=False)
-    for _, count in distributed.as_completed(counts, loop=client.loop, with_results=True):
-        done += count
-        if progress is not None:
-            progress(done, None)
-    if done == 0:
-        raise OwnerError(f"{label}: the table has no rows. An owner needs at least one.")
-    while len(parts) > 1:
-        pairs = zip(parts[::2], parts[1::2], strict=False)
-        merged = [client.submit(_merge, left, right, pure=False) for left, right in pairs]
-        parts = merged + parts[len(parts) - len(parts) % 2 :]
-    return parts[0].result()
+def _rows(part: Part[Any]) -> int:
+    return part.rows
 
 
-def _sum_block(block: Any, table: DaskTable, sums: Callable[..., S]) -> S | None:
-    part = table.part(block)
-    return None if part is None else sums(part, threads=1)
-
-
-def _count(part: Moments | GapSums | None) -> int:
-    return 0 if part is None else part.count
-
-
-def _merge(left: S | None, right: S | None) -> S | None:
-    if left is None or right is None:
-        return left or right
-    return left.merge(right)
+def _merged(left: Part[S], right: Part[S]) -> Part[S]:
+    dropped = left.dropped + right.dropped
+    if left.sums is None or right.sums is None:
+        return Part(left.sums or right.sums, dropped)
+    return Part(left.sums.merge(right.sums), dropped)

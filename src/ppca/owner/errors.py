@@ -7,6 +7,7 @@ A message is written for every surface: it names no option of the command line a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 
 class OwnerError(ValueError):
@@ -34,6 +35,18 @@ class UnreadableData(OwnerError):
 
 class BadColumns(OwnerError):
     """Column names or counts: duplicate, unknown, missing, or different between owners."""
+
+
+class NoRows(OwnerError):
+    """A table, or a portion of one, has no rows that could be analysed."""
+
+    @classmethod
+    def for_none(cls, label: str) -> Self:
+        return cls(f"{label}: the table has no rows. An owner needs at least one.")
+
+    @classmethod
+    def for_gaps(cls, label: str) -> Self:
+        return cls(f"{label}: every row misses a value. Leave out the column in which they are missing.")
 
 
 class BadValue(OwnerError):

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import BadColumns, OwnerError
+from .errors import BadColumns, NoRows
 from .moments import LARGEST, Array, Progress, add_to, check_spread, pass_over, refuse_too_large, taken, two_sum
 from .tables.table import Piece, Table, chunk_rows_for
 
@@ -189,7 +189,7 @@ class _Total:
     def result(self) -> GapSums:
         label, d = self.table.label, len(self.base)
         if self.count == 0:
-            raise OwnerError(f"{label}: the table has no rows. An owner needs at least one.")
+            raise NoRows.for_none(label)
         gram = self.gram[0] + self.gram[1]
         away = np.diagonal(gram[:d, d:]) / np.maximum(self.counts, 1)
         gram = translated(gram, -away)

@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from .errors import BadColumns, BadValue, OwnerError
+from .errors import BadColumns, BadValue, NoRows, OwnerError
 from .tables.integers import Rest
 from .tables.table import Chunk, Piece, Table, chunk_rows_for
 
@@ -282,7 +282,7 @@ class _Total:
     def result(self) -> Moments:
         label = self.table.label
         if self.count == 0:
-            raise OwnerError(f"{label}: the table has no rows. An owner needs at least one.")
+            raise NoRows.for_none(label)
         gram = self.gram[0] + self.gram[1]
         gram = np.triu(gram) + np.triu(gram, 1).T
         check_spread(self.table, np.diagonal(gram), self.low, self.high)

@@ -16,7 +16,6 @@ from .dask_moments import sums_on_dask
 from .errors import BadValue, OwnerError
 from .gaps import GapSums, gap_sums, translated
 from .moments import Moments, Progress, moments
-from .tables.dask import DaskTable
 from .tables.table import Table, check_present
 
 Floats = NDArray[np.float64]
@@ -26,14 +25,14 @@ BATCH = 1 << 19
 
 
 def sums_of(table: Table, progress: Progress | None = None) -> Moments:
-    """The sums of an owner's table: one pass here, or on the owner's Dask cluster if the table lies there."""
-    found = sums_on_dask(table, moments, progress) if isinstance(table, DaskTable) else None
+    """The sums of an owner's table: one pass here, or on the owner's Dask cluster if the table lies there or is read there."""
+    found = sums_on_dask(table, moments, progress) if table.on_dask else None
     return moments(table, progress=progress) if found is None else found
 
 
 def gap_sums_of(table: Table, progress: Progress | None = None) -> GapSums:
     """The same for a job in which missing values count as the joint mean; a column without any value is refused."""
-    found = sums_on_dask(table, gap_sums, progress) if isinstance(table, DaskTable) else None
+    found = sums_on_dask(table, gap_sums, progress) if table.on_dask else None
     found = gap_sums(table, progress=progress) if found is None else found
     check_present(table, found.counts)
     return found

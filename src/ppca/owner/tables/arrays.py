@@ -122,6 +122,9 @@ class NpyTable(ArrayTable):
                 pages.madvise(mmap.MADV_DONTNEED)  # a chunk still in use is simply mapped again
                 passed = 0
 
+    def portions(self) -> list[Table]:
+        return [copy.copy(self)]
+
 
 class NpzTable(ArrayTable):
     """The only array of a .npz archive, or the one named X, decompressed as it is read."""
@@ -158,6 +161,9 @@ class NpzTable(ArrayTable):
                 count = min(rows, self.rows - start)
                 values = self._take(file, count * self.n_columns)
                 yield self.piece(values.reshape(count, self.n_columns))
+
+    def portions(self) -> list[Table]:
+        return [copy.copy(self)]
 
     def _take(self, file: Any, count: int) -> NDArray[Any]:
         wanted = count * self.stored.itemsize

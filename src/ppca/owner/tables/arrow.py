@@ -11,6 +11,7 @@ import mmap
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,9 +23,13 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from ..errors import BadValue
+from .addresses import Address, Place, source
 from .arrays import MAPPED_BYTES, exact_dtype
 from .integers import Rest, rest_of
 from .table import Piece, Table, check_choice
+
+PORTION_NUMBERS = 1 << 25
+"""Numbers of a portion of a Parquet file: a second or less of work, so that many workers share a file and few wait at the end."""
 
 PAGE_BUFFER = 128 << 10
 """Read-ahead per Parquet column, so that a row group of any size is streamed."""
@@ -109,19 +114,72 @@ class ArrowTable(Table):
 
 
 class ParquetTable(ArrowTable):
-    """A Parquet file, streamed page by page."""
+    """A Parquet file, or some of its row groups: streamed page by page, from a store row group by row group."""
 
-    def __init__(self, label: str, path: Path) -> None:
+    groups: list[int] | None = None
+    """The row groups that are read; None: all."""
+
+    def __init__(self, label: str, path: Place) -> None:
         self.path = path
-        with pa.parquet.ParquetFile(path) as file:
+        with source(path) as opened, pa.parquet.ParquetFile(opened) as file:
             schema = file.schema_arrow
-            self.rows = file.metadata.num_rows
+            found = file.metadata
+            self.rows = found.num_rows
+            self.sizes = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
         super().__init__(label, schema, index=pandas_index(schema))
 
     def batches(self, rows: int) -> Iterator[list[Any]]:
-        with pa.parquet.ParquetFile(self.path, buffer_size=PAGE_BUFFER, pre_buffer=False) as file:
-            for batch in file.iter_batches(batch_size=rows, columns=self.wanted):
+        pages = (
+            {"buffer_size": PAGE_BUFFER, "pre_buffer": False} if isinstance(self.path, Path) else {"pre_buffer": True}
+        )
+        with source(self.path) as opened, pa.parquet.ParquetFile(opened, **pages) as file:
+            for batch in file.iter_batches(batch_size=rows, columns=self.wanted, row_groups=self.groups):
                 yield [batch.column(name) for name in self.wanted]
+
+    def portions(self) -> list[Table]:
+        """Neighbouring row groups, of `PORTION_NUMBERS` together if one has less."""
+        most = max(1, PORTION_NUMBERS // max(1, self.n_columns))
+        found: list[Table] = []
+        first, held = 0, 0
+        for group, size in enumerate(self.sizes):
+            held += size
+            if held >= most or group + 1 == len(self.sizes):
+                other = copy.copy(self)
+                other.groups, other.rows = list(range(first, group + 1)), held
+                found.append(other)
+                first, held = group + 1, 0
+        return found
+
+
+class StoredIpcTable(ArrowTable):
+    """An Arrow IPC file or stream in a store, one record batch after the other."""
+
+    rows = None
+
+    def __init__(self, label: str, address: Address) -> None:
+        self.address = address
+        with self._reader() as reader:
+            schema = reader.schema
+        super().__init__(label, schema, index=pandas_index(schema))
+
+    @contextmanager
+    def _reader(self) -> Iterator[Any]:
+        with self.address.open() as file:
+            is_file = file.read(6) == b"ARROW1"
+            file.seek(0)
+            with pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file) as reader:
+                yield reader
+
+    def batches(self, rows: int) -> Iterator[list[Any]]:
+        with self._reader() as reader:
+            known = getattr(reader, "num_record_batches", None)
+            for batch in reader if known is None else map(reader.get_batch, range(known)):
+                for start in range(0, batch.num_rows, rows):
+                    piece = batch.slice(start, rows)
+                    yield [piece.column(name) for name in self.wanted]
+
+    def portions(self) -> list[Table]:
+        return [copy.copy(self)]
 
 
 class IpcTable(ArrowTable):
@@ -151,6 +209,9 @@ class IpcTable(ArrowTable):
                 if passed > MAPPED_BYTES:
                     pages.madvise(mmap.MADV_DONTNEED)
                     passed = 0
+
+    def portions(self) -> list[Table]:
+        return [copy.copy(self)]
 
     def _record_batches(self, pages: mmap.mmap) -> Iterator[Any]:
         """Whole batches: views of the mapped file, so columns that are not used are not read (unless compressed)."""

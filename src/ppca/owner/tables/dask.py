@@ -16,6 +16,7 @@ class DaskTable(Table):
     """A Dask frame, or a two-dimensional Dask array; partitions may be empty (filters leave such ones)."""
 
     rows = None
+    on_dask = True
 
     def __init__(self, label: str, data: Any) -> None:
         self.label = label
@@ -24,11 +25,9 @@ class DaskTable(Table):
                 raise BadColumns(f"{label}: the array has {data.ndim} dimension(s), a table has two.")
             data = data.rechunk({1: -1})
         self.data = data
-        self._like: Table = self._opened(data._meta)
+        like = data._meta
+        self._like: Table = PandasTable(label, like) if hasattr(like, "iloc") else MemoryTable(label, like)
         self.held = self._like.held
-
-    def _opened(self, part: Any) -> Table:
-        return PandasTable(self.label, part) if hasattr(part, "iloc") else MemoryTable(self.label, part)
 
     def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Table:
         other = copy.copy(self)
@@ -47,17 +46,27 @@ class DaskTable(Table):
         delayed = self.data.to_delayed()
         return list(delayed.ravel() if hasattr(delayed, "ravel") else delayed)
 
-    def part(self, block: Any) -> Table | None:
-        """A computed partition with the chosen columns; None if it has no rows."""
+    def part(self, block: Any, number: int) -> Table | None:
+        """A computed partition with the chosen columns; None if it has no rows. `number` counts from 0."""
         if len(block) == 0:
             return None
-        part = self._opened(block).choose(self._like.names, self.id)
+        label = f"{self.label}, partition {number + 1}"
+        opened = PandasTable(label, block) if hasattr(block, "iloc") else MemoryTable(label, block)
+        if self._like.names is None and opened.n_columns != self.n_columns:
+            raise BadColumns(f"{label}: it has {opened.n_columns} columns, the table {self.n_columns}.")
+        part = opened.choose(self._like.names, self.id)
         part.mean_for_missing = self.mean_for_missing
         return part
 
+    def bare(self) -> DaskTable:
+        """The same without its data: what a worker needs to know."""
+        other = copy.copy(self)
+        other.data = None
+        return other
+
     def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
-        for block in self.blocks():
-            part = self.part(block.compute())
+        for number, block in enumerate(self.blocks()):
+            part = self.part(block.compute(), number)
             if part is None:
                 continue
             pieces: list[Any] = []

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
-from typing import Any, Self
+from pathlib import Path, PurePosixPath
+from typing import Any, Self, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from ..errors import BadColumns
+from .addresses import is_data
 from .arrow import ArrowTable
 from .table import Piece, Table
 
@@ -44,17 +45,24 @@ class FilesTable(Table):
             if part.n_columns != first.n_columns:
                 raise BadColumns(f"{part.label} has {part.n_columns} columns, {first.label} {first.n_columns}.")
         other = FilesTable(self.label, [first, *others])
-        other.mean_for_missing = self.mean_for_missing
+        other.mean_for_missing, other.on_dask = self.mean_for_missing, self.on_dask
         return other
 
     def renamed(self, names: Sequence[str], note: str) -> Table:
         other = FilesTable(self.label, [part.renamed(names, note) for part in self.parts])
         other.notes, other.mean_for_missing = (*self.notes, note), self.mean_for_missing
+        other.on_dask = self.on_dask
         return other
 
     def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         for part in self.parts:
             yield from part.pieces(rows, check=False, ids=ids)
+
+    def portions(self) -> list[Table]:
+        found = [portion for part in self.parts for portion in part.portions() or ()]
+        for portion in found:
+            portion.mean_for_missing = self.mean_for_missing
+        return found
 
 
 class PartitionFile(ArrowTable):
@@ -85,15 +93,23 @@ class PartitionFile(ArrowTable):
             constant = {name: pa.repeat(value, len(batch[0])) for name, value in self.values.items()}
             yield [(held | constant)[name] for name in self.wanted]
 
+    def portions(self) -> list[Table]:
+        found: list[Table] = []
+        for portion in self.file.portions() or ():
+            other = copy.copy(self)
+            other.file, other.rows = cast(ArrowTable, portion), portion.rows
+            found.append(other)
+        return found
+
     def joined_ids(self, pieces: list[Any]) -> Any:
         return super().joined_ids(pieces) if self.id in self.values else self.file.joined_ids(pieces)
 
 
-def partition_values(folder: Path, file: Path) -> dict[str, Any]:
-    """What the folders between the owner's folder and the file say: numbers where they are, else text."""
+def partition_values(folders: Sequence[str]) -> dict[str, Any]:
+    """What the folders between the owner's folder and a file say: numbers where they are, else text."""
     values: dict[str, Any] = {}
-    for part in file.relative_to(folder).parts[:-1]:
-        name, equals, text = part.partition("=")
+    for folder in folders:
+        name, equals, text = folder.partition("=")
         if equals:
             try:
                 whole = text.lstrip("-").isdecimal() and -(1 << 63) <= int(text) < 1 << 63
@@ -110,22 +126,12 @@ def is_pattern(data: str | PathLike[str]) -> bool:
 
 
 def files_of(data: str | Path, endings: Sequence[str]) -> list[Path] | None:
-    """The data files of a folder and the folders below, or of a pattern, in the order of their names; None for a single file.
-
-    Names that begin with a dot or an underscore (_SUCCESS, _metadata) are not data.
-    """
+    """The data files of a folder and the folders below, or of a pattern, in the order of their names; None for a single file."""
     path = Path(data)
     if path.is_dir():
         found = (file for file in path.rglob("*") if file.is_file())
-        kept = [file for file in found if not any(part[0] in "._" for part in file.relative_to(path).parts)]
-        return sorted(file for file in kept if _ending(file) in endings)
+        return sorted(file for file in found if is_data(PurePosixPath(file.relative_to(path)), endings))
     if path.exists() or not is_pattern(path):
         return None
     root = Path(path.anchor) if path.is_absolute() else Path()
     return sorted(file for file in root.glob(str(path.relative_to(root))) if file.is_file())
-
-
-def _ending(file: Path) -> str:
-    suffix = file.suffix.lower()
-    inner = file.with_suffix("").suffix.lower()
-    return inner if suffix == ".gz" and inner in (".csv", ".tsv") else suffix

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ..errors import BadColumns, OwnerError, UnreadableData
+from ..errors import BadColumns, NoRows, OwnerError, UnreadableData
+from .addresses import Address, Place, ending, found_at, is_address, local_path, shown
 from .arrays import MemoryTable, NpyTable, NpzTable, SparseTable, array_of_lists
-from .arrow import ArrowTable, FrameTable, IpcTable, LazyTable, PandasTable, ParquetTable
+from .arrow import ArrowTable, FrameTable, IpcTable, LazyTable, PandasTable, ParquetTable, StoredIpcTable
 from .dask import DaskTable
 from .files import FilesTable, PartitionFile, files_of, is_pattern, partition_values
 from .reading import Reading
@@ -21,6 +23,11 @@ from .text import CsvTable
 
 ENDINGS = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".npy", ".npz")
 FILE_KINDS = ", ".join(ENDINGS)
+STORED = (".csv", ".tsv", ".parquet", ".arrow", ".feather")
+"""Kinds that are read in a store; arrays are mapped into memory, which only files of this machine can be."""
+
+SCHEMAS_AT_ONCE = 16
+"""Files of a store that are opened at the same time: each waits for answers most of its time."""
 
 Names = Sequence[str] | None
 
@@ -34,13 +41,15 @@ def open_table(
     decimal: str = ".",
     encoding: str = "utf-8",
     missing: str = "refuse",
+    dask: bool = False,
 ) -> Table:
     """One owner's table, ready to be streamed.
 
     Parameters
     ----------
     data : path of a .csv or .tsv (optionally .gz), .parquet, .arrow or .feather, .npy, or .npz file; a folder of such files (with
-        the folders below it, as Hive and Spark write them), or a pattern like "north/*.parquet"; or a NumPy array, SciPy sparse
+        the folders below it, as Hive and Spark write them), or a pattern like "north/*.parquet"; each also as an address that
+        fsspec knows, like "s3://bucket/north/*.parquet" (Parquet, Arrow and text); or a NumPy array, SciPy sparse
         matrix, list of rows, pandas, polars (also lazy) or Dask frame, Dask array, or PyArrow table in memory.
         The first line of CSV holds the column names.
     columns : names of the columns to take, in this order; None takes all. Arrays have no names.
@@ -50,10 +59,12 @@ def open_table(
     missing : "refuse" a table with missing values, "drop" the rows that have one, or let such values count as the "mean" of
         their column: in a fit of owners of rows the joint mean of all owners' present values, computed on shares, if one owner or
         more says so; in a fit of owners of columns the mean of the column's owner over all its rows. Inference refuses them.
+    dask : files are read by the workers of the Dask client in use (`distributed.Client(...)`), which must reach them; they return
+        sums only. A Dask frame is summed by them anyway, data in memory are summed here.
 
     Raises `OwnerError` with the cause and the next step.
     """
-    how = Reading(decimal, encoding, missing)
+    how = Reading(decimal, encoding, missing, dask)
     return chosen(how.of(opened(data, label, how)), [columns] if isinstance(columns, str) else columns, id)
 
 
@@ -64,7 +75,9 @@ def opened(data: Any, label: str | None = None, how: Reading | None = None) -> T
         return data
     if not isinstance(data, str | PathLike):
         return _open_memory(label or "owner 1", data)
-    path = Path(data)
+    if is_address(data):
+        return _open_address(str(data), label, how)
+    path = local_path(data)
     title = label or (str(path) if is_pattern(path) else path.name)
     files = files_of(path, ENDINGS)
     if files is None:
@@ -72,16 +85,17 @@ def opened(data: Any, label: str | None = None, how: Reading | None = None) -> T
     if not files:
         what = f"the folder {path} holds" if path.is_dir() else f"the pattern {path} finds"
         raise UnreadableData(f"{what} no data files ({FILE_KINDS}).")
-    return FilesTable(title, [_open_part(title, path, file, how) for file in files])
+    folders = [file.relative_to(path).parts[:-1] if path.is_dir() else () for file in files]
+    return FilesTable(title, [_open_part(title, *found, how) for found in zip(files, folders, strict=True)])
 
 
 def stem_of(path: str | PathLike[str]) -> str:
     """What an owner is called after its file: the name without its endings; of a pattern all of it."""
-    name = Path(path).name
+    name = local_path(path).name
     if is_pattern(path):
-        return str(path)
-    for ending in (".gz", *ENDINGS):
-        name = name[: -len(ending)] if name.lower().endswith(ending) and len(name) > len(ending) else name
+        return shown(str(path))
+    for end in (".gz", *ENDINGS):
+        name = name[: -len(end)] if name.lower().endswith(end) and len(name) > len(end) else name
     return name
 
 
@@ -94,37 +108,58 @@ def chosen(table: Table, columns: Names, id: str | None) -> Table:
     if taken.n_columns == 0:
         raise BadColumns(f"{taken.label}: there are no columns. Give a table with at least one numeric column.")
     if taken.rows == 0:
-        raise OwnerError(f"{taken.label}: the table has no rows. An owner needs at least one.")
+        raise NoRows.for_none(taken.label)
     return taken
 
 
-def _open_part(title: str, folder: Path, file: Path, how: Reading) -> Table:
+def _open_address(address: str, label: str | None, how: Reading) -> Table:
+    """A table in a store: one file, or a folder or a pattern of files, whose schemas are fetched several at a time."""
+    folder, files = found_at(address, ENDINGS)
+    title = label or (shown(address) if is_pattern(address) else PurePosixPath(address).name)
+    if not files:
+        raise UnreadableData(f"{shown(address)}: there are no data files ({', '.join(STORED)}).")
+    if folder is None and not is_pattern(address):
+        return _open_file(title, files[0], how)
+
+    def part(file: Address) -> Table:
+        between = () if folder is None else file.inside.relative_to(folder).parts[:-1]
+        return _open_part(title, file, between, how)
+
+    with ThreadPoolExecutor(min(len(files), SCHEMAS_AT_ONCE)) as pool:
+        return FilesTable(title, list(pool.map(part, files)))
+
+
+def _open_part(title: str, file: Place, folders: Sequence[str], how: Reading) -> Table:
     """One of an owner's files, with the columns that its folders stand for."""
     table = _open_file(f"{title}: {file.name}", file, how)
-    values = partition_values(folder, file) if folder.is_dir() else {}
+    values = partition_values(folders)
     return PartitionFile(table, values) if values and isinstance(table, ArrowTable) else table
 
 
-def _open_file(label: str, path: Path, how: Reading) -> Table:
-    suffix = path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
-    compressed = path.suffix.lower() == ".gz"
+def _open_file(label: str, path: Place, how: Reading) -> Table:
+    kind = ending(PurePosixPath(path.name))
     if not path.exists():
         raise UnreadableData(f"{label}: there is no such file ({path}). Check the path.")
-    if suffix not in (".csv", ".tsv") and (compressed or suffix not in ENDINGS):
+    if kind not in ENDINGS:
         raise UnreadableData(
             f"{label}: files ending in {path.suffix or 'nothing'!r} are not read. Known: {FILE_KINDS}; .csv.gz."
         )
-    if path.stat().st_size == 0:
+    if isinstance(path, Address) and kind not in STORED:
+        raise UnreadableData(
+            f"{label}: {kind} files are read on this machine only. Copy the file here, or store the table as Parquet or Arrow."
+        )
+    if (path.stat().st_size if isinstance(path, Path) else path.size()) == 0:
         raise UnreadableData(f"{label}: the file is empty.")
     with reading(label):
-        match suffix:
+        match kind:
             case ".csv" | ".tsv":
                 return CsvTable(label, path, how.decimal, how.encoding)
             case ".parquet":
                 return ParquetTable(label, path)
             case ".arrow" | ".feather":
-                return IpcTable(label, path)
-        return NpyTable(label, path) if suffix == ".npy" else NpzTable(label, path)
+                return IpcTable(label, path) if isinstance(path, Path) else StoredIpcTable(label, path)
+        assert isinstance(path, Path)
+        return NpyTable(label, path) if kind == ".npy" else NpzTable(label, path)
 
 
 def _open_memory(label: str, data: Any) -> Table:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadColumns, OwnerError, ParameterRefused
+from .addresses import shown
 from .opening import Names, chosen, opened, stem_of
 from .reading import Reading
 from .table import Table, listed, near
@@ -129,7 +130,7 @@ def labels_of(owners: Sequence[Any]) -> list[str]:
     Where these are the same, names with their ending; then paths; then paths with the owner's number.
     """
     labels = [_label(data, number, stem_of) for number, data in enumerate(owners, start=1)]
-    for longer in (lambda path: Path(path).name, str):
+    for longer in (lambda path: Path(path).name, lambda path: shown(str(path))):
         labels = [
             _label(data, number, longer) if labels.count(label) > 1 else label
             for number, (data, label) in enumerate(zip(owners, labels, strict=True), start=1)

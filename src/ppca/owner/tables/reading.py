@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import OwnerError, ParameterRefused
+from ..errors import NoRows, ParameterRefused
 from .table import Piece, Table
 
 
@@ -21,11 +21,13 @@ class Reading:
     """decimal: "." or ",". encoding: of text files.
 
     missing: "refuse" a row with a missing value, "drop" it, or count the value as the "mean" of its column.
+    dask: whether the workers of the Dask client in use read files.
     """
 
     decimal: str = "."
     encoding: str = "utf-8"
     missing: str = "refuse"
+    dask: bool = False
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
@@ -41,14 +43,18 @@ class Reading:
 
     def of(self, table: Table) -> Table:
         """The table as it is to be read."""
-        if self.missing == "mean":
+        if self.missing == "mean" or self.dask:
             table = copy.copy(table)
-            table.mean_for_missing = True
+            table.mean_for_missing |= self.missing == "mean"
+            table.on_dask |= self.dask
         return CompleteRows(table) if self.missing == "drop" and not isinstance(table, CompleteRows) else table
 
 
 class CompleteRows(Table):
-    """The rows of a table that miss no value. `dropped`: how many were left out in the last pass; its owner may know."""
+    """The rows of a table that miss no value. `dropped`: how many were left out in the last pass; its owner may know.
+
+    dropped_elsewhere: how many of them the workers of a cluster left out.
+    """
 
     rows = None
 
@@ -56,7 +62,8 @@ class CompleteRows(Table):
         self.table = table
         self.label, self.held, self.id = table.label, table.held, table.id
         self.names, self.n_columns = getattr(table, "names", None), getattr(table, "n_columns", 0)
-        self.chosen, self.notes = table.chosen, table.notes
+        self.chosen, self.notes, self.on_dask = table.chosen, table.notes, table.on_dask
+        self.dropped_elsewhere = 0
         self._whole: list[NDArray[np.bool_]] = []
 
     @property
@@ -65,7 +72,7 @@ class CompleteRows(Table):
 
     @property
     def dropped(self) -> int:
-        return sum(int(np.count_nonzero(~whole)) for whole in self._whole)
+        return self.dropped_elsewhere + sum(int(np.count_nonzero(~whole)) for whole in self._whole)
 
     def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Table:
         return CompleteRows(self.table.choose(columns, id))
@@ -86,7 +93,11 @@ class CompleteRows(Table):
             elif whole.any():
                 yield chunk[whole], None if rest is None else rest[whole]
         if self.dropped == done:
-            raise OwnerError(f"{self.label}: every row misses a value. Leave out the column in which they are missing.")
+            raise NoRows.for_gaps(self.label)
+
+    def portions(self) -> list[Table] | None:
+        found = self.table.portions()
+        return None if found is None else [CompleteRows(portion) for portion in found]
 
     def joined_ids(self, pieces: list[Any]) -> Any:
         found = self.table.joined_ids(pieces)

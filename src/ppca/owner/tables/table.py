@@ -50,6 +50,7 @@ class Table(ABC):
     rows : number of rows where it is known without reading the data, else None
     notes : what a user should be told: columns put into another order, names taken over from another owner
     mean_for_missing : whether missing values count as a mean in a fit; else they are refused
+    on_dask : whether the workers of the Dask client in use pass over the table, each over portions of it
     """
 
     label: str
@@ -61,6 +62,7 @@ class Table(ABC):
     chosen: bool = False
     notes: tuple[str, ...] = ()
     mean_for_missing: bool = False
+    on_dask: bool = False
 
     @property
     def offered(self) -> list[str] | None:
@@ -95,6 +97,10 @@ class Table(ABC):
     @abstractmethod
     def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         """Yield pieces of at most `rows` rows. Text raises `BadValue`; missing values come as NaN."""
+
+    def portions(self) -> list[Table] | None:
+        """The same rows, in the same order, as tables that another process can read by itself; None: the rows are only here."""
+        return None
 
     def renamed(self, names: Sequence[str], note: str) -> Table:
         """The same table with names given to columns that had none."""

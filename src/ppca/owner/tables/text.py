@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import copy
 import gzip
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from ..errors import BadColumns, UnreadableData
+from .addresses import Place, source
 from .arrow import ArrowTable, is_numeric, not_a_number
+from .table import Table
 
 CSV_BLOCK = 8 << 20
 """Bytes of text parsed at a time; a line must fit."""
@@ -28,7 +32,7 @@ class CsvTable(ArrowTable):
 
     rows = None
 
-    def __init__(self, label: str, path: Path, decimal: str = ".", encoding: str = "utf-8") -> None:
+    def __init__(self, label: str, path: Place, decimal: str = ".", encoding: str = "utf-8") -> None:
         self.path, self.decimal, self.encoding = path, decimal, encoding
         head = first_lines(label, path, encoding)
         self.delimiter = delimiter_of(label, path, head, decimal)
@@ -46,18 +50,24 @@ class CsvTable(ArrowTable):
         if not all(is_numeric(self.inferred.field(self.stored.index(name)).type) for name in self.names):
             self._refuse_text()
 
-    def _open(self, types: dict[str, Any], *, threads: bool = True, text: bool = False) -> Any:
-        return pa.csv.open_csv(
-            self.path,
-            pa.csv.ReadOptions(block_size=CSV_BLOCK, use_threads=threads, encoding=self.encoding),
-            pa.csv.ParseOptions(delimiter=self.delimiter),
-            pa.csv.ConvertOptions(
-                column_types=types,
-                include_columns=list(types),
-                strings_can_be_null=text,
-                decimal_point=self.decimal,
-            ),
+    @contextmanager
+    def _open(self, types: dict[str, Any], *, threads: bool = True, text: bool = False) -> Iterator[Any]:
+        read = pa.csv.ReadOptions(block_size=CSV_BLOCK, use_threads=threads, encoding=self.encoding)
+        parse = pa.csv.ParseOptions(delimiter=self.delimiter)
+        convert = pa.csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            strings_can_be_null=text,
+            decimal_point=self.decimal,
         )
+        with source(self.path) as opened:
+            packed = not isinstance(self.path, Path) and is_gzip(self.path)  # Arrow knows by the ending of a path
+            file = pa.CompressedInputStream(opened, "gzip") if packed else opened
+            with pa.csv.open_csv(file, read, parse, convert) as reader:
+                yield reader
+
+    def portions(self) -> list[Table]:
+        return [copy.copy(self)]
 
     def batches(self, rows: int) -> Iterator[list[Any]]:
         """Ids are text: whether 007 is a number must not depend on the other ids."""
@@ -129,9 +139,9 @@ def whole_numbers(text: Any, decimal: str) -> Any:
     return pc.cast(pc.replace_substring(text, decimal, "."), pa.float64())
 
 
-def first_lines(label: str, path: Path, encoding: str) -> str:
+def first_lines(label: str, path: Place, encoding: str) -> str:
     """The first lines of the file, whole ones as far as they fit a block: what the schema is taken from."""
-    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+    with path.open("rb") as stored, gzip.open(stored, "rb") if is_gzip(path) else nullcontext(stored) as file:
         head: bytes = file.read(CSV_BLOCK)
     plain = codecs.lookup(encoding).name == "utf-8"
     if plain and (head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head[:1000]):
@@ -148,7 +158,11 @@ def first_lines(label: str, path: Path, encoding: str) -> str:
     return text if len(head) < CSV_BLOCK or "\n" not in text else text[: text.rindex("\n") + 1]
 
 
-def delimiter_of(label: str, path: Path, head: str, decimal: str = ".") -> str:
+def is_gzip(path: Place) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+def delimiter_of(label: str, path: Place, head: str, decimal: str = ".") -> str:
     """Tab for .tsv; else whichever of comma (unless it is the decimal point), semicolon, tab and bar the header has most of."""
     header, _, rest = head.partition("\n")
     if not header.strip():

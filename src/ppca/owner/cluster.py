@@ -1,0 +1,179 @@
+"""An owner's own Dask cluster: one that runs already, reached over TLS, or workers of this machine for the time of a command.
+
+Workers read the owner's rows and send sums of them, so they belong to the owner as this process does. What travels between
+client, scheduler and workers is encrypted and both ends are checked; plain tcp:// is taken within this machine only. Needs the
+extra `ppca[dask]`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import OwnerError
+
+SCHEDULER = re.compile(r"(?P<kind>tls|tcp)://(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<name>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
+LOCAL = re.compile(r"local(?::(?P<workers>[1-9]\d{0,3}))?")
+
+PATIENCE = 30.0
+"""Seconds until a scheduler has answered, and until it has a worker."""
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """PEM files for the connection with a scheduler: the authority of its certificate, and the owner's certificate and key."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+    def __post_init__(self) -> None:
+        for file in (self.authority, self.certificate, self.key):
+            if not file.is_file():
+                raise OwnerError(
+                    f"the TLS file {file} does not exist. Name the files that the Dask scheduler was set up with."
+                )
+
+
+@contextmanager
+def cluster(where: str, files: TlsFiles | None = None) -> Iterator[Any]:
+    """A client of the cluster, in use inside of the block: "local", "local:4" (workers), or "tls://scheduler:8786".
+
+    files: for an address; None: what Dask's own configuration says (distributed.comm.tls).
+    """
+    local, address = LOCAL.fullmatch(where), SCHEDULER.fullmatch(where)
+    if local is None and address is None:
+        raise OwnerError(
+            f"Dask cluster {where!r}: write tls://host:port, the address of its scheduler, or 'local', or 'local:4' for four "
+            "workers."
+        )
+    if address is not None and address["kind"] == "tcp" and not _is_here(address["six"] or address["name"]):
+        raise OwnerError(
+            f"Dask cluster {where}: sums of the rows would travel in the clear, and anyone could send them. Start the cluster "
+            "with TLS, and write tls://host:port."
+        )
+    distributed = needed()
+    with losses(f"Dask cluster {where}"):
+        if local is not None:
+            with _workers_here(distributed, local["workers"]) as client:
+                yield client
+            return
+        with _connected(distributed, where, files) as client:
+            _check_workers(client, where)
+            yield client
+
+
+def needed() -> Any:
+    """The package distributed, refused by name if it is not installed."""
+    try:
+        import distributed
+    except ImportError:
+        raise OwnerError("a Dask cluster needs the extra: pip install 'ppca[dask]'.") from None
+    return distributed
+
+
+def client_in_use() -> Any:
+    """The Dask client of this process; None if there is none."""
+    try:
+        import distributed
+
+        return distributed.get_client()
+    except (ImportError, ValueError):
+        return None
+
+
+@contextmanager
+def losses(label: str) -> Iterator[None]:
+    """Turns the loss of workers or of the scheduler into an `OwnerError`."""
+    try:
+        from distributed import KilledWorker
+        from distributed.client import FutureCancelledError
+        from distributed.comm import CommClosedError
+    except ImportError:
+        yield
+        return
+    try:
+        yield
+    except (KilledWorker, CommClosedError, FutureCancelledError) as error:
+        raise OwnerError(
+            f"{label}: the Dask cluster lost its workers ({error}). See its logs (too little memory?), restart it and run again."
+        ) from error
+
+
+@contextmanager
+def _workers_here(distributed: Any, workers: str | None) -> Iterator[Any]:
+    """Worker processes of this machine, one thread each; who connects needs a certificate that is made for the block."""
+    count = int(workers) if workers else len(os.sched_getaffinity(0))
+    options = {"threads_per_worker": 1, "processes": True, "silence_logs": "ERROR"}
+    pages = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}  # any port, no pages
+    with (
+        distributed.LocalCluster(n_workers=count, host="127.0.0.1", security=True, **options, **pages) as here,
+        distributed.Client(here) as client,
+    ):
+        yield client
+
+
+def _connected(distributed: Any, where: str, files: TlsFiles | None) -> Any:
+    security = distributed.Security()
+    if files is not None:
+        security = distributed.Security(
+            require_encryption=True,
+            tls_ca_file=str(files.authority),
+            tls_client_cert=str(files.certificate),
+            tls_client_key=str(files.key),
+        )
+    if where.startswith("tls://") and not (
+        security.tls_ca_file and security.tls_client_cert and security.tls_client_key
+    ):
+        raise OwnerError(
+            f"Dask cluster {where}: the certificate of its authority, yours and your key are needed. Name the three files, or "
+            "set distributed.comm.tls in Dask's configuration.",
+            options=("dask_ca",),
+        )
+    try:
+        return distributed.Client(where, timeout=PATIENCE, security=security)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; files that are no PEM
+        cause = " ".join(str(error).split())[:200].rstrip(".")
+        raise OwnerError(
+            f"Dask cluster {where}: no scheduler answers there that the files' authority has signed ({cause}). Check the address "
+            "and the files."
+        ) from None
+
+
+def _check_workers(client: Any, where: str) -> None:
+    """Refuses a cluster without workers, or whose workers have no PPCA, or another version."""
+    from .. import __version__
+
+    try:
+        client.wait_for_workers(1, timeout=PATIENCE)
+    except TimeoutError:
+        raise OwnerError(f"Dask cluster {where}: its scheduler has no workers. Start some, then run again.") from None
+
+    def version_there() -> str | None:  # inside, so that it travels by value: a worker may have no module of PPCA
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("ppca")
+        except PackageNotFoundError:
+            return None
+
+    found = set(client.run(version_there).values())
+    if found != {__version__}:
+        others = ", ".join(sorted(str(version or "none") for version in found - {__version__}))
+        raise OwnerError(
+            f"Dask cluster {where}: workers need PPCA {__version__} as here, some have {others}. Install it where they run: "
+            f"pip install 'ppca[dask]=={__version__}'."
+        )
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
