@@ -9,6 +9,7 @@ from ..owner.errors import OwnerError
 
 REMEDIES = {
     "columns": "PCA(columns=[...]) chooses columns",
+    "dask_ca": "distributed.Client(address, security=distributed.Security(...)) connects with your files",
     "decimal": 'ppca.open_table(path, decimal=",") reads decimal commas',
     "drop": "PCA(columns=[...]) chooses columns",
     "encoding": 'ppca.open_table(path, encoding="latin-1") reads another encoding',
