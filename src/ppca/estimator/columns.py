@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..jobs import columns as programs
-from ..jobs import uploads
+from ..jobs import uploads, wide_columns
 from ..jobs.matching import MINIMUM, MatchError
 from ..jobs.workers import Workers, check_workers
-from ..owner.alignment.arrangement import Alignment, arrange
+from ..owner.alignment.arrangement import Alignment, Arranged, arrange
 from ..owner.alignment.ids import DECIMALS, LETTERS, ZEROS, spellings
 from ..owner.columns import Centred, Piece
 from ..owner.errors import OwnerError, ParameterRefused
 from ..owner.tables.owners import IdNames
 from ..owner.tables.records import Records
 from ..owner.tables.table import listed
+from ..owner.wide import WideColumns
+from ..protocol import InputPacket
 from ..receiver.unsealing import received
 from .job import Job
 
@@ -147,25 +149,15 @@ def fit_columns(
     if len(owners) < 2:
         raise OwnerError("a partition by columns needs at least two owners; one owner of all columns needs no servers")
     way, clock = partition.way, _Clock()
-    own = way.owners_know_rows
-    parts = [Centred.of(arranged) for arranged in arrange(owners, way)]
+    arranged = arrange(owners, way)
+    sending = _wide(arranged, choices) if way.owners_know_rows and is_wide(arranged) else _tall(arranged, partition)
     clock.done("arrange")
     with job.table() as table:
-        pieces = (piece for number, part in enumerate(parts) for piece in part.pieces(number, own))
-        sent = upload(job, table, pieces, sum(len(part.arranged.values) for part in parts))
+        sent = upload(job, table, sending.pieces, sending.total)
         clock.done("upload")
-        packets = [[*part.share_scales(), part.share_own()] if own else part.share_scales() for part in parts]
-        result = job.run(
-            programs.fit,
-            *[packet for each in packets for packet in each],
-            table=table,
-            widths=[part.width for part in parts],
-            minimum=partition.minimum,
-            pieces=partition.pieces,
-            own=own,
-            workers=partition.workers,
-            choices=choices,
-        )
+        packets = [packet for owner in sending.packets() for packet in owner]
+        public = {"table": table, "minimum": partition.minimum, "choices": choices, **sending.public}
+        result = job.run(sending.program, *packets, **public)
         if "rows" in result:
             check_rows(result["rows"])  # as the servers did, in the words of this surface
         check_matched(result, partition, owners)
@@ -173,9 +165,56 @@ def fit_columns(
     return ColumnFit(
         received(result),
         [len(owner.values) for owner in owners],
-        [sent[number] for number in range(len(parts))],
+        [sent[number] for number in range(len(owners))],
         clock.seconds,
         _doubt(owners, partition, result["rows"]),
+    )
+
+
+def is_wide(arranged: Sequence[Arranged]) -> bool:
+    """Whether there are more columns than rows that owners can have in common."""
+    width: int = sum(owner.values.shape[1] for owner in arranged)
+    return min(len(owner.values) for owner in arranged) < width
+
+
+@dataclass
+class _Sending:
+    """What owners upload, how much of it there is, what they send then, and the program that takes it."""
+
+    pieces: Iterable[Piece]
+    total: int
+    packets: Callable[[], list[list[list[InputPacket]]]]
+    program: Any
+    public: dict[str, Any]
+
+
+def _tall(arranged: Sequence[Arranged], partition: Columns) -> _Sending:
+    """Rows, and where owners know the common ones their own sums."""
+    own = partition.way.owners_know_rows
+    parts = [Centred.of(owner) for owner in arranged]
+    return _Sending(
+        (piece for number, part in enumerate(parts) for piece in part.pieces(number, own)),
+        sum(len(owner.values) for owner in arranged),
+        lambda: [[*part.share_scales(), part.share_own()] if own else part.share_scales() for part in parts],
+        programs.fit,
+        {
+            "widths": [part.width for part in parts],
+            "pieces": partition.pieces,
+            "own": own,
+            "workers": partition.workers,
+        },
+    )
+
+
+def _wide(arranged: Sequence[Arranged], choices: dict[str, Any]) -> _Sending:
+    """Columns, and products of rows."""
+    parts = [WideColumns.of(owner, choices["standardize"]) for owner in arranged]
+    return _Sending(
+        (piece for number, part in enumerate(parts) for piece in part.pieces(number)),
+        sum(part.width for part in parts),
+        lambda: [part.share_sums() for part in parts],
+        wide_columns.fit,
+        {"widths": [part.width for part in parts]},
     )
 
 

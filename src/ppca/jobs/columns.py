@@ -44,7 +44,7 @@ async def fit(
     if "refused" in answer:
         return answer
     rows: int = answer["rows"]
-    if refused := _too_few(rows, sum(widths), chosen):
+    if refused := too_few(rows, sum(widths), chosen):
         return {"rows": rows, "refused": refused}
     if chosen.keep is not None:
         drop_sums(party, chosen.keep)
@@ -67,7 +67,7 @@ async def fit(
     return await analyse(party, Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2), chosen)
 
 
-def _too_few(rows: int, width: int, chosen: Choices) -> str | None:
+def too_few(rows: int, width: int, chosen: Choices) -> str | None:
     """Why so few common rows cannot give what was chosen."""
     if rows < 2:
         return f"all owners together have {rows} row in common; a covariance needs at least 2"

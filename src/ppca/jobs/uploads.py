@@ -80,14 +80,17 @@ async def upload(
     return Uploads.of(party, table).append(owner, piece, tags, party.seat)
 
 
-def align(party: Party, table: str, minimum: int) -> dict[str, Any]:
+def align(party: Party, table: str, minimum: int, turned: bool = False) -> dict[str, Any]:
     """Fixes the common rows: their number, which is public, and with psi their tags; or why the job cannot go on.
+
+    turned: owners have uploaded columns (of 128-bit numbers) one below the other, not rows.
 
     Tags are for the receiver: an owner, and nobody else, knows from them whose rows they are. Programs return a refusal as
     their answer, not as an error: the servers stay up, and keep what they keep for others.
     """
     uploads = Uploads.of(party, table)
-    counts = [uploads.rows[owner].rows for owner in sorted(uploads.rows)]
+    spools = [spool for _, spool in sorted(uploads.rows.items())]
+    counts = [spool.width // 2 if turned else spool.rows for spool in spools]
     if not counts:
         return {"refused": "no owner has sent rows"}
     if not uploads.tags:

@@ -58,16 +58,8 @@ class Centred:
 
     @classmethod
     def of(cls, arranged: Arranged) -> Centred:
-        values = arranged.values
-        low, high = values.min(axis=0), values.max(axis=0)
-        with np.errstate(over="ignore", invalid="ignore"):
-            offset = np.where(low == high, low, values.mean(axis=0))
-            spread = np.maximum(high - offset, offset - low)
-        offset, fine, spread = _finer(values, arranged.rest, offset, spread)
-        largest = np.maximum(np.abs(low), np.abs(high))
-        if not np.all(largest < LARGEST):
-            raise OwnerError(f"{arranged.table.label}: values are too large to be squared; scale the columns first.")
-        width = values.shape[1]
+        offset, fine, spread = middle(arranged)
+        width = len(offset)
         return cls(arranged, offset, fine, spread, ring.zeros((width * (width + 1) // 2,), 2))
 
     @property
@@ -84,7 +76,7 @@ class Centred:
         step = max(1, PIECE_NUMBERS // self.width)
         for start in range(0, len(self.arranged.values), step):
             rest = None if self.arranged.rest is None else self.arranged.rest[start : start + step]
-            part = _centred(self.arranged.values[start : start + step], rest, self.offset, self.fine) * shrink
+            part = centred(self.arranged.values[start : start + step], rest, self.offset, self.fine) * shrink
             encoded, bad = ring.encode(part, GRID, 1)
             if bad >= 0:
                 raise OwnerError(f"{self.label}: a value is beyond the scale of its column.")
@@ -118,21 +110,35 @@ class Centred:
             self.own = ring.add(self.own, wide)
 
 
+def middle(arranged: Arranged) -> tuple[Floats, Floats, Floats]:
+    """The mean of every column, as a double and what that lacks, and the largest distance from it."""
+    values = arranged.values
+    low, high = values.min(axis=0), values.max(axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        offset = np.where(low == high, low, values.mean(axis=0))
+        spread = np.maximum(high - offset, offset - low)
+    offset, fine, spread = _finer(values, arranged.rest, offset, spread)
+    largest = np.maximum(np.abs(low), np.abs(high))
+    if not np.all(largest < LARGEST):
+        raise OwnerError(f"{arranged.table.label}: values are too large to be squared; scale the columns first.")
+    return offset, fine, spread
+
+
 def _finer(values: Floats, rest: Rest | None, offset: Floats, spread: Floats) -> tuple[Floats, Floats, Floats]:
     """Offset, its fine part and the largest distance from both, of integers that doubles round; else as they were."""
     fine = np.zeros_like(offset)
     if rest is None or not (moved := rest.any(axis=0)).any():
         return offset, fine, spread
     values, rest = values[:, moved], rest[:, moved]
-    away = _centred(values, rest, offset[moved], fine[moved])
+    away = centred(values, rest, offset[moved], fine[moved])
     middle = np.where((away == away[0]).all(axis=0), away[0], away.mean(axis=0))
     offset, spread = offset.copy(), spread.copy()
     offset[moved], fine[moved] = two_sum(offset[moved], middle)
-    spread[moved] = np.abs(_centred(values, rest, offset[moved], fine[moved])).max(axis=0)
+    spread[moved] = np.abs(centred(values, rest, offset[moved], fine[moved])).max(axis=0)
     return offset, fine, spread
 
 
-def _centred(values: Floats, rest: Rest | None, offset: Floats, fine: Floats) -> Floats:
+def centred(values: Floats, rest: Rest | None, offset: Floats, fine: Floats) -> Floats:
     """values + rest - offset - fine: differences of integers that lie close are exact."""
     away = values - offset
     return away if rest is None else (away + rest) - fine

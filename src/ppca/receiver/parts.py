@@ -83,6 +83,8 @@ def _variance_unit(result: dict[str, Any], rows: int, standardized: bool, ratio:
     factor = float(result["factor"]) * 2.0**100
     # A = C * factor / 2^shift, so C's eigenvalues are A's times 2^shift / factor.
     unit = 2.0 ** result["shift"] / factor if factor else 0.0
+    if result.get("summed"):  # eigenvalues of sums over rows, not of means
+        unit /= rows
     unbiased = rows / (rows - 1)
     # scikit-learn's StandardScaler divides by the population deviation; PCA then by n - 1.
     return float(unit * unbiased if standardized else unit / ratio * unbiased * grow**2)

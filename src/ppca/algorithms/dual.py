@@ -1,0 +1,213 @@
+"""Tables with more columns than rows: eigenpairs of K = X X' (n x n) become the components of X'X, which is never formed.
+
+X has n rows and d columns, in secret units: row a (or column j) counts 2^-u times. A has the nonzero eigenvalues of X'X.
+
+1. K of all owners in one unit, times a secret power of two: A with |A|_F in [1/2, 1) (`covariance`). Then A = 2^b Y Y' for
+   Y = 2^-t X with a secret t and a secret bit b, so |Y|_2 <= 1 whatever the data.
+2. A U = U L is solved and verified by the solver that was chosen (`decomposition`).
+3. P = Y'U; its columns have the norms sqrt(l_k / 2^b): a secret power of two brings each to [1/2, 1), 1 / sqrt the rest to 1.
+   A component whose eigenvalue is below half the resolution is noise and becomes zero.
+4. An error of u_k along u_1 is in V multiplied by sqrt(l_1 / l_k). It shows in V'V, so every component is made orthogonal to
+   those before it, to first order, and twice: errors e become e^4.
+5. Certificate, on the components themselves: |Y'Y V - V L 2^-b|_F below the solver's promise, |V'V - I|_F < 1e-7, and no entry
+   far off. One bit is opened.
+
+Rounds: 9 for the power of two of step 1, 2 for t and b; 4 to 6 for every product with X (one and exact truncations, 2 for
+secret units); 15 for norms; 2 for a step of 4; 4 for the bit. Error: X has 48 fractional bits, vectors 56, components 40.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..protocol import RingType, concatenate, make_type, together
+from .covariance import MOMENT_FRAC, Normalised, normalised_covariance
+from .decomposition import ORTHOGONALITY
+from .eigen import is_below
+from .entry import upper
+from .scales import EXPONENT, RAW, power_table
+from .wide import ENTRY_FRAC, FINE, PRODUCTS, VECTORS
+
+SUM_FRAC = 56
+"""Fractional bits of sums of products in owners' units."""
+
+SUMS = RingType(128, SUM_FRAC, 28)
+
+ROOM = 22
+"""K counts as 2^-22 K in `covariance`: its trace may then be 2^26, and as small as 2^-25."""
+
+APART = 50
+"""Products in units 2^-50 of the largest count as nothing: K itself has entries of up to 2^26 units there."""
+
+LOW, LIFT = -12, 40
+"""Units of Y: 2^-v with v between; rows and columns in smaller ones count as nothing."""
+
+SMALLEST_NORM = -40
+COARSE = 10
+
+
+async def in_one_unit(products: Any, shift: Any) -> Any:
+    """Sums (m, entries; 56 fractional bits), each in units of 2^-shift, added up in units of 1: 90 of them. Four rounds."""
+    powers = await _pair_powers(shift)
+    wide = await products.retype(RAW).inner(powers.reshape(len(products), 1), axis=0, frac=RAW.frac)
+    return await _short(wide)
+
+
+def joined(products: Any) -> Any:
+    """The same of sums in one unit already. Local."""
+    return products.sum(0).retype(SUMS).astype(MOMENT_FRAC - ROOM)
+
+
+async def in_units_of_rows(products: Any, shift: Any, place: Any) -> Any:
+    """The same where every entry has a unit of its own: that at its place in `shift`."""
+    powers = await _pair_powers(shift)
+    return await _short(await products.retype(RAW).mul(powers[place], frac=RAW.frac))
+
+
+async def _pair_powers(shift: Any) -> Any:
+    thresholds, values = power_table(0, APART, lambda w: 1 << (APART - w))
+    return (await shift.retype(EXPONENT).classify(thresholds, values, 0))[..., 0]
+
+
+async def _short(wide: Any) -> Any:
+    kept = MOMENT_FRAC - ROOM
+    return await wide.retype(RingType(128, SUM_FRAC + APART, 20)).truncate(SUM_FRAC + APART - kept)
+
+
+async def sums_of(products: Any) -> Any:
+    """Products of rows as a table gives them, with 56 fractional bits: one round, exact."""
+    return (await products.retype(PRODUCTS).truncate(2 * ENTRY_FRAC - SUM_FRAC)).retype(SUMS)
+
+
+async def normalised(packed: Any, n: int) -> Normalised:
+    """A of step 1 from K (packed, 90 fractional bits)."""
+    scaled = await normalised_covariance(packed.retype(RingType(128, MOMENT_FRAC, 13)), n)
+    return replace(scaled, shift=scaled.shift + ROOM)
+
+
+@dataclass
+class Unit:
+    """Of Y = 2^-t X with A = 2^b Y Y': the integer t and the bit b, shared."""
+
+    exponent: Any
+    odd: Any
+
+
+async def unit_of(scaled: Normalised) -> Unit:
+    """From A = K factor / 2^shift: two rounds."""
+
+    def powers(e: int) -> list[int]:
+        halvings = scaled.shift - (e - 1)
+        half = -(-halvings // 2)
+        return [half, 2 * half - halvings]
+
+    found = await scaled.factor.retype(RingType(128, 0, 100)).binade_powers(powers, 0, 100)
+    return Unit(found[..., 0].retype(EXPONENT), found[..., 1].retype(RingType(128, 0, 1)))
+
+
+@dataclass
+class Scaled:
+    """Y: a table whose rows, or columns, are multiplied by secret powers of two, 2^-v: integers 2^(40 - v), (n or d or 1, 1)."""
+
+    table: Any
+    row_power: Any = None
+    column_power: Any = None
+
+    @classmethod
+    async def by_rows(cls, table: Any, shift: Any) -> Scaled:
+        """Rows in units of 2^-shift (n, or 1 for all): two rounds."""
+        return cls(table, row_power=await _powers(shift))
+
+    @classmethod
+    async def by_columns(cls, table: Any, shift: Any) -> Scaled:
+        """Columns in units of 2^-shift (d): two rounds."""
+        return cls(table, column_power=await _powers(shift))
+
+    async def onto_columns(self, vectors: Any) -> Any:
+        """Y' U, 56 fractional bits, below 2 if the vectors are unit vectors."""
+        found = await self.table.onto_columns(await _times(vectors, self.row_power))
+        return await _times(await found.truncate(ENTRY_FRAC), self.column_power)
+
+    async def onto_rows(self, vectors: Any) -> Any:
+        """Y V."""
+        found = await self.table.onto_rows(await _times(vectors, self.column_power))
+        return await _times(await found.truncate(ENTRY_FRAC), self.row_power)
+
+
+async def _powers(shift: Any) -> Any:
+    thresholds, values = power_table(LOW, LIFT, lambda v: 1 << (LIFT - v))
+    found = await shift.retype(EXPONENT).classify(thresholds, values, 0)
+    return found[..., 0].reshape(-1, 1)
+
+
+async def _times(vectors: Any, power: Any) -> Any:
+    """Vectors in other units, 56 fractional bits: two rounds, none without a power."""
+    fine = vectors.astype(FINE)
+    if power is None:
+        return fine.retype(VECTORS)
+    wide = await fine.retype(RAW).mul(power, frac=RAW.frac)
+    return (await wide.retype(RingType(128, FINE + LIFT, 26)).truncate(LIFT)).retype(VECTORS)
+
+
+@dataclass
+class Components:
+    """Unit vectors (d, k) with 40 fractional bits, zero where `here` (k bits, shared) says that there is none."""
+
+    vectors: Any
+    here: Any
+
+
+async def components(Y: Scaled, values: Any, vectors: Any, least: Any) -> Components:
+    """Steps 3 and 4. values: k of A; vectors: k rows of length n; least: the smallest eigenvalue that has a component, shared."""
+    projected, here = await together(Y.onto_columns(vectors.T), values.within(2) > least + 2.0**-38)
+    short = await projected.truncate(FINE - 40)
+    size = (await short.inner(short, axis=0, frac=80)).retype(RingType(128, 80, 3))
+    power = await size.binade_power(lambda e: 1 << max(0, (80 - e) // 2), SMALLEST_NORM, 3)
+    power = await (power.retype(RingType(128, 0, 62)) * here)
+    near = (await projected.retype(RAW).mul(power, frac=RAW.frac)).retype(RingType(128, FINE, 2))
+    near = (await near.truncate(FINE - 44)).retype(RingType(128, 44, 1))
+    norm = await (await near.inner(near, axis=0, frac=88)).retype(RingType(128, 88, 2)).truncate(48)
+    inverse = (await norm.retype(RingType(128, 40, 1)).rsqrt()).within(2.5)
+    V = (await near.mul(inverse, frac=40, exact=True)).within(1.25)
+    for _ in range(2):
+        V = await _after_those_before(V)
+    return Components(V, here)
+
+
+async def _after_those_before(V: Any) -> Any:
+    """Columns less their parts along earlier ones, and of norm 1, both to first order: two rounds."""
+    k = V.shape[1]
+    i, j = np.triu_indices(k)
+    packed = await V.T.matmul_upper(V, within=1.5)
+    excess = (packed - (i == j).astype(np.int64)) * np.where(i == j, 0.5, 1.0)
+    step = await V.matmul(upper(excess.reshape(1, -1), k), within=1.5)
+    return (V - step).within(1.25)
+
+
+async def is_accurate(Y: Scaled, values: Any, found: Components, unit: Unit, tol: float) -> bool:
+    """Step 5: whether |Y'Y V - V L 2^-b|_F < tol and |V'V - I|_F < 1e-7 for the components that there are."""
+    V, k = found.vectors, found.vectors.shape[1]
+    i, j = np.triu_indices(k)
+    there = concatenate([found.here, found.here[:1] * 0])[np.where(i == j, i, k)]
+    inside, halves, packed, coarse = await together(
+        Y.onto_rows(V),
+        (values * unit.odd),
+        V.T.matmul_upper(V, within=1.5),
+        V.truncate(40 - COARSE),
+    )
+    back, expected, size = await together(
+        Y.onto_columns(inside),
+        V.mul((values - halves * 0.5).within(2), within=1.5),
+        coarse.inner(coarse, frac=2 * COARSE),
+    )
+    residual = (await back.truncate(FINE - 40)).retype(make_type(128, 40, 2)) - expected
+    off = (packed - there) * np.where(i == j, 1, 2)
+    square, orthogonal = await together(residual.inner(residual, frac=80), (packed - there).inner(off, frac=80))
+    bits = await together(is_below(square, tol**2), is_below(orthogonal, ORTHOGONALITY**2), is_below(size, 4.0 * k + 4))
+    both = await (bits[0] * bits[1])
+    every = await (both * bits[2])
+    opened = await every.open(what="verification of components", why="are the components as accurate as promised")
+    return bool(opened)

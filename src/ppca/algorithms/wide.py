@@ -1,0 +1,99 @@
+"""A shared table with more columns than rows, read in pieces of columns: products of its rows, and with vectors from both sides.
+
+Three bilinear maps of X (n rows, d columns), each in one round whatever the number of pieces: local products of pieces add up
+in the ring before they are masked, and only the sum travels.
+
+    gram           X X', the packed upper triangle      n (n + 1) / 2 elements
+    onto_columns   X' U for few vectors of length n     d k elements
+    onto_rows      X V for few vectors of length d      n k elements
+
+Entries have 48 fractional bits and are shared in the 128-bit ring: all sums are exact, so X has the precision of doubles, and
+vectors of 56 fractional bits keep theirs. Limit: n d <= 2^26, then no sum leaves the ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..native import clock, kernels, ring
+from ..protocol import Party, Pending, RingType, SecretArray
+from ..protocol.multiply import Product, masked
+
+ENTRY_FRAC = 48
+FINE = 56
+"""Fractional bits of vectors that a table is multiplied with."""
+
+ENTRIES = RingType(128, ENTRY_FRAC, 14)
+"""Entries of a table; those of a column of n standardised rows reach sqrt(n)."""
+
+VECTORS = RingType(128, FINE, 14)
+PRODUCTS = RingType(128, 2 * ENTRY_FRAC, 28)
+ONTO = RingType(128, ENTRY_FRAC + FINE, 20)
+
+MOST_NUMBERS = 1 << 26
+"""Rows times columns of a table."""
+
+PIECE_NUMBERS = 1 << 21
+"""Numbers of a piece: 32 MB a split."""
+
+Words = NDArray[np.uint64]
+
+
+def columns_of_piece(rows: int) -> int:
+    return max(1, PIECE_NUMBERS // rows)
+
+
+@dataclass
+class WideTable:
+    """One server's shares of a table. pieces: all columns from the first on, each time it is called, as (2, columns, rows, 2)."""
+
+    party: Party
+    pieces: Callable[[], Iterator[Words]]
+    rows: int
+    columns: int
+
+    async def gram(self) -> SecretArray:
+        """X X', packed, 96 fractional bits."""
+        n, done = self.rows, 0
+        total = ring.zeros((n * (n + 1) // 2,), 2)
+        for piece in self.pieces():
+            with clock.products:
+                part = ring.empty(total.shape[:-1], 2)
+                turned = np.ascontiguousarray(piece[0].transpose(1, 0, 2))
+                kernels.matmul_upper(part, turned, np.ascontiguousarray(piece[1]), n, piece.shape[1], False)
+                total = ring.add(total, part)
+            done += piece.shape[1]
+            self.party.progress(f"products of rows, column {done:,} of {self.columns:,}", done / self.columns)
+        return await self._exchanged(total, PRODUCTS)
+
+    async def onto_columns(self, vectors: SecretArray) -> SecretArray:
+        """X' U, 104 fractional bits; U has 56 and the shape (n, k)."""
+        right = np.ascontiguousarray(vectors.retype(VECTORS).column)
+        parts = []
+        for piece in self.pieces():
+            with clock.products:
+                parts.append(ring.matmul(np.ascontiguousarray(piece[0]), right))
+        return await self._exchanged(np.concatenate(parts), ONTO)
+
+    async def onto_rows(self, vectors: SecretArray) -> SecretArray:
+        """X V, 104 fractional bits; V has 56 and the shape (d, k)."""
+        right = np.ascontiguousarray(vectors.retype(VECTORS).column)
+        total = ring.zeros((self.rows, right.shape[1]), 2)
+        start = 0
+        for piece in self.pieces():
+            stop = start + piece.shape[1]
+            with clock.products:
+                turned = np.ascontiguousarray(piece[0].transpose(1, 0, 2))
+                total = ring.add(total, ring.matmul(turned, right[start:stop]))
+            start = stop
+        return await self._exchanged(total, ONTO)
+
+    async def _exchanged(self, product: Words, dtype: RingType) -> SecretArray:
+        """The sum of all servers' local products: one round."""
+        template = SecretArray(self.party, np.empty((2, 0, 2), np.uint64), dtype)
+        found: SecretArray = await Pending(masked(template, product, Product(dtype, 0, None)))
+        return found

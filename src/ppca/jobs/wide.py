@@ -1,0 +1,60 @@
+"""The analysis of a table with more columns than rows: row products are decomposed, and components made of their eigenvectors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..algorithms import dual
+from ..algorithms.covariance import Normalised
+from ..algorithms.decomposition import resolution
+from ..algorithms.entry import Joint
+from ..algorithms.solvers import promised_residual
+from ..algorithms.wide import MOST_NUMBERS, WideTable
+from ..protocol import Party, SecretArray, together
+from .analysis import Choices, components_wanted, concluded, joint_means, solved
+
+
+def too_large(rows: int, width: int) -> str | None:
+    """Why a table of this shape is not worked on."""
+    if rows * width <= MOST_NUMBERS:
+        return None
+    return (
+        f"{rows:,} rows of {width:,} columns are more than {MOST_NUMBERS:,} numbers, the most of a table with more columns than "
+        "rows; leave columns out, for instance those that vary least"
+    )
+
+
+async def analyse_wide(
+    party: Party,
+    joint: Joint,
+    table: WideTable,
+    shift: SecretArray,
+    by_columns: bool,
+    inverse_deviation: tuple[SecretArray, SecretArray] | None,
+    choices: Choices,
+) -> dict[str, Any]:
+    """From the products of rows (`joint.packed`, 90 fractional bits) and the table they are of to the result.
+
+    shift: units of the table's rows, or columns, below those of the products, as exponents of two; one for all, or one for each.
+    inverse_deviation: by what columns were multiplied, if they are standardised; see `Normalised`.
+    """
+    with party.stage("covariance"):
+        scaled: Normalised
+        scaled, means = await together(dual.normalised(joint.packed, table.rows), joint_means(joint, choices))
+        scaled = replace(scaled, inverse_deviation=inverse_deviation)
+    spectrum = await solved(party, scaled.matrix, choices)
+    with party.stage("components"):
+        party.progress("components", 0.98)
+        count = await components_wanted(choices.components, spectrum, joint.rows)
+        unit = await dual.unit_of(scaled)
+        make = dual.Scaled.by_columns if by_columns else dual.Scaled.by_rows
+        Y = await make(table, shift + unit.exponent)
+        values = spectrum.values[:count]
+        least = scaled.matrix.diagonal().sum() * (resolution(spectrum.solver, table.rows, choices.tol) / 2)
+        found = await dual.components(Y, values, spectrum.vectors[:count], least)
+        promised = promised_residual(spectrum.solver, table.rows, choices.tol)
+        accurate = await dual.is_accurate(Y, values, found, unit, promised)
+    verified = replace(spectrum, vectors=found.vectors.T, verified=spectrum.verified and accurate)
+    # Eigenvalues of products of rows are those of sums over rows, not of means.
+    return {"summed": True, **await concluded(party, joint, scaled, verified, count, means, choices)}

@@ -1,0 +1,94 @@
+"""What an owner sends of a table with more columns than rows: its columns as shares, one below the other, and their products.
+
+An owner of columns who knows the common rows centres its columns over them, standardises them if that is wanted, and sends the
+sums of products of its rows: a double holds each to 2^-52, and they are shared with 56 fractional bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..algorithms import dual, scales
+from ..algorithms.wide import ENTRIES, ENTRY_FRAC
+from ..jobs import wide_columns
+from ..native import ring
+from ..protocol import InputPacket, share, share_ring
+from . import rows
+from .alignment.arrangement import Arranged
+from .columns import PIECE_NUMBERS, Floats, Piece, centred, middle
+from .errors import OwnerError
+
+
+@dataclass
+class WideColumns:
+    """An owner's columns, centred over the common rows.
+
+    values: in units of 2^exponents[0], below 1; if standardised in units of the deviations, whose exponents are `exponents`.
+    inverse: 2^exponent / deviation of every column, 0 for constant ones; None if columns are not standardised.
+    """
+
+    label: str
+    values: Floats
+    offset: Floats
+    fine: Floats
+    exponents: NDArray[np.int64]
+    inverse: Floats | None
+
+    @classmethod
+    def of(cls, arranged: Arranged, standardize: bool) -> WideColumns:
+        offset, fine, spread = middle(arranged)
+        away = centred(arranged.values, arranged.rest, offset, fine)
+        varies = spread > 0
+        if not standardize:
+            exponents = exponents_of(spread.max(keepdims=True))
+            unit = int(exponents[0]) if varies.any() else 0
+            return cls(arranged.table.label, np.ldexp(away, -unit), offset, fine, exponents, None)
+        # In units of the largest distance first: then squares neither overflow nor vanish.
+        units = np.where(varies, exponents_of(spread), 0)
+        near = np.ldexp(away, -units)
+        near -= near.mean(axis=0)
+        deviation = np.sqrt(np.mean(near**2, axis=0))
+        found, part = np.frexp(np.where(varies, deviation, 1.0))[::-1]
+        values = near * np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varies)
+        exponents = np.where(varies, found + units, scales.NONE).astype(np.int64)
+        return cls(arranged.table.label, values, offset, fine, exponents, np.where(varies, 1 / part, 0.0))
+
+    @property
+    def width(self) -> int:
+        return len(self.offset)
+
+    def pieces(self, owner: int) -> Iterator[Piece]:
+        return turned_pieces(owner, self.label, self.values)
+
+    def share_sums(self) -> list[list[InputPacket]]:
+        """Means, products of rows, units: all secret, in the order of `jobs.wide_columns`."""
+        products = (self.values @ self.values.T)[np.triu_indices(len(self.values))]
+        found = [
+            *rows.share_numbers(self.offset, self.fine),
+            share(products, dual.SUMS, f"products of rows of {self.label}"),
+            share(self.exponents, scales.EXPONENT, f"exponents of {self.label}"),
+        ]
+        if self.inverse is not None:
+            found.append(share(self.inverse, wide_columns.INVERSE, f"deviations of {self.label}"))
+        return found
+
+
+def exponents_of(spread: Floats) -> NDArray[np.int64]:
+    """The smallest e with |x| < 2^e for numbers up to `spread`; NONE for zeros."""
+    _, found = np.frexp(spread)
+    return np.where(spread > 0, found, scales.NONE).astype(np.int64)
+
+
+def turned_pieces(owner: int, label: str, values: Floats) -> Iterator[Piece]:
+    """Shares of columns, one below the other, in pieces."""
+    step = max(1, PIECE_NUMBERS // max(1, len(values)))
+    for start in range(0, values.shape[1], step):
+        part = np.ascontiguousarray(values[:, start : start + step].T)
+        encoded, bad = ring.encode(part, ENTRY_FRAC, 2)
+        if bad >= 0:
+            raise OwnerError(f"{label}: a value is beyond the scale of its column.")
+        yield Piece(owner, label, len(part), share_ring(encoded, ENTRIES), None)
