@@ -64,17 +64,20 @@ def accuracy_of(pca: PCA, pooled: Floats) -> Accuracy:
     from sklearn import decomposition
 
     X = standardised(pooled) if pca.standardize else np.asarray(pooled, np.float64)
-    count = pca.n_components_
     truth = decomposition.PCA(svd_solver="full").fit(X)
-    values, V = pca.explained_variance_, pca.components_.T
     centred = X - X.mean(axis=0)
-    C = centred.T @ centred / (len(X) - 1)
-    length = float(np.linalg.norm(C))
-    largest = float(truth.explained_variance_[0])
+    return accuracy_beside(pca, centred.T @ centred / (len(X) - 1), truth.explained_variance_)
+
+
+def accuracy_beside(pca: PCA, C: Floats, variances: Floats) -> Accuracy:
+    """The joint model against the covariance in the clear (the correlation, if it is standardised) and all its variances."""
+    count = pca.n_components_
+    values, V = pca.explained_variance_, pca.components_.T
+    ratios = variances / variances.sum()
     return Accuracy(
-        ratio_error=float(np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_[:count]).max()),
-        eigenvalue_error=float(np.abs(values - truth.explained_variance_[:count]).max()) / largest,
-        residual=float(np.linalg.norm(C @ V - V * values)) / length,
+        ratio_error=float(np.abs(pca.explained_variance_ratio_ - ratios[:count]).max()),
+        eigenvalue_error=float(np.abs(values - variances[:count]).max()) / float(variances[0]),
+        residual=float(np.linalg.norm(C @ V - V * values)) / float(np.linalg.norm(C)),
         orthogonality=float(np.linalg.norm(V.T @ V - np.eye(count))),
     )
 

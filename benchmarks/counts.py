@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import table_console
+from benchmarks.stages import stage_seconds
 from ppca.algorithms.baselines.batch_sort import batch_sort
 from ppca.algorithms.baselines.counting import OPERATIONS, expensive_operations
 from ppca.estimator.job import Job
@@ -50,7 +51,7 @@ def measure(servers: LocalServers, name: str, n: int) -> Sort:
         raise ValueError(f"{name} did not sort {n} numbers")
     stages = [seat["stages"]["sort"] for seat in job.account.stages]
     sent = max(stage["bytes_sent"] for stage in stages)
-    return Sort(name, n, stages[0]["rounds"], sent, max(stage["work"]["elapsed"] for stage in stages))
+    return Sort(name, n, stages[0]["rounds"], sent, stage_seconds(job.account)["sort"])
 
 
 def main(d: int, sizes: list[int], directory: Path) -> None:

@@ -64,6 +64,11 @@ def busiest(account: Account) -> int:
     return int(max(sent for stage in account.stages for sent in stage["total"]["sent_to"]))
 
 
+def predicted(here: float, account: Account, delay: float, rate: float) -> float:
+    """Seconds over slow links: those on loopback, a delay a round, and the bytes of the busiest link."""
+    return here + account.rounds * delay + (8 * busiest(account) / rate if rate else 0.0)
+
+
 def local(tables: list[NDArray[np.float64]], truth: NDArray[np.float64], tls: bool) -> Row:
     with LocalServers(tls=tls, timeout=120) as servers:
         iterations = iterations_for(tables[0].shape[1])
@@ -88,11 +93,11 @@ def over_field(
             evidence, wall, sent = run(field, folder, tables)
     account = evidence.account()
     error = float(np.abs(fitted_of(evidence).model.explained_variance_ratio - truth).max())
-    predicted = here.seconds + account.rounds * delay + (8 * busiest(account) / rate if rate else 0.0)
+    expected = predicted(here.seconds, account, delay, rate) if slow else None
     how = f"federation, {1000 * delay:g} ms one way, {rate / 1e6:g} Mbit/s" if slow else "federation on loopback"
     return Row(
         *(how, account.seconds, wall, account.rounds, max(account.bytes_sent), busiest(account)),
-        predicted if slow else None,
+        expected,
         error,
         sent,
     )

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -91,13 +91,16 @@ def rows_of_owners(total: int, data: Folder) -> list[int]:
 def write(path: Path, rows: int, mean: NDArray[np.float32], factor: NDArray[np.float32], seed: int) -> None:
     """One owner's table."""
     rng = np.random.default_rng(seed)
+    write_rows(path, rows, len(mean), lambda n: rng.standard_normal((n, len(mean)), dtype=np.float32) @ factor.T + mean)
+
+
+def write_rows(path: Path, rows: int, columns: int, make: Callable[[int], NDArray[Any]]) -> None:
+    """A .npy file of float32 of any length; `make` gives so many rows of it at a time."""
     with path.open("wb") as file:
-        header = {"descr": "<f4", "fortran_order": False, "shape": (rows, len(mean))}
+        header = {"descr": "<f4", "fortran_order": False, "shape": (rows, columns)}
         np.lib.format.write_array_header_1_0(file, header)
         for start in range(0, rows, CHUNK):
-            count = min(CHUNK, rows - start)
-            z = rng.standard_normal((count, len(mean)), dtype=np.float32)
-            file.write((z @ factor.T + mean).tobytes())
+            file.write(make(min(CHUNK, rows - start)).astype(np.float32).tobytes())
 
 
 # -- measurement, each in a process of its own -----------------------------------------------------------------------

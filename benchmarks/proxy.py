@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import selectors
 import threading
 import time
 from collections.abc import Coroutine
@@ -27,7 +28,8 @@ class Proxy:
         self.closed = False
         self.bytes = 0
         self._writers: set[asyncio.StreamWriter] = set()
-        self._loop = asyncio.new_event_loop()
+        # epoll rounds waits up to milliseconds, which is more than the delay of a local network; select does not.
+        self._loop = asyncio.SelectorEventLoop(selectors.SelectSelector())
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
         self._server = self._call(asyncio.start_server(self._serve, "127.0.0.1", port))
@@ -98,6 +100,10 @@ class Proxy:
             self._server.close()
             for writer in list(self._writers):
                 writer.transport.abort()
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
         self._call(body())
         self._loop.call_soon_threadsafe(self._loop.stop)

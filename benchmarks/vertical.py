@@ -25,6 +25,7 @@ from rich.table import Table
 from benchmarks import table_console
 from benchmarks.accuracy import Accuracy, accuracy_of
 from benchmarks.data_sets import Floats, Folder, MissingData, concepts
+from benchmarks.stages import stage_seconds
 from ppca import PCA, Columns
 from ppca.algorithms.gram import LONGEST_PIECE
 from ppca.jobs.matching import match
@@ -34,6 +35,8 @@ from ppca.report import duration, size
 from ppca.servers import LocalServers
 
 OWNERS, WIDTH = 10, 20
+"""Owners of a whole table, and columns of each; a narrower table has fewer owners."""
+
 PAPER_ROWS, PAPER_SECONDS = 195_177, 50.2
 """The paper's covariance step: 200 columns, ten owners, four servers of 40 cores."""
 
@@ -72,11 +75,11 @@ def synthetic(rows: int = PAPER_ROWS) -> Floats:
 
 
 def split(X: Floats, shuffled: bool) -> list[pa.Table]:
-    """Ten owners of twenty columns each; every one lists the rows in an order of its own, if they are `shuffled`."""
+    """Owners of twenty columns each; every one lists the rows in an order of its own, if they are `shuffled`."""
     random = np.random.default_rng(7)
     ids = random.permutation(10 * len(X))[: len(X)]
     tables = []
-    for number in range(OWNERS):
+    for number in range(X.shape[1] // WIDTH):
         order = random.permutation(len(X)) if shuffled else np.arange(len(X))
         part = X[:, WIDTH * number : WIDTH * (number + 1)]
         columns = np.ascontiguousarray(part[order].T)
@@ -85,27 +88,28 @@ def split(X: Floats, shuffled: bool) -> list[pa.Table]:
     return tables
 
 
-def measure(name: str, X: Floats, alignment: str, pieces: int | None) -> Row:
-    """One job on new servers."""
+def measure(name: str, X: Floats, alignment: str, pieces: int | None, use: Callable[[PCA], None] | None = None) -> Row:
+    """One job on new servers. use: is called with the fitted model while these still keep it."""
     tables = split(X, alignment == "psi")
-    with LocalServers(timeout=600) as servers:
-        pca = PCA(partition=Columns("id", alignment, pieces=pieces), servers=servers)
+    with LocalServers(timeout=600, developer=use is not None) as servers:
+        keep = None if use is None else "model"
+        pca = PCA(partition=Columns("id", alignment, pieces=pieces), servers=servers, keep=keep)
         start = time.perf_counter()
         pca.fit(tables)
         total = time.perf_counter() - start
         peaks = [_peak_memory(pid) for pid in servers.pids]
+        if use is not None:
+            use(pca)
     seconds = {stage: pca.owner_seconds_.get(stage, 0.0) for stage in STAGES}
-    for seat in pca.account_.stages:
-        for stage, counters in seat["stages"].items():
-            if stage in seconds and "work" in counters:
-                seconds[stage] = max(seconds[stage], counters["work"]["elapsed"])
+    spent = stage_seconds(pca.account_)
+    seconds |= {stage: max(seconds[stage], spent[stage]) for stage in STAGES if stage in spent}
     on_servers = sum(seconds[stage] for stage in ("align", "second moments", "covariance", "eigendecomposition"))
     seconds["result"] = max(0.0, pca.owner_seconds_["analysis"] - on_servers)
     return Row(
         data=name,
         rows=len(X),
         columns=X.shape[1],
-        owners=OWNERS,
+        owners=len(tables),
         alignment=alignment,
         pieces=pieces,
         seconds=seconds,

@@ -10,8 +10,10 @@ from .result import Options, Result
 PARTS = {
     "table1": "operation costs, relative to 10^4 multiplications",
     "table2": "expensive operations per iteration, counted",
+    "table3": "the nine data sets of the paper",
     "table4": "eigensolvers on shares",
     "convergence": "iterations against the dimension",
+    "wan": "whole jobs over slow networks",
 }
 """Name of the module, and what it measures; in the order of the page."""
 

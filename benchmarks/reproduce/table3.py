@@ -1,0 +1,242 @@
+"""The paper's Table 3: whole joint PCAs of its nine data sets, by step, with rounds, bytes and accuracy."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks import counts, vertical
+from benchmarks.accuracy import Accuracy, accuracy_beside, accuracy_of, standardised
+from benchmarks.data_sets import Floats
+from benchmarks.stages import stage_seconds
+from ppca import PCA
+from ppca.report import duration, size
+from ppca.servers import LocalServers
+
+from .paper_sets import SETS, PaperSet, correlation, tables_of
+from .result import Options, Plot, Result, Table, behind, cell
+from .style import OURS, PAPER, bars, figure, legend
+
+INFERRED = 10_000
+"""Rows projected on shares, at most."""
+
+STEPS = ("covariance", "decomposition", "sort", "inference")
+
+
+class OwnerClock:
+    """Listens to a fit: when each owner was done with its pass. Owners are played one after the other; the longest counts."""
+
+    def __init__(self) -> None:
+        self.last = {"": time.perf_counter()}
+
+    def __call__(self, text: str, fraction: float | None, rounds: int) -> None:
+        if text.startswith("owners, "):
+            self.last[text.partition(":")[0]] = time.perf_counter()
+
+    def longest(self) -> float:
+        return float(np.diff(list(self.last.values())).max(initial=0.0))
+
+
+def run(options: Options) -> Result:
+    most_rows = options.pick(full=10_000_000, quick=100_000, tiny=300)
+    names = options.pick(
+        full=[one.name for one in SETS], quick=["Wine", "Insurance", "IoT-9", "MOOC-3"], tiny=["Wine", "MOOC-3"]
+    )
+    records = []
+    for one in SETS:
+        if one.name in names:
+            with tempfile.TemporaryDirectory(prefix="ppca-owners-") as folder:
+                options.say(f"{one.name}: rows")
+                with threadpool_limits(1):
+                    tables = tables_of(one, options.data, most_rows, Path(folder))
+                options.say(f"{one.name}: joint PCA")
+                measure = measure_columns if one.by_columns else measure_rows
+                record = measure(one, tables.owners)
+            records.append(
+                {"name": one.name, "rows": tables.rows, "note": tables.note} | record | {"paper": one.seconds}
+            )
+    conditions = [
+        *(f"{record['name']}: {record['note']}." for record in records),
+        "All eigenpairs, tolerance 1e-6. Owners of rows: correlation (standardised); owners of columns (MOOC): covariance, rows "
+        "aligned.",
+        "Covariance: the longest of the owners' own passes (the paper's local preprocessing; here one core each), or arranging "
+        "and uploading of columns, and the servers' stage. Decomposition includes verification and sort; sort is also measured "
+        f"alone. Inference: projection of up to {INFERRED:,} rows onto all components, on the servers; the paper does not say "
+        "how many rows it took.",
+        "The paper's seconds are of four servers with 40 cores each; ours of four processes on this machine over loopback.",
+    ]
+    return Result("Table 3: the paper's data sets", conditions, [times(records), costs(records)], [plot(records)])
+
+
+def measure_rows(one: PaperSet, owners: list[Any]) -> dict[str, Any]:
+    """A fit of owners of rows, then its use on shares."""
+    with LocalServers(timeout=600, developer=True) as servers:
+        clock = OwnerClock()
+        began = time.perf_counter()
+        pca = PCA(standardize=True, servers=servers, keep="model").fit(owners, progress=clock)
+        whole = time.perf_counter() - began
+        spent = stage_seconds(pca.account_)
+        inference = inferred(pca, np.asarray(load(owners[0])[:INFERRED], np.float64))
+        sort = counts.measure(servers, "sort", one.columns).seconds
+    accuracy, plain = in_the_clear(pca, owners)
+    return {
+        "columns": one.columns,
+        "owners": len(owners),
+        "own_pass": clock.longest(),
+        "covariance": clock.longest() + spent["covariance"],
+        "decomposition": spent["eigendecomposition"],
+        "sort": sort,
+        "inference": inference,
+        "whole": whole,
+        "plain": plain,
+        **costs_of(pca),
+        **asdict(accuracy),
+    }
+
+
+def in_the_clear(pca: PCA, owners: list[Any]) -> tuple[Accuracy, float]:
+    """How far the joint model is from the truth, and the seconds that pooled rows take in the clear.
+
+    With scikit-learn where the rows are in memory; files are read by chunks instead, into the correlation in float64.
+    """
+    if not any(isinstance(table, Path) for table in owners):
+        pooled = np.vstack(owners)
+        return accuracy_of(pca, pooled), scikit_learn(standardised(pooled))
+    with threadpool_limits(1):
+        began = time.perf_counter()
+        C = correlation(owners)
+        values, _ = np.linalg.eigh(C)
+        plain = time.perf_counter() - began
+    return accuracy_beside(pca, C, np.asarray(values[::-1], np.float64)), plain
+
+
+def scikit_learn(X: Floats) -> float:
+    """Seconds of scikit-learn's PCA by the solver that is fastest for tall tables, on one core."""
+    from sklearn import decomposition
+
+    with threadpool_limits(1):
+        began = time.perf_counter()
+        decomposition.PCA(svd_solver="covariance_eigh").fit(X)
+        return time.perf_counter() - began
+
+
+def measure_columns(one: PaperSet, tables: list[Any]) -> dict[str, Any]:
+    """A fit of owners of columns, with `ppca bench vertical`, then its use on shares."""
+    (X,) = tables
+    kept: dict[str, Any] = {}
+
+    def use(pca: PCA) -> None:
+        kept.update(costs_of(pca), inference=inferred(pca, X[:INFERRED]))
+        if isinstance(pca.servers, LocalServers):
+            kept["sort"] = counts.measure(pca.servers, "sort", one.columns).seconds
+
+    row = vertical.measure(one.name, X, "aligned", None, use)
+    return {
+        "columns": row.columns,
+        "owners": row.owners,
+        "own_pass": row.seconds["arrange"],
+        "covariance": row.seconds["arrange"] + row.covariance_step,
+        "decomposition": row.seconds["eigendecomposition"],
+        "whole": row.total,
+        "plain": scikit_learn(X),
+        **kept,
+        **row.accuracy,
+    }
+
+
+def load(table: Any) -> Any:
+    return np.load(table, mmap_mode="r") if isinstance(table, Path) else table
+
+
+def inferred(pca: PCA, rows: Any) -> float:
+    """Seconds that the servers take to project these rows with the model that they keep."""
+    model = pca.shared_model()
+    model.transform(rows)
+    return stage_seconds(model.job.account)["transform"]
+
+
+def costs_of(pca: PCA) -> dict[str, Any]:
+    account = pca.account_
+    return {
+        "rounds": account.rounds,
+        "bytes_per_server": max(account.bytes_sent),
+        "iterations": pca.n_iter_,
+        "verified": pca.verified_,
+    }
+
+
+def times(records: list[dict[str, Any]]) -> Table:
+    def beside(step: str) -> Any:
+        def show(record: dict[str, Any]) -> str:
+            ours, paper = record[step], record["paper"][step]
+            return f"{duration(ours)} / {paper:g} s" + behind(ours, paper, "the paper")
+
+        return show
+
+    return Table.of(
+        "Time by step: PPCA here / the paper",
+        records,
+        {
+            "data": lambda r: r["name"],
+            "rows x columns": lambda r: f"{r['rows']:,} x {r['columns']}",
+            "owners": cell("owners"),
+            **{step: beside(step) for step in STEPS},
+            "all / all": lambda r: (
+                f"{duration(sum(r[s] for s in STEPS))} / {sum(r['paper'].values()):.2f} s, "
+                f"{sum(r['paper'].values()) / sum(r[s] for s in STEPS):.3g}x faster"
+            ),
+        },
+    )
+
+
+def costs(records: list[dict[str, Any]]) -> Table:
+    return Table.of(
+        "Rounds, bytes and accuracy of the whole fit",
+        records,
+        {
+            "data": lambda r: r["name"],
+            "rounds": cell("rounds", "{:,}"),
+            "sent per server": lambda r: size(r["bytes_per_server"]),
+            "iterations": cell("iterations"),
+            "verified on shares": lambda r: "yes" if r["verified"] else "no",
+            "own pass of an owner": lambda r: duration(r["own_pass"]),
+            "whole wait here": lambda r: duration(r["whole"]),
+            "in the clear": lambda r: duration(r["plain"]),
+            "EVR error": cell("ratio_error", "{:.1e}"),
+            "paper's EVR error": lambda r: "1e-3",
+            "eigenvalue error": cell("eigenvalue_error", "{:.1e}"),
+            "residual": cell("residual", "{:.1e}"),
+            "orthogonality": cell("orthogonality", "{:.1e}"),
+        },
+        "EVR error: the largest difference of an explained-variance ratio to scikit-learn; of the IoT tables, whose rows are too "
+        "many to be held at once, to the eigenvalues of the correlation in float64. The paper reports a mean within 1e-3 of the "
+        "first ten. In the clear: scikit-learn (IoT: that correlation and its eigenvectors) on the pooled rows, one core. Whole "
+        "wait: all owners one after the other on this machine.",
+    )
+
+
+def plot(records: list[dict[str, Any]]) -> Plot:
+    drawn, (panel,) = figure("Joint PCA: covariance, decomposition, sort and inference", height=3.4)
+    ours = [sum(record[step] for step in STEPS) for record in records]
+    paper = [sum(record["paper"].values()) for record in records]
+    names = [f"{record['name']}\n{record['columns']} columns" for record in records]
+    bars(
+        panel, names, [("PPCA, 4 processes on one machine", OURS, ours), ("paper, 4 servers of 40 cores", PAPER, paper)]
+    )
+    for i, (a, b) in enumerate(zip(ours, paper, strict=True)):
+        panel.annotate(
+            f"{b / a:.0f}x" if b > 2 * a else f"{b / a:.1f}x", (i - 0.2, a), ha="center", va="bottom", fontsize=8
+        )
+    panel.set_yscale("log")
+    panel.set_ylabel("seconds")
+    panel.tick_params("x", labelsize=8)
+    legend(panel, loc="upper left", ncols=2)
+    panel.set_ylim(top=max(ours + paper) * 3)
+    caption = "Seconds of a joint PCA of the paper's data sets; above the bars, how many times faster than the paper."
+    return Plot("time", caption, drawn)
