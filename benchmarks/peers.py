@@ -56,18 +56,24 @@ def ensure_venv(directory: Path) -> Path:
 def run_spu(directory: Path, sizes: Sequence[int], repeats: int) -> dict[str, Any]:
     """Measure SPU (ABY3, FM128, three local processes over TCP) in the virtual environment of `ensure_venv`.
 
-    Returns what `spu_peer.py` writes: version, protocol, field, settings, and one row per variant, operation and size.
+    Returns what `spu_peer` writes: version, protocol, field, settings, and one row per variant, operation and size.
     Rows of the variant `default` come first.
     """
+    return in_venv(directory, "spu_peer", ["--sizes", *map(str, sizes), "--repeats", str(repeats)])
+
+
+def in_venv(directory: Path, module: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run a module of this folder with the Python of the virtual environment; what it wrote to its option --json."""
     python = directory / "bin" / "python"
     if not python.exists():
         raise PeerError(f"no virtual environment in {directory}; create it with ensure_venv first")
     with tempfile.TemporaryDirectory(prefix="ppca-peer-") as scratch, as_file(files("benchmarks")) as bench:
-        output = Path(scratch) / "spu.json"
-        numbers = ["--sizes", *map(str, sizes), "--repeats", str(repeats)]
-        # -I: the script's own folder must not shadow modules of the environment.
-        command = [str(python), "-I", str(bench / "spu_peer.py"), *numbers, "--json", str(output)]
-        checked(command, RUN_TIMEOUT, "the SPU benchmark")
+        output = Path(scratch) / "peer.json"
+        # Appended, and -I: nothing of ours must shadow modules of the environment.
+        start = f"import sys; sys.path.append({str(bench.parent)!r}); from benchmarks import {module}; {module}.main()"
+        checked(
+            [str(python), "-I", "-c", start, *arguments, "--json", str(output)], RUN_TIMEOUT, f"the peer's {module}"
+        )
         result: dict[str, Any] = json.loads(output.read_text())
     return result
 

@@ -1,14 +1,7 @@
 """Time single operations of SecretFlow SPU (ABY3, 128-bit ring) with three local processes over TCP.
 
-Stand-alone: this file is executed by the Python of a separate virtual environment that has the PyPI package `spu` (see
-`benchmarks.peers`), so it imports nothing of PPCA:
-
-    python spu_peer.py --sizes 1000 10000 --repeats 5 --json spu.json
-
-What is timed. The parent compiles each program once and shares the inputs; three processes, one per party, load their
-shares and then run the compiled program `repeats` times after warm-up runs. Before each run the parties meet at a
-barrier; each takes the wall time around `Runtime.run`, and the slowest party counts. Compilation, process start,
-connection and input sharing are outside.
+Executed by the Python of a separate virtual environment that has the PyPI package `spu` (see `benchmarks.peers`), so it imports
+nothing of PPCA. What is timed is said in `benchmarks.spu_parties`.
 
 What `Runtime.run` includes. SPU parses the compiled program text at each run. The row `nothing` (a program that returns
 its input) is the cost of that alone, and the `kernel_` times of each row are what SPU's own profiler gives for the
@@ -22,28 +15,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import platform
-import re
-import socket
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from importlib.metadata import version
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-PARTIES = 3
-WARM_UP_RUNS = 3
+from benchmarks.spu_parties import PARTIES, WARM_UP_RUNS, Parties, runtime_config
+
 SEED = 20240607
 INPUT_RANGE = (0.5, 100.0)
-#: Seconds without an answer from a party before the benchmark gives up.
-PATIENCE = 600.0
 
 #: Runtime options beyond protocol and field, by variant. Left out of `tuned`: `trunc_allow_msb_error`, which ABY3 does
 #: not read, and `enable_lower_accuracy_rsqrt`, which saves a twentieth of sqrt's bytes for a 200 times larger error.
@@ -66,12 +50,6 @@ OPERATIONS: dict[str, int] = {
 }
 
 Row = dict[str, Any]
-#: One party's answer to one task: wall times, profiled runs, shares of the result.
-Answer = dict[str, Any]
-
-
-class PeerError(RuntimeError):
-    """A party failed or stopped answering."""
 
 
 def jax_functions() -> dict[str, Callable[..., Any]]:
@@ -125,15 +103,6 @@ def fraction_bits_of(io: Any) -> int:
     return int(np.flatnonzero(back == powers).max()) + 1
 
 
-def runtime_config(options: dict[str, bool]) -> Any:
-    from spu import libspu
-
-    config = libspu.RuntimeConfig(protocol=libspu.ProtocolKind.ABY3, field=libspu.FieldType.FM128)
-    for name, value in options.items():
-        setattr(config, name, value)
-    return config
-
-
 def compile_program(name: str, arrays: list[Any]) -> bytes:
     """Compile one operation for operands of these shapes, all secret, with SPU's default compiler options."""
     from spu import libspu
@@ -149,150 +118,6 @@ def compile_program(name: str, arrays: list[Any]) -> bytes:
         lambda outputs: [f"out{i}" for i in range(len(outputs))],
     )
     return bytes(executable.SerializeToString())
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# One party
-
-
-def party(rank: int, addresses: list[str], log: str, barrier: Barrier, parent: Connection) -> None:
-    """Serve tasks from the parent until it sends None. Runs in a process of its own."""
-    try:
-        serve(rank, addresses, Path(log), barrier, parent)
-    except EOFError:  # the parent is gone
-        barrier.abort()
-    except Exception as error:
-        barrier.abort()
-        parent.send(PeerError(f"party {rank}: {type(error).__name__}: {error}"))
-
-
-def serve(rank: int, addresses: list[str], log: Path, barrier: Barrier, parent: Connection) -> None:
-    from spu import Runtime, libspu
-
-    options = libspu.logging.LogOptions()
-    options.enable_console_logger = False
-    options.system_log_path = str(log)
-    libspu.logging.setup_logging(options)
-
-    description = libspu.link.Desc()
-    for i, address in enumerate(addresses):
-        description.add_party(f"party{i}", address)
-    link = libspu.link.create_brpc(description, rank)
-    parent.send("ready")
-
-    while (task := parent.recv()) is not None:
-        executable = libspu.Executable()
-        executable.ParseFromString(task["program"])
-
-        def prepared(extra: dict[str, bool], task: dict[str, Any] = task) -> Any:
-            runtime = Runtime(link.spawn(), runtime_config(task["options"] | extra))
-            for i, share in enumerate(task["shares"]):
-                runtime.set_var(f"in{i}", share)
-            return runtime
-
-        rounds = WARM_UP_RUNS + task["repeats"]
-        runtime = prepared({})
-        times = []
-        for _ in range(rounds):
-            barrier.wait(PATIENCE)
-            start = time.perf_counter()
-            runtime.run(executable)
-            times.append(time.perf_counter() - start)
-
-        profiled = prepared({"enable_pphlo_profile": True})
-        offset = log.stat().st_size if log.exists() else 0
-        for _ in range(rounds):
-            barrier.wait(PATIENCE)
-            profiled.run(executable)
-        parent.send(
-            {
-                "times": times[WARM_UP_RUNS:],
-                "profile": profiler_figures(log, offset)[WARM_UP_RUNS:],
-                "result": runtime.get_var("out0"),
-            }
-        )
-
-
-def profiler_figures(log: Path, offset: int) -> list[dict[str, float]]:
-    """What SPU's profiler wrote to its log from this offset on: kernel seconds, bytes and messages of each run."""
-    runs: list[dict[str, float]] = []
-    kernel = 0.0
-    text = log.read_bytes()[offset:].decode(errors="replace") if log.exists() else ""
-    for line in text.splitlines():
-        if operation := re.search(r"- (pphlo\.\w+), executed \d+ times, duration ([\d.e+-]+)s", line):
-            if operation[1] != "pphlo.free":
-                kernel += float(operation[2])
-        elif total := re.search(r"Link details: total send bytes (\d+), recv bytes \d+, send actions (\d+)", line):
-            runs.append({"kernel_s": kernel, "bytes": int(total[1]), "messages": int(total[2])})
-            kernel = 0.0
-    return runs
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The parent
-
-
-class Parties:
-    """Three SPU processes on loopback; leaving the context ends them whatever happened."""
-
-    def __init__(self, directory: Path) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.barrier = context.Barrier(PARTIES)  # kept: its semaphores disappear with it, before the parties start
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(PARTIES)]
-        self.processes: list[BaseProcess] = []
-        self.connections: list[Connection] = []
-        for rank in range(PARTIES):
-            ours, theirs = context.Pipe()
-            arguments = (rank, addresses, str(directory / f"party{rank}.log"), self.barrier, theirs)
-            process = context.Process(target=party, args=arguments, name=f"spu-party-{rank}", daemon=True)
-            process.start()
-            theirs.close()
-            self.processes.append(process)
-            self.connections.append(ours)
-
-    def __enter__(self) -> Parties:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process, connection in zip(self.processes, self.connections, strict=True):
-            if process.is_alive():
-                process.terminate()
-            process.join(10)
-            if process.is_alive():
-                process.kill()
-                process.join()
-            connection.close()
-
-    def answers(self) -> list[Any]:
-        """One message from each party, by rank; the first failure, whoever reports it, is raised."""
-        received: dict[int, Any] = {}
-        deadline = time.monotonic() + PATIENCE
-        while waiting := {self.connections[rank]: rank for rank in range(PARTIES) if rank not in received}:
-            answered = wait(list(waiting), max(0.0, deadline - time.monotonic()))
-            if not answered:
-                raise PeerError(f"no answer within {PATIENCE:.0f} seconds from parties {sorted(waiting.values())}")
-            for connection, rank in waiting.items():
-                if connection in answered:
-                    try:
-                        received[rank] = connection.recv()
-                    except EOFError:
-                        raise PeerError(f"party {rank} ended without an answer") from None
-                    if isinstance(received[rank], PeerError):
-                        raise received[rank]
-        return [received[rank] for rank in range(PARTIES)]
-
-    def run(self, tasks: list[dict[str, Any]]) -> list[Answer]:
-        for connection, task in zip(self.connections, tasks, strict=True):
-            connection.send(task)
-        return self.answers()
-
-
-def free_ports(count: int) -> list[int]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 def measure(parties: Parties, variant: str, name: str, count: int, repeats: int) -> Row:
