@@ -110,11 +110,11 @@ def succeeds(command: list[str]) -> bool:
     return finished.returncode == 0
 
 
-def checked(command: list[str], timeout: float, what: str) -> None:
-    """Run a command to its end; `PeerError` with the tail of its messages if it fails."""
+def checked(command: list[str], timeout: float, what: str, folder: Path | None = None) -> None:
+    """Run a command to its end, in this folder; `PeerError` with the tail of its messages if it fails."""
     try:
         finished = subprocess.run(  # noqa: S603
-            command, env=environment(), capture_output=True, text=True, errors="replace", timeout=timeout
+            command, env=environment(), capture_output=True, text=True, errors="replace", timeout=timeout, cwd=folder
         )
     except subprocess.TimeoutExpired as error:
         raise PeerError(f"{what} took longer than {timeout:.0f} seconds and was stopped") from error

@@ -12,19 +12,38 @@ import multiprocessing
 import re
 import socket
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
+from benchmarks.proxy import Proxy
+
 PARTIES = 3
-WARM_UP_RUNS = 3
 #: Seconds without an answer from a party before the benchmark gives up.
 PATIENCE = 600.0
 
-#: One party's answer to one task: wall times, profiled runs, shares of the result.
+#: One party's answer to one task: wall times, profiled runs, shares of the results.
 Answer = dict[str, Any]
+
+
+def compile_program(function: Callable[..., Any], arrays: list[Any]) -> bytes:
+    """Compile a function for operands of these shapes, all secret, with SPU's default compiler options."""
+    from spu import libspu  # type: ignore[import-not-found]
+    from spu.utils import frontend  # type: ignore[import-not-found]
+
+    executable, _ = frontend.compile(
+        frontend.Kind.JAX,
+        function,
+        arrays,
+        {},
+        [f"in{i}" for i in range(len(arrays))],
+        [libspu.Visibility.VIS_SECRET] * len(arrays),
+        lambda outputs: [f"out{i}" for i in range(len(outputs))],
+    )
+    return bytes(executable.SerializeToString())
 
 
 class PeerError(RuntimeError):
@@ -79,7 +98,7 @@ def serve(rank: int, addresses: list[str], log: Path, barrier: Barrier, parent: 
                 runtime.set_var(f"in{i}", share)
             return runtime
 
-        rounds = WARM_UP_RUNS + task["repeats"]
+        rounds = task["warm_up"] + task["repeats"]
         runtime = prepared({})
         times = []
         for _ in range(rounds):
@@ -95,9 +114,9 @@ def serve(rank: int, addresses: list[str], log: Path, barrier: Barrier, parent: 
             profiled.run(executable)
         parent.send(
             {
-                "times": times[WARM_UP_RUNS:],
-                "profile": profiler_figures(log, offset)[WARM_UP_RUNS:],
-                "result": runtime.get_var("out0"),
+                "times": times[task["warm_up"] :],
+                "profile": profiler_figures(log, offset)[task["warm_up"] :],
+                "results": [runtime.get_var(name) for name in executable.output_names],
             }
         )
 
@@ -122,16 +141,23 @@ def profiler_figures(log: Path, offset: int) -> list[dict[str, float]]:
 
 
 class Parties:
-    """Three SPU processes on loopback; leaving the context ends them whatever happened."""
+    """Three SPU processes on loopback; leaving the context ends them whatever happened.
 
-    def __init__(self, directory: Path) -> None:
+    delay, rate: of slow links between them, by a proxy before every party; 0: they talk to each other directly.
+    """
+
+    def __init__(self, directory: Path, delay: float = 0.0, rate: float = 0.0) -> None:
         context = multiprocessing.get_context("spawn")
         self.barrier = context.Barrier(PARTIES)  # kept: its semaphores disappear with it, before the parties start
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(PARTIES)]
+        ports = free_ports(PARTIES)
+        slow = delay > 0 or rate > 0
+        self.links = [Proxy(("127.0.0.1", port), delay=delay, rate=rate) for port in ports if slow]
+        dialled = [link.port for link in self.links] or ports
         self.processes: list[BaseProcess] = []
         self.connections: list[Connection] = []
         for rank in range(PARTIES):
             ours, theirs = context.Pipe()
+            addresses = [f"127.0.0.1:{(ports if i == rank else dialled)[i]}" for i in range(PARTIES)]
             arguments = (rank, addresses, str(directory / f"party{rank}.log"), self.barrier, theirs)
             process = context.Process(target=party, args=arguments, name=f"spu-party-{rank}", daemon=True)
             process.start()
@@ -151,6 +177,8 @@ class Parties:
                 process.kill()
                 process.join()
             connection.close()
+        for link in self.links:
+            link.close()
 
     def answers(self) -> list[Any]:
         """One message from each party, by rank; the first failure, whoever reports it, is raised."""
@@ -170,9 +198,23 @@ class Parties:
                         raise received[rank]
         return [received[rank] for rank in range(PARTIES)]
 
-    def run(self, tasks: list[dict[str, Any]]) -> list[Answer]:
-        for connection, task in zip(self.connections, tasks, strict=True):
-            connection.send(task)
+    def run(
+        self,
+        function: Callable[..., Any],
+        arrays: list[Any],
+        io: Any,
+        options: dict[str, bool],
+        repeats: int,
+        warm_up: int,
+    ) -> list[Answer]:
+        """The answers of all parties to one program on these arrays, all secret."""
+        from spu import libspu
+
+        program = compile_program(function, arrays)
+        shares = [io.make_shares(array, libspu.Visibility.VIS_SECRET) for array in arrays]
+        task = {"program": program, "options": options, "repeats": repeats, "warm_up": warm_up}
+        for rank, connection in enumerate(self.connections):
+            connection.send(task | {"shares": [share[rank] for share in shares]})
         return self.answers()
 
 

@@ -24,8 +24,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.spu_parties import PARTIES, WARM_UP_RUNS, Parties, runtime_config
+from benchmarks.spu_parties import PARTIES, Parties, runtime_config
 
+WARM_UP_RUNS = 3
 SEED = 20240607
 INPUT_RANGE = (0.5, 100.0)
 
@@ -103,42 +104,18 @@ def fraction_bits_of(io: Any) -> int:
     return int(np.flatnonzero(back == powers).max()) + 1
 
 
-def compile_program(name: str, arrays: list[Any]) -> bytes:
-    """Compile one operation for operands of these shapes, all secret, with SPU's default compiler options."""
-    from spu import libspu
-    from spu.utils import frontend  # type: ignore[import-not-found]
-
-    executable, _ = frontend.compile(
-        frontend.Kind.JAX,
-        jax_functions()[name],
-        arrays,
-        {},
-        [f"in{i}" for i in range(len(arrays))],
-        [libspu.Visibility.VIS_SECRET] * len(arrays),
-        lambda outputs: [f"out{i}" for i in range(len(outputs))],
-    )
-    return bytes(executable.SerializeToString())
-
-
 def measure(parties: Parties, variant: str, name: str, count: int, repeats: int) -> Row:
     """Time one operation on `count` elements and check its result against NumPy."""
     import numpy as np
-    from spu import Io, libspu
+    from spu import Io
 
     options = VARIANTS[variant]
     io = Io(PARTIES, runtime_config(options))
     arrays = list(operands(count, fraction_bits_of(io))[: OPERATIONS[name]])
-    program = compile_program(name, arrays)
-    shares = [io.make_shares(array, libspu.Visibility.VIS_SECRET) for array in arrays]
-    answers = parties.run(
-        [
-            {"program": program, "options": options, "repeats": repeats, "shares": [share[rank] for share in shares]}
-            for rank in range(PARTIES)
-        ]
-    )
+    answers = parties.run(jax_functions()[name], arrays, io, options, repeats, WARM_UP_RUNS)
 
     slowest = [max(times) for times in zip(*(answer["times"] for answer in answers), strict=True)]
-    result = io.reconstruct([answer["result"] for answer in answers]).astype(np.float64)
+    result = io.reconstruct([answer["results"][0] for answer in answers]).astype(np.float64)
     expected = numpy_functions()[name](*arrays).astype(np.float64)
     error = np.abs(result - expected)
     row: Row = {

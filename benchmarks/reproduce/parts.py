@@ -13,6 +13,7 @@ PARTS = {
     "table3": "the nine data sets of the paper",
     "table4": "eigensolvers on shares",
     "convergence": "iterations against the dimension",
+    "peers": "the same decomposition by other frameworks",
     "wan": "whole jobs over slow networks",
 }
 """Name of the module, and what it measures; in the order of the page."""

@@ -17,6 +17,8 @@ from ppca import PCA
 from ppca.report import duration, size
 from ppca.servers import LocalServers
 
+from .peer_runs import absent, ours, theirs
+from .peers import compared, rounds_of, time_of
 from .result import Options, Plot, Result, Table, cell
 from .style import OURS, TRUTH, bars, figure, legend
 
@@ -75,6 +77,9 @@ def run(options: Options) -> Result:
                 record, account = measure(slow, work, owners)
             expected = predicted(here[0]["seconds"], account, delay, rate)
             records.append({"work": work.name, "network": name, "predicted": expected} | record)
+    tables = [table(records)]
+    if options.spu is not None or options.mp_spdz is not None:
+        tables.append(peer_table(options, networks))
     described = "; ".join(
         f"{name}: {1e3 * delay:g} ms one way, {rate / 1e6:g} Mbit/s" for name, (delay, rate) in networks.items()
     )
@@ -83,8 +88,9 @@ def run(options: Options) -> Result:
         f"{described}; in each direction of each of the six links between servers, by proxies in user space. All on one machine.",
         "Predicted: the time on loopback in the same run, one delay a round, and the bytes of the busiest link at its rate.",
         "Standardised columns, tolerance 1e-6; from the first share to the result, owners' own passes left out.",
+        *absent(options),
     ]
-    return Result("Slow networks: whole jobs, measured", conditions, [table(records)], [plot(records)])
+    return Result("Slow networks: whole jobs, measured", conditions, tables, [plot(records)])
 
 
 def measure(servers: LocalServers, work: Work, owners: list[Floats]) -> tuple[dict[str, Any], Any]:
@@ -118,6 +124,28 @@ def table(records: list[dict[str, Any]]) -> Table:
             "busiest link": lambda r: size(r["busiest_link"]),
             "EVR error": cell("ratio_error", "{:.1e}"),
         },
+    )
+
+
+def peer_table(options: Options, networks: dict[str, tuple[float, float]]) -> Table:
+    """One decomposition by PPCA and the peers through the same proxies; what takes long is projected."""
+    d, budget = options.pick(full=50, quick=20, tiny=4), options.pick(full=120.0, quick=10.0, tiny=1.0)
+    records = []
+    for name, (delay, rate) in networks.items():
+        runs = [*ours(d, options, ("allpairs",), budget, delay, rate), *theirs(d, options, budget, delay, rate)]
+        records += [{"network": name} | record for record in compared(runs)]
+    return Table.of(
+        f"Peers through the same proxies: one eigendecomposition, d = {d}",
+        records,
+        {
+            "who": lambda r: r["who"],
+            "network": lambda r: r["network"],
+            "time": time_of,
+            "time / PPCA": cell("ratio", "{:.3g}x"),
+            "rounds": rounds_of,
+            "sent per party": lambda r: size(r["bytes"]),
+        },
+        "Conditions of the peers: see above, at the table without slow links.",
     )
 
 
