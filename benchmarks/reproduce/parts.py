@@ -13,6 +13,7 @@ PARTS = {
     "table3": "the nine data sets of the paper",
     "table4": "eigensolvers on shares",
     "convergence": "iterations against the dimension",
+    "attack": "rows from an opened covariance, and from what PPCA opens",
     "peers": "the same decomposition by other frameworks",
     "wan": "whole jobs over slow networks",
 }
