@@ -75,6 +75,7 @@ async def eigh_allpairs(
     max_iterations: int | None = None,
     fixed_iterations: int | None = None,
     top: int | None = None,
+    warm: int = 0,
     progress: Progress = silent,
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
@@ -83,6 +84,7 @@ async def eigh_allpairs(
     max_iterations: give up after so many (None: 60).
     fixed_iterations: run so many and open nothing (24 suit d <= 115, 30 suit d <= 200 for 1e-5).
     top: stop as soon as the `top` largest eigenpairs are that accurate; the others need not be.
+    warm: begin where a run would be after so many iterations, for a matrix that is nearly diagonal.
     """
     d = A0.shape[0]
     if d == 1:
@@ -91,7 +93,7 @@ async def eigh_allpairs(
     delta_min = max(tol / 10, 64 * math.sqrt(d) * 2.0**-40)
 
     async def step(state: _State, done: int) -> _State:
-        delta = max(delta_min, 0.1 * 0.5**done)
+        delta = max(delta_min, 0.1 * 0.5 ** (warm + done))
         # V drifts little in one iteration: its defect E is measured, and mended, in every other.
         state = await _iterate(state, delta, refresh=(done + 1) % REFRESH == 0, measure=done % 2 == 1)
         progress(f"eigendecomposition, iteration {done + 1}", min(0.95, (done + 1) / 20))
@@ -104,7 +106,7 @@ async def eigh_allpairs(
         _State(A0, A0, identity, identity, None, None),
         step,
         good,
-        due=lambda done: done >= FIRST_CHECK,
+        due=lambda done: warm + done >= FIRST_CHECK,
         most=MOST_ITERATIONS if max_iterations is None else max_iterations,
         fixed=fixed_iterations,
     )

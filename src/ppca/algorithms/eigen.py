@@ -20,6 +20,11 @@ class Eigen:
     converged: bool | None
 
 
+def identity_like(A: Any) -> Any:
+    """The shared identity matrix of the size and type of A. Local."""
+    return (A.zeros(A.shape) + np.eye(len(A), dtype=np.int64)).within(1)
+
+
 async def off_is_small(A: Any, tol: float) -> Any:
     """The shared bit [Frobenius norm of the off-diagonal < tol]: three rounds."""
     a = A[np.triu_indices(len(A), 1)]

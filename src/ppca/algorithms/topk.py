@@ -1,0 +1,244 @@
+"""The K largest eigenpairs of a shared positive semi-definite matrix: whitened powers, one small all-pairs, Chebyshev loops.
+
+For thousands of columns of which few components are wanted. A block Y of b columns, somewhat more than K, is all that travels:
+d b elements a product in place of the d^2 of all-pairs.
+
+    start   Y = A (A Omega), whitened; Omega is public, so that A Omega is free                                   22 rounds
+            five times Y := A Y, whitened (`whitening.py`): directions that are lost are filled with public ones  79
+    ritz    H = Y'AY; all-pairs on H (b x b) until the rows of its K largest are clean; Y := Y V, sorted          10 + 9 an iteration
+    test    |A y - theta y| for each of the K, and |Y'Y - I|: one bit is opened                                    5
+            passed: done. If the residual has not fallen to a quarter in three loops, or after the last one: given up
+    filter  Y := T_m(2 A / mu - 1) Y, mu the smallest Ritz value, every column scaled by its own growth            2 m + 4
+            whitened, filled, orthonormal again, and on to ritz                                                    38
+
+Values are accurate to tol^2 / gap, vectors to tol / gap, as the test promises. Whether these are the LARGEST eigenvalues is
+another question, which `certificate.py` answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..protocol import ready, stack, symmetric, together
+from .allpairs import eigh_allpairs
+from .eigen import defect, identity_like
+from .iteration import Progress, silent
+from .whitening import FINE, ROUGH, complete, gaussian, gram, scale_of, whiten, whiten_any
+
+POWERS = 5
+"""Whitened powers before the first Ritz step."""
+
+DEGREES = (3, 3, 8, 16, 24, 24, 24, 24)
+"""Of the filters, loop by loop: low ones while Ritz values are rough, high ones for the flat spectra that are left then."""
+
+WARM = 6
+"""The schedule of all-pairs after a filter begins here: H is nearly diagonal."""
+
+CLEAN = 0.3
+"""Rows of H are cleaned to this part of the tolerance."""
+
+ORTHOGONALITY = 3e-8
+"""What the test asks of |Y'Y - I|_F."""
+
+LEVELS = 12
+"""The residual is told in factors of four of the tolerance, up to so many."""
+
+FLATTEST = 2.0**-16
+"""What is added to mu, as a part of the largest Ritz value, in filters of degree 3 and of higher ones: what a column picks up of
+stronger ones grows by its reciprocal."""
+
+GROWN = 64.0
+"""Columns that are no Ritz vectors yet grow more than their Ritz value says: up to this, where all is well."""
+
+SHRINKING = (4.0 ** np.arange(1, 9), 2.0 ** -np.arange(9))
+"""Squares of lengths, and what a column of such a length is multiplied by: from 2 on, by powers of two."""
+
+OCTAVES = 22
+"""1 / mu is looked up in so many octaves below one."""
+
+STEEPEST = 17.0
+"""log2 of the largest 2 theta / mu - 1."""
+
+
+def block_size(k: int, d: int) -> int:
+    """Columns of the block: more than K, so that the first K converge fast."""
+    return min(d, k + min(k + 12, 30))
+
+
+@dataclass
+class TopK:
+    """The K largest pairs, descending: shared values, vectors as ROWS; how many loops, and whether the test was passed."""
+
+    values: Any
+    vectors: Any
+    iterations: int
+    converged: bool | None
+
+
+@dataclass
+class _Block:
+    """Orthonormal columns, A times them, and their Ritz values in descending order."""
+
+    Y: Any
+    AY: Any
+    theta: Any
+
+
+class _Filter(NamedTuple):
+    """Coefficients of the scaled recurrence, one per column: P_(j+1) = a A P_j - b P_j - c P_(j-1)."""
+
+    a: Any
+    b: Any
+    c: Any
+
+
+async def eigh_topk(
+    A: Any,
+    k: int,
+    *,
+    run: str,
+    tol: float = 1e-6,
+    max_iterations: int | None = None,
+    fixed_iterations: int | None = None,
+    progress: Progress = silent,
+) -> TopK:
+    """The K largest eigenpairs of A, positive semi-definite with |A|_F <= 1 and 40 fractional bits.
+
+    run: a public name from which the public random columns are drawn. tol: of the Frobenius norm of A Y - Y theta over the K.
+    max_iterations: at most so many loops (None: 7). fixed_iterations: so many, and nothing is opened.
+    """
+    d = len(A)
+    A = A.within(1)
+    shape = (d, block_size(k, d))
+    fill = gaussian(run, "filling", shape, d**-0.5)
+    most = next(n for n in (fixed_iterations, max_iterations, len(DEGREES)) if n is not None)
+    progress("eigendecomposition, start", 0.0)
+    Y = await complete(await _start(A, gaussian(run, "start", shape, 0.25)), fill)
+    levels: list[int] = []
+    while True:
+        loops = len(levels)
+        progress(f"eigendecomposition, loop {loops}", min(0.95, (loops + 1) / 4))
+        block = await _ritz(A, Y, k, tol, loops, fixed_iterations is not None)
+        degree = DEGREES[min(loops, len(DEGREES) - 1)]
+        level, scaling = await together(
+            ready(LEVELS) if fixed_iterations is not None else _level(block, k, tol), _scaling(block, degree)
+        )
+        levels.append(level)
+        if level == 0 or loops == most or (fixed_iterations is None and stalls(levels)):
+            break
+        Y = await complete((await whiten_any(await _filtered(A, block, scaling, degree))).within(2), fill)
+    converged = None if fixed_iterations is not None else level == 0
+    return TopK(block.theta[:k], block.Y[:, :k].T, loops, converged)
+
+
+def stalls(levels: list[int]) -> bool:
+    """Whether two loops of a high degree have brought less than a factor of four."""
+    return len(levels) > 5 and levels[-1] >= levels[-3]
+
+
+async def _start(A: Any, omega: Any) -> Any:
+    """Whitened powers of A on public random columns: 26 + 12 (POWERS - 1) + 17 rounds."""
+    Z = (await A.matmul((A @ omega).within(4), within=2)).within(2)
+    Y = (await whiten_any(Z)).within(2)
+    Z = await A.matmul(Y, within=2)
+    _, root = await scale_of(await gram(Z))
+    half = root * 0.5  # |A Y half|_2 <= 1, also where three steps leave singular values up to 2
+    Z = (await Z.mul(half, frac=40, within=2)).within(2)
+    for _ in range(POWERS - 1):
+        P = (await whiten(Z, ROUGH, half)).within(2.0**9)
+        Z = (await A.matmul(P, frac=40, within=2)).within(2)
+    return (await whiten(Z, FINE)).within(2)
+
+
+async def _ritz(A: Any, Y: Any, k: int, tol: float, loops: int, silently: bool) -> _Block:
+    """Ritz vectors in descending order of their values: 8 rounds and those of all-pairs on H = Y'AY."""
+    b = Y.shape[1]
+    AY = (await A.matmul(Y, within=1.5)).within(1.5)
+    H = symmetric(await Y.T.matmul_upper(AY, within=1.5), b)
+    enough = (16 if loops else 30) if silently else None
+    warm = WARM if loops else 0
+    found = await eigh_allpairs(H, identity_like(H), tol=CLEAN * tol, top=k, warm=warm, fixed_iterations=enough)
+    theta, rows = await found.values.within(2).sort(found.vectors.T, descending=True)
+    V = rows.T.within(1.5)
+    Y, AY = await together(Y.matmul(V, within=1.5), AY.matmul(V, within=1.5))
+    return _Block(Y.within(1.5), AY.within(1.5), theta.within(1.5))
+
+
+async def _level(block: _Block, k: int, tol: float) -> int:
+    """0 if |A Y - Y theta|_F < tol over the K columns, 1 if < 4 tol, ...; LEVELS if Y is not orthonormal: five rounds."""
+    Y = block.Y[:, :k]
+    scaled, off = await together(Y.mul(block.theta[:k], within=1.5), defect(Y))
+    residual = block.AY[:, :k] - scaled
+    square, lost = await together(residual.inner(residual, frac=80), off.inner(off, frac=80))
+    limits = (tol * 4.0 ** np.arange(LEVELS)) ** 2
+    above, skewed = await together(
+        square.within(8).lookup(limits, np.arange(LEVELS + 1), 0),
+        lost.within(k * k + 1.0).lookup([ORTHOGONALITY**2], [0, LEVELS + 1], 0),
+    )
+    level = await (above + skewed).open(what="convergence level", why="stop the iteration, or give up")
+    return min(int(level), LEVELS)
+
+
+async def _scaling(block: _Block, degree: int) -> _Filter:
+    """T_j(2 A / mu - 1) with every column divided by g^-j, what it grows by at its own Ritz value: seven rounds.
+
+    mu^2 = theta_b^2 + a small part of theta_1^2 + |A Y - Y theta|_F^2: while the block still holds directions that are none of
+    eigenvectors, the last Ritz value is less than what is left out. e = 1 / mu, x = 2 theta e - 1 and
+    g = 1 / (x + sqrt(x^2 - 1)); any other g would be right, too.
+    """
+    theta, AY = block.theta, block.AY
+    squares, size = await together(theta.mul(theta, frac=80), AY.inner(AY, frac=80))
+    mu2 = squares[-1] + squares[0] * FLATTEST ** 2 + (size - squares.sum())
+    octaves = np.arange(-32 * OCTAVES, 32) / 16
+    e = await mu2.within(4).lookup(2.0**octaves, 2.0 ** (-np.append(-2 * OCTAVES, octaves) / 2), 24)
+    e = e.within(2.0**OCTAVES)
+    x = (await theta.mul(e, within=2.0**STEEPEST)) * 2 - 1
+    t = np.arange(1, 32 * 13) / 32
+    g = np.exp(-np.append(0, t))
+    found = await x.within(2.0**STEEPEST * 2).classify(np.cosh(t), [2 * g, g * g], 40)
+    b, c = found[..., 0].within(2), found[..., 1].within(1)
+    a = await b.mul(e, frac=40, within=2.0**OCTAVES)
+    return _Filter((a * 2).within(2.0 ** (OCTAVES + 1)), b, c)
+
+
+async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
+    """The filter of a degree on every column, divided by GROWN: 3 degree rounds.
+
+        r1   Z = A P | M = Y'P, its part of stronger columns | |P|^2         r2   Z - AY M | P - Y M
+        r3   a Z - b P - c P_before, the next P                              r2-3 a factor for the next but one, from |P|^2
+
+    Columns are sorted: what one picks up of stronger ones (rounding, and what is amplified of it) is taken out each time. Columns that
+    grow all the same, because they are no Ritz vectors yet, are divided by powers of two.
+    """
+    Y, AY = block.Y, block.AY
+    stronger = np.triu(np.ones((Y.shape[1], Y.shape[1]), np.int64), 1)
+
+    async def combined(factors: list[Any], columns: list[Any]) -> Any:
+        row = [factor.reshape(1, len(factor)) for factor in factors]
+        return (await stack(columns).inner(stack(row), axis=0, frac=40, within=GROWN)).within(GROWN)
+
+    async def corrected(Z: Any, now: Any, M: Any) -> tuple[Any, Any]:
+        taken = await together(AY.matmul(M, within=GROWN), Y.matmul(M, within=GROWN))
+        return Z - taken[0], now - taken[1]
+
+    async def following(Z: Any, now: Any, M: Any, before: Any, factors: Any) -> tuple[Any, Any]:
+        Z, now = await corrected(Z, now, M)
+        return now, await combined(list(factors), [Z, -now, -before])
+
+    before, now = Y, await combined([by.a, by.b], [AY * 0.5, Y * -0.5])
+    factors, last, shrink = [by.a, by.b, by.c], by.c, None
+    for _ in range(1, degree):
+        # P_before has not been divided by what P was, so c takes two factors.
+        scaled = ready(None) if shrink is None else stack([*by, last]).mul(shrink, within=2.0**OCTAVES)
+        Z, M, lengths, new = await together(
+            A.matmul(now, within=GROWN), Y.T.matmul(now, within=GROWN), now.inner(now, axis=0, within=GROWN**3), scaled
+        )
+        if new is not None:
+            factors, last = [new[0], new[1], new[3]], new[2]
+        step = following(Z, now, (M * stronger).within(GROWN), before, factors)
+        (before, now), shrink = await together(step, lengths.within(GROWN**3).lookup(*SHRINKING, 20))
+    M = (await Y.T.matmul(now, within=GROWN)) * stronger
+    return ((now - await Y.matmul(M.within(GROWN), within=GROWN)) * (1 / GROWN)).within(1)

@@ -1,0 +1,135 @@
+"""Blocks of secret columns made orthonormal: polynomials of the small Gram matrix, one product with the tall block.
+
+Whitening Z = U S W' means to find Q with Z Q = U W' for all singular values that are not lost. x -> x r(x^2), r of degree 3, moves
+every singular value towards one; on the Gram side G = Z'Z that is
+
+    r1   G2 = G G                 r2   G3 = G G2 | G4 = G2 G2
+    r3   Q := Q R | G := R (c0 G + c1 G2 + c2 G3 + c3 G4), with R = c0 + c1 G + c2 G2 + c3 G3
+
+three rounds a step whatever the number of rows. Singular values below 2^-10 of the largest stay small: they are lost, and
+`complete` puts public random directions in their place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..protocol import ready, symmetric, together
+from .eigen import defect, orthonormal
+
+WHITEN = (
+    (11.77685, -69.54989, 128.80198, -71.01743),
+    (5.61986, -7.97794, 3.57968, -0.47902),
+    (4.88080, -6.84643, 3.17561, -0.44376),
+    (3.12758, -3.96479, 2.08902, -0.35392),
+    (2.22532, -2.25878, 1.34146, -0.30871),
+)
+"""Coefficients of R, step by step: together they map [2^-10, 1] to 1 +- 8e-4 (minimax, by linear programming). The first three
+leave [1/3, 2]."""
+
+ROUGH, FINE = 3, 5
+"""Steps that keep a block from collapsing, and steps that make it orthonormal to 8e-4."""
+
+SCHULZ = (2.1875, -2.1875, 1.3125, -0.3125)
+"""The same near one: an error e becomes one of order e^4."""
+
+GRAM_FRAC, SCALE_FRAC, FACTOR_FRAC = 60, 24, 24
+"""Fractional bits of a Gram matrix before it is scaled, of its scale, and of Q."""
+
+SMALLEST, LARGEST = -18, 7
+"""log2 of the Frobenius norms of Gram matrices that are scaled to one; smaller ones are scaled as if they had that norm."""
+
+GROWTH = 2.0**20
+"""Of Q: small singular values grow by at most 11.8 * 5.6 * 4.9 * 3.1 * 2.2 < 2^11, and the scale by 2^9."""
+
+STEPS_PER_OCTAVE = 16
+
+LARGEST_SQUARE = 4.0
+"""Of a singular value between two steps: 1.99 after the first."""
+
+
+async def gram(Z: Any, frac: int | None = None) -> Any:
+    """Z'Z: one round."""
+    return symmetric(await Z.T.matmul_upper(Z, frac=frac, within=4), Z.shape[1])
+
+
+async def scale_of(G: Any) -> tuple[Any, Any]:
+    """c and sqrt(c), with c |G|_F in (0.95, 1]: three rounds."""
+    size = await G.inner(G, frac=80)
+    octaves = np.arange(2 * SMALLEST * STEPS_PER_OCTAVE, 2 * LARGEST * STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE
+    above = 2.0 ** np.append(octaves, octaves[-1] + 1)
+    found = await size.within(4.0**LARGEST).classify(2.0**octaves, [above**-0.5, above**-0.25], SCALE_FRAC)
+    return found[..., 0].within(2.0**-SMALLEST), found[..., 1].within(2.0 ** (-SMALLEST / 2))
+
+
+async def whiten(Z: Any, steps: int, out: Any = None) -> Any:
+    """Z Q, its singular values near one, for |Z|_2 <= 1: 3 steps + 2 rounds. out: a shared factor of the result."""
+    return await Z.matmul(await gram_steps(await gram(Z), WHITEN[:steps], out), frac=40, within=4)
+
+
+async def whiten_any(Z: Any) -> Any:
+    """Z Q, its singular values near one, for columns of length at most 1, however short: 21 rounds, the first four to measure it."""
+    raw = await gram(Z, GRAM_FRAC)
+    c, root = await scale_of(raw.astype(40))
+    Q = await gram_steps((await raw.mul(c, frac=40, within=2)).within(2), WHITEN, root)
+    return await Z.matmul(Q, frac=40, within=4)
+
+
+async def gram_steps(G: Any, coefficients: Sequence[Sequence[float]], out: Any = None) -> Any:
+    """Q after these steps on G, |G|_2 <= LARGEST_SQUARE, times the shared number `out`: three rounds each.
+
+    G is held divided by that bound, so that its powers stay below one and their truncations local.
+    """
+    b = len(G)
+    one = np.eye(b, dtype=np.int64)
+    G = (G * (1 / LARGEST_SQUARE)).within(1)
+    Q = None
+    for number, plain in enumerate(coefficients):
+        c = [factor * LARGEST_SQUARE**power for power, factor in enumerate(plain)]
+        last = number == len(coefficients) - 1
+        G2 = symmetric(await G.matmul_upper(G, within=2), b)
+        found = await together(
+            G.matmul_upper(G2, within=2), ready(None) if last else G2.matmul_upper(G2, within=2)
+        )
+        G3 = symmetric(found[0], b)
+        R = (G * c[1] + G2 * c[2] + G3 * c[3] + one * c[0]).within(16)
+        if Q is not None:
+            turned = Q.matmul(R, frac=FACTOR_FRAC, within=GROWTH)
+        elif out is not None:
+            turned = R.mul(out, frac=FACTOR_FRAC, within=GROWTH)
+        else:
+            turned = ready(R.astype(FACTOR_FRAC))
+        if last:
+            return await turned
+        new = G * c[0] + G2 * c[1] + G3 * c[2] + symmetric(found[1], b) * c[3]
+        Q, upper = await together(turned, R.matmul_upper(new.within(16), within=2))
+        G = symmetric(upper, b).within(2)
+    raise ValueError("at least one step is needed")
+
+
+async def complete(Y: Any, fill: NDArray[np.float64]) -> Any:
+    """Lost directions of a whitened block become public random ones, the others stay; then it is made orthonormal: 15 rounds.
+
+    With G = Y'Y, (I - G)^4 is one where a direction is lost and near zero where it is not.
+    """
+    D = -await defect(Y)
+    for _ in range(2):
+        D = symmetric(await D.matmul_upper(D, within=4), Y.shape[1])
+    M = await (Y.T @ fill).within(4).matmul(D, within=4)
+    Y = (Y + (D.T @ fill.T).T - await Y.matmul(M, within=4)).within(4)
+    for _ in range(2):
+        Y = (await Y.matmul(await gram_steps(await gram(Y), (SCHULZ,)), frac=40, within=4)).within(4)
+    return (await orthonormal(Y)).within(2)
+
+
+def gaussian(run: str, purpose: str, shape: tuple[int, int], deviation: float) -> NDArray[np.float64]:
+    """Public normal numbers, rounded to 2^-24, others in every run: the same on all four servers."""
+    seed = int.from_bytes(hashlib.sha256(f"ppca {purpose} of run {run}".encode()).digest(), "big")
+    values = np.random.default_rng(seed).standard_normal(shape) * deviation
+    found: NDArray[np.float64] = np.round(np.ldexp(values, 24)) * 2.0**-24
+    return found
