@@ -12,6 +12,7 @@ from .baselines.power import eigh_power
 from .baselines.qr import eigh_qr
 from .eigen import Eigen
 from .jacobi import eigh_jacobi
+from .topk import block_size
 
 Solver = Callable[..., Awaitable[Eigen]]
 
@@ -27,6 +28,27 @@ SOLVERS: dict[str, Solver] = {
 """Every solver by name. All take (A0, identity, *, tol, max_iterations, fixed_iterations, progress). The two numbers and the
 result's `iterations` count the same thing: iterations of all-pairs, steps of a cyclic Jacobi (d - 1 a sweep, d if d is odd),
 QR iterations (each on the rows still left), squarings of the power method."""
+
+
+AUTO, TOPK = "auto", "topk"
+
+NAMES = (AUTO, TOPK, *SOLVERS)
+"""What a job may name: one of the above, `topk` (the K largest pairs only), or the choice of `chosen`."""
+
+TOPK_FROM = 200
+TOPK_PART = 5
+"""`auto` takes `topk` from so many columns on, if its block is at most this part of them: see docs/eigensolvers.md."""
+
+
+def chosen(solver: str, d: int, components: int | float | None, fixed_iterations: int | None = None) -> str:
+    """The solver that `auto` means, from public numbers alone; any other name means itself.
+
+    Fixed iterations are iterations of all-pairs; a part of the variance, or all components, need all pairs.
+    """
+    if solver != AUTO:
+        return solver
+    few = isinstance(components, int) and d >= TOPK_FROM and TOPK_PART * block_size(components, d) <= d
+    return TOPK if few and fixed_iterations is None else "allpairs"
 
 
 async def eigh(A0: Any, identity: Any, *, solver: str = "allpairs", top: int | None = None, **options: Any) -> Eigen:
