@@ -1,7 +1,8 @@
 """From a normalised shared matrix to its sorted spectrum: solve, verify on shares, fall back if needed, sort.
 
-Openings: the solver's convergence bits (none with `fixed_iterations`, in the fall-back either), one verification bit and
-shuffled ranks (two of each after a fall-back); with a fraction of variance as the number of components, that number.
+Openings: the solver's convergence bits (of `topk` also its convergence levels; none of them with `fixed_iterations`, in a
+fall-back either), one verification bit and shuffled ranks (more of both after a fall-back, and of ranks with every loop of
+`topk`); with a fraction of variance as the number of components, that number.
 """
 
 from __future__ import annotations
@@ -12,30 +13,45 @@ from typing import Any
 import numpy as np
 
 from ..protocol import concatenate, together
-from .eigen import Eigen, defect, is_below
+from . import certificate
+from .eigen import Eigen, defect, identity_like, is_below
 from .iteration import Progress, silent
 from .jacobi import enough_steps
-from .solvers import eigh, promised_residual
+from .solvers import AUTO, TOPK, chosen, eigh, promised_residual
+from .topk import eigh_topk
 
 ORTHOGONALITY = 1e-7
 """What verification promises of |V'V - I|_F."""
 
+ENOUGH_ITERATIONS = 45
+"""Of all-pairs after `topk`, in jobs that open no convergence bits."""
+
 COARSE = 10
 """Fractional bits that are enough to see whether an element is far off."""
+
+
+FALLBACK = 600
+"""Up to so many columns all-pairs takes over where `topk` fails: more would take hours and gigabytes."""
 
 
 def resolution(solver: str, d: int, tol: float) -> float:
     """A variance below this part of the total is noise: what the certificate allows an eigenvalue to be off.
 
     |A V - V L|_F < 2 promised means that sorted eigenvalues are off by at most so much (Weyl); A itself is rounded to 40 bits,
-    which moves them by d 2^-40; and the trace of A is at least |A|_F >= 1/2.
+    which moves them by d 2^-40; and the trace of A is at least |A|_F >= 1/2. Of `topk`, eigenvalues below the floor of its
+    certificate may be missing.
     """
-    return 2 * (2 * promised_residual(solver, d, tol) + d * 2.0**-40)
+    off = 2 * promised_residual(solver, d, tol) + d * 2.0**-40
+    return 2 * (max(off, certificate.excluded(0)) if solver == TOPK else off)
 
 
 @dataclass
 class Spectrum:
-    """Shared eigenvalues in descending order, eigenvectors as ROWS in the same order, and the public course of events."""
+    """Shared eigenvalues in descending order, eigenvectors as ROWS in the same order, and the public course of events.
+
+    solver: which was asked first; fell_back: whether another had to take over.
+    residual: a bound of |A V - V L|_F that was reached, where `topk` has given up and no other solver took over.
+    """
 
     values: Any
     vectors: Any
@@ -43,13 +59,14 @@ class Spectrum:
     iterations: int
     verified: bool
     fell_back: bool
+    residual: float | None = None
 
 
 async def decompose(
     A: Any,
-    identity: Any,
     *,
-    solver: str = "allpairs",
+    run: str,
+    solver: str = AUTO,
     tol: float = 1e-6,
     top: int | None = None,
     max_iterations: int | None = None,
@@ -58,20 +75,45 @@ async def decompose(
 ) -> Spectrum:
     """Sorted spectrum of a shared symmetric matrix with |A|_F <= 1.
 
-    top: how many of its pairs must be accurate (None: all). max_iterations, fixed_iterations: see `eigh`. The fall-back to cyclic
-    Jacobi, if verification says no, runs until it has converged; with `fixed_iterations` a fixed number of steps, too.
+    run: a public name of this run, from which `topk` draws public random numbers. top: how many of the largest pairs are wanted
+    (None: all); `topk` gives only these. max_iterations, fixed_iterations: see `eigh`.
+    If verification says no: up to FALLBACK columns all-pairs takes over from `topk`, and cyclic Jacobi from the others; that
+    runs until it has converged; with `fixed_iterations` a fixed number of steps, too.
     """
+    name = chosen(solver, len(A), top, fixed_iterations)
     limits = {"max_iterations": max_iterations, "fixed_iterations": fixed_iterations}
-    found = await eigh(A, identity, solver=solver, tol=tol, top=top, progress=progress, **limits)
-    bounded, (values, vectors) = await together(is_bounded(found), _sorted(found, progress))
-    verified = await is_accurate(A, values, vectors, bounded, 2 * promised_residual(solver, len(A), tol), top)
-    fell_back = not verified and solver != "jacobi"
-    if fell_back:
+    if name == TOPK:
+        if top is None:
+            raise ValueError("topk finds a given number of the largest pairs: say how many")
+        largest = await eigh_topk(A, top, run=run, tol=tol, progress=progress, **limits)
+        progress("verification", 0.96)
+        bounded, complete = await together(
+            is_bounded(largest.values, largest.vectors),
+            certificate.none_is_missing(A, largest.values, largest.vectors, run),
+        )
+        verified = await is_accurate(A, largest.values, largest.vectors, await (bounded * complete), 2 * tol)
+        if verified or len(A) > FALLBACK:
+            reached = None if verified else largest.residual
+            return Spectrum(largest.values, largest.vectors, name, largest.iterations, verified, False, reached)
+        limits = {"fixed_iterations": None if fixed_iterations is None else ENOUGH_ITERATIONS}
+    first = "allpairs" if name == TOPK else name
+    # Without convergence bits nobody says that the first pairs are the largest: all are verified then.
+    count = top if fixed_iterations is None else None
+    found = await eigh(A, identity_like(A), solver=first, tol=tol, top=count, progress=progress, **limits)
+    values, vectors, verified = await _verified(A, found, 2 * promised_residual(first, len(A), tol), count, progress)
+    fell_back = name == TOPK
+    if not verified and first != "jacobi":
+        fell_back = True
         steps = None if fixed_iterations is None else enough_steps(len(A))
-        found = await eigh(A, identity, solver="jacobi", tol=tol, fixed_iterations=steps, progress=progress)
-        bounded, (values, vectors) = await together(is_bounded(found), _sorted(found, progress))
-        verified = await is_accurate(A, values, vectors, bounded, 2 * tol, top)
-    return Spectrum(values, vectors, solver, found.iterations, verified, fell_back)
+        found = await eigh(A, identity_like(A), solver="jacobi", tol=tol, fixed_iterations=steps, progress=progress)
+        values, vectors, verified = await _verified(A, found, 2 * tol, count, progress)
+    return Spectrum(values, vectors, name, found.iterations, verified, fell_back)
+
+
+async def _verified(A: Any, found: Eigen, tol: float, top: int | None, progress: Progress) -> tuple[Any, Any, bool]:
+    """Values in descending order, the vectors as rows, and the verification bit."""
+    bounded, (values, vectors) = await together(is_bounded(found.values, found.vectors), _sorted(found, progress))
+    return values, vectors, await is_accurate(A, values, vectors, bounded, tol, top)
 
 
 async def _sorted(found: Eigen, progress: Progress) -> tuple[Any, Any]:
@@ -83,17 +125,16 @@ async def _sorted(found: Eigen, progress: Progress) -> tuple[Any, Any]:
     return values, vectors
 
 
-async def is_bounded(found: Eigen) -> Any:
+async def is_bounded(values: Any, vectors: Any) -> Any:
     """A shared bit: no entry of the vectors and no value is far off, as a failed truncation leaves it: four rounds.
 
     Off by 2^87 or 2^88 in the ring, such an element can be invisible modulo 2^128 to products with whole numbers, as in a V with
-    unit vectors. So all of them are shortened to 10 fractional bits, exactly, and the sum of their squares, d and at most 1
-    where all is well, is looked at in the whole ring: one that is off adds 2^114 or more.
+    unit vectors. So all of them are shortened to 10 fractional bits, exactly, and the sum of their squares, one for every
+    vector and at most 1 where all is well, is looked at in the whole ring: one that is off adds 2^114 or more.
     """
-    d = len(found.values)
-    short = await concatenate([found.vectors.reshape(d * d), found.values]).truncate(40 - COARSE)
+    short = await concatenate([vectors.ravel(), values]).truncate(40 - COARSE)
     size = await short.inner(short, frac=2 * COARSE)
-    return await is_below(size, 4.0 * d + 4)
+    return await is_below(size, 4.0 * len(values) + 4)
 
 
 async def is_accurate(A: Any, values: Any, vectors: Any, bounded: Any, tol: float, top: int | None = None) -> bool:
@@ -102,8 +143,7 @@ async def is_accurate(A: Any, values: Any, vectors: Any, bounded: Any, tol: floa
     The sums of squares are looked at in the whole ring: a V or L that a failed truncation has thrown far off makes sums that
     wrap around; these look negative as often as not, but hardly small.
     """
-    d = len(A)
-    count = d if top is None else min(top, d)
+    count = len(values) if top is None else min(top, len(values))
     V = vectors[:count].T
     AV, scaled, off = await together(A.matmul(V, within=1.5), V.mul(values[:count], within=1.5), defect(vectors.T))
     residual = AV - scaled

@@ -70,12 +70,16 @@ def block_size(k: int, d: int) -> int:
 
 @dataclass
 class TopK:
-    """The K largest pairs, descending: shared values, vectors as ROWS; how many loops, and whether the test was passed."""
+    """The K largest pairs, descending: shared values, vectors as ROWS; how many loops there were.
+
+    residual: the smallest bound of |A V - V L|_F that the last test has shown; None: it was not tested, or passed none.
+    """
 
     values: Any
     vectors: Any
     iterations: int
     converged: bool | None
+    residual: float | None
 
 
 @dataclass
@@ -131,7 +135,8 @@ async def eigh_topk(
             break
         Y = await complete((await whiten_any(await _filtered(A, block, scaling, degree))).within(2), fill)
     converged = None if fixed_iterations is not None else level == 0
-    return TopK(block.theta[:k], block.Y[:, :k].T, loops, converged)
+    residual = tol * 4.0**level if level < LEVELS else None
+    return TopK(block.theta[:k], block.Y[:, :k].T, loops, converged, residual)
 
 
 def stalls(levels: list[int]) -> bool:

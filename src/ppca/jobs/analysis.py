@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 
 from ..algorithms.covariance import Normalised, normalised_correlation, normalised_covariance
 from ..algorithms.decomposition import Spectrum, components_for, decompose, resolution
@@ -69,15 +68,12 @@ async def solved(party: Party, matrix: SecretArray, choices: Choices) -> Spectru
     with party.stage("eigendecomposition"):
         return await decompose(
             matrix,
-            SecretArray.constant(party, np.eye(len(matrix))),
+            run=party.run,
             solver=choices.solver,
             tol=choices.tol,
             max_iterations=choices.max_iterations,
             fixed_iterations=choices.fixed_iterations,
-            # Without convergence bits nobody says that the first pairs are the largest: all are verified then.
-            top=choices.components
-            if isinstance(choices.components, int) and choices.fixed_iterations is None
-            else None,
+            top=choices.components if isinstance(choices.components, int) else None,
             progress=party.progress,
         )
 
