@@ -41,7 +41,13 @@ FLOOR = 2.0**-18
 
 def excluded(theta: float) -> float:
     """Eigenvalues above this are not missing, given the K-th that was found."""
-    return max(theta * (1 + 2.0**-10) * 2.0 ** (1 / STEPS_PER_OCTAVE), FLOOR) * (1 + MARGIN)
+    return (1 + MARGIN) * (1 + 2.0**-10) * max(theta * math.pow(2, 1 / STEPS_PER_OCTAVE), FLOOR)
+
+
+def promise() -> dict[str, float]:
+    """What a passed certificate says, for whoever receives the result: eigenvalues above `factor` times the smallest that was
+    found, and above `floor` times |A|_F, are not missing, but with `probability`."""
+    return {"factor": excluded(1.0), "floor": 2 * excluded(0.0), "probability": MISSES}
 
 
 def degree(d: int) -> int:
@@ -52,8 +58,9 @@ def degree(d: int) -> int:
 def misses(d: int, m: int) -> float:
     """The probability that an eigenvalue of (1 + MARGIN) beta passes.
 
-    Its eigenvector v grows by T = T_m(1 + 2 MARGIN). What is left of the probes is no shorter than T (v'g), so passing needs a chi-square
-    of PROBES degrees, d sum (v'g)^2, below PROBES a with a = (1 + SLACK) d / T^2; Chernoff: (a e^(1 - a))^(PROBES / 2).
+    Its eigenvector v grows by T = T_m(1 + 2 MARGIN). What is left of the probes is no shorter than T (v'g), so passing needs a
+    chi-square of PROBES degrees, d sum (v'g)^2, below PROBES a with a = (1 + SLACK) d / T^2, and that has (Chernoff) at most
+    (a e^(1 - a))^(PROBES / 2).
     |g|^2 itself is public, and taken into account by the bound that is compared with.
     """
     growth = math.cosh(m * math.acosh(1 + 2 * MARGIN))

@@ -5,11 +5,11 @@ d b elements a product in place of the d^2 of all-pairs.
 
     start   Y = A (A Omega), whitened; Omega is public, so that A Omega is free                                   22 rounds
             five times Y := A Y, whitened (`whitening.py`): directions that are lost are filled with public ones  79
-    ritz    H = Y'AY; all-pairs on H (b x b) until the rows of its K largest are clean; Y := Y V, sorted          10 + 9 an iteration
-    test    |A y - theta y| for each of the K, and |Y'Y - I|: one bit is opened                                    5
-            passed: done. If the residual has not fallen to a quarter in three loops, or after the last one: given up
-    filter  Y := T_m(2 A / mu - 1) Y, mu the smallest Ritz value, every column scaled by its own growth            2 m + 4
-            whitened, filled, orthonormal again, and on to ritz                                                    38
+    ritz    H = Y'AY; all-pairs on H (b x b) until the rows of its K largest are clean; Y := Y V, sorted          15 + 9 a step
+    test    |A Y - Y theta| over the K, in factors of four of the tolerance: one small number is opened           7
+            0: done. If two late loops have brought less than a factor of four, or after eight of them: given up
+    filter  Y := T_m(2 A / mu - 1) Y, mu about the smallest Ritz value, every column scaled by its own growth     3 m
+            whitened, filled, orthonormal again (36), and on to ritz
 
 Values are accurate to tol^2 / gap, vectors to tol / gap, as the test promises. Whether these are the LARGEST eigenvalues is
 another question, which `certificate.py` answers.
@@ -112,13 +112,13 @@ async def eigh_topk(
     """The K largest eigenpairs of A, positive semi-definite with |A|_F <= 1 and 40 fractional bits.
 
     run: a public name from which the public random columns are drawn. tol: of the Frobenius norm of A Y - Y theta over the K.
-    max_iterations: at most so many loops (None: 7). fixed_iterations: so many, and nothing is opened.
+    max_iterations: at most so many loops, and never more than eight. fixed_iterations: so many (or eight), and nothing is opened.
     """
     d = len(A)
     A = A.within(1)
     shape = (d, block_size(k, d))
     fill = gaussian(run, "filling", shape, d**-0.5)
-    most = next(n for n in (fixed_iterations, max_iterations, len(DEGREES)) if n is not None)
+    most = min(n for n in (fixed_iterations, max_iterations, len(DEGREES)) if n is not None)
     progress("eigendecomposition, start", 0.0)
     Y = await complete(await _start(A, gaussian(run, "start", shape, 0.25)), fill)
     levels: list[int] = []
@@ -126,7 +126,7 @@ async def eigh_topk(
         loops = len(levels)
         progress(f"eigendecomposition, loop {loops}", min(0.95, (loops + 1) / 4))
         block = await _ritz(A, Y, k, tol, loops, fixed_iterations is not None)
-        degree = DEGREES[min(loops, len(DEGREES) - 1)]
+        degree = DEGREES[min(loops, len(DEGREES) - 1)]  # of the filter that follows, if one does
         level, scaling = await together(
             ready(LEVELS) if fixed_iterations is not None else _level(block, k, tol), _scaling(block, degree)
         )
@@ -196,7 +196,7 @@ async def _scaling(block: _Block, degree: int) -> _Filter:
     """
     theta, AY = block.theta, block.AY
     squares, size = await together(theta.mul(theta, frac=80), AY.inner(AY, frac=80))
-    mu2 = squares[-1] + squares[0] * FLATTEST ** 2 + (size - squares.sum())
+    mu2 = squares[-1] + squares[0] * FLATTEST**2 + (size - squares.sum())
     octaves = np.arange(-32 * OCTAVES, 32) / 16
     e = await mu2.within(4).lookup(2.0**octaves, 2.0 ** (-np.append(-2 * OCTAVES, octaves) / 2), 24)
     e = e.within(2.0**OCTAVES)
@@ -215,8 +215,8 @@ async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
         r1   Z = A P | M = Y'P, its part of stronger columns | |P|^2         r2   Z - AY M | P - Y M
         r3   a Z - b P - c P_before, the next P                              r2-3 a factor for the next but one, from |P|^2
 
-    Columns are sorted: what one picks up of stronger ones (rounding, and what is amplified of it) is taken out each time. Columns that
-    grow all the same, because they are no Ritz vectors yet, are divided by powers of two.
+    Columns are sorted: what one picks up of stronger ones (rounding, and what is amplified of it) is taken out each time.
+    Columns that grow all the same, because they are no Ritz vectors yet, are divided by powers of two.
     """
     Y, AY = block.Y, block.AY
     stronger = np.triu(np.ones((Y.shape[1], Y.shape[1]), np.int64), 1)

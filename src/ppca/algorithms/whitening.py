@@ -1,7 +1,7 @@
 """Blocks of secret columns made orthonormal: polynomials of the small Gram matrix, one product with the tall block.
 
-Whitening Z = U S W' means to find Q with Z Q = U W' for all singular values that are not lost. x -> x r(x^2), r of degree 3, moves
-every singular value towards one; on the Gram side G = Z'Z that is
+Whitening Z = U S W' means to find Q with Z Q = U W' for all singular values that are not lost. x -> x r(x^2), r of degree 3,
+moves every singular value towards one; on the Gram side G = Z'Z that is
 
     r1   G2 = G G                 r2   G3 = G G2 | G4 = G2 G2
     r3   Q := Q R | G := R (c0 G + c1 G2 + c2 G3 + c3 G4), with R = c0 + c1 G + c2 G2 + c3 G3
@@ -73,7 +73,7 @@ async def whiten(Z: Any, steps: int, out: Any = None) -> Any:
 
 
 async def whiten_any(Z: Any) -> Any:
-    """Z Q, its singular values near one, for columns of length at most 1, however short: 21 rounds, the first four to measure it."""
+    """Z Q, its singular values near one, for columns of length at most 1, however short: 21 rounds, four to measure it."""
     raw = await gram(Z, GRAM_FRAC)
     c, root = await scale_of(raw.astype(40))
     Q = await gram_steps((await raw.mul(c, frac=40, within=2)).within(2), WHITEN, root)
@@ -93,9 +93,7 @@ async def gram_steps(G: Any, coefficients: Sequence[Sequence[float]], out: Any =
         c = [factor * LARGEST_SQUARE**power for power, factor in enumerate(plain)]
         last = number == len(coefficients) - 1
         G2 = symmetric(await G.matmul_upper(G, within=2), b)
-        found = await together(
-            G.matmul_upper(G2, within=2), ready(None) if last else G2.matmul_upper(G2, within=2)
-        )
+        found = await together(G.matmul_upper(G2, within=2), ready(None) if last else G2.matmul_upper(G2, within=2))
         G3 = symmetric(found[0], b)
         R = (G * c[1] + G2 * c[2] + G3 * c[3] + one * c[0]).within(16)
         if Q is not None:
@@ -131,5 +129,4 @@ def gaussian(run: str, purpose: str, shape: tuple[int, int], deviation: float) -
     """Public normal numbers, rounded to 2^-24, others in every run: the same on all four servers."""
     seed = int.from_bytes(hashlib.sha256(f"ppca {purpose} of run {run}".encode()).digest(), "big")
     values = np.random.default_rng(seed).standard_normal(shape) * deviation
-    found: NDArray[np.float64] = np.round(np.ldexp(values, 24)) * 2.0**-24
-    return found
+    return np.asarray(np.round(np.ldexp(values, 24)) * 2.0**-24, np.float64)

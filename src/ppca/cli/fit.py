@@ -19,6 +19,7 @@ from .options import (
     RESULT,
     SERVERS,
     SOLVER,
+    SOLVER_HELP,
     TABLES,
     AsJson,
     Dask,
@@ -108,7 +109,7 @@ def fit(
             rich_help_panel=COLUMNS,
         ),
     ] = "0",
-    solver: Annotated[str, typer.Option(help="eigensolver", rich_help_panel=SOLVER)] = "allpairs",
+    solver: Annotated[str, typer.Option(help=SOLVER_HELP, rich_help_panel=SOLVER)] = "auto",
     tol: Annotated[
         float, typer.Option(help="where the eigensolver stops, relative to the matrix", rich_help_panel=SOLVER)
     ] = 1e-6,
@@ -339,7 +340,7 @@ def settings_of(fitted: Fitted, tls: bool, **more: str | None) -> dict[str, Any]
     settings: dict[str, Any] = {
         "components": "all" if choices.n_components is None else choices.n_components,
         "standardize": "yes" if choices.standardize else "no",
-        "eigensolver": choices.solver,
+        "eigensolver": fitted.result["solver"],
         "tolerance": f"{choices.tol:g}",
         "iterations": "until converged" if choices.fixed_iterations is None else f"{choices.fixed_iterations}, fixed",
         "columns": f"{fitted.width} chosen",

@@ -12,7 +12,7 @@ from rich.text import Text
 from .complaint import complaints
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
 from .member import JobName, StateFolder, member_at, tell_course
-from .options import COLUMNS, RESULT, SOLVER, names_in
+from .options import COLUMNS, RESULT, SOLVER, SOLVER_HELP, names_in
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def new(
     fold_case: Annotated[
         bool, typer.Option("--fold-case", help="ids may differ in case", rich_help_panel=COLUMNS)
     ] = False,
-    solver: Annotated[str, typer.Option(help="eigensolver", rich_help_panel=SOLVER)] = "allpairs",
+    solver: Annotated[str, typer.Option(help=SOLVER_HELP, rich_help_panel=SOLVER)] = "auto",
     tol: Annotated[float, typer.Option(help="where the eigensolver stops", rich_help_panel=SOLVER)] = 1e-6,
     fixed_iterations: Annotated[
         int | None, typer.Option(min=1, help="so many, in place of a number by the columns", rich_help_panel=SOLVER)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 TABLES, RESULT, SOLVER = "Tables", "Result", "Eigensolver"
 DASK = "Dask cluster that reads the tables"
+SOLVER_HELP = (
+    "auto: topk for few components of many columns, else allpairs; or jacobi, jacobi-classic, jacobi-eo, qr, power"
+)
 COLUMNS, SERVERS = "Owners of columns (--vertical, or several tables of new rows)", "Servers"
 
 KINDS = ".csv, .parquet, .arrow, .npy, .npz, a folder of them, or a pattern in quotes"

@@ -155,7 +155,7 @@ def print_traffic(console: Console, run: Account) -> None:
 def solver_text(model: PCAModel | SharedFacts) -> str:
     verified = "verified on shares" if model.verified else "VERIFICATION FAILED: less accurate than promised"
     text = f"eigensolver {model.solver}: {model.iterations} iterations, {verified}"
-    return f"{text}, after falling back to jacobi" if model.fell_back else text
+    return f"{text}, after falling back to another solver" if model.fell_back else text
 
 
 def print_profile(console: Console, run: Account) -> None:

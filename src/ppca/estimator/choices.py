@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms.solvers import SOLVERS
+from ..algorithms.solvers import AUTO, NAMES, TOPK
 from ..jobs.analysis import FACTS, PARTS
 from ..jobs.kept import CLIENT, Allowed, allowance
 from ..owner.errors import ParameterRefused
@@ -24,7 +24,7 @@ class Choices:
 
     n_components: int | float | None = None
     standardize: bool = False
-    solver: str = "allpairs"
+    solver: str = AUTO
     tol: float = 1e-6
     fixed_iterations: int | None = None
     max_iterations: int | None = None
@@ -37,8 +37,10 @@ class Choices:
         self._check_components()
         for name in ("standardize", "reveal"):
             check_switch(name, getattr(self, name))
-        if not isinstance(self.solver, str) or self.solver not in SOLVERS:
-            raise ParameterRefused("solver", self.solver, f"is unknown; choose from {', '.join(SOLVERS)}")
+        if not isinstance(self.solver, str) or self.solver not in NAMES:
+            raise ParameterRefused("solver", self.solver, f"is unknown; choose from {', '.join(NAMES)}")
+        if self.solver == TOPK and not _is_whole(self.n_components):
+            raise ParameterRefused("solver", self.solver, "needs n_components as a whole number, or take 'allpairs'")
         low, high = TOLERANCES
         if isinstance(self.tol, bool) or not isinstance(self.tol, Real) or not low <= float(self.tol) <= high:
             raise ParameterRefused("tol", self.tol, f"must lie between {low:g} and {high:g}")

@@ -76,7 +76,7 @@ class Fitted:
             components=self.count,
             rows=self.rows,
             feature_names=self.names,
-            solver=self.choices.solver,
+            solver=self.result["solver"],
             iterations=self.result["iterations"],
             verified=self.result["verified"],
             fell_back=self.result["fell_back"],

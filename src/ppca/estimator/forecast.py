@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from ..algorithms.allpairs import FIRST_CHECK
+from ..algorithms.solvers import chosen
 from .choices import Choices
 
 ROUND_SECONDS = 8.5e-4
@@ -40,7 +41,7 @@ def forecast(
 
     iterations: of a job that was made; None for a guess.
     """
-    if choices.solver != "allpairs":
+    if chosen(choices.solver, width, choices.n_components, choices.fixed_iterations) != "allpairs":
         return None
     fixed = choices.fixed_iterations
     top = _some(choices, width) and fixed is None

@@ -44,7 +44,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     whiten : bool
         `transform` divides by the square root of the explained variance.
     solver : str
-        "allpairs" (default), "jacobi", or the paper's "jacobi-classic", "jacobi-eo", "qr", "power".
+        "auto" (default): "topk" for few components of many columns, else "allpairs". Or "jacobi", or the paper's
+        "jacobi-classic", "jacobi-eo", "qr", "power".
     tol : float
         Off-diagonal Frobenius norm, relative to the matrix, at which the eigensolver stops.
     fixed_iterations : int or None
@@ -67,7 +68,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     components_, explained_variance_, explained_variance_ratio_, singular_values_, mean_, scale_, n_components_,
     n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn (scale_: the deviations, or None)
-    n_iter_, verified_, fell_back_ : how the eigensolver went; whether Jacobi had to take over
+    solver_, n_iter_, verified_, fell_back_ : which eigensolver it was, how it went, whether another had to take over
+    certificate_ : of "topk": what is excluded, that a larger component is missing, and with which probability; else None
     resolution_, resolved_ : variances below this part of the total are noise; which components stand above it
     openings_ : everything that left the sharing
     rows_of_owners_, bytes_uploaded_, owner_seconds_ : of owners of columns: rows and bytes that each sent; seconds by step
@@ -80,7 +82,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         *,
         standardize: bool = False,
         whiten: bool = False,
-        solver: str = "allpairs",
+        solver: str = "auto",
         tol: float = 1e-6,
         fixed_iterations: int | None = None,
         max_iterations: int | None = None,
@@ -158,6 +160,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         result, account = fitted.result, fitted.account
         self._fitted, self.allowed_ = fitted, fitted.allowed
         self.scale_exponents_ = fitted.scale
+        self.solver_, self.certificate_ = result["solver"], result["certificate"]
         self.n_iter_, self.verified_, self.fell_back_ = result["iterations"], result["verified"], result["fell_back"]
         self.openings_, self.account_ = account.audit, account
         if fitted.by_columns is not None:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ..algorithms.solvers import TOPK, chosen
+from ..algorithms.topk import DEGREES
 from .errors import FileRefused
 from .jobfile import JobFile
 
@@ -32,6 +34,7 @@ TAGS = "tags of common rows"
 MEANING = {
     "enough rows": "one bit: whether all owners together have as many rows as the job asks for",
     "convergence bit": "one bit per iteration: how the eigensolver proceeds",
+    "convergence level": "one number of at most 13 values per loop: how far the eigensolver's residual is from the tolerance",
     "verification bit": "one bit: whether the decomposition is as accurate as promised",
     "shuffled ranks": "a uniformly random permutation: nothing",
     "number of components": "how many components explain the part of the variance that was asked for",
@@ -71,14 +74,24 @@ def to_servers(job: JobFile) -> list[Disclosure]:
     if job.fit is not None:
         if job.rows_at_least is not None:
             found.append(("enough rows", 1))
+        loops = len(DEGREES) + 1 if _by_topk(job) else 0
         if job.fit.fixed_iterations is None:
-            found.append(("convergence bit", MOST_CHECKS))
-        found.append(("verification bit", 2))
+            found += [("convergence bit", MOST_CHECKS), *([("convergence level", loops)] if loops else [])]
+        found.append(("verification bit", 3 if loops else 2))
         if len(job.all_columns) > 1:
-            found.append(("shuffled ranks", 2))
+            found.append(("shuffled ranks", 2 + loops))
         if isinstance(job.fit.components, float):
             found.append(("number of components", 1))
     return [Disclosure(what, SERVERS, most, MEANING[what]) for what, most in found]
+
+
+def _by_topk(job: JobFile) -> bool:
+    """Whether the solver is `topk`, which goes in loops."""
+    fit = job.fit
+    if fit is None:
+        return False
+    components = None if isinstance(fit.components, str) else fit.components
+    return chosen(fit.solver, len(job.all_columns), components, fit.fixed_iterations) == TOPK
 
 
 def to_receiver(job: JobFile, receiver: str) -> list[Disclosure]:

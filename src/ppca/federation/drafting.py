@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from ..algorithms.solvers import AUTO, chosen
 from . import toml
 from .build import build
 from .disclosure import to_receiver, to_servers
@@ -49,7 +50,8 @@ def draft_fit(
     by_columns = isinstance(columns, Mapping)
     width = sum(map(len, columns.values())) if isinstance(columns, Mapping) else len(columns)
     parameters = dict(fit or {})
-    if not until_converged and parameters.get("solver", "allpairs") == "allpairs":
+    solver = chosen(parameters.get("solver", AUTO), width, parameters.get("components"))
+    if not until_converged and solver == "allpairs":
         parameters.setdefault("fixed_iterations", iterations_for(width))
     fields: dict[str, Any] = {
         "program": COLUMNS if by_columns else ROWS,

@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-
+from ..algorithms.certificate import promise
 from ..algorithms.covariance import Normalised, normalised_correlation, normalised_covariance
 from ..algorithms.decomposition import Spectrum, components_for, decompose, resolution
 from ..algorithms.entry import Joint
 from ..algorithms.scales import MEAN_FRAC, floating, in_units
+from ..algorithms.solvers import TOPK
 from ..protocol import Party, RingType, SecretArray, together
 from ..servers.failure import Refusal
 from . import inference
@@ -192,7 +193,9 @@ def facts_of(spectrum: Spectrum, scaled: Normalised, count: int, tol: float) -> 
         "solver": spectrum.solver,
         "iterations": spectrum.iterations,
         "standardized": scaled.inverse_deviation is not None,
-        "resolution": resolution(spectrum.solver, len(spectrum.values), tol),
+        "resolution": resolution(spectrum.solver, spectrum.vectors.shape[1], tol),
+        "certificate": promise() if spectrum.solver == TOPK and not spectrum.fell_back else None,
+        "residual": spectrum.residual,
         "verified": spectrum.verified,
         "fell_back": spectrum.fell_back,
     }

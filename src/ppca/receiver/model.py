@@ -28,6 +28,8 @@ class PCAModel:
     """Components and variances in the units of the data, as scikit-learn has them.
 
     resolution: a variance below this part of the total is noise of the computation, and so is its component.
+    certificate: of a solver that looked for the largest components only, what is excluded that it missed: a variance of `factor`
+    times the last one that it found (and above `floor` of the total), but with `probability`.
     """
 
     components: Floats
@@ -43,6 +45,7 @@ class PCAModel:
     verified: bool
     fell_back: bool
     resolution: float
+    certificate: dict[str, float] | None = None
     audit: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
@@ -75,6 +78,7 @@ class PCAModel:
             verified=result["verified"],
             fell_back=result["fell_back"],
             resolution=result["resolution"],
+            certificate=result["certificate"],
             audit=audit,
         )
 

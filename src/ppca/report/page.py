@@ -213,15 +213,23 @@ def _course(model: PCAModel, run: Account) -> str:
         None: "not checked",
     }[model.verified]
     fell_back = (
-        "yes: the first solver's result did not pass the check, jacobi computed it again" if model.fell_back else "no"
+        "yes: the first solver's result did not pass the check, another computed it again" if model.fell_back else "no"
     )
+    largest = "all eigenpairs were computed"
+    if model.certificate is not None:
+        factor, chance = model.certificate["factor"], model.certificate["probability"]
+        largest = (
+            f"checked on shares: no component is missing whose variance is above {factor:.2f} times that of the last one and "
+            f"above {model.certificate['floor']:.1g} of the total; such a one is overlooked with probability {chance:.0e}"
+        )
     facts = _table(
         [],
         [
             _row(["eigensolver", model.solver]),
             _row(["iterations", f"{model.iterations:,}"]),
             _row(["verified on shares", checked]),
-            _row(["fell back to jacobi", fell_back]),
+            _row(["another solver took over", fell_back]),
+            _row(["are these the largest?", largest]),
         ],
     )
     lines = stage_lines(run)

@@ -1,0 +1,186 @@
+"""The K largest pairs: accurate on both backends, never accepted when one is missing, and given up in time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.lockstep import run
+from harness.spectra import Matrix, finish
+from ppca.algorithms import certificate
+from ppca.algorithms.decomposition import decompose, resolution
+from ppca.algorithms.solvers import chosen
+from ppca.algorithms.topk import DEGREES, block_size, eigh_topk, stalls
+from ppca.protocol import PlainArray, SecretArray, together
+
+TOL = 1e-7
+
+
+def spectrum(name: str, d: int) -> Matrix:
+    i = np.arange(1, d + 1)
+    found = {
+        "zipf": 1 / i,
+        "steep": 1 / i**2.0,
+        "geometric": 0.8**i,
+        "halving": 0.5**i,
+        "square root": np.exp(-np.sqrt(i)),
+        "equal": np.ones(d),
+        "border": np.r_[np.linspace(1, 0.5, 2), np.full(4, 0.3), 0.3 * 0.8 ** np.arange(1, d - 5)],
+        "low rank": np.where(i <= 2, 1 / i, 0.0),
+        "noise": (1 + np.linspace(0.7, -0.7, d)) ** 2,
+        "zero": np.zeros(d),
+    }
+    return found[name]
+
+
+NAMES = ("zipf", "steep", "geometric", "halving", "square root", "equal", "border", "low rank", "noise")
+
+
+def rotated(values: Matrix, seed: int = 0, norm: float = 0.8) -> Matrix:
+    """A symmetric matrix with these eigenvalues, on the grid of 40 fractional bits, |A|_F = norm (or 0)."""
+    d = len(values)
+    Q = np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))[0]
+    A = (Q * values) @ Q.T
+    return np.round(np.ldexp((A + A.T) / 2 * norm / (np.linalg.norm(A) or 1.0), 40)) * 2.0**-40
+
+
+def check(A: Matrix, k: int, values: Matrix, vectors: Matrix) -> None:
+    """Residual and orthogonality as promised; so eigenvalues are off by at most as much (Weyl)."""
+    assert np.linalg.norm(A @ vectors.T - vectors.T * values) <= 2 * TOL
+    assert np.linalg.norm(vectors @ vectors.T - np.eye(k)) <= 1e-7
+    missed = np.linalg.eigvalsh(A)[::-1][:k] - values
+    assert np.abs(missed).max() <= max(2 * TOL, certificate.excluded(0))
+
+
+@pytest.mark.parametrize("mode", ["float", "fixed"])
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_plain(name: str, k: int, mode: str) -> None:
+    A = rotated(spectrum(name, 150), seed=k)
+    found = finish(eigh_topk(PlainArray(A, mode), k, run=f"{name} {k} {mode}", tol=TOL))
+    assert found.converged
+    check(A, k, found.values.values, found.vectors.values)
+
+
+def solve(A: Matrix, k: int, **options: Any) -> tuple[Any, list[str], int]:
+    """A decomposition on four servers in lock-step, what they opened, and the rounds."""
+
+    async def program(shared: SecretArray) -> list[Any]:
+        found = await decompose(shared.within(1), run=shared.party.run, solver="topk", tol=TOL, top=k, **options)
+        return [found.values, found.vectors, int(found.verified), int(found.fell_back), found.iterations]
+
+    outcome = run(program, A)
+    return outcome.value, [line.what for line in outcome.audits[0] if line.to != "test"], outcome.traffic.rounds
+
+
+@pytest.mark.parametrize("name", ["zipf", "halving", "low rank"])
+def test_shares(name: str) -> None:
+    A = rotated(spectrum(name, 60), seed=7)
+    (values, vectors, verified, fell_back, loops), opened, rounds = solve(A, 3)
+    assert (verified, fell_back) == (1, 0)
+    check(A, 3, values, vectors)
+    assert set(opened) == {"convergence bit", "convergence level", "verification bit", "shuffled ranks"}
+    assert opened.count("convergence level") == loops + 1 == opened.count("shuffled ranks")
+    assert opened.count("verification bit") == 1
+    assert rounds < 250 + 200 * loops
+
+
+def test_fixed_loops_open_no_course_of_events() -> None:
+    A = rotated(spectrum("geometric", 60), seed=7)
+    (values, vectors, verified, _, loops), opened, _ = solve(A, 3, fixed_iterations=1)
+    assert loops == 1
+    assert verified
+    check(A, 3, values, vectors)
+    assert set(opened) == {"verification bit", "shuffled ranks"}
+
+
+def test_all_pairs_take_over_where_it_fails() -> None:
+    """A pass of no loop cannot solve noise: what it finds is refused, and the whole is computed."""
+    A = rotated(spectrum("noise", 40), seed=3)
+    (values, vectors, verified, fell_back, _), opened, _ = solve(A, 2, max_iterations=0)
+    assert (verified, fell_back) == (1, 1)
+    check(A, 2, values[:2], vectors[:2])
+    assert opened.count("verification bit") == 2
+
+
+@pytest.mark.parametrize("name", [*NAMES, "zero"])
+def test_the_certificate_accepts_the_largest_pairs(name: str) -> None:
+    for seed in range(5):
+        A = rotated(spectrum(name, 80), seed)
+        values, vectors = np.linalg.eigh(A)
+        top = slice(None, -6, -1)
+        parts = (PlainArray(part, "fixed") for part in (A, values[top], vectors.T[top]))
+        assert finish(certificate.none_is_missing(*parts, f"{name} {seed}")).values
+
+
+@pytest.mark.parametrize("name", ["zipf", "steep", "geometric", "halving", "square root"])
+def test_the_certificate_refuses_if_one_is_missing(name: str) -> None:
+    """On shares: a missing pair can be thousands of times the last one, and then the probes grow past any range; the first
+    that grows is what counts. Each case would be overlooked in one of 2^40 tries."""
+    A = rotated(spectrum(name, 40), seed=1)
+    values, vectors = np.linalg.eigh(A)
+    values, rows = values[::-1].copy(), vectors.T[::-1].copy()
+    cases = [[0, 1, 2, 3], [1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 11], [20], [0]]
+
+    async def program(A: SecretArray, values: SecretArray, rows: SecretArray) -> Any:
+        run = values.party.run
+        work = (certificate.none_is_missing(A.within(1), values[case], rows[case], run) for case in cases)
+        return list(await together(*work))
+
+    found = [int(bit) for bit in run(program, A, values, rows).value]
+    excluded = [certificate.excluded(float(values[case[-1]])) for case in cases]
+    left = [max(set(values) - set(values[case])) for case in cases]
+    assert all(most > bound for most, bound in zip(left[1:-1], excluded[1:-1], strict=True))
+    assert found == [1, 0, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("d", [100, 1_000, 5_000])
+def test_a_missing_pair_is_overlooked_with_the_stated_probability(d: int) -> None:
+    m = certificate.degree(d)
+    assert certificate.misses(d, m) <= certificate.MISSES < certificate.misses(d, m - 1)
+    rng, growth = np.random.default_rng(d), np.cosh(m * np.arccosh(1 + 2 * certificate.MARGIN))
+    parts = rng.chisquare(certificate.PROBES, 200_000)  # of the probes along one eigenvector, times d
+    for wanted in (0.5, 0.1, 0.01):  # the bound holds where it can be seen: for a smaller growth
+        smaller = growth * next(s for s in np.geomspace(1, 1e-4, 400) if _bound(d, growth * s) >= wanted)
+        passed = np.mean(parts * smaller**2 / d <= certificate.PROBES * (1 + certificate.SLACK))
+        assert passed <= _bound(d, smaller) + 0.005
+
+
+def _bound(d: int, growth: float) -> float:
+    a = (1 + certificate.SLACK) * d / growth**2
+    return 1.0 if a >= 1 else float((a * np.exp(1 - a)) ** (certificate.PROBES / 2))
+
+
+def test_what_is_below_the_floor_is_not_resolved() -> None:
+    assert resolution("topk", 1_000, 1e-7) >= 2 * certificate.excluded(0)
+    assert resolution("allpairs", 1_000, 1e-7) < 1e-6
+
+
+def test_it_is_given_up_where_late_loops_bring_nothing() -> None:
+    assert not stalls([9, 9, 9, 9, 9])
+    assert stalls([9, 9, 9, 9, 9, 9])
+    assert not stalls([9, 9, 9, 9, 9, 8])
+    assert len(DEGREES) >= 6
+
+
+@pytest.mark.parametrize(
+    ("d", "components", "fixed", "solver"),
+    [
+        (1_000, 10, None, "topk"),
+        (1_000, 10, 24, "allpairs"),
+        (1_000, 0.9, None, "allpairs"),
+        (1_000, None, None, "allpairs"),
+        (1_000, 300, None, "allpairs"),
+        (50, 2, None, "allpairs"),
+    ],
+)
+def test_what_auto_means(d: int, components: int | float | None, fixed: int | None, solver: str) -> None:
+    assert chosen("auto", d, components, fixed) == solver
+    assert chosen("jacobi", d, components, fixed) == "jacobi"
+
+
+def test_the_block_is_larger_than_what_is_wanted_and_never_larger_than_the_matrix() -> None:
+    assert [block_size(k, 1_000) for k in (1, 10, 50)] == [14, 32, 80]
+    assert block_size(10, 20) == 20
