@@ -40,7 +40,7 @@ async def found(table: Any, shift: Any, by_columns: bool, owners: list[int], ide
         packed = await dual.in_units_of_rows(await dual.sums_of(await table.gram()), pairs, np.arange(len(i)))
     scaled = await dual.normalised(packed, n)
     unit = await dual.unit_of(scaled)
-    spectrum = await decompose(scaled.matrix, identity, top=K, tol=TOL)
+    spectrum = await decompose(scaled.matrix, run="dual", top=K, tol=TOL)
     make = dual.Scaled.by_columns if by_columns else dual.Scaled.by_rows
     Y = await make(table, shift + unit.exponent)
     least = scaled.matrix.diagonal().sum() * (resolution("allpairs", n, TOL) / 2)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
-from ppca.algorithms.solvers import SOLVERS
+from ppca.algorithms.solvers import NAMES
 from ppca.estimator.choices import TOLERANCES
 from ppca.federation import jobfile
 from ppca.federation.drafting import draft_fit, draft_infer
@@ -43,7 +43,7 @@ def test_a_draft_is_read_as_it_was_written() -> None:
 
 
 def test_the_bounds_are_those_of_the_programs() -> None:
-    assert set(get_args(Fit.model_fields["solver"].annotation)) == set(SOLVERS)
+    assert set(get_args(Fit.model_fields["solver"].annotation)) == set(NAMES)
     assert jobfile.TOLERANCES == TOLERANCES
     assert jobfile.LARGEST_NAMESPACE == LARGEST_NAMESPACE
 
