@@ -9,19 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +23,7 @@ from rich.table import Table
 
 from benchmarks import table_console
 from benchmarks.field import OPERATORS, Field
+from benchmarks.misfortune import Chaos, Tally
 from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError
 from ppca.federation.job import JobDescription
@@ -45,140 +40,7 @@ SETTINGS = {
     "policy": {"attempts": 40, "jobs_per_member": 1000, "requests_per_second": 500.0},
     "work": {"timeout": 8.0, "start_timeout": 12.0},
 }
-BOOT = 20.0
-"""Seconds that a seat has to get up before the next bad thing happens."""
-
-UNLUCKY = 0.5
-"""The part of all clients that are killed."""
-
-ENVELOPE = 2000
-"""Objects with more bytes than this are sealed shares."""
-
-FILLING = 48 << 20
 TMPFS = "64m"
-
-
-@dataclass
-class Tally:
-    """What was done, and what came of it."""
-
-    done: Counter[str] = field(default_factory=Counter)
-    ends: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
-    attempts: int = 0
-    worst_error: float = 0.0
-
-    @property
-    def kills(self) -> int:
-        return sum(count for what, count in self.done.items() if what.startswith("kill"))
-
-
-class Chaos(threading.Thread):
-    """Does something bad now and then, until it is told to stop."""
-
-    def __init__(self, field: Field, tally: Tally, seed: int, full: Path | None) -> None:
-        super().__init__(name="chaos", daemon=True)
-        self._field, self._tally, self._full = field, tally, full
-        self._random = random.Random(seed)  # noqa: S311 - no secret
-        self._over = threading.Event()
-        self._clients: list[subprocess.Popen[bytes]] = []
-        self._lock = threading.Lock()
-
-    def client(self, process: subprocess.Popen[bytes]) -> None:
-        """A process that may be killed."""
-        with self._lock:
-            self._clients.append(process)
-        if self._random.random() < UNLUCKY:
-            threading.Timer(self._random.uniform(0.1, 2.5), self._shoot, [process]).start()
-
-    def _shoot(self, process: subprocess.Popen[bytes]) -> None:
-        if process.poll() is None:
-            process.kill()
-            self._tally.done["kill of a client"] += 1
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join()
-
-    def run(self) -> None:
-        actions: list[tuple[int, str, Callable[[], bool]]] = [
-            (6, "kill of a seat", self._kill_seat),
-            (5, "kill of a client", self._kill_client),
-            (2, "cut of a mesh link", lambda: self._cut(self._field.mesh_proxies)),
-            (2, "cut of an API link", lambda: self._cut(self._field.api_proxies)),
-            (1, "API closed for a while", self._close),
-            (1, "damage of an object", self._damage),
-            (1, "full disk for a while", self._fill),
-        ]
-        names = [name for weight, name, _ in actions for _ in range(weight)]
-        table = {name: action for _, name, action in actions}
-        while not self._over.wait(self._random.uniform(0.3, 3.0)):
-            name = self._random.choice(names)
-            with contextlib.suppress(OSError):
-                if table[name]():
-                    self._tally.done[name] += 1
-
-    def _kill_seat(self) -> bool:
-        seat = self._random.randrange(4)
-        if self._field.processes[seat] is None:
-            return False
-        self._field.kill(seat, signal.SIGKILL)
-        self._over.wait(self._random.uniform(0, 1.0))
-        self._field.launch(seat)
-        deadline = time.monotonic() + BOOT
-        while self._field.health(seat) < 0 and time.monotonic() < deadline and not self._over.wait(0.2):
-            pass  # a seat that never gets up could never do its part
-        return True
-
-    def _kill_client(self) -> bool:
-        with self._lock:
-            running = [process for process in self._clients if process.poll() is None]
-            self._clients = running
-        if not running:
-            return False
-        self._random.choice(running).kill()
-        return True
-
-    def _cut(self, proxies: list[Any]) -> bool:
-        self._random.choice(proxies).cut()
-        return True
-
-    def _close(self) -> bool:
-        proxy = self._random.choice([p for p in self._field.api_proxies if p is not None])
-        proxy.closed = True
-        proxy.cut()
-        self._over.wait(self._random.uniform(0.2, 2.0))
-        proxy.closed = False
-        return True
-
-    def _damage(self) -> bool:
-        """Flips a byte of a stored envelope."""
-        store = self._field.folder / self._random.choice(OPERATORS) / "store" / "objects"
-        found = [path for path in store.glob("*/*") if path.stat().st_size > ENVELOPE and path.suffix != ".part"]
-        if not found or self._random.random() < 0.5:
-            return False
-        path = self._random.choice(found)
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
-        return True
-
-    def _fill(self) -> bool:
-        """Fills the small disk of one seat's store."""
-        if self._full is None:
-            return False
-        filler = self._full / "filler"
-        with contextlib.suppress(OSError), filler.open("wb") as file:
-            for _ in range(FILLING >> 20):
-                file.write(bytes(1 << 20))
-        with contextlib.suppress(OSError), filler.open("ab") as file:
-            while True:
-                file.write(bytes(4096))
-                file.flush()
-        self._over.wait(self._random.uniform(0.5, 2.0))
-        filler.unlink(missing_ok=True)
-        return True
 
 
 class Run:
