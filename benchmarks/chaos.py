@@ -1,7 +1,8 @@
-"""`ppca bench chaos`: a federation under fire. Seats and clients are killed, links cut and closed, disks filled, objects damaged.
+"""`ppca bench chaos`: a federation under fire. What can happen is in `misfortune`.
 
-Jobs run all the time. Every one must end with the right result or in a clear final state; none may hang, nothing may be left
-half-written, no process may be left over. Prints the tally.
+Jobs run all the time, two of owners of rows, then one of owners of columns. Every one must end with the right result or in a
+clear final state; none may hang, nothing may be left half-written, no process may be left over, and in the end all four seats
+must say the same of every job. Prints the tally.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -33,8 +35,14 @@ from ppca.member.fetching import Evidence
 OWNERS = ("north", "south", "west")
 RECEIVER = "analyst"
 COLUMNS = ["a", "b", "c", "d", "e", "f"]
-LONGEST = 300.0
-"""Seconds after which a job that has not ended counts as hanging."""
+BY_OWNER = {owner: COLUMNS[2 * i : 2 * i + 2] for i, owner in enumerate(OWNERS)}
+ROWS = 50
+ID = "patient"
+LONGEST = 900.0
+"""Seconds after which a job that has not ended counts as hanging: also where the machine has much else to do."""
+
+SETTLING = 60.0
+"""Seconds in which four seats that are left in peace must come to agree."""
 
 SETTINGS = {
     "policy": {"attempts": 40, "jobs_per_member": 1000, "requests_per_second": 500.0},
@@ -73,6 +81,7 @@ class Run:
                 self.chaos.stop()
                 self.field.await_links()
                 self._one(number + 1, calm=True)
+                self._ask_all_seats(number + 1)
             self._look_for_leavings()
         finally:
             if self.chaos.is_alive():
@@ -85,10 +94,12 @@ class Run:
     def _one(self, number: int, calm: bool = False) -> None:
         """One job from its file to its end."""
         began = time.monotonic()
-        tables = self._tables()
+        by_columns = number % 3 == 0
+        joint = self._tables(by_columns)
         receiver = self.field.member(RECEIVER)
-        roster = receiver.roster
-        job = draft_fit(roster, f"job-{number}", list(OWNERS), COLUMNS, {RECEIVER: ["model"]}, fit={"components": 3})
+        columns = BY_OWNER if by_columns else COLUMNS
+        names = (f"job-{number}", list(OWNERS), columns, {RECEIVER: ["model"]})
+        job = draft_fit(receiver.roster, *names, fit={"components": 3})
         with contextlib.closing(receiver):
             try:
                 self._stubborn(partial(receiver.submit, job), job, receiver, began)
@@ -98,21 +109,29 @@ class Run:
                         self._stubborn(partial(member.approve, job), job, member, began)
                 self._contribute(job, receiver, began)
                 self._await_end(job, receiver, began)
-                self._judge(job, receiver, tables, calm)
+                self._judge(job, receiver, joint, calm)
             except TimeoutError as error:
                 self.tally.ends["HANGS"] += 1
                 self.tally.faults.append(f"{job.name}: {error}")
 
-    def _tables(self) -> list[NDArray[np.float64]]:
-        found = []
-        mix = self._random.standard_normal((len(COLUMNS), len(COLUMNS)))
-        for owner in OWNERS:
-            table = self._random.standard_normal((50, len(COLUMNS))) @ mix + self._random.standard_normal(len(COLUMNS))
-            path = self.field.folder / owner / "table.csv"
-            np.savetxt(path, table, delimiter=",", header=",".join(COLUMNS), comments="", fmt="%.17g")
-            self._files[owner] = path
-            found.append(table)
-        return found
+    def _tables(self, by_columns: bool) -> NDArray[np.float64]:
+        """Writes a table for every owner; returns all of them in one."""
+        width = len(COLUMNS)
+        rows = ROWS if by_columns else ROWS * len(OWNERS)
+        mix = self._random.standard_normal((width, width))
+        joint = self._random.standard_normal((rows, width)) @ mix + self._random.standard_normal(width)
+        for number, owner in enumerate(OWNERS):
+            if by_columns:
+                order = self._random.permutation(rows)
+                table = np.column_stack([order, joint[order, 2 * number : 2 * number + 2]])
+                self._write(owner, [ID, *BY_OWNER[owner]], table)
+            else:
+                self._write(owner, COLUMNS, joint[ROWS * number : ROWS * (number + 1)])
+        return joint
+
+    def _write(self, owner: str, names: list[str], table: NDArray[np.float64]) -> None:
+        self._files[owner] = self.field.folder / owner / "table.csv"
+        np.savetxt(self._files[owner], table, delimiter=",", header=",".join(names), comments="", fmt="%.17g")
 
     def _stubborn(self, action: Callable[[], None], job: JobDescription, member: Member, began: float) -> None:
         """Says the same again until it is done, as a user would, or the job is over."""
@@ -146,7 +165,7 @@ class Run:
                     if self._contributed(job, receiver, owner):
                         left.discard(owner)
                         continue
-                    running[owner] = self._client(owner, path)
+                    running[owner] = self._client(owner, path, ["--id", ID] if job.file.by_columns else [])
             if time.monotonic() - began > LONGEST:
                 raise TimeoutError("an owner cannot contribute")
             time.sleep(0.2)
@@ -160,10 +179,19 @@ class Run:
         except (FederationError, OSError):
             return False
 
-    def _client(self, owner: str, job: Path) -> subprocess.Popen[bytes]:
+    def _client(self, owner: str, job: Path, options: list[str]) -> subprocess.Popen[bytes]:
         folder = self.field.folder / owner
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [sys.executable, "-m", "ppca.cli.main", "contribute", str(job), str(self._files[owner]), "--quiet"],
+            [
+                sys.executable,
+                "-m",
+                "ppca.cli.main",
+                "contribute",
+                str(job),
+                str(self._files[owner]),
+                "--quiet",
+                *options,
+            ],
             cwd=folder,
             env=os.environ | {"PPCA_STATE": str(folder / "state")},
             stdin=subprocess.DEVNULL,
@@ -179,7 +207,7 @@ class Run:
                 raise TimeoutError(f"it has not ended: {member.course(job)}")
             time.sleep(0.2)
 
-    def _judge(self, job: JobDescription, member: Member, tables: list[NDArray[np.float64]], calm: bool) -> None:
+    def _judge(self, job: JobDescription, member: Member, joint: NDArray[np.float64], calm: bool) -> None:
         course = member.course(job)
         self.tally.attempts += course.attempt
         self.tally.ends[course.ended or course.stage] += 1
@@ -199,12 +227,11 @@ class Run:
                     self.tally.faults.append(f"{job.name} is done, but its result is not there: {error}")
                     return
                 time.sleep(0.5)
-        self._compare(job, evidence, tables)
+        self._compare(job, evidence, joint)
 
-    def _compare(self, job: JobDescription, evidence: Evidence, tables: list[NDArray[np.float64]]) -> None:
+    def _compare(self, job: JobDescription, evidence: Evidence, joint: NDArray[np.float64]) -> None:
         from ppca.estimator.federated import fitted_of
 
-        joint = np.concatenate(tables)
         values = np.linalg.eigvalsh(np.cov(joint.T))[::-1]
         ratios = (values / values.sum())[:3]
         error = float(np.abs(fitted_of(evidence).model.explained_variance_ratio - ratios).max())
@@ -212,14 +239,37 @@ class Run:
         if not error < 1e-6:
             self.tally.faults.append(f"{job.name} has a wrong result: {error:.1e}")
 
+    def _ask_all_seats(self, jobs: int) -> None:
+        """Every seat must know every job, and they must agree how it ended."""
+        deadline = time.monotonic() + SETTLING
+        while True:
+            said = [self._ends_at(seat) for seat in range(4)]
+            if all(each == said[0] for each in said) and len(said[0]) == jobs:
+                return
+            if time.monotonic() > deadline:
+                odd = {job for each in said for job in each if any(other.get(job) != each[job] for other in said)}
+                self.tally.faults.append(
+                    f"seats know {[len(each) for each in said]} jobs, and differ about {sorted(odd)}"
+                )
+                return
+            time.sleep(1)
+
+    def _ends_at(self, seat: int) -> dict[str, tuple[str, int]]:
+        """Job -> how it ended, in which attempt, at one seat."""
+        place = f"http://127.0.0.1:{self.field.ports[seat][2]}/v1/state"
+        with urllib.request.urlopen(place, timeout=SETTLING) as answer:
+            found = json.loads(answer.read())["jobs"]
+        return {job["name"]: (job["ended"] or job["stage"], job["attempt"]) for job in found}
+
     def _look_for_leavings(self) -> None:
         """After an orderly stop: no process, no half-written file."""
         for folder in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                if folder.name.isdigit() and b"ppca.seat.worker" in (folder / "cmdline").read_bytes():
+                if folder.name.isdigit() and int(folder.name) != os.getpid():
                     place = os.readlink(folder / "cwd")
                     if place.startswith(str(self.field.folder)):
-                        self.tally.faults.append(f"a worker process is left over in {place}")
+                        words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                        self.tally.faults.append(f"a process is left over: {words}")
         for path in self.field.folder.rglob("*.part"):
             # What a killed process leaves is removed when it starts again; these were all started again.
             if "outbox" not in path.parts:

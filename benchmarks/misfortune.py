@@ -1,8 +1,12 @@
-"""What befalls a federation: kills, cut and closed links, full disks, damaged objects, at random moments."""
+"""What befalls a federation: kills of any process, cut, closed and slow links, frozen seats, full disks, damaged objects.
+
+Each at random moments, one after the other; kills of clients besides, whatever else happens.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import subprocess
@@ -26,6 +30,12 @@ ENVELOPE = 2000
 """Objects with more bytes than this are sealed shares."""
 
 FILLING = 48 << 20
+
+SLOW = (0.05, 1.0)
+"""Seconds that a slow link adds to every byte, one way, while it is slow."""
+
+FROZEN = (0.5, 12.0)
+"""Seconds that a seat stands still: longer than its peers wait for a round, sometimes."""
 
 
 @dataclass
@@ -75,10 +85,15 @@ class Chaos(threading.Thread):
         actions: list[tuple[int, str, Callable[[], bool]]] = [
             (6, "kill of a seat", self._kill_seat),
             (5, "kill of a client", self._kill_client),
-            (2, "cut of a mesh link", lambda: self._cut(self._field.mesh_proxies)),
-            (2, "cut of an API link", lambda: self._cut(self._field.api_proxies)),
+            (4, "kill of a seat's worker", self._kill_worker),
+            (2, "cut of a seat's mesh links", lambda: self._cut(self._field.mesh_proxies)),
+            (2, "cut of a seat's API links", lambda: self._cut(self._field.api_proxies)),
+            (1, "slow mesh links for a while", lambda: self._slow(self._field.mesh_proxies)),
+            (1, "slow API links for a while", lambda: self._slow(self._field.api_proxies)),
             (1, "API closed for a while", self._close),
-            (1, "damage of an object", self._damage),
+            (1, "frozen seat for a while", self._freeze),
+            (1, "byte of an envelope changed", lambda: self._damage(whole=True)),
+            (1, "envelope cut short", lambda: self._damage(whole=False)),
             (1, "full disk for a while", self._fill),
         ]
         names = [name for weight, name, _ in actions for _ in range(weight)]
@@ -122,16 +137,42 @@ class Chaos(threading.Thread):
         proxy.closed = False
         return True
 
-    def _damage(self) -> bool:
-        """Flips a byte of a stored envelope."""
+    def _kill_worker(self) -> bool:
+        """Kills the process of one attempt at one seat; its server lives on."""
+        workers = [pid for process in self._field.processes if process is not None for pid in children(process.pid)]
+        if not workers:
+            return False
+        os.kill(self._random.choice(workers), signal.SIGKILL)
+        return True
+
+    def _slow(self, proxies: list[Any]) -> bool:
+        proxy = self._random.choice(proxies)
+        proxy.delay = self._random.uniform(*SLOW)
+        self._over.wait(self._random.uniform(1.0, 4.0))
+        proxy.delay = 0.0
+        return True
+
+    def _freeze(self) -> bool:
+        """A seat that neither answers nor hangs up: its connections stand."""
+        process = self._random.choice(self._field.processes)
+        if process is None:
+            return False
+        process.send_signal(signal.SIGSTOP)
+        self._over.wait(self._random.uniform(*FROZEN))
+        process.send_signal(signal.SIGCONT)
+        return True
+
+    def _damage(self, *, whole: bool) -> bool:
+        """Changes a byte of a stored envelope, or leaves the first part of it."""
         store = self._field.folder / self._random.choice(OPERATORS) / "store" / "objects"
         found = [path for path in store.glob("*/*") if path.stat().st_size > ENVELOPE and path.suffix != ".part"]
-        if not found or self._random.random() < 0.5:
+        if not found:
             return False
         path = self._random.choice(found)
         data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
+        place = self._random.randrange(len(data))
+        data[place] ^= 1
+        path.write_bytes(data if whole else data[:place])
         return True
 
     def _fill(self) -> bool:
@@ -149,3 +190,12 @@ class Chaos(threading.Thread):
         self._over.wait(self._random.uniform(0.5, 2.0))
         filler.unlink(missing_ok=True)
         return True
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that still run."""
+    try:
+        found = [(place / "children").read_text().split() for place in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return []
+    return [int(child) for each in found for child in each]
