@@ -61,13 +61,15 @@ docs: setup
 	$(BIN)/python -m docs.generate
 
 # auditwheel checks that the module needs nothing but an old enough C library, and names the wheel after it.
+DIST  := dist
+WHEEL := build/wheel
 wheel: setup
-	rm -rf build/wheels dist
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheels \
-	  --config-settings build-dir=build/wheel .
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel --verbose repair --wheel-dir dist build/wheels/*.whl 2> build/auditwheel.log \
-	  || { cat build/auditwheel.log; exit 1; }
-	@ls dist/*.whl
+	rm -rf $(WHEEL)/raw $(DIST)
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(WHEEL)/raw \
+	  --config-settings build-dir=$(WHEEL)/objects .
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel --verbose repair --wheel-dir $(DIST) $(WHEEL)/raw/*.whl \
+	  2> $(WHEEL)/auditwheel.log || { cat $(WHEEL)/auditwheel.log; exit 1; }
+	@ls $(DIST)/*.whl
 
 clean:
 	rm -rf $(VENV) build dist

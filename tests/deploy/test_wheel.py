@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -22,11 +23,23 @@ COMPILERS = ("cc", "gcc", "g++", "c++", "clang", "cmake", "ninja", "make")
 
 
 @pytest.fixture(scope="module")
-def wheel() -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built once in a run of tests, in a folder of that run: workers that come second wait for it, other runs have their own."""
     build()  # remembered: whoever edits sources meanwhile does not disturb
-    done = subprocess.run(["make", "wheel"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (found,) = (ROOT / "dist").glob("*.whl")
+    own = tmp_path_factory.getbasetemp()
+    return built_once(own.parent / "wheel" if "PYTEST_XDIST_WORKER" in os.environ else own / "wheel")
+
+
+def built_once(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            command = ["make", "wheel", f"DIST={folder / 'dist'}", f"WHEEL={folder / 'work'}"]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout + done.stderr
+            (folder / "done").touch()
+    (found,) = (folder / "dist").glob("*.whl")
     return found
 
 
