@@ -245,9 +245,10 @@ def _evidence(folder: str) -> list[Path]:
     write_whole(place / "job.toml", of.data)
     write_whole(place / "receiver", f"{RECEIVER}\n".encode())
     write_whole(place / "result.key", SEALING[0].to_bytes())
-    for item in story(of):
-        if item.header.kind not in ("envelope", "erased"):
-            write_whole(place / "objects" / item.digest[:16], item.data)
+    items = [item for item in story(of) if item.header.kind not in ("envelope", "erased")]
+    for item in items:
+        write_whole(place / "objects" / item.digest[:16], item.data)
+    write_whole(place / "contents", "".join(f"{digest}\n" for digest in sorted(i.digest for i in items)).encode())
     return sorted(path for path in place.rglob("*") if path.is_file())
 
 

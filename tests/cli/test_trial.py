@@ -9,11 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from ppca.cli.fetch import verified
+from ppca.member.fetching import EVIDENCE, Evidence
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def ppca(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "ppca.cli.main", *words], cwd=cwd, capture_output=True, text=True)
+
+
+def holds(result: Path) -> bool:
+    """Whether `ppca verify` would say so, without the time that a command takes to start."""
+    try:
+        verified(result, Evidence.load(result / EVIDENCE))
+    except ValueError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("options", [(), ("--vertical",)], ids=["rows", "columns"])
@@ -24,15 +36,31 @@ def test_the_trial(tmp_path: Path, options: tuple[str, ...]) -> None:
     result = tmp_path / "trial" / "result"
     good = ppca("verify", str(result), cwd=tmp_path)
     assert good.returncode == 0, good.stderr
+    assert "was not checked: say so with -f" in good.stdout
+    good = ppca(
+        "verify",
+        str(result),
+        "-f",
+        "trial/north/federation.toml" if not options else "trial/clinic/federation.toml",
+        cwd=tmp_path,
+    )
+    assert "its operators are those of" in good.stdout
     dice = random.Random(0)
     files = sorted(path for path in result.rglob("*") if path.is_file())
     assert {"model.json", "report.html", "components.csv"} <= {path.name for path in files}
-    for path in dice.sample(files, 4):
-        data = bytearray(path.read_bytes())
+    for path in files:
+        data = path.read_bytes()
         place = dice.randrange(len(data))
         path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-        assert ppca("verify", str(result), cwd=tmp_path).returncode == 1, (path, place)
+        assert not holds(result), (path, place)
+        path.unlink()
+        assert not holds(result), path
         path.write_bytes(data)
+    assert holds(result)
+    path = dice.choice(files)
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert ppca("verify", str(result), cwd=tmp_path).returncode == 1
+    path.write_bytes(path.read_bytes()[:-1])
     (result / "extra.txt").write_text("not of this result")
     assert "does not belong" in ppca("verify", str(result), cwd=tmp_path).stderr
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.federation import IDENTITIES, OPERATORS, ROSTER, put_roster, roster
+from ppca.federation import toml
 from ppca.federation.errors import FederationError, FileRefused
 from ppca.federation.identity import Identity, key_text
-from ppca.federation.roster import Roster, address, read_signatures, statement
+from ppca.federation.roster import Roster, RosterFile, address, read_signatures, render, statement
 
 NEW_KEY = key_text(Ed25519PrivateKey.generate().public_key().public_bytes_raw())
 
@@ -191,3 +193,39 @@ def test_a_removed_member_is_none() -> None:
     assert "north" not in second.keys
     assert second.roles("north") == ()
     assert second.digest != ROSTER.digest
+
+
+def seats_of(names: Sequence[str], identities: Mapping[str, Identity]) -> tuple[dict[str, object], ...]:
+    place = {"api": "127.0.0.1:7443", "mesh": "127.0.0.1:7444"}
+    return tuple(
+        {"number": seat, "member": name, "key": key_text(identities[name].public), **place}
+        for seat, name in enumerate(names)
+    )
+
+
+def signed(content: dict[str, object], names: Sequence[str], identities: Mapping[str, Identity]) -> Roster:
+    data = render(toml.validated(RosterFile, content, "the federation"))
+    return Roster(data, {name: identities[name].sign(statement(data)) for name in names})
+
+
+def test_operators_vouch_for_what_they_signed_before_also_with_a_former_key() -> None:
+    assert ROSTER.vouches_for(ROSTER)
+    assert roster(3, left_out=("north",)).vouches_for(ROSTER)
+    anew = Identity("gamma", Ed25519PrivateKey.generate())
+    former = ({"name": "gamma", "key": key_text(IDENTITIES["gamma"].public)},)
+    later = {"name": "test", "revision": 2, "seat": seats_of(OPERATORS, IDENTITIES | {"gamma": anew})}
+    assert signed({**later, "former": former}, OPERATORS, IDENTITIES | {"gamma": anew}).vouches_for(ROSTER)
+    assert not signed(later, OPERATORS, IDENTITIES | {"gamma": anew}).vouches_for(ROSTER)
+
+
+def test_nobody_vouches_for_keys_of_others_or_for_what_is_not_signed() -> None:
+    others = {name: Identity(name, Ed25519PrivateKey.generate()) for name in OPERATORS}
+    forged = {"name": "test", "revision": 1, "seat": seats_of(OPERATORS, others)}
+    assert not ROSTER.vouches_for(signed(forged, OPERATORS, others))
+    owners = ("north", "south", "west", "spare")
+    taken = {"name": "test", "revision": 1, "seat": seats_of(owners, IDENTITIES)}
+    assert not ROSTER.vouches_for(signed(taken, owners, IDENTITIES))  # members, but no operators
+    second = roster(2)
+    assert not ROSTER.vouches_for(Roster(second.data, ROSTER.signatures))
+    other = {"name": "other", "revision": 1, "seat": seats_of(OPERATORS, IDENTITIES)}
+    assert not ROSTER.vouches_for(signed(other, OPERATORS, IDENTITIES))

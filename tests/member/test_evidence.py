@@ -111,9 +111,8 @@ def test_files_missing_or_too_many(tmp_path: Path) -> None:
     for path in [path for path in sorted(folder.rglob("*")) if path.is_file()]:
         data = path.read_bytes()
         path.unlink()
-        if not path.name.startswith(("receipt", "offer", "job-", "start")):
-            with pytest.raises(ValueError):  # noqa: PT011
-                verified(folder, tmp_path / f"without {path.name}")
+        with pytest.raises(FederationError):
+            verified(folder, tmp_path / f"without {path.name}")
         path.write_bytes(data)
     (folder / "note.txt").write_text("more")
     with pytest.raises(FederationError, match=r"note.txt does not belong"):
@@ -132,6 +131,9 @@ OTHER = contribution(JOB, "north")[-1]
 SENT = {item.header.author: item.digest for item in KEPT if item.header.kind == "contribution"}
 BROKEN: dict[str, Callable[[], list[Object]]] = {
     "an approval is missing": lambda: [*without("approval", "south"), *RESULTS, *AUDITS],
+    "a receipt is missing": lambda: [*without("receipt", "gamma"), *RESULTS, *AUDITS],
+    "an offer is missing": lambda: [*without("offer", "delta"), *RESULTS, *AUDITS],
+    "nobody submitted it": lambda: [*(i for i in KEPT if i.header.kind != "job"), *RESULTS, *AUDITS],
     "three finished": lambda: [*without("ended", "beta"), *RESULTS, *AUDITS],
     "accounts that differ": lambda: [*without("ended", "beta"), ended(JOB, "beta", audit="b"), *RESULTS, *AUDITS],
     "an audit is missing": lambda: [*KEPT, *RESULTS, *AUDITS[1:]],
@@ -175,7 +177,7 @@ def test_parts_that_disagree_are_no_result() -> None:
         made.result()
 
 
-@pytest.mark.parametrize("name", ["federation.toml", "job.toml", "receiver", "result.key", "objects"])
+@pytest.mark.parametrize("name", ["federation.toml", "job.toml", "receiver", "result.key", "objects", "contents"])
 def test_a_folder_that_lacks_something(name: str, tmp_path: Path) -> None:
     import shutil
 

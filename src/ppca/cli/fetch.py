@@ -182,7 +182,9 @@ def verify(
     result: Annotated[Path, typer.Argument(help="folder that ppca fetch wrote")],
     federation: Annotated[
         Path | None,
-        typer.Option("--federation", "-f", help="your own federation.toml: its keys must be those of the evidence"),
+        typer.Option(
+            "--federation", "-f", help="your own federation.toml: its operators must have signed the evidence's"
+        ),
     ] = None,
 ) -> None:
     """Check a fetched result without any seat: signatures, approvals, audits, and every file, computed again byte by byte."""
@@ -191,11 +193,19 @@ def verify(
         from ..member.fetching import EVIDENCE, Evidence
 
         evidence = Evidence.load(result / EVIDENCE)
-        if federation is not None and Roster.trusted(federation).digest != evidence.roster.digest:
-            raise ValueError(f"the evidence is of another federation, or another revision, than {federation}.")
+        if federation is not None and not Roster.trusted(federation).vouches_for(evidence.roster):
+            raise ValueError(
+                f"the evidence is of another federation: the operators of {federation} did not sign its file."
+            )
         console = Terminal()
         for line in verified(result, evidence):
             console.print(Text(f"✓ {line}"), soft_wrap=True, highlight=False)
+        trust = (
+            "whether its operators are those you know was not checked: say so with -f federation.toml"
+            if federation is None
+            else f"✓ its operators are those of {federation}"
+        )
+        console.print(Text(trust), soft_wrap=True, highlight=False)
 
 
 def verified(result: Path, evidence: Evidence) -> list[str]:

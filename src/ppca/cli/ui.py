@@ -19,6 +19,7 @@ from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..federation.job import JobDescription
+    from ..federation.roster import Roster
     from ..member import Member
 
 
@@ -42,7 +43,7 @@ def ui(
         asyncio.run(_serve(lambda: Member.open(federation, identity, state), output, port, show))
 
 
-def checked(folder: Path, job: JobDescription, federation: str) -> list[str]:
+def checked(folder: Path, job: JobDescription, federation: Roster) -> list[str]:
     """What was checked of the result of a job in a folder; raises at the first fault."""
     from ..member.fetching import EVIDENCE, Evidence
     from .fetch import verified
@@ -50,7 +51,7 @@ def checked(folder: Path, job: JobDescription, federation: str) -> list[str]:
     evidence = Evidence.load(folder / EVIDENCE)
     if evidence.job.id != job.id:
         raise ValueError("it holds the result of another job; move it away, and fetch again.")
-    if evidence.roster.digest not in (job.file.federation, federation):
+    if not federation.vouches_for(evidence.roster):
         raise ValueError("its evidence is of another federation than yours; move it away, and fetch again.")
     return verified(folder, evidence)
 
@@ -63,7 +64,7 @@ async def _serve(open_member: Callable[[], Member], output: Path, port: int, sho
     from .fetch import fetch_into
 
     member = open_member()
-    results = Results(output.resolve(), lambda folder, job: checked(folder, job, member.roster.digest))
+    results = Results(output.resolve(), lambda folder, job: checked(folder, job, member.roster))
     pages = Pages(open_member, results, lambda member, job, folder: fetch_into(member, job, folder, replace=False))
     runner = web.AppRunner(pages.application(), access_log=None, shutdown_timeout=2)
     await runner.setup()

@@ -139,10 +139,10 @@ def course_of(job: JobFile, headers: Iterable[Header], roster: Roster, now: date
         if set(roster.operators.values()) <= erased:
             return Course(ERASED, end.attempt, why=end.why, ended=end.stage)
         return end
-    missing = tuple(_missing(job, objects, roster))
-    if missing:
-        offers = any(item.what.startswith("offer") for item in missing)
-        return Course(PROPOSED if offers else GATHERING, waiting=missing)
+    waiting = tuple(missing(job, objects, roster))
+    if waiting:
+        offers = any(item.what.startswith("offer") for item in waiting)
+        return Course(PROPOSED if offers else GATHERING, waiting=waiting)
     return _under_way(job, objects, roster, now)
 
 
@@ -192,7 +192,7 @@ def _entry(values: object, seat: int) -> object:
     return values[seat] if isinstance(values, list) and len(values) == len(SEATS) else None
 
 
-def _missing(job: JobFile, objects: Objects, roster: Roster) -> Iterator[Waiting]:
+def missing(job: JobFile, objects: Objects, roster: Roster) -> Iterator[Waiting]:
     """Who has not yet done its part before the seats can start."""
     for seat, name in sorted(roster.operators.items()):
         if objects.offer(name, of_seat=True) is None:

@@ -218,6 +218,13 @@ class Roster:
     def is_signed_by(self, member: str) -> bool:
         return signed_by(self.keys[member], self.signatures.get(member, b""), statement(self.data))
 
+    def vouches_for(self, other: Roster) -> bool:
+        """Whether another revision of this federation was signed by its operators: by keys that they have here, or had."""
+        theirs = [(seat.member, key_of(seat.key)) for seat in other.file.seat]
+        ours = set(self.operators.values())
+        known = all(name in ours and key in self.signers[name] for name, key in theirs)
+        return self.digest == other.digest or (self.name == other.name and known and not other.faults())
+
     def check_identity(self, identity: Identity) -> None:
         """Refuses an identity that this file does not list."""
         pinned = self.keys.get(identity.name)

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-from ..federation.course import DONE, Objects, course_of
+from ..federation.course import DONE, Objects, course_of, missing
 from ..federation.disclosure import disclosures
 from ..federation.errors import FederationError, ObjectRefused
 from ..federation.job import JobDescription
@@ -31,6 +31,7 @@ EVIDENCE = "evidence"
 KINDS = ("job", "offer", "approval", "contribution", "receipt", "start", "ended", "result", "audit")
 KEY = "result.key"
 OBJECTS = "objects"
+CONTENTS = "contents"
 
 
 @dataclass
@@ -119,9 +120,9 @@ class Evidence:
         )
         if course.stage != DONE or not last:
             raise FederationError(f"by these objects the job is {course.stage}. {course.why}".rstrip())
-        lacking = [name for name in self.job.file.approvers if headers.by("approval", name) is None]
-        if lacking:
-            raise FederationError(f"the approval of {' and '.join(lacking)} is missing.")
+        lacking = [f"{item.who} did not {item.what}" for item in missing(self.job.file, headers, self.roster)]
+        if lacking or not any(headers.of("job")):
+            raise FederationError(f"by these objects {_listed(lacking) or 'nobody submitted the job'}.")
         return last
 
     def _of_seats(self, kind: str) -> list[Object]:
@@ -203,6 +204,7 @@ class Evidence:
         (folder / "receiver").write_text(self.receiver + "\n")
         for item in self.objects:
             (folder / OBJECTS / f"{item.header.kind}-{item.header.author}-{item.digest[:16]}").write_bytes(item.data)
+        (folder / CONTENTS).write_text("".join(f"{digest}\n" for digest in sorted(i.digest for i in self.objects)))
         for seat, audit in zip(SEATS, self.audits(), strict=True):
             (folder / f"audit-{seat}.json").write_text(json.dumps(audit, indent=1) + "\n")
 
@@ -211,6 +213,9 @@ class Evidence:
         try:
             roster = Roster((folder / "federation.toml").read_bytes(), read_signatures(folder / "federation.sigs"))
             items = [Object.parse(path.read_bytes()) for path in sorted((folder / OBJECTS).iterdir())]
+            listed = (folder / CONTENTS).read_bytes().decode(errors="replace").splitlines()
+            if listed != sorted(item.digest for item in items):
+                raise FederationError(f"{folder / OBJECTS} does not hold the objects that {CONTENTS} lists, each once.")
             return cls(
                 roster,
                 JobDescription((folder / "job.toml").read_bytes()),
