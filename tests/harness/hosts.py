@@ -27,7 +27,9 @@ def why_not() -> str:
     """Why there can be no hosts here; empty if there can."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
-        return f"{' and '.join(missing)} not installed here (apt-get install iproute2 util-linux hostname bash curl tar)"
+        return (
+            f"{' and '.join(missing)} not installed here (apt-get install iproute2 util-linux hostname bash curl tar)"
+        )
     spaces = ["--net", "--mount", "--uts", "--pid", "--fork", "--mount-proc"]
     tried = subprocess.run(["unshare", *spaces, "ip", "link", "add", "type", "veth"], capture_output=True, text=True)
     return f"network namespaces are not permitted here: {tried.stderr.strip()}" if tried.returncode else ""
