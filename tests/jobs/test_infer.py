@@ -90,6 +90,17 @@ def test_what_the_model_does_not_allow(
         infer(kept, NEW, **use)
 
 
+def test_with_all_components_no_row_can_stand_out() -> None:
+    seats = LockstepServers()
+    whole = PCA(servers=seats, keep="m", allow=ALLOWED).fit(np.array_split(X, 3))
+    assert whole.shared_model().transform(NEW).shape == (7, 4)
+    for use in (whole.shared_model().score_samples, lambda new: whole.shared_model().detect(new, contamination=0.3)):
+        with pytest.raises(Refusal, match="keeps all 4 components, which describe every row exactly"):
+            use(NEW)
+    with pytest.raises(Refusal, match="keeps all 4 components"):
+        infer((seats, whole), NEW, operation="detect", contamination=0.3)
+
+
 def test_rows_that_do_not_fit_are_refused(kept: tuple[LockstepServers, PCA]) -> None:
     with pytest.raises(Refusal, match=r"rows of shape \(7, 3\) do not fit a model of 4 columns"):
         infer(kept, NEW[:, :3], operation="transform")

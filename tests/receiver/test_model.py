@@ -65,7 +65,7 @@ def model(k: int, standardize: bool, ratio: float | None = None) -> PCAModel:
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
 def test_means_that_doubles_hold_too_coarsely(standardize: bool) -> None:
     """Rows in the clear are doubles: refused where these are 2^-10 of a deviation apart, of the components or of what is left."""
-    whole = model(4, standardize)
+    whole = model(3, standardize)
     largest = np.abs(X).max(axis=0)
     for far, good in ((2.0**30, True), (2.0**62, False)):
         moved = replace(whole, mean=whole.mean + far * np.array([0, 0, 1, 0]))
@@ -80,6 +80,13 @@ def test_means_that_doubles_hold_too_coarsely(standardize: bool) -> None:
     assert np.isfinite(small.project(X)).all()
     with pytest.raises(ValueError, match="column 'c' has a mean"):
         small.scores(X)
+
+
+def test_with_all_components_no_row_can_stand_out() -> None:
+    """What is left of a row is then rounding: flags would be chosen by chance."""
+    assert model(3, False).scores(X).min() > 0
+    with pytest.raises(ValueError, match="keeps all 4 components, which describe every row exactly"):
+        model(4, False).scores(X)
 
 
 @pytest.mark.parametrize("ratio", [None, 1.0, (50 / 64) ** 2])

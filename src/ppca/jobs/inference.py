@@ -68,8 +68,14 @@ async def project(rows: SecretArray, model: dict[str, SecretArray]) -> tuple[Sec
 async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
     """Squared distance of every centred row to its projection; `LARGEST_SCORE` for those beyond 2^45, which have no room.
 
-    The truncation is exact: of a large score, a local one would go wrong too often.
+    The truncation is exact: of a large score, a local one would go wrong too often. A model with all components describes every
+    row exactly: what would be left is rounding, and is refused.
     """
+    count, width = model["vectors"].shape
+    if count == width:
+        raise Refusal(
+            f"the model keeps all {width} components, which describe every row exactly, so no row can stand out. Fit with fewer"
+        )
     rest = x - await (z @ model["vectors"])
     wide, short = await together(rest.inner(rest, axis=1, frac=80), rest.truncate(40 - COARSE.frac // 2))
     coarse = await short.inner(short, axis=1, frac=COARSE.frac)

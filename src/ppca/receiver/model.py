@@ -104,6 +104,12 @@ class PCAModel:
 
     def scores(self, rows: Floats) -> Floats:
         """Squared distance of plain rows to their projection; of a standardised model in standardised units."""
+        count, width = self.components.shape
+        if count == width:
+            raise ValueError(
+                f"the model keeps all {width} components, which describe every row exactly, so no row can stand out. "
+                "Fit with fewer."
+            )
         self.refuse_rounded(outside=True)
         centred = self._centred(rows)
         rest = centred - centred @ self.components.T @ self.components
