@@ -100,6 +100,21 @@ def test_terminals_without_unicode(place: Path) -> None:
         assert "2 x 3" in ppca(place, "inspect", "kept", **variables).stdout
 
 
+def test_files_are_utf8_whatever_the_terminal(place: Path) -> None:
+    """Column names of any script, in a locale that has only ASCII: every file of the result is UTF-8, and is read again."""
+    names = ["größe", "身長", "вес"]
+    FRAME[NAMES].set_axis(names, axis=1).to_csv(place / "names.csv", index=False)
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    done = ppca(place, "fit", "names.csv", "-k", "2", "-o", "scripts", **ascii_only)
+    assert done.returncode == 0, done.stderr
+    assert (place / "scripts" / "components.csv").read_text(encoding="utf-8").splitlines()[0] == ",".join(names)
+    assert all(name in (place / "scripts" / "report.html").read_text(encoding="utf-8") for name in names)
+    assert package.load(place / "scripts").feature_names_in_.tolist() == names
+    call = ["transform", "scripts", "names.csv", "--revealed", "-o", "coordinates.csv"]
+    assert ppca(place, *call, **ascii_only).returncode == 0
+    assert (place / "coordinates.csv").read_text(encoding="utf-8").startswith("pc1,pc2\n")
+
+
 @pytest.mark.parametrize(
     "options", [["north.csv", "south.csv"], ["--vertical", "--id", "patient", "clinic.csv", "lab2.csv"]]
 )
@@ -129,6 +144,22 @@ def test_kept_columns_stand_beside_the_result(place: Path) -> None:
     told = json.loads(done.stdout)
     assert (told["rows"], told["flagged"], told["columns"]) == (60, 6, ["patient", "anomaly"])
     assert list(pd.read_csv(place / "flags.csv").columns) == ["patient", "anomaly"]
+
+
+def test_kept_columns_of_any_name(place: Path) -> None:
+    FRAME.rename(columns={"patient": "pc1"}).to_csv(place / "odd.csv", index=False)
+    call = ["transform", "kept", "odd.csv", "--revealed", "--force", "-o", "odd-out.csv"]
+    assert ppca(place, *call, "--keep-columns", "pc1").returncode == 0
+    found = pd.read_csv(place / "odd-out.csv")
+    assert list(found.columns) == ["pc1 (own)", "pc1", "pc2"]
+    assert found["pc1 (own)"].tolist() == list(range(60))
+    assert "there is no column 'pc7' to keep. Did you mean 'pc1'?" in ppca(place, *call, "--keep-columns", "pc7").stderr
+    FRAME[["patient", "a", "b"]].rename(columns={"patient": "no, left"}).to_csv(place / "left.csv", index=False)
+    call = ["--id", "no, left", "--id", "Nr", "left.csv", "lab.csv", "-q"]
+    assert ppca(place, "fit", "--vertical", "-k", "1", "--keep", "-o", "comma", *call).returncode == 0
+    done = ppca(place, "transform", "comma", "left.csv", "lab.csv", *call[:4], "-q", "-o", "comma.csv")
+    assert done.returncode == 0, done.stderr
+    assert list(pd.read_csv(place / "comma.csv").columns) == ["no, left", "pc1"]
 
 
 def test_text_files_of_other_countries(place: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from ..pages.amounts import counted
 from .complaint import complaints
 from .options import ServersState
 from .terminal import Terminal
@@ -35,5 +36,5 @@ def forget(
                 f"no server keeps this model in {state}. Name the folder that the fit used with --servers-state."
             )
         (result / SHARED).unlink()
-        text = f"erased: the shares of {found} server{'' if found == 1 else 's'} in {state}, and {result / SHARED}"
+        text = f"erased: the shares of {counted(found, 'server')} in {state}, and {result / SHARED}"
         Terminal().print(Text(text), soft_wrap=True, highlight=False)

@@ -13,6 +13,7 @@ import typer
 from numpy.typing import NDArray
 from rich.text import Text
 
+from ..pages.amounts import counted
 from .complaint import complaints
 from .options import (
     COLUMNS,
@@ -103,7 +104,7 @@ class Coordinates:
 
     def summary(self, found: Found, where: str) -> str:
         count = len([name for name in found if name.startswith("pc")])
-        return f"{len(found['pc1']):,} rows projected onto {count} component{'' if count == 1 else 's'} {where}"
+        return f"{counted(len(found['pc1']), 'row')} projected onto {counted(count, 'component')} {where}"
 
 
 @dataclass
@@ -146,7 +147,7 @@ class Verdicts:
     def summary(self, found: Found, where: str) -> str:
         count = len(next(iter(found.values())))
         flagged = f", {int(found['anomaly'].sum()):,} flagged" if "anomaly" in found else ""
-        return f"{count:,} rows scored {where}{flagged}"
+        return f"{counted(count, 'row')} scored {where}{flagged}"
 
 
 def transform(
@@ -300,7 +301,8 @@ def _in_the_clear(wanted: Ending, source: Source) -> tuple[Found, None]:
 
     model = load_revealed(source.result)
     table = _table(source, model.feature_names, len(model.mean))
-    return kept_columns(table, source.keep_columns) | wanted.in_the_clear(model, chunks_of(table)), None
+    kept = kept_columns(table, source.keep_columns)
+    return _side_by_side(kept, wanted.in_the_clear(model, chunks_of(table))), None
 
 
 def _on_shares(wanted: Ending, source: Source, manner: Manner) -> tuple[Found, Account]:
@@ -322,13 +324,18 @@ def _on_shares(wanted: Ending, source: Source, manner: Manner) -> tuple[Found, A
         kept_model(state, facts, show, tls=manner.tls, timeout=manner.timeout) as shared,
     ):
         if table is not None:
-            return kept | wanted.on_shares(shared, chunks_of(table)), shared.job.account
+            return _side_by_side(kept, wanted.on_shares(shared, chunks_of(table))), shared.job.account
         assert partition is not None
         owners = all_opened(source.rows, Reading(source.decimal, source.encoding))
         joined = wanted.of_columns(shared, owners, partition, to)
         name = id_names(partition.id, [owner.label for owner in owners])[to]
         ids: Found = {} if joined.ids is None else {name or "row": joined.ids}
-        return ids | wanted.columns(joined), shared.job.account
+        return _side_by_side(ids, wanted.columns(joined)), shared.job.account
+
+
+def _side_by_side(own: Found, found: Found) -> Found:
+    """An owner's columns before what was found; one of the same name is told apart, as the result needs its own."""
+    return {f"{name} (own)" if name in found else name: column for name, column in own.items()} | found
 
 
 def _table(source: Source, names: Sequence[str] | None, width: int) -> Table:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from ..pages.amounts import counted
 from .complaint import complaints
 from .options import AsJson
 from .terminal import Terminal
@@ -47,7 +48,7 @@ def inspect(
 
 def _echo(path: Path) -> None:
     """The file as it is: it was read, so it is whole."""
-    typer.echo(path.read_text(), nl=False)
+    typer.echo(path.read_text(encoding="utf-8"), nl=False)
 
 
 def _show_shared(console: Terminal, facts: SharedFacts) -> None:
@@ -57,7 +58,7 @@ def _show_shared(console: Terminal, facts: SharedFacts) -> None:
     what = "correlation (standardised columns)" if facts.standardized else "covariance"
     console.print(
         f"PCA of the {what} of {facts.rows:,} rows and {len(facts.scale_exponents)} columns, kept in shares by its servers: "
-        f"{facts.components} component{'' if facts.components == 1 else 's'}. Nobody received the model.",
+        f"{counted(facts.components, 'component')}. Nobody received the model.",
         highlight=False,
         soft_wrap=True,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from ..estimator.job import Job
 from ..estimator.shared import SharedModel
 from ..owner.errors import OwnerError
-from ..owner.tables.table import Table
+from ..owner.tables.table import Table, near
 from ..receiver import PCAModel, SharedFacts
 from ..servers import LocalServers
 from ..servers.interface import Progress
@@ -60,10 +62,12 @@ def load_revealed(result: Path) -> PCAModel:
 
 def kept_columns(table: Table, names: Sequence[str]) -> dict[str, Any]:
     """Columns that are copied into the result as they stand, numbers or not; each takes a pass over the table."""
-    if names and table.names is None:
+    if names and table.offered is None:
         raise OwnerError(f"{table.label}: the data have no column names, so none can be kept.")
     found = {}
     for name in names:
+        if name not in (table.offered or []):
+            raise OwnerError(f"{table.label}: there is no column {name!r} to keep. {near(name, table.offered or [])}")
         others = [other for other in table.names or [] if other != name]
         if not others:
             raise OwnerError(
@@ -101,5 +105,7 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> None:
             pyarrow.parquet.write_table(table, part)
         else:
             with part.open("wb") as file:
-                file.write((",".join(columns) + "\n").encode())  # Arrow would put the names in quotes
+                head = io.StringIO()  # Arrow would put all names in quotes
+                csv.writer(head, lineterminator="\n").writerow(columns)
+                file.write(head.getvalue().encode())
                 pyarrow.csv.write_csv(table, file, pyarrow.csv.WriteOptions(include_header=False))

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from ..pages.amounts import counted
 from ..servers.interface import Progress as Told
 from .complaint import printable
 from .terminal import Terminal
@@ -30,7 +31,9 @@ class StageBars:
         if stage not in self._tasks:
             self.finish()
             self._tasks[stage] = self._bars.add_task(stage, total=None, detail="")
-        detail = ", ".join(part for part in (escape(printable(step)), f"{rounds:,} rounds" if rounds else "") if part)
+        detail = ", ".join(
+            part for part in (escape(printable(step)), counted(rounds, "round") if rounds else "") if part
+        )
         known = fraction is not None and fraction > 0
         self._bars.update(self._tasks[stage], total=1.0 if known else None, completed=fraction or 0.0, detail=detail)
 
@@ -52,7 +55,7 @@ class StageLines:
         if stage == self._stage and now < self._said + EVERY:
             return
         done = f" {fraction:.0%}" if fraction else ""
-        after = f" ({rounds:,} rounds)" if rounds else ""
+        after = f" ({counted(rounds, 'round')})" if rounds else ""
         self._console.print(f"{printable(text)}{done}{after}", markup=False, highlight=False, soft_wrap=True)
         self._stage, self._said = stage, now
 

@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ..pages.amounts import counted
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.model import MODEL_FILE
 from ..report import below_resolution, duration, opening_lines, percent, size, stage_lines, write_report
@@ -42,11 +43,11 @@ STRONGEST = 5
 def write_result(folder: Path, fitted: Fitted, *, title: str, settings: dict[str, Any], owners: Sequence[str]) -> None:
     """Writes the four files of a result. Numbers carry all digits."""
     model = fitted.model
-    with (folder / COMPONENTS).open("w", newline="") as file:
+    with (folder / COMPONENTS).open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(feature_names(model))
         table.writerows(model.components.tolist())
-    with (folder / VARIANCE).open("w", newline="") as file:
+    with (folder / VARIANCE).open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         heads = ["explained_variance", "explained_variance_ratio", "cumulative_ratio", "singular_value"]
         table.writerow(["component", *heads, "resolved"])
@@ -202,7 +203,7 @@ def print_facts(console: Console, model: PCAModel) -> None:
     kept, width = model.components.shape
     what = "correlation (standardised columns)" if model.scale is not None else "covariance"
     console.print(
-        f"PCA of the {what} of {model.rows:,} rows and {width} columns: {kept} component{'' if kept == 1 else 's'}, "
+        f"PCA of the {what} of {model.rows:,} rows and {width} columns: {counted(kept, 'component')}, "
         f"{percent(float(model.explained_variance_ratio.sum()))} of the variance",
         highlight=False,
         soft_wrap=True,

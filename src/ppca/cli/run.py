@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..estimator.job import Job
+from ..pages.amounts import counted
 from ..protocol import share
 from ..servers import Account, LocalServers
 from ..servers.programs import name_of
@@ -87,7 +88,9 @@ def _progress() -> Iterator[Callable[[str, float | None, int], None]]:
 
         def show(text: str, fraction: float | None, rounds: int) -> None:
             total = None if fraction is None else 1.0
-            bar.update(task, description=f"{escape(text)} ({rounds} rounds)", total=total, completed=fraction or 0.0)
+            bar.update(
+                task, description=f"{escape(text)} ({counted(rounds, 'round')})", total=total, completed=fraction or 0.0
+            )
 
         yield show
 
@@ -170,7 +173,9 @@ def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
         )
     with whole_file(path) as part:
         if ending == ".json":
-            part.write_text(json.dumps({name: array.tolist() for name, array in arrays.items()}, indent=1) + "\n")
+            part.write_text(
+                json.dumps({name: array.tolist() for name, array in arrays.items()}, indent=1) + "\n", encoding="utf-8"
+            )
         elif ending == ".npy":
             with part.open("wb") as file:
                 np.lib.format.write_array(file, next(iter(arrays.values())), allow_pickle=False)

@@ -95,7 +95,7 @@ def _load() -> tuple[Floats, list[str]]:
 
 def _save(path: Path, heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> Path:
     path.parent.mkdir(exist_ok=True)
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([heads, *rows])
     return path
 

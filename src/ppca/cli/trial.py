@@ -192,7 +192,12 @@ class Stage:
         while True:
             for member, server in zip(OPERATORS, self.servers, strict=True):
                 if server.poll() is not None:
-                    log = (self.folder / member / "server.log").read_text().strip().splitlines()
+                    log = (
+                        (self.folder / member / "server.log")
+                        .read_text(encoding="utf-8", errors="replace")
+                        .strip()
+                        .splitlines()
+                    )
                     raise ValueError(f"the server of {member} ended: {log[-1] if log else 'it said nothing'}")
             if all(_links_up(ports[2]) == 3 for ports in self.ports):
                 return
@@ -246,7 +251,7 @@ class Stage:
 
 
 def _heads(path: Path) -> list[str]:
-    with path.open() as file:
+    with path.open(encoding="utf-8") as file:
         return file.readline().rstrip("\n").split(",")
 
 

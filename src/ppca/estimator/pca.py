@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..owner.tables.owners import are_several, match_names, open_columns, open_like, open_rows
 from ..owner.tables.table import Table
+from ..pages.amounts import counted
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.model import MODEL_FILE
 from ..servers import Servers
@@ -240,7 +241,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             first = int((~self.resolved_).argmax()) + 1
             raise ValueError(
                 f"whiten: the variance of component {first} lies below the resolution, {self.resolution_:.1g} of the total, and "
-                f"is noise. Keep at most {first - 1} components, or fit with a smaller tol."
+                f"is noise. Keep at most {counted(first - 1, 'component')}, or fit with a smaller tol."
             )
         return np.asarray(self.explained_variance_)
 

@@ -201,12 +201,12 @@ class Evidence:
         write_signatures(folder / "federation.sigs", self.roster.signatures)
         (folder / "job.toml").write_bytes(self.job.data)
         (folder / KEY).write_bytes(self.key.to_bytes())
-        (folder / "receiver").write_text(self.receiver + "\n")
+        (folder / "receiver").write_text(self.receiver + "\n", encoding="utf-8")
         for item in self.objects:
             (folder / OBJECTS / f"{item.header.kind}-{item.header.author}-{item.digest[:16]}").write_bytes(item.data)
         (folder / CONTENTS).write_text("".join(f"{digest}\n" for digest in sorted(i.digest for i in self.objects)))
         for seat, audit in zip(SEATS, self.audits(), strict=True):
-            (folder / f"audit-{seat}.json").write_text(json.dumps(audit, indent=1) + "\n")
+            (folder / f"audit-{seat}.json").write_text(json.dumps(audit, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Self:

@@ -30,6 +30,11 @@ def percent(fraction: float) -> str:
     return f"{percent:.2f} %" if abs(percent) >= 0.1 else f"{percent:.2g} %"
 
 
+def counted(number: int, noun: str) -> str:
+    """1 round, 2,000 rounds."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def below_resolution(resolution: float, total: float) -> tuple[str, str]:
     """What stands for a variance, and for its part of the total, that cannot be told from noise."""
     return f"< {resolution * total:.1g}", f"< {percent(resolution)}"

@@ -125,4 +125,4 @@ async def follow(
 
 
 def _static(name: str) -> str:
-    return resources.files(__package__).joinpath("static", name).read_text()
+    return resources.files(__package__).joinpath("static", name).read_text(encoding="utf-8")

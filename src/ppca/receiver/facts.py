@@ -100,14 +100,14 @@ def _opening(line: Any) -> bool:
 def write_whole(path: Path, data: dict[str, Any]) -> None:
     """JSON with every digit, written whole or not at all."""
     part = path.with_suffix(path.suffix + ".part")
-    part.write_text(json.dumps(data, indent=1) + "\n")
+    part.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     part.replace(path)
 
 
 def read_whole(path: Path, form: str) -> dict[str, Any]:
     """What was written in this format; anything else is refused."""
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict) or data.pop("format", None) != form:
             raise ValueError(f"it is not in the format {form}")
         return data

@@ -376,7 +376,7 @@ def not_a_number(label: str, name: str, row: int, value: object, kind: Any) -> B
     comma = isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d*,\d+\s*", value) is not None
     return BadValue(
         f"{label}: column {name!r} has {what} in row {row:,}, which is "
-        + ("a number with a decimal comma. " if comma else "not a number. Leave the column out, or correct the value."),
+        + ("a number with a decimal comma." if comma else "not a number. Leave the column out, or correct the value."),
         column=name,
         row=row,
         options=("decimal",) if comma else ("drop",),

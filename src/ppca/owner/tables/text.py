@@ -80,7 +80,7 @@ class CsvTable(ArrowTable):
                         whole_numbers(column, self.decimal) if name in self.large and name != self.id else column
                         for name, column in zip(types, batch.columns, strict=True)
                     ]
-        except UnicodeDecodeError:
+        except UnicodeError:
             raise UnreadableData(
                 f"{self.label}: the file is not {self.encoding.upper()} text throughout. Save it as UTF-8.",
                 options=("encoding",),
@@ -148,8 +148,11 @@ def first_lines(label: str, path: Place, encoding: str) -> str:
         raise UnreadableData(f"{label}: the file is UTF-16 text, not UTF-8. Save it as UTF-8.", options=("encoding",))
     try:
         text = codecs.getincrementaldecoder("utf-8-sig" if plain else encoding)().decode(head)
-    except UnicodeDecodeError as error:
-        line = head.count(b"\n", 0, error.start) + 1
+    except UnicodeError as error:
+        start = (
+            error.start if isinstance(error, UnicodeDecodeError) else 0
+        )  # UTF-16 without its first mark: from the start
+        line = head.count(b"\n", 0, start) + 1
         guess = "; it is probably Latin-1 (or Windows-1252)" if plain else ""
         raise UnreadableData(
             f"{label}: the file is not {encoding.upper()} text (line {line}){guess}. Save it as UTF-8.",
