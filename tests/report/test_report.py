@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.browser import DESK, PHONE, browser, needs_browser
 from ppca.receiver import PCAModel
 from ppca.report import duration, opening_lines, percent, size, stage_lines, write_report
 from ppca.report.charts import labels, shortened
@@ -185,13 +187,13 @@ def test_equal_openings_are_counted_in_one_line() -> None:
 
 
 def test_a_total_adds_runs_stage_by_stage() -> None:
-    first = run_of({"key agreement": counters(1, 64), "survey": counters(7, 1000)}, [opening("number of rows", [])])
+    first = run_of({"key agreement": counters(1, 64), "covariance": counters(7, 1000)}, [opening("number of rows", [])])
     second = run_of({"key agreement": counters(1, 64), "result": counters(0, 10)}, [opening("components", [2, 5])])
     both = Account.total([first, second])
     assert (both.rounds, both.seconds, both.bytes_sent) == (9, 4.0, [1138] * 4)
     assert [(line.name, line.rounds, line.sent) for line in stage_lines(both)] == [
         ("key agreement", 2, 128),
-        ("survey", 7, 1000),
+        ("covariance", 7, 1000),
         ("result", 0, 10),
     ]
     assert [line["number"] for line in both.audit] == [1, 2]
@@ -202,7 +204,7 @@ def test_amounts() -> None:
     assert [duration(s) for s in (2e-5, 0.0125, 0.9999, 1.26, 300)] == ["20 µs", "12.5 ms", "1.0 s", "1.3 s", "5.0 min"]
     assert [size(n) for n in (12, 1234, 1.5e6, 2.5e9)] == ["12 B", "1.23 kB", "1.5 MB", "2.5 GB"]
     assert [percent(f) for f in (0, 0.4427, 0.000031)] == ["0 %", "44.27 %", "0.0031 %"]
-    assert shortened("a" * 40 + "end", 12) == "aaaaaaa…aend"
+    assert shortened("a" * 40 + "end", 12) == "aaaaaa…aaend"
 
 
 def test_variances_below_the_resolution_are_no_digits(tmp_path: Path) -> None:
@@ -237,6 +239,8 @@ def test_what_is_cut_is_said(tmp_path: Path) -> None:
     assert "the first 12 of 20 components" in text
     assert "Listed: the first 6 of 20 components and the 6 strongest of 40 columns; components.csv has all." in text
     assert "Listed:" not in Balanced(page_of(tmp_path, model_of(3, 2))).text
+    assert "scrolled" not in text
+    assert "The map is scrolled: it has all 41 columns." in Balanced(page_of(tmp_path, model_of(41, 2))).text
 
 
 def test_names_can_be_told_apart() -> None:
@@ -257,3 +261,43 @@ def test_small_and_dark_screens(tmp_path: Path) -> None:
     assert not re.findall(r"minmax\(\d{3}", style[1])  # no grid is wider than a phone
     assert page.count("<table") == len(re.findall(r'<div class="scroll"><table', page))
     assert page.count('class="tick" x=') >= 5 * 5  # the numbers of components come again in a long map
+
+
+LONG = [
+    "average_consumption_of_reactive_power_in_the_north_wing",
+    "average_consumption_of_reactive_power_in_the_south_wing",
+]
+
+
+@needs_browser
+def test_no_screen_scrolls_sideways(tmp_path: Path) -> None:
+    """In a real browser: wide tables scroll in themselves, names of one word break, and names of any script are there."""
+    names = [
+        *LONG,
+        "身長（センチメートル）測定値平均",
+        "среднее артериальное давление пациента",
+        "العمر بالسنوات",
+        "W" * 60,
+    ]
+
+    async def visit() -> None:
+        async with browser() as page:
+            for model in (model_of(6, 6, names), model_of(200, 30), model_of(1, 1)):
+                page_of(tmp_path, model, title="W" * 80, owners=["w" * 80, "病院"])
+                for width in (PHONE, DESK):
+                    for dark in (False, True):
+                        await page.look(width=width, dark=dark)
+                        await page.go((tmp_path / "report.html").as_uri())
+                        assert await page.width() <= width
+                        ink = await page.do("getComputedStyle(document.body).color")
+                        paper = await page.do("getComputedStyle(document.body).backgroundColor")
+                        assert (brightness(ink) > brightness(paper)) is dark
+            assert not page.problems
+            assert all(request.startswith("file:") for request in page.requests)
+
+    asyncio.run(visit())
+
+
+def brightness(colour: str) -> int:
+    """Of a colour as a browser says it: rgb(1, 2, 3)."""
+    return sum(map(int, re.findall(r"\d+", colour)[:3]))

@@ -128,7 +128,7 @@ def shortened(name: str, length: int = NAME_LENGTH) -> str:
     """A name that fits; of a long one the middle is left out, since names often differ at their ends."""
     if _width(name) <= length:
         return name
-    head = (length - 1) * 2 // 3
+    head = length // 2
     return f"{_fitting(name, head)}…{_fitting(name[::-1], length - 1 - head)[::-1]}"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__, pages
-from ..pages.amounts import below_resolution, duration, percent, size
+from ..pages.amounts import below_resolution, counted, duration, percent, size
 from ..receiver import PCAModel
 from ..servers import Account
 from . import charts
@@ -62,7 +62,7 @@ def write_report(
         _settings(settings, owners),
         f"<footer>Written by ppca {html.escape(__version__)}. This page is self-contained: it loads nothing.</footer>",
     ]
-    style = resources.files(pages).joinpath("static", "look.css").read_text() + chart_style()
+    style = resources.files(pages).joinpath("static", "look.css").read_text(encoding="utf-8") + chart_style()
     page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
@@ -76,7 +76,7 @@ def write_report(
 
 def chart_style() -> str:
     """CSS of the charts, beside the look that all pages have."""
-    return resources.files(__package__).joinpath("page.css").read_text()
+    return resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
 
 
 def feature_names(model: PCAModel) -> list[str]:
@@ -147,12 +147,13 @@ def _loadings(model: PCAModel, names: list[str]) -> str:
     kept = len(model.components)
     shown = min(kept, charts.MAP_COMPONENTS)
     which = f"the first {shown} of {kept} components" if shown < kept else "every component"
-    labels = charts.labels(names, 28)
+    labels = charts.labels(names, 24)  # what fits beside the bars without a break
+    more = f" The map is scrolled: it has all {len(names)} columns." if len(names) > charts.HEADS_EVERY else ""
     cards = "".join(_strongest(i, component, names, labels) for i, component in enumerate(model.components[:STRONGEST]))
     return _section(
         "Loadings",
         f'<p class="note">How much each column takes part in {which} (the components are in columns). '
-        "Signs follow scikit-learn: the entry of largest magnitude of a component is positive.</p>"
+        f"Signs follow scikit-learn: the entry of largest magnitude of a component is positive.{more}</p>"
         f'<div class="key">{charts.colour_key(model.components)}</div>'
         f'<div class="scroll">{charts.loadings(model.components, names)}</div>'
         f'<h3 style="margin-top:22px">Strongest columns</h3>{_cut(kept, len(names))}<div class="strong">{cards}</div>',
@@ -200,7 +201,7 @@ def _openings(model: PCAModel, owners: int, by_columns: bool) -> str:
         caution += " With two owners, each can take its own part away from the joint result and see the other's sums."
     return _section(
         "What was opened",
-        f"<p>This list is complete: {total:,} opening{'' if total == 1 else 's'}. {UNSEEN[by_columns]}</p>"
+        f"<p>This list is complete: {counted(total, 'opening')}. {UNSEEN[by_columns]}</p>"
         f'{table}<p class="note" style="margin-top:12px">The result itself tells something about the joint data, as any exact '
         f"statistic does.{caution}</p>",
     )
