@@ -85,6 +85,42 @@ def eigen(
 
 
 @app.command()
+def topk(
+    output: Output = DEFAULT_OUTPUT,
+    data: Data = None,
+    dimensions: Annotated[list[int] | None, typer.Option("--d", help="dimension; repeat the option")] = None,
+    ks: Annotated[list[int] | None, typer.Option("--k", help="number of pairs; repeat the option")] = None,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--spectrum", help="decaying, steep, very steep, flat, noisy, gene or real; repeat the option"),
+    ] = None,
+    beside: Annotated[int, typer.Option(help="run all-pairs beside it up to this dimension")] = 0,
+    tol: Annotated[float, typer.Option(help="tolerance of the solvers")] = 1e-7,
+    cases: Annotated[
+        int, typer.Option(help="instead: so many random matrices in the plaintext backend, is a wrong result accepted?")
+    ] = 0,
+    on_shares: Annotated[bool, typer.Option("--on-shares", help="with --cases: on four local servers")] = False,
+    seed: Annotated[int, typer.Option(help="of the random matrices")] = 0,
+) -> None:
+    """The K largest eigenpairs of large matrices: rounds, bytes, time, memory, errors, certificate."""
+    from benchmarks import topk as bench
+
+    if cases:
+        if not bench.cases(cases, (dimensions or [100])[0], tol, seed, on_shares, output):
+            raise typer.Exit(1)
+        return
+    bench.main(
+        dimensions or [500, 1000],
+        ks or [2, 10, 50],
+        kinds or ["decaying", "steep", "flat", "noisy"],
+        beside,
+        tol,
+        data,
+        output,
+    )
+
+
+@app.command()
 def counts(
     output: Output = DEFAULT_OUTPUT,
     d: Annotated[int, typer.Option(min=3, help="dimension of the counted runs")] = 8,

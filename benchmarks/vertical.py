@@ -97,7 +97,7 @@ def measure(name: str, X: Floats, alignment: str, pieces: int | None, use: Calla
         start = time.perf_counter()
         pca.fit(tables)
         total = time.perf_counter() - start
-        peaks = [_peak_memory(pid) for pid in servers.pids]
+        peaks = [peak_memory(pid) for pid in servers.pids]
         if use is not None:
             use(pca)
     seconds = {stage: pca.owner_seconds_.get(stage, 0.0) for stage in STAGES}
@@ -124,7 +124,7 @@ def measure(name: str, X: Floats, alignment: str, pieces: int | None, use: Calla
     )
 
 
-def _peak_memory(pid: int | str) -> int:
+def peak_memory(pid: int | str) -> int:
     """VmHWM, in bytes. (ru_maxrss would do, but a new process starts with that of its parent.)"""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM"):
@@ -169,7 +169,7 @@ def measure_tags(kind: str, count: int) -> TagRow:
     seconds["tags"] = time.perf_counter() - start - seconds["normalise"]
     tags[order_of(tags, "owner")]
     seconds["sort"] = time.perf_counter() - start - seconds["normalise"] - seconds["tags"]
-    return TagRow(f"tags of {kind}", count, seconds, count / sum(seconds.values()), _peak_memory("self"))
+    return TagRow(f"tags of {kind}", count, seconds, count / sum(seconds.values()), peak_memory("self"))
 
 
 def measure_match(owners: int, count: int) -> TagRow:
@@ -181,7 +181,7 @@ def measure_match(owners: int, count: int) -> TagRow:
     start = time.perf_counter()
     match(tags)
     spent = time.perf_counter() - start
-    return TagRow(f"match of {owners} owners", count, {"match": spent}, owners * count / spent, _peak_memory("self"))
+    return TagRow(f"match of {owners} owners", count, {"match": spent}, owners * count / spent, peak_memory("self"))
 
 
 def _apart(work: Callable[..., TagRow], *arguments: Any) -> TagRow:

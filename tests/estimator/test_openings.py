@@ -91,6 +91,21 @@ def test_fit(seats: LockstepServers, job: str) -> None:
         assert all(audit == audits[0] for audit in audits)
 
 
+def test_fit_by_topk(seats: LockstepServers) -> None:
+    """Levels and shuffles come with every loop."""
+    pca = PCA(1, solver="topk", servers=seats).fit(OWNERS)
+    opened = found(pca.openings_)
+    assert opened.pop(BIT) > 0
+    (level,) = (key for key in opened if key[0] == "convergence level")
+    assert opened.pop(level) == pca.n_iter_ + 1
+    wanted = expected(*ALWAYS, RAW, REVEALED, "`topk`, until converged", components=1)
+    assert wanted.pop(level) == 1
+    ranks = ("shuffled ranks", (D,), "servers")  # the block has as many columns as the tables
+    assert opened.pop(ranks) == pca.n_iter_ + 1
+    assert wanted.pop(ranks) == 1
+    assert opened == wanted
+
+
 def test_partial_fit(seats: LockstepServers) -> None:
     """As a fit of all owners: the earlier ones send nothing again."""
     pca = PCA(K, servers=seats, keep="model").fit(OWNERS[:2])
@@ -144,7 +159,7 @@ def test_every_documented_opening_occurs() -> None:
     used = {*ALWAYS, RAW, STANDARD, REVEALED, REVEALED_STANDARD, "until converged", "`n_components` in (0, 1)"}
     used |= {"`rows_at_least`"}
     used |= {"`transform` on shares", "`inverse_transform` on shares", "`detect` with scores"}
-    used |= {"`detect` with a threshold or contamination"}
+    used |= {"`detect` with a threshold or contamination", "`topk`, until converged"}
     assert {case for _, _, case in SERVERS + RECEIVER} == used
 
 

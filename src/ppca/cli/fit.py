@@ -289,9 +289,11 @@ def fit_shown(
     ):
         fitted = fit_tables(tables, choices, job)
     if not fitted.result["verified"]:
+        reached = fitted.result["residual"]
         raise ValueError(
             "the check on shares failed: the decomposition is less accurate than --tol promises. Nothing was written. "
-            "Fit again with a larger --tol, without --fixed-iterations, or with --solver jacobi."
+            + (f"The solver topk came to a residual below {reached:.0e} of the matrix. " if reached else "")
+            + "Fit again with fewer components, a larger --tol, --standardize, without --fixed-iterations, or another --solver."
         )
     return fitted
 
