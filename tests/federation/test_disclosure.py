@@ -39,6 +39,8 @@ EVERY = {
     "rows": job(),
     "rows until converged": job(until_converged=True),
     "rows standardised": job(fit={"standardize": True}),
+    "few components of many columns": job(columns=tuple(f"c{i}" for i in range(300)), fit={"components": 5}),
+    "the same, fixed": job(columns=tuple(f"c{i}" for i in range(300)), fit={"components": 5, "fixed_iterations": 40}),
     "rows, part of the variance": job(fit={"components": 0.9}),
     "rows, enough of them": job(rows_at_least=100),
     "one column": job(columns=("a",)),
@@ -84,6 +86,8 @@ def whats(made: JobDescription, to: str) -> list[str]:
 def test_what_parameters_change() -> None:
     assert "convergence bit" not in whats(EVERY["rows"], SERVERS), "federations iterate a fixed number of times"
     assert "convergence bit" in whats(EVERY["rows until converged"], SERVERS)
+    assert "convergence level" in whats(EVERY["few components of many columns"], SERVERS), "topk goes until it has converged"
+    assert not {"convergence level", "convergence bit"} & set(whats(EVERY["the same, fixed"], SERVERS))
     assert "number of components" in whats(EVERY["rows, part of the variance"], SERVERS)
     assert "enough rows" in whats(EVERY["rows, enough of them"], SERVERS)
     assert "shuffled ranks" not in whats(EVERY["one column"], SERVERS)
