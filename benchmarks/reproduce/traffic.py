@@ -18,6 +18,9 @@ ATTACKS = {"gafgyt": ("combo", "junk", "scan", "tcp", "udp"), "mirai": ("ack", "
 WIDTH = 115
 WITHOUT_MIRAI = ("Ennio", "Samsung")
 
+ROUNDING = 1e-30
+"""Values below this are rounding of a zero: owners cannot share columns that vary by less than 1e-145."""
+
 Ints = NDArray[np.int64]
 Bits = NDArray[np.bool_]
 
@@ -128,8 +131,9 @@ def _made(rows: int, source: str) -> Traffic:
 
 
 def _once(source: str, names: list[str], rows: tuple[Floats, Ints, Ints, NDArray[np.str_]]) -> Traffic:
-    """Every row once."""
+    """Every row once. Rounding of the statistics, some 1e-160 where the others are counts, is zero."""
     X, device, label, attack = rows
+    X = np.where(np.abs(X) < ROUNDING, 0.0, X)
     first = np.sort(np.unique(X, axis=0, return_index=True)[1])
     dropped = len(X) - len(first)
     return Traffic(source, names, X[first], device[first], label[first], attack[first], dropped)
