@@ -84,7 +84,7 @@ def test_shares(name: str) -> None:
     assert set(opened) == {"convergence bit", "convergence level", "verification bit", "shuffled ranks"}
     assert opened.count("convergence level") == loops + 1 == opened.count("shuffled ranks")
     assert opened.count("verification bit") == 1
-    assert rounds < 250 + 200 * loops
+    assert rounds < 106 + 45 + (1 + loops) * (29 + 20 * 9.2) + loops * (3 * 6 + 36)
 
 
 def test_fixed_loops_open_no_course_of_events() -> None:

@@ -86,7 +86,9 @@ def whats(made: JobDescription, to: str) -> list[str]:
 def test_what_parameters_change() -> None:
     assert "convergence bit" not in whats(EVERY["rows"], SERVERS), "federations iterate a fixed number of times"
     assert "convergence bit" in whats(EVERY["rows until converged"], SERVERS)
-    assert "convergence level" in whats(EVERY["few components of many columns"], SERVERS), "topk goes until it has converged"
+    assert "convergence level" in whats(EVERY["few components of many columns"], SERVERS), (
+        "topk goes until it has converged"
+    )
     assert not {"convergence level", "convergence bit"} & set(whats(EVERY["the same, fixed"], SERVERS))
     assert "number of components" in whats(EVERY["rows, part of the variance"], SERVERS)
     assert "enough rows" in whats(EVERY["rows, enough of them"], SERVERS)

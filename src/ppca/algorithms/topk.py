@@ -31,7 +31,7 @@ from .whitening import FINE, ROUGH, complete, gaussian, gram, scale_of, whiten, 
 POWERS = 5
 """Whitened powers before the first Ritz step."""
 
-DEGREES = (3, 3, 8, 16, 24, 24, 24, 24)
+DEGREES = (3, 6, 12, 24, 24, 24, 24, 24)
 """Of the filters, loop by loop: low ones while Ritz values are rough, high ones for the flat spectra that are left then."""
 
 WARM = 6
