@@ -43,19 +43,18 @@ class Rows:
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of all tested rows, how many values had to be clipped, and what the fit took."""
+    """Scores of tested rows (not a number for those that were not asked for), and how many values had to be clipped."""
 
     scores: Floats
     clipped: int
-    rounds: int
 
 
 def run(options: Options) -> Result:
     found = traffic(options.data, options.pick(full=2000, quick=600, tiny=120))
-    rows = chosen(found, options.pick(full=150, quick=40, tiny=5), options.pick(full=2000, quick=500, tiny=60))
+    rows = chosen(found, options.pick(full=60, quick=20, tiny=5), options.pick(full=1000, quick=300, tiny=60))
     everybody = list(range(len(found.devices)))
-    single = options.pick(full=everybody, quick=everybody, tiny=everybody[:2])
-    outside = options.pick(full=everybody, quick=everybody[:3], tiny=everybody[:1])
+    single = options.pick(full=everybody, quick=everybody[:4], tiny=everybody[:2])
+    outside = options.pick(full=everybody, quick=everybody[:2], tiny=everybody[:1])
     counts = options.pick(full=(5, 10, 20, 40), quick=(5, 20), tiny=(5,))
     with LocalServers(timeout=600) as servers:
         options.say("joint model")
@@ -67,7 +66,7 @@ def run(options: Options) -> Result:
         others = {}
         for one in outside:
             options.say(f"all but {found.devices[one]}")
-            others[one] = scored(servers, rows, [each for each in everybody if each != one], COMPONENTS)
+            others[one] = scored(servers, rows, [each for each in everybody if each != one], COMPONENTS, of=one)
         choices = []
         for shape in ("logarithms", "as they are"):
             for count in counts:
@@ -120,15 +119,18 @@ def chosen(found: Traffic, attacked: int, benign: int) -> Rows:
     return Rows(found, np.sign(found.X) * np.log1p(np.abs(found.X)), training, test)
 
 
-def scored(servers: LocalServers, rows: Rows, owners: list[int], count: int) -> Scored:
-    """Scores of all tested rows under the joint model of these owners' benign rows."""
+def scored(servers: LocalServers, rows: Rows, owners: list[int], count: int, of: int | None = None) -> Scored:
+    """Scores of all tested rows, or those of one device, under the joint model of these owners' benign rows."""
     pca = PCA(count, standardize=True, servers=servers, keep="benign", reveal=False, allow=("scores",))
     pca.fit([rows.X[rows.training & (rows.of.device == one)] for one in owners])
-    new = rows.X[rows.test]
+    asked = np.ones(int(rows.test.sum()), bool) if of is None else rows.of.device[rows.test] == of
+    new = rows.X[rows.test][asked]
     limits = np.nextafter(np.ldexp(1.0, pca.scale_exponents_ + row_type(True).span), 0)
     fit = np.clip(new, -limits, limits)
     used = limits > np.finfo(float).tiny  # columns that were constant count for nothing, whatever they hold
-    return Scored(pca.shared_model().score_samples(fit), int((fit != new)[:, used].sum()), pca.account_.rounds)
+    scores = np.full(len(asked), np.nan)
+    scores[asked] = pca.shared_model().score_samples(fit)
+    return Scored(scores, int((fit != new)[:, used].sum()))
 
 
 def accuracy(rows: Rows, owners: list[int], joint: Scored) -> dict[str, float]:

@@ -62,19 +62,21 @@ def run(options: Options) -> Result:
         sets.append(people(options))
     except MissingData as missing:
         absent = f" Insurance customers are left out ({missing})."
-    iterations = options.pick(full=10_000, quick=3_000, tiny=200)
+    iterations = options.pick(full=4_000, quick=2_000, tiny=200)
     with LocalServers(timeout=600) as servers:
         options.say("objectives")
         objectives = by_objective(digits, options.pick(full=10, quick=3, tiny=1), iterations)
-        sizes = options.pick(full=(2, 5, 10, 15, 20, 24, 28, 32, 40, 60, 100), quick=(5, 15, 20, 40), tiny=(2, 3))
-        trials = options.pick(full=5, quick=2, tiny=1)
+        sizes = options.pick(full=(2, 5, 10, 15, 20, 24, 28, 32, 40, 80), quick=(5, 15, 20, 40), tiny=(2, 3))
+        trials = options.pick(full=4, quick=2, tiny=1)
         counted = [by_rows(rows, n, trials, iterations, options.say) for rows in sets for n in sizes]
-        counts = options.pick(full=(1, 2, 3, 5, 7, 9, 10, 11), quick=(2, 5, 9, 11), tiny=(1, 2))
+        counts = options.pick(full=(1, 3, 5, 7, 9, 10, 11), quick=(3, 7, 11), tiny=(1, 2))
         small = options.pick(full=SMALL, quick=SMALL, tiny=3)
-        given, openings, pictures = by_components(servers, digits, small, counts, trials, iterations, options.say)
+        given, openings, pictures = by_components(
+            servers, digits, small, counts, options.pick(full=2, quick=1, tiny=1), iterations, options.say
+        )
         insiders = [
             record
-            for few in options.pick(full=(2, 5, 10, 20), quick=(5, 10), tiny=(2,))
+            for few in options.pick(full=(5, 10, 20), quick=(10,), tiny=(2,))
             for record in by_insider(
                 servers,
                 digits,
@@ -195,7 +197,7 @@ def by_components(
             found[count].append(success(guess, true))
             explained[count].append(float(pca.explained_variance_ratio_.sum()))
             openings = pca.openings_ if count == counts[len(counts) // 2] and not trial else openings
-            if not trial and count in (2, 5, 9, n - 1):
+            if not trial and count in (3, 7, 9, n - 1):
                 pictures[f"from PPCA's result,\n{count} component{'s' if count > 1 else ''}"] = matched(guess, true)
     width = rows.values.shape[1]
     records = [
