@@ -1,7 +1,7 @@
 """`ppca bench accuracy`: whole joint PCAs of real data on four local servers, beside scikit-learn on the pooled rows.
 
-Rounds and bytes are of the whole job, from the survey to the sorted result; seconds are of this machine. Data sets that are not
-present are left out, and said so.
+Rounds and bytes are of the whole job, from the owners' sums to the sorted result; seconds are of this machine. Data sets that are
+not present are left out, and said so.
 """
 
 from __future__ import annotations

@@ -193,13 +193,31 @@ def federation(data: dict[str, Any]) -> str:
     return table([*heads, "EVR error"], rows)
 
 
+def edges(data: list[dict[str, Any]]) -> str:
+    rows = [
+        [
+            f"{row['data']}, {'standardised' if row['standardised'] else 'raw'}",
+            f"{row['ratio_error']:.0e}",
+            f"{row['variance_error']:.0e}",
+            "yes" if row["verified"] else "NO",
+            str(row["below_resolution"]),
+            str(row["rounds"]),
+            size(row["bytes_per_server"]),
+        ]
+        for row in data
+    ]
+    heads = ["data", "ratios", "variances", "verified", "below resolution", "rounds", "sent per server"]
+    return table(heads, rows)
+
+
 # Marker of the table: page, JSON, how it is made.
-TABLES: dict[str, tuple[str, str, Callable[[dict[str, Any]], str]]] = {
+TABLES: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     "kernels": ("benchmarks.md", "kernels", kernels),
     "ops": ("benchmarks.md", "ops", ops),
     "spu": ("benchmarks.md", "spu", spu),
     "eigen": ("benchmarks.md", "eigen", eigen),
     "accuracy": ("benchmarks.md", "accuracy", accuracy),
+    "edges": ("benchmarks.md", "edges", edges),
     "owner": ("benchmarks.md", "owner", owner),
     "federation": ("benchmarks.md", "federation", federation),
     "vertical-times": ("vertical.md", "vertical", vertical_times),

@@ -11,7 +11,7 @@ from docs import generate
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "ppca"
 ROOMS = [Path(folder).name for folder in generate.ROOMS if folder.startswith("src/ppca/")]  # from the ground up
-PLAINTEXT = {"owner", "receiver", "estimator", "report", "ui", "cli"}
+PLAINTEXT = {"owner", "receiver", "member", "estimator", "report", "ui", "cli"}
 """Rooms that see an owner's rows or a receiver's results."""
 
 
@@ -19,6 +19,9 @@ def imports(path: Path) -> Iterator[str]:
     """Modules of the package that a module imports anywhere in its text, by their path below src/ppca with dots."""
     here = path.relative_to(SOURCE).parent.parts
     for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        yield from (name.removeprefix("ppca.") for name in names if name.startswith("ppca."))
         if isinstance(node, ast.ImportFrom) and node.level:
             base = (*here[: len(here) + 1 - node.level], *(node.module or "").split("."))
             for name in node.names:
@@ -45,6 +48,11 @@ def test_no_room_imports_upward() -> None:
         )
     assert [(a, b) for a, b in sorted(edges) if ROOMS.index(b) > ROOMS.index(a)] == []
     assert {room(module) for module in GRAPH} == set(ROOMS)
+
+
+def test_contributors_read_the_same_order() -> None:
+    page = (SOURCE.parent.parent / "CONTRIBUTING.md").read_text()
+    assert f"\n{' < '.join(ROOMS)}. No module imports from a layer above its own." in page
 
 
 def test_no_module_is_in_a_cycle() -> None:

@@ -17,6 +17,7 @@ from ppca.transport.errors import SEATS, PeerTimeout, TransportError, seat_name
 from ppca.transport.frames import (
     ABORT,
     CLOSE,
+    DATA,
     MAGIC,
     MAX_PAYLOAD,
     MAX_REASON,
@@ -24,13 +25,17 @@ from ppca.transport.frames import (
     Buffer,
     Fields,
     Payloads,
-    data_fields,
     peer_aborted,
     peer_closed,
     size_of,
     unexpected_frame,
 )
 from ppca.transport.mesh import DEFAULT_TIMEOUT, Mesh, Messages, Sizes, merge_messages, split_frames
+
+
+def data_fields(sender: int, step: int, length: int) -> Fields:
+    """The decoded header that a DATA frame must have."""
+    return (MAGIC, VERSION, DATA, sender, 0, 0, step, length)
 
 
 class MemoryMesh(Mesh):

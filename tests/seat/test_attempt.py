@@ -338,16 +338,17 @@ def test_nothing_secret_is_on_the_command_line(seats: Seats) -> None:
 
 def test_workers_end_with_their_daemon(tmp_path: Path) -> None:
     """A daemon that is killed in the middle of a job takes its workers along."""
-    script = f"""
-import sys
-sys.path[:0] = {[str(Path(__file__).parent.parent), str(Path(__file__).parent)]!r}
+    script = """
 from harness.seats import Seats
 from test_attempt import Slow
 slow = Slow(Seats())
 print(*slow.run.pids, flush=True)
 slow.run.outcomes()
 """
-    daemon = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    tests = os.pathsep.join([str(Path(__file__).parent.parent), str(Path(__file__).parent)])
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": tests}
+    )
     assert daemon.stdout is not None
     pids = [int(word) for word in daemon.stdout.readline().split()]
     assert all(running(pid) for pid in pids)

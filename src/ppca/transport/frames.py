@@ -71,11 +71,6 @@ def data_word(sender: int) -> int:
     return int.from_bytes(pack_header(DATA, sender, 0, 0)[:8], "little")
 
 
-def data_fields(sender: int, step: int, length: int) -> Fields:
-    """The decoded header that a DATA frame must have."""
-    return (MAGIC, VERSION, DATA, sender, 0, 0, step, length)
-
-
 def abort_frame(sender: int, step: int, reason: str) -> bytes:
     payload = reason.encode("utf-8", "replace")[:MAX_REASON]
     return pack_header(ABORT, sender, step, len(payload)) + payload
