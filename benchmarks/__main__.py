@@ -254,7 +254,8 @@ def reproduce(
     from benchmarks.reproduce.result import Options
 
     if what == ["collect"]:
-        print(f"docs/evaluation.md is written; new in it: {', '.join(collecting.collect(output)) or 'nothing'}")
+        taken = ", ".join(collecting.collect(output)) or "nothing"
+        print(f"docs/evaluation.md and the table of README.md are written; taken over: {taken}")
         return
     names = list(PARTS) if what == ["all"] else what
     if unknown := [name for name in names if name not in PARTS]:

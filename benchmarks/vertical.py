@@ -63,6 +63,8 @@ class Row:
     bytes_received_per_server: list[int]
     bytes_between_servers: list[int]
     rounds: int
+    iterations: int
+    verified: bool | None
     accuracy: dict[str, float]
 
 
@@ -91,15 +93,12 @@ def split(X: Floats, shuffled: bool) -> list[pa.Table]:
 def measure(name: str, X: Floats, alignment: str, pieces: int | None, use: Callable[[PCA], None] | None = None) -> Row:
     """One job on new servers. use: is called with the fitted model while these still keep it."""
     tables = split(X, alignment == "psi")
-    with LocalServers(timeout=600, developer=use is not None) as servers:
-        keep = None if use is None else "model"
-        pca = PCA(partition=Columns("id", alignment, pieces=pieces), servers=servers, keep=keep)
+    with LocalServers(timeout=600) as servers:
+        pca = PCA(partition=Columns("id", alignment, pieces=pieces), servers=servers)
         start = time.perf_counter()
         pca.fit(tables)
         total = time.perf_counter() - start
         peaks = [peak_memory(pid) for pid in servers.pids]
-        if use is not None:
-            use(pca)
     seconds = {stage: pca.owner_seconds_.get(stage, 0.0) for stage in STAGES}
     spent = stage_seconds(pca.account_)
     seconds |= {stage: max(seconds[stage], spent[stage]) for stage in STAGES if stage in spent}
@@ -120,6 +119,8 @@ def measure(name: str, X: Floats, alignment: str, pieces: int | None, use: Calla
         bytes_received_per_server=[splits * X.size * 8 for splits in (0, 1, 1, 2)],
         bytes_between_servers=pca.account_.bytes_sent,
         rounds=pca.account_.rounds,
+        iterations=pca.n_iter_,
+        verified=pca.verified_,
         accuracy=asdict(accuracy_of(pca, X)),
     )
 

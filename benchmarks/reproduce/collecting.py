@@ -11,13 +11,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from docs.generate import ROOT
+from docs.generate import ROOT, replaced
 
+from .front import front
 from .parts import PARTS
 from .writing import section
 
 PAGE = ROOT / "docs" / "evaluation.md"
 KEPT = ROOT / "docs" / "evaluation"
+README = ROOT / "README.md"
 
 OPENING = """# Evaluation
 
@@ -64,8 +66,14 @@ def page() -> str:
     return "\n".join([OPENING, *(section(data, "evaluation/") + "\n" for data in kept().values())])
 
 
+def readme() -> str:
+    """README.md with its table and picture, from docs/evaluation/."""
+    return replaced(README.read_text(), "evaluation", front(kept()))
+
+
 def collect(results: Path) -> list[str]:
-    """Takes over what was measured and writes the page; the names of the parts taken over."""
+    """Takes over what was measured, writes the page and the README's table; the names of the parts taken over."""
     names = collected(results)
     PAGE.write_text(page())
+    README.write_text(readme())
     return names

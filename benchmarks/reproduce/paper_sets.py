@@ -35,6 +35,11 @@ class PaperSet:
     load: Callable[[Folder], list[Floats]]
     by_columns: bool = False
 
+    @property
+    def inferred(self) -> int:
+        """Rows that are projected on shares: all of a small data set."""
+        return self.rows if self.rows < 10_000 else 1_000
+
 
 def _paper(cov: float, decomposition: float, sort: float, inference: float) -> dict[str, float]:
     return {"covariance": cov, "decomposition": decomposition, "sort": sort, "inference": inference}

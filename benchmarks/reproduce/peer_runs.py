@@ -31,9 +31,9 @@ Runs = Callable[[Sequence[int]], list[Record]]
 def ours(
     d: int, options: Options, solvers: Sequence[str], budget: float, delay: float = 0, rate: float = 0
 ) -> Iterator[Record]:
-    """PPCA's solvers on the matrix of dimension d."""
-    servers = SlowServers(timeout=600, developer=True, delay=delay, rate=rate) if delay or rate else None
-    with servers or LocalServers(timeout=600, developer=True) as running:
+    """PPCA's solvers on the matrix of dimension d, servers over mutual TLS."""
+    servers = SlowServers(timeout=600, developer=True, tls=True, delay=delay, rate=rate) if delay or rate else None
+    with servers or LocalServers(timeout=600, developer=True, tls=True) as running:
         for solver in solvers:
             options.say(f"PPCA, {solver}, d = {d}")
             row = asdict(eigen.measure(running, d, options.data, solver, TOL, budget))

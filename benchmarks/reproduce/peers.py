@@ -44,8 +44,8 @@ def conditions(options: Options, budget: float) -> list[str]:
         "No peer has an eigensolver: theirs is a vectorised parallel Jacobi that we wrote for each (`benchmarks/spu_jacobi.py`, "
         f"`benchmarks/ppca_jacobi.mpc`), with as many steps as our cyclic Jacobi needs for a tolerance of {TOL:g}.",
         "SPU: ABY3 in its 128-bit ring with default settings (26 fractional bits), three processes. MP-SPDZ: Rep3 and Rep4, "
-        "128-bit ring, 26 fractional bits, probabilistic truncation. PPCA: 40 fractional bits, four processes. No TLS anywhere; "
-        "all on one machine over loopback, all in this run.",
+        "128-bit ring, 26 fractional bits, probabilistic truncation. PPCA: 40 fractional bits, four processes. PPCA and "
+        "MP-SPDZ over TLS, SPU without, as they come; all on one machine over loopback, all in this run.",
         "Threat models differ: Rep4 withstands a malicious party, the others do not.",
         f"(projected): a run that would take more than {budget:g} s is extended from short ones.",
         *absent(options),

@@ -109,4 +109,4 @@ def behind(ours: float, other: float, than: str) -> str:
     """What a cell says where we fall short: nothing if `ours` is at most `other`, else by how much and behind whom."""
     if not ours > other:
         return ""
-    return f" (behind {than}: {ours / other:.1f}x)" if other > 0 else f" (behind {than})"
+    return f" (behind {than}: {ours / other:.3g}x)" if other > 0 else f" (behind {than})"

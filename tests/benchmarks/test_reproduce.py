@@ -43,6 +43,9 @@ def test_unknown_part() -> None:
 
 def test_page_is_made_of_what_was_measured() -> None:
     assert collecting.PAGE.read_text() == collecting.page(), "run `ppca bench reproduce collect`, and edit no number"
+    assert collecting.README.read_text() == collecting.readme(), (
+        "run `ppca bench reproduce collect`, and edit no number"
+    )
 
 
 def test_kept_results_are_no_tiny_ones() -> None:
@@ -57,7 +60,7 @@ def test_tiny_results_are_not_collected(tmp_path: Path) -> None:
 
 def test_a_cell_says_where_we_fall_short() -> None:
     assert behind(1.0, 1.0, "the paper") == ""
-    assert behind(3.0, 1.5, "the paper") == " (behind the paper: 2.0x)"
+    assert behind(3.0, 1.5, "the paper") == " (behind the paper: 2x)"
     assert behind(1.0, 0.0, "SPU") == " (behind SPU)"
 
 

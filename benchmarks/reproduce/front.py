@@ -1,0 +1,97 @@
+"""What the README shows of the evaluation: one short table and one picture, taken from docs/evaluation/ like the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from docs.generate import markdown
+from ppca.report import duration, size
+
+from .result import behind
+from .table3 import STEPS
+
+SHOWN = ("Wine", "IoT-9", "MOOC-10")
+DIMENSION = 50
+"""Of the decomposition that peers are compared in."""
+
+HEADINGS = ["", "PPCA", "rounds", "sent per server", "error", "the paper", "in the clear", "other frameworks"]
+PICTURE = "table3-time.png"
+
+
+def front(kept: dict[str, dict[str, Any]]) -> str:
+    """The table and the picture, from the JSON of the parts."""
+    rows = [*_data_sets(kept), *_decomposition(kept), *_wide_network(kept)]
+    said = [
+        markdown(HEADINGS, rows, {1, 2, 3, 4, 5, 6}),
+        "",
+        "Four servers on one machine; the paper's four had 40 cores each. Error: the largest difference of an explained-variance "
+        "ratio to scikit-learn (of the decomposition: of an eigenvalue, to NumPy). In the clear: scikit-learn on pooled rows. "
+        "More, and how it was measured: [docs/evaluation.md](docs/evaluation.md).",
+    ]
+    pictures = [plot for plot in kept.get("table3", {}).get("plots", []) if plot["file"] == PICTURE]
+    said += [f"\n![{plot['caption']}](docs/evaluation/{plot['file']})" for plot in pictures]
+    return "\n".join(said)
+
+
+def _records(kept: dict[str, dict[str, Any]], part: str, table: int = 0) -> list[dict[str, Any]]:
+    """The records of a table of a part; none where it was not measured."""
+    tables = kept.get(part, {}).get("tables", [])
+    return list(tables[table]["records"]) if table < len(tables) else []
+
+
+def _data_sets(kept: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
+    for record in _records(kept, "table3"):
+        if record["name"] in SHOWN:
+            ours, paper = sum(record[step] for step in STEPS), sum(record["paper"].values())
+            yield [
+                f"joint PCA, {record['name']}: {record['rows']:,} x {record['columns']}, {record['owners']} owners",
+                duration(ours) + behind(ours, paper, "the paper") + behind(ours, record["plain"], "plaintext"),
+                f"{record['rounds']:,}",
+                size(record["bytes_per_server"]),
+                f"{record['ratio_error']:.0e}",
+                f"{paper:.1f} s",
+                duration(record["plain"]),
+                "have no PCA",
+            ]
+
+
+def _decomposition(kept: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
+    records = [record for record in _records(kept, "peers") if record["d"] == DIMENSION]
+    if not records:
+        return
+    ours, peers = records[0], [record for record in records if not record["who"].startswith("PPCA")]
+    paper = next((r["paper_best"] for r in _records(kept, "table4") if r["d"] == DIMENSION), None)
+    beaten = min(((peer["seconds"], peer["who"]) for peer in peers), default=None)
+    yield [
+        f"eigendecomposition alone, d = {DIMENSION}",
+        duration(ours["seconds"]) + (behind(ours["seconds"], *beaten) if beaten else ""),
+        f"{ours['rounds']:,}",
+        size(ours["bytes"]),
+        f"{ours['eigenvalue_error']:.0e}",
+        "" if paper is None else f"{paper:.1f} s",
+        "",
+        "; ".join(_peer(peer) for peer in peers) or "not measured",
+    ]
+
+
+def _peer(peer: dict[str, Any]) -> str:
+    rounds = f"{peer['rounds']:,} rounds" if peer["rounds"] is not None else f"{peer['messages']:,} messages"
+    error = "" if peer["eigenvalue_error"] is None else f", error {peer['eigenvalue_error']:.0e}"
+    mark = ", projected" if peer["projected"] else ""
+    return f"{peer['who'].partition(',')[0]} {duration(peer['seconds'])}, {rounds}, {size(peer['bytes'])}{error}{mark}"
+
+
+def _wide_network(kept: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
+    for record in _records(kept, "wan"):
+        if record["network"] == "WAN":
+            yield [
+                f"joint PCA over 40 ms, 100 Mbit/s: {record['work']}",
+                duration(record["seconds"]),
+                f"{record['rounds']:,}",
+                size(record["bytes_per_server"]),
+                f"{record['ratio_error']:.0e}",
+                "",
+                "",
+                "",
+            ]
