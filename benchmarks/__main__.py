@@ -242,7 +242,7 @@ def reproduce(
         bool, typer.Option("--quick", help="smaller sizes: all parts within a quarter of an hour")
     ] = False,
     tiny: Annotated[bool, typer.Option("--tiny", help="the sizes of the tests: shows that it runs")] = False,
-    solver: Annotated[str, typer.Option(help="of jobs that need the largest components only")] = "allpairs",
+    solver: Annotated[str, typer.Option(help="of jobs that need the largest components only")] = "auto",
     spu: Annotated[Path | None, typer.Option(help="virtual environment of the peer SPU (created if missing)")] = None,
     mp_spdz: Annotated[
         Path | None, typer.Option("--mp-spdz", exists=True, file_okay=False, help="built tree of the peer MP-SPDZ")

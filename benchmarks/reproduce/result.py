@@ -31,7 +31,7 @@ class Options:
     output: Path
     data: Folder = None
     scale: Scale = "full"
-    solver: str = "allpairs"
+    solver: str = "auto"
     spu: Path | None = None
     mp_spdz: Path | None = None
     say: Callable[[str], None] = lambda doing: None

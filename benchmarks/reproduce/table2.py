@@ -99,18 +99,22 @@ def sort_table(sorts: list[dict[str, Any]]) -> Table:
 
 
 def plot(records: list[dict[str, Any]]) -> Plot:
-    drawn, (panel,) = figure("Expensive operations per iteration", height=3.2)
+    """Of QR one reflection, of which an iteration has d - 1: the bars are then of one scale."""
+    drawn, (panel,) = figure("Batches of expensive operations", height=3.2)
     records = list(reversed(records))
-    names = [MEANING[record["solver"]] for record in records]
+    many = [record["d"] - 1 if record["solver"] == "qr" else 1 for record in records]
+    names = [
+        f"{MEANING[record['solver']]},\none of {parts} reflections" if parts > 1 else MEANING[record["solver"]]
+        for record, parts in zip(records, many, strict=True)
+    ]
     left = [0.0] * len(records)
     for number, kind in enumerate(KINDS):
-        counted = [record[kind] for record in records]
-        panel.barh(names, counted, left=left, label=kind, color=CYCLE[number], height=0.6)
-        left = [a + b for a, b in zip(left, counted, strict=True)]
-    panel.set_xscale("symlog", linthresh=8)
-    panel.set_xlim(0, max(left) * 1.3)
-    panel.set_xticks([0, 2, 4, 6, 8, 50, 200], ["0", "2", "4", "6", "8", "50", "200"])
+        counted = [record[kind] / parts for record, parts in zip(records, many, strict=True)]
+        if any(counted):
+            panel.barh(names, counted, left=left, label=kind, color=CYCLE[number], height=0.6)
+            left = [a + b for a, b in zip(left, counted, strict=True)]
     panel.grid(False, axis="y")
-    panel.set_xlabel("batches of expensive operations (logarithmic beyond 8)")
-    legend(panel, ncols=3, loc="lower right")
-    return Plot("counts", "Batches of expensive operations of one iteration, by solver and kind.", drawn)
+    panel.set_xlabel("calls on whole arrays in one iteration")
+    legend(panel, loc="upper right")
+    caption = "Batches of expensive operations of one iteration, by solver and kind; of QR, of one of its reflections."
+    return Plot("counts", caption, drawn)
