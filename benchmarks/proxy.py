@@ -53,7 +53,8 @@ class Proxy:
             asyncio.create_task(self._pump(reader, there_writer)),
             asyncio.create_task(self._pump(there_reader, writer)),
         ]
-        await asyncio.wait(pumps)
+        with contextlib.suppress(asyncio.CancelledError):  # by `close`, which cancels the pumps as well
+            await asyncio.wait(pumps)
         for each in both:
             self._writers.discard(each)
             each.close()
@@ -108,3 +109,4 @@ class Proxy:
         self._call(body())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
+        self._loop.close()
