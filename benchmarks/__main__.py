@@ -70,7 +70,7 @@ def eigen(
     data: Data = None,
     dimensions: Annotated[list[int] | None, typer.Option("--d", help="dimension; repeat the option")] = None,
     solvers: Annotated[list[str] | None, typer.Option("--solver", help="solver; repeat the option")] = None,
-    tol: Annotated[float, typer.Option(help="tolerance of the solvers")] = 1e-6,
+    tol: Annotated[float, typer.Option(help="tolerance of the solvers")] = 1e-7,
     budget: Annotated[float, typer.Option(help="seconds a single run may take before it is projected")] = 60.0,
 ) -> None:
     """Eigensolvers on shares: rounds, bytes, time here and predicted for LAN and WAN, accuracy."""

@@ -25,13 +25,13 @@ from ppca.servers import LocalServers
 ROUND_LIMITS = {50: 260, 115: 330, 200: 420}
 """Rounds that a whole job may take up to so many columns, at the default tolerance."""
 
-BYTE_LIMITS = {115: 250e6}
+BYTE_LIMITS = {115: 150e6}
 """Bytes that a server may send in a whole job up to so many columns."""
 
 WIDTH = 170
 """Of the table where it does not go to a terminal."""
 
-ACCURACY_LIMITS = {"ratio_error": 1e-6, "eigenvalue_error": 1e-6, "residual": 1e-6, "orthogonality": 1e-7}
+ACCURACY_LIMITS = {"ratio_error": 1e-8, "eigenvalue_error": 1e-7, "residual": 1e-7, "orthogonality": 1e-8}
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def limit_at(limits: dict[int, Any], columns: int) -> Any:
     return next((limit for most, limit in sorted(limits.items()) if columns <= most), None)
 
 
-def measure(servers: LocalServers, name: str, owners: list[Floats], standardize: bool, tol: float = 1e-6) -> Row:
+def measure(servers: LocalServers, name: str, owners: list[Floats], standardize: bool, tol: float = 1e-7) -> Row:
     """One joint PCA with all components."""
     pca = PCA(standardize=standardize, tol=tol, servers=servers).fit(owners)
     pooled = np.vstack(owners)
@@ -171,7 +171,7 @@ def main(names: list[str], data: Folder, directory: Path) -> None:
     for name, why in absent:
         console.print(f"{name} was left out: {why}", highlight=False)
     console.print(
-        "limits: ratios, eigenvalues and residual 1e-6, orthogonality 1e-7, rounds as shown, 250 MB sent up to 115 columns"
+        "limits: ratios and orthogonality 1e-8, eigenvalues and residual 1e-7, rounds as shown, 150 MB sent up to 115 columns"
     )
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "accuracy.json"

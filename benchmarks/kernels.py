@@ -146,11 +146,15 @@ def fss_rows(level: str, repeats: int) -> Iterator[Row]:
         out = np.zeros((n, len(powers), limbs), np.uint64)
         times = seconds_per_call(partial(k.classify_bits, out, TREE, 0, keys[0], m, powers, bits), repeats)
         yield row("classify_bits", f"{size}, 64 powers", level, "us/eval", [t / n / len(powers) * 1e6 for t in times])
-        keys = np.zeros((2, n, k.dpf_key_size(bits, limbs, True)), np.uint8)
-        times = seconds_per_call(partial(k.dpf_gen, keys[0], keys[1], TREE, alpha, bits, limbs, seeds, True), repeats)
-        yield row("dpf_gen incremental", size, level, "us/key", [t / n * 1e6 for t in times])
+        keys = np.zeros((2, n, k.prefix_key_size(bits, limbs, (1, 1), 8 * limbs)), np.uint8)
+        times = seconds_per_call(
+            partial(k.prefix_gen, keys[0], keys[1], TREE, alpha, bits, limbs, (1, 1), 8 * limbs, seeds), repeats
+        )
+        yield row("prefix_gen", size, level, "us/key", [t / n * 1e6 for t in times])
         out = np.zeros((n, bits, 1, limbs), np.uint64)
-        times = seconds_per_call(partial(k.prefix_bits, out, TREE, 0, keys[0], m, bits, 1, bits, nodes - 1, 1), repeats)
+        times = seconds_per_call(
+            partial(k.prefix_bits, out, TREE, 0, keys[0], m, bits, (1, 1), 8 * limbs, nodes - 1, 1), repeats
+        )
         yield row("prefix_bits", f"{size}, {nodes} nodes", level, "us/key", [t / n * 1e6 for t in times])
 
 

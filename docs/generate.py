@@ -162,7 +162,7 @@ def widths_table() -> str:
     for bits in WIDTHS:
         cells = [str(bits), f"{16 + kernels.sign_words(1, bits):,}"]
         for limbs in (2, 1):
-            key, size = kernels.dpf_key_size(bits, limbs, False), 8 * limbs
+            key, size = kernels.dpf_key_size(bits, limbs), 8 * limbs
             less = max(sign_bytes(seat, MANY, bits, size) for seat in SEATS)
             equal = max(gate_bytes(seat, MANY, bits, key, 1, size) for seat in SEATS)
             cells += [f"{sent / MANY:,.0f}" if bits <= 64 * limbs else "" for sent in (less, equal)]

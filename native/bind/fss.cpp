@@ -4,6 +4,7 @@
 // positional. Integers of up to 128 bits (alpha, points, m, thresholds) are pairs of uint64, low word first, taken mod
 // 2^bits. Key arrays are uint8 with key_size bytes per key.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -22,9 +23,23 @@ TreeShape dcf_shape(int bits, int limbs) {
     return TreeShape::dcf(bits, limbs);
 }
 
-TreeShape dpf_shape(int bits, int limbs, bool incremental) {
+TreeShape dpf_shape(int bits, int limbs) {
     dcf_shape(bits, limbs);
-    return incremental ? TreeShape::incremental(bits, limbs) : TreeShape::dpf(bits, limbs);
+    return TreeShape::dpf(bits, limbs);
+}
+
+// `levels` is (first, stride): prefixes of first, first + stride, ... bits, the last of them all bits.
+using PrefixLevels = std::pair<int, int>;
+
+TreeShape prefix_shape(int bits, int limbs, PrefixLevels levels, int value_bytes) {
+    dcf_shape(bits, limbs);
+    const auto [first, stride] = levels;
+    if (first < 1 || first > bits || stride < 1 || (bits - first) % stride != 0)
+        fail("levels from " + std::to_string(first) + " in steps of " + std::to_string(stride) + " do not end at " +
+             std::to_string(bits));
+    if (value_bytes < 1 || value_bytes > 8 * limbs || (limbs == 1 && value_bytes != 8))
+        fail("value_bytes is " + std::to_string(value_bytes) + ", expected 1 to 16, or 8 where limbs is 1");
+    return TreeShape::prefixes(bits, limbs, first, stride, value_bytes);
 }
 
 void require_party(int party) {
@@ -76,8 +91,13 @@ void dcf_gen_py(nb::handle key0, nb::handle key1, const TreeKeyPair& tree, nb::h
 }
 
 void dpf_gen_py(nb::handle key0, nb::handle key1, const TreeKeyPair& tree, nb::handle alpha, int bits, int limbs,
-                nb::handle seeds, bool incremental) {
-    generate_py(tree, dpf_shape(bits, limbs, incremental), key0, key1, alpha, seeds);
+                nb::handle seeds) {
+    generate_py(tree, dpf_shape(bits, limbs), key0, key1, alpha, seeds);
+}
+
+void prefix_gen_py(nb::handle key0, nb::handle key1, const TreeKeyPair& tree, nb::handle alpha, int bits, int limbs,
+                   PrefixLevels levels, int value_bytes, nb::handle seeds) {
+    generate_py(tree, prefix_shape(bits, limbs, levels, value_bytes), key0, key1, alpha, seeds);
 }
 
 // ---------------------------------------------------------------------------------------------------- evaluation
@@ -105,7 +125,7 @@ void dcf_eval_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle
 
 void dpf_eval_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle keys, nb::handle points, int bits) {
     const Words out(out_, "out", Access::write);
-    eval_py(tree, dpf_shape(bits, limbs_of(out), false), out, party, keys, points);
+    eval_py(tree, dpf_shape(bits, limbs_of(out)), out, party, keys, points);
 }
 
 void classify_bits_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle keys_, nb::handle m_,
@@ -130,23 +150,20 @@ void classify_bits_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::h
 }
 
 void prefix_bits_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle keys_, nb::handle m_, int bits,
-                    int first_level, int levels, int first_k, int width) {
+                    PrefixLevels levels, int value_bytes, int first_k, int width) {
     const Words out(out_, "out", Access::write), m(m_, "m");
     const Bytes keys(keys_, "keys");
-    const TreeShape shape = dpf_shape(bits, limbs_of(out), true);
+    const TreeShape shape = prefix_shape(bits, limbs_of(out), levels, value_bytes);
     require_party(party);
-    if (first_level < 1 || levels < 0 || levels > bits || first_level > bits - levels + 1)
-        fail("levels " + std::to_string(first_level) + " to " + std::to_string(first_level + levels - 1) +
-             " are not within 1 to " + std::to_string(bits));
     if (first_k < 0 || width < 0 || first_k > kMaxNodes || width > kMaxNodes || first_k + width > kMaxNodes)
         fail("first_k is " + std::to_string(first_k) + " and W is " + std::to_string(width) +
              ", expected not negative and at most " + std::to_string(kMaxNodes) + " together");
     const size_t count = count_keys(keys, shape);
     m.require_size(2 * count);
-    out.require_size(count * size_t(levels) * size_t(width) * size_t(shape.limbs));
+    out.require_size(count * size_t(shape.values) * size_t(width) * size_t(shape.limbs));
     if (out.size() == 0) return;
-    const PrefixCall call{tree, shape, party, out.data(), keys.data(), m.data(), first_level, levels, first_k, width};
-    run(count, 2.0 * (first_k + width) * (first_level + levels - 1),
+    const PrefixCall call{tree, shape, party, out.data(), keys.data(), m.data(), first_k, width};
+    run(count, (0.5 * bits + shape.values) * (first_k + width),
         [&, prefix = fss().prefix_bits](size_t begin, size_t end) { prefix(call, begin, end); });
 }
 
@@ -234,25 +251,34 @@ void register_fss(nanobind::module_& m) {
           "thresholds are close.");
 
     m.def(
-        "dpf_key_size",
-        [](int bits, int limbs, bool incremental) { return dpf_shape(bits, limbs, incremental).key_size(); },
-        nb::sig("def dpf_key_size(bits: int, limbs: int, incremental: bool, /) -> int"), "Bytes of one DPF key.");
+        "dpf_key_size", [](int bits, int limbs) { return dpf_shape(bits, limbs).key_size(); },
+        nb::sig("def dpf_key_size(bits: int, limbs: int, /) -> int"), "Bytes of one DPF key.");
     m.def("dpf_gen", &dpf_gen_py,
           nb::sig(
               "def dpf_gen(key0: Bytes, key1: Bytes, tree: TreeKey, alpha: Words, bits: int, limbs: int, seeds: Words, "
-              "incremental: bool, /) -> None"),
-          "Keys of [y == alpha], or of [y == first i bits of alpha] for every i.");
+              "/) -> None"),
+          "Keys of [y == alpha].");
     m.def("dpf_eval", &dpf_eval_py,
           nb::sig(
               "def dpf_eval(out: Words, tree: TreeKey, party: int, keys: Buffer, points: Words, bits: int, /) -> None"),
           "Share of [point == alpha].");
     m.def(
-        "prefix_bits", &prefix_bits_py,
-        nb::sig(
-            "def prefix_bits(out: Words, tree: TreeKey, party: int, keys: Buffer, m: Words, bits: int, first_level: int, "
-            "levels: int, first_k: int, width: int, /) -> None"),
-        "From incremental keys, out[n, j, w] = share of [(m >> g) - (alpha >> g) mod 2^i <= first_k + w] "
-        "with i = first_level + j and g = bits - i.");
+        "prefix_key_size",
+        [](int bits, int limbs, PrefixLevels levels, int value_bytes) {
+            return prefix_shape(bits, limbs, levels, value_bytes).key_size();
+        },
+        nb::sig("def prefix_key_size(bits: int, limbs: int, levels: tuple[int, int], value_bytes: int, /) -> int"),
+        "Bytes of one incremental key.");
+    m.def(
+        "prefix_gen", &prefix_gen_py,
+        nb::sig("def prefix_gen(key0: Bytes, key1: Bytes, tree: TreeKey, alpha: Words, bits: int, limbs: int, "
+                "levels: tuple[int, int], value_bytes: int, seeds: Words, /) -> None"),
+        "Keys of [y == first i bits of alpha] for every i of levels = (first, stride), shares mod 2^(8 value_bytes).");
+    m.def("prefix_bits", &prefix_bits_py,
+          nb::sig("def prefix_bits(out: Words, tree: TreeKey, party: int, keys: Buffer, m: Words, bits: int, "
+                  "levels: tuple[int, int], value_bytes: int, first_k: int, width: int, /) -> None"),
+          "Share of [(m >> g) - (alpha >> g) mod 2^i <= k] for prefixes of i = bits - g bits and "
+          "k = first_k .. first_k + width - 1: out is (n, levels, width).");
 
     m.def("sign_words", &sign_words, nb::sig("def sign_words(keys: int, bits: int, /) -> int"),
           "Bytes of the correction words of so many keys.");

@@ -1,6 +1,7 @@
 // Evaluation of distributed point functions: shares of [y == alpha], and of prefixes near alpha.
 //
-// An incremental key gives the bits [(m - alpha) >> g <= k] at every granularity g. See tree.hpp for the scheme.
+// An incremental key gives the bits [(m - alpha) >> g <= k] at every granularity g (or every second, ...). See tree.hpp
+// for the scheme.
 #pragma once
 
 #include "fss/tree.hpp"
@@ -104,7 +105,6 @@ struct PrefixWindow {
 template <int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, size_t end) {
     constexpr size_t kG = size_t(kLanes);
     const int bits = call.shape.bits, count = call.first_k + call.width;
-    const int last_level = call.first_level + call.levels - 1;
     const Permutations permutations(call.tree);
     PrefixWindow window;
     for (size_t at = begin; at < end; at += kG) {
@@ -112,9 +112,9 @@ template <int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, siz
         const Sides sides = sides_of(call.m, at, end, bits);
         window.node[0].root(keys);
         for (int a = 1; a < count; ++a) window.node[a] = window.node[0];
-        for (int level = 1; level <= last_level; ++level) {
+        for (int level = 1; level <= bits; ++level) {
             window.descend(permutations.tree, sides, level - 1, keys, call.shape.seed_at(level - 1), count);
-            if (level < call.first_level) continue;
+            if (!call.shape.has_value(level)) continue;
 
             Sum<Limbs> sum[C::kBatch];
             Vec word[C::kBatch];
@@ -130,9 +130,10 @@ template <int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, siz
                         [&](int r, Vec value) INLINE_LAMBDA { sum[r].add(value); });
                 }
                 if (a < call.first_k) continue;
-                const size_t row = size_t(level - call.first_level), column = size_t(a - call.first_k);
+                const size_t row = size_t((level - call.shape.first_value) / call.shape.stride),
+                             column = size_t(a - call.first_k);
                 for (size_t l = 0; l < kG && at + l < end; ++l) {
-                    const size_t index = ((at + l) * size_t(call.levels) + row) * size_t(call.width) + column;
+                    const size_t index = ((at + l) * size_t(call.shape.values) + row) * size_t(call.width) + column;
                     const u128 share = read_sum(sum[l / C::kWidth], l % C::kWidth);
                     store_share<Limbs>(call.out + Limbs * index, share, call.party);
                 }

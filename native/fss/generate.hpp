@@ -32,12 +32,12 @@ public:
     void group(size_t begin, int count, bool more) {
         const TreeShape& shape = call.shape;
         start(begin, count);
-        const int end = shape.first_value + shape.values;
+        const int end = shape.depths();
         for (int first = 0; first < end; first += kChunk) {
             const int stop = first + kChunk < end ? first + kChunk : end;
             for (int depth = first; depth < stop; ++depth) {
                 if (more) prefetch(begin + size_t(kG), depth);
-                if (depth >= shape.first_value) payload(depth, depth - first);
+                if (shape.has_value(depth)) payload(depth, depth - first);
                 if (depth < shape.seeds) level(depth, depth - first);
             }
             flush(begin, count, first, stop);
@@ -127,17 +127,15 @@ private:
     void flush(size_t begin, int count, int first, int stop) {
         const TreeShape& shape = call.shape;
         const int seeds = (stop < shape.seeds ? stop : shape.seeds) - first;
-        const int skip = first < shape.first_value ? shape.first_value - first : 0;
         for (int l = 0; l < count; ++l) {
             const size_t start = shape.key_size() * (begin + size_t(l));
             for (uint8_t* keys : {call.key0, call.key1}) {
                 uint8_t* to = keys + start + shape.seed_at(first);
                 for (int i = 0; i < seeds; ++i, to += 16) std::memcpy(to, &seed_word[i][l], 16);
-                to = keys + start + shape.value_at(first + skip);
-                if (shape.limbs == 2)
-                    for (int i = skip; i < stop - first; ++i, to += 16) std::memcpy(to, &value_word[i][l], 16);
-                else
-                    for (int i = skip; i < stop - first; ++i, to += 8) std::memcpy(to, &value_word[i][l], 8);
+                for (int depth = first; depth < stop; ++depth)
+                    if (shape.has_value(depth))
+                        std::memcpy(keys + start + shape.value_at(depth), &value_word[depth - first][l],
+                                    size_t(shape.value_bytes));
             }
         }
     }

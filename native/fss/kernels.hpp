@@ -8,25 +8,41 @@ namespace ppca {
 constexpr int kMaxNodes = 64;  // widest window of prefix_bits
 
 // What a key of an FSS tree holds: the root seed, then `seeds` correction words of 16 bytes (one per level down), then
-// `values` payload correction words of 8 * limbs bytes for the nodes of depth first_value, first_value + 1, ...
+// `values` payload correction words of `value_bytes` for the nodes of depth first_value, first_value + stride, ...
 //
+// Payloads are right modulo 2^(8 value_bytes). In keys of prefixes they come before the seeds: a word of fewer than 16
+// bytes is read as 16, into what follows it.
 // Only the root differs between the two parties. The members are always inlined because files compiled for different
 // instruction sets share them: an out-of-line copy could be the one of the widest set.
 struct TreeShape {
-    int bits, limbs, seeds, first_value, values;
+    int bits, limbs, seeds, first_value, stride, values, value_bytes;
+    bool values_first;
     bool comparison;  // payload at depth d is bit d of alpha (from the top) instead of 1
 
-    [[gnu::always_inline]] static TreeShape dcf(int bits, int limbs) { return {bits, limbs, bits - 1, 0, bits, true}; }
-    [[gnu::always_inline]] static TreeShape dpf(int bits, int limbs) { return {bits, limbs, bits, bits, 1, false}; }
-    [[gnu::always_inline]] static TreeShape incremental(int bits, int limbs) {
-        return {bits, limbs, bits, 1, bits, false};
+    [[gnu::always_inline]] static TreeShape dcf(int bits, int limbs) {
+        return {bits, limbs, bits - 1, 0, 1, bits, 8 * limbs, false, true};
+    }
+    [[gnu::always_inline]] static TreeShape dpf(int bits, int limbs) {
+        return {bits, limbs, bits, bits, 1, 1, 8 * limbs, false, false};
+    }
+    [[gnu::always_inline]] static TreeShape prefixes(int bits, int limbs, int first, int stride, int value_bytes) {
+        return {bits, limbs, bits, first, stride, (bits - first) / stride + 1, value_bytes, true, false};
     }
 
-    [[gnu::always_inline]] size_t seed_at(int depth) const { return 16 + 16 * size_t(depth); }
-    [[gnu::always_inline]] size_t value_at(int depth) const {
-        return 16 + 16 * size_t(seeds) + 8 * size_t(limbs) * size_t(depth - first_value);
+    [[gnu::always_inline]] bool has_value(int depth) const {
+        return depth >= first_value && (depth - first_value) % stride == 0;
     }
-    [[gnu::always_inline]] size_t key_size() const { return value_at(first_value + values); }
+    [[gnu::always_inline]] int depths() const { return first_value + stride * (values - 1) + 1; }
+    [[gnu::always_inline]] size_t value_at(int depth) const {
+        return 16 + (values_first ? 0 : 16 * size_t(seeds)) +
+               size_t(value_bytes) * size_t((depth - first_value) / stride);
+    }
+    [[gnu::always_inline]] size_t seed_at(int depth) const {
+        return 16 + (values_first ? size_t(value_bytes) * size_t(values) : 0) + 16 * size_t(depth);
+    }
+    [[gnu::always_inline]] size_t key_size() const {
+        return 16 + 16 * size_t(seeds) + size_t(value_bytes) * size_t(values);
+    }
 };
 
 // The two AES keys behind the permutations P and P' of FSS trees (tree.hpp), expanded. They are public: the servers of
@@ -79,7 +95,7 @@ struct PrefixCall {
     uint64_t* out;
     const uint8_t* keys;
     const uint64_t* m;
-    int first_level, levels, first_k, width;
+    int first_k, width;
 };
 
 // Keys for the sign of m - alpha mod 2^bits (sign.hpp): a root per evaluator, and `bits - 2` words per key for both.

@@ -1,5 +1,6 @@
 // Products: what a server sends of its terms, under two masks, and makes of what arrives (ppca/protocol/multiply.py).
 #include "bind/calls.hpp"
+#include "ring/packing.hpp"
 
 namespace {
 
@@ -59,6 +60,61 @@ void combine2(nb::handle data_, nb::handle first_, nb::handle second_, int bits,
     }
 }
 
+// The shape of two splits of elements of the 128-bit ring.
+struct Splits {
+    Words words;
+    size_t count;  // elements of one split
+    explicit Splits(nb::handle data) : words(data, "data", Access::write), count(words.size() / 4) {
+        if (words.ndim() < 2 || words.axis(0) != 2 || limbs_of(words) != 2)
+            fail("data must hold two splits of elements of two words");
+    }
+    Z128* split(int which) const { return reinterpret_cast<Z128*>(words.data()) + size_t(which) * count; }
+};
+
+void narrow2(nb::handle first_, nb::handle second_, nb::handle data_, int shift, int bits, int first_mode,
+             int second_mode) {
+    const Splits data(data_);
+    require_bits(bits);
+    require_bits(shift, 0, 128 - bits);
+    const Bytes out[2] = {{first_, "first", Access::write}, {second_, "second", Access::write}};
+    for (const Bytes& part : out) part.require_size(packed_size(data.count, bits));
+    ReleaseGil gil(4 * data.count > kGilWords);
+    for (int split = 0; split < 2; ++split) {
+        with_mode(split ? second_mode : first_mode, [&](auto mode) {
+            Z128* own = data.split(split);
+            for (size_t i = 0; i < data.count; ++i) own[i] = low_bits<Z128>(shifted<Z128, mode()>(own[i], shift), bits);
+        });
+        pack(out[split].data(), data.split(split), data.count, bits);
+    }
+}
+
+void combine_narrow2(nb::handle data_, nb::handle first_, nb::handle second_, int shift, int bits, int first_mode,
+                     int second_mode) {
+    constexpr size_t kChunk = 512;  // a multiple of 8: chunks begin at whole bytes
+    const Splits data(data_);
+    require_bits(bits);
+    require_bits(shift, 0, bits - 1);
+    const size_t size = packed_size(data.count, bits);
+    const Received parts[2] = {{first_, "first", size}, {second_, "second", size}};
+    ReleaseGil gil(4 * data.count > kGilWords);
+    for (int split = 0; split < 2; ++split) {
+        with_mode(split ? second_mode : first_mode, [&](auto mode) {
+            Z128* own = data.split(split);
+            Z128 arrived[kChunk];
+            for (size_t at = 0; at < data.count; at += kChunk) {
+                const size_t count = std::min(kChunk, data.count - at);
+                unpack(arrived, parts[split].data() + at * size_t(bits) / 8, count, bits);
+                for (size_t i = 0; i < count; ++i) {
+                    u128 sum = low_bits<Z128>(own[at + i] + arrived[i], bits);
+                    // The summand that is rounded up counts from -2^bits on.
+                    if constexpr (mode() == Shift::negated) sum -= bits < 128 ? u128(1) << bits : 0;
+                    own[at + i] = shifted<Z128, mode()>(sum, shift);
+                }
+            }
+        });
+    }
+}
+
 }  // namespace
 
 void register_products(nanobind::module_& m) {
@@ -76,4 +132,12 @@ void register_products(nanobind::module_& m) {
         nb::sig("def combine2(data: Words, first: Buffer, second: Buffer, bits: int, first_mode: int, "
                 "second_mode: int, /) -> None"),
         "data[0] = shift_right(data[0] + first), data[1] = shift_right(data[1] + second); first and second are bytes.");
+    m.def("narrow2", &narrow2,
+          nb::sig("def narrow2(first: Bytes, second: Bytes, data: Words, shift: int, bits: int, first_mode: int, "
+                  "second_mode: int, /) -> None"),
+          "data[i] = shift_right(data[i]) mod 2^bits, packed into first and second.");
+    m.def("combine_narrow2", &combine_narrow2,
+          nb::sig("def combine_narrow2(data: Words, first: Buffer, second: Buffer, shift: int, bits: int, "
+                  "first_mode: int, second_mode: int, /) -> None"),
+          "data[i] = shift_right(data[i] + unpacked part mod 2^bits), less 2^bits before the shift in mode 1.");
 }

@@ -57,10 +57,20 @@ def dcf_keys(alphas: list[int], bits: int, limbs: int, seed: int = 0) -> Keys:
     return keys[0], keys[1]
 
 
-def dpf_keys(alphas: list[int], bits: int, limbs: int, incremental: bool, seed: int = 0) -> Keys:
+def dpf_keys(alphas: list[int], bits: int, limbs: int, seed: int = 0) -> Keys:
     n = len(alphas)
-    keys = np.zeros((2, n, k.dpf_key_size(bits, limbs, incremental)), np.uint8)
-    k.dpf_gen(keys[0], keys[1], TREE, words(alphas), bits, limbs, seeds(n, seed), incremental)
+    keys = np.zeros((2, n, k.dpf_key_size(bits, limbs)), np.uint8)
+    k.dpf_gen(keys[0], keys[1], TREE, words(alphas), bits, limbs, seeds(n, seed))
+    return keys[0], keys[1]
+
+
+def prefix_keys(
+    alphas: list[int], bits: int, limbs: int, levels: tuple[int, int] = (1, 1), size: int = 0, seed: int = 0
+) -> Keys:
+    """Keys for the prefixes of levels = (shortest, stride), with payloads of `size` bytes (0: those of the limbs)."""
+    n, size = len(alphas), size or 8 * limbs
+    keys = np.zeros((2, n, k.prefix_key_size(bits, limbs, levels, size)), np.uint8)
+    k.prefix_gen(keys[0], keys[1], TREE, words(alphas), bits, limbs, levels, size, seeds(n, seed))
     return keys[0], keys[1]
 
 
@@ -80,11 +90,12 @@ def classify(keys: Keys, m: list[int], thresholds: list[int], bits: int, limbs: 
 
 
 def prefix(
-    keys: Keys, m: list[int], bits: int, levels: tuple[int, int], window: tuple[int, int], limbs: int
+    keys: Keys, m: list[int], bits: int, levels: tuple[int, int], window: tuple[int, int], limbs: int, size: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    out = np.zeros((2, len(m), levels[1], window[1], limbs), np.uint64)
+    first, stride = levels
+    out = np.zeros((2, len(m), (bits - first) // stride + 1, window[1], limbs), np.uint64)
     for party in (0, 1):
-        k.prefix_bits(out[party], TREE, party, keys[party], words(m), bits, *levels, *window)
+        k.prefix_bits(out[party], TREE, party, keys[party], words(m), bits, levels, size or 8 * limbs, *window)
     return out[0], out[1]
 
 
@@ -102,7 +113,7 @@ def test_dcf_everywhere(level: str, bits: int, limbs: int) -> None:
 @pytest.mark.parametrize("bits", SMALL)
 def test_dpf_everywhere(level: str, bits: int, limbs: int) -> None:
     size = 1 << bits
-    keys = dpf_keys(list(range(size)), bits, limbs, incremental=False)
+    keys = dpf_keys(list(range(size)), bits, limbs)
     points = np.broadcast_to(words(list(range(size))), (size, size, 2)).copy()
     got = opened(evaluate("dpf_eval", keys, points, bits, limbs))
     assert (got == np.eye(size, dtype=int)).all()
@@ -127,7 +138,7 @@ def test_dcf_and_dpf_on_large_domains(level: str, bits: int, limbs: int) -> None
     less = np.array([[y < a for y in row] for a, row in zip(alphas, rows, strict=True)])
     equal = np.array([[y == a for y in row] for a, row in zip(alphas, rows, strict=True)])
     dcf = dcf_keys(alphas, bits, limbs)
-    dpf = dpf_keys(alphas, bits, limbs, incremental=False)
+    dpf = dpf_keys(alphas, bits, limbs)
     assert (opened(evaluate("dcf_eval", dcf, points, bits, limbs)) == less).all()
     assert (opened(evaluate("dpf_eval", dpf, points, bits, limbs)) == equal).all()
 
@@ -168,7 +179,7 @@ def prefix_oracle(
     kind = np.int64 if bits < 63 else object
     a, y = np.array(alphas, kind), np.array(m, kind)
     out = []
-    for i in range(levels[0], levels[0] + levels[1]):
+    for i in range(levels[0], bits + 1, levels[1]):
         distance = ((y >> (bits - i)) - (a >> (bits - i))) % (1 << i)
         out.append(distance[:, None] <= window[0] + np.arange(window[1]))
     return np.stack(out, axis=1)
@@ -184,9 +195,9 @@ def test_prefix_everywhere(level: str, bits: int, window: tuple[int, int], limbs
     m = [y for _ in range(size) for y in range(size)]
     if window[1] > 9:
         alphas, m = alphas[:: 1 + size // 8], m[:: 1 + size // 8]
-    keys = dpf_keys(alphas, bits, limbs, incremental=True)
-    got = opened(prefix(keys, m, bits, (1, bits), window, limbs))
-    assert (got == prefix_oracle(alphas, m, bits, (1, bits), window)).all()
+    keys = prefix_keys(alphas, bits, limbs)
+    got = opened(prefix(keys, m, bits, (1, 1), window, limbs))
+    assert (got == prefix_oracle(alphas, m, bits, (1, 1), window)).all()
 
 
 @pytest.mark.parametrize("limbs", [1, 2])
@@ -197,11 +208,32 @@ def test_prefix_on_large_domains(level: str, bits: int, limbs: int) -> None:
     xs = [x >> int(s) for x, s in zip(integers(rng, n, bits), rng.integers(0, bits, n), strict=True)]
     alphas = integers(rng, n, bits)
     m = [(x + a) & ((1 << bits) - 1) for x, a in zip(xs, alphas, strict=True)]
-    keys = dpf_keys(alphas, bits, limbs, incremental=True)
-    for levels in [(1, bits), (bits, 1), (3, bits - 4)]:
-        for window in [(4, 1), (4, 4)]:
+    for levels in [(1, 1), (bits, 1), (4, 1), (4 + bits % 2, 2), (1, bits - 1)]:
+        keys = prefix_keys(alphas, bits, limbs, levels)
+        for window in [(4, 1), (4, 4), (4, 12)]:
             got = opened(prefix(keys, m, bits, levels, window, limbs))
             assert (got == prefix_oracle(alphas, m, bits, levels, window)).all()
+
+
+@pytest.mark.parametrize("size", [1, 5, 8, 9, 15])
+def test_prefixes_with_short_payloads(level: str, size: int) -> None:
+    """The shares are right in as many bytes as the payloads have; key after key, so that none reads beyond its own."""
+    bits, n, levels, window = 40, 70, (4, 2), (4, 12)
+    rng = np.random.default_rng(size)
+    alphas = integers(rng, n, bits)
+    m = [
+        a + (x >> int(s)) & ((1 << bits) - 1)
+        for a, x, s in zip(alphas, alphas[::-1], rng.integers(0, bits, n), strict=True)
+    ]
+    keys = prefix_keys(alphas, bits, 2, levels, size)
+    assert keys[0].shape[1] == 16 + 40 * 16 + 19 * size
+    first, second = prefix(keys, m, bits, levels, window, 2, size)
+    low = first + second
+    carry = (low[..., 0] < first[..., 0]).astype(np.uint64)
+    high = low[..., 1] + carry
+    mask = (1 << (8 * size)) - 1
+    got = np.array([(int(a) | int(b) << 64) & mask for a, b in zip(low[..., 0].flat, high.flat, strict=True)])
+    assert (got.reshape(high.shape) == prefix_oracle(alphas, m, bits, levels, window)).all()
 
 
 @pytest.mark.parametrize("limbs", [1, 2])
@@ -217,8 +249,8 @@ def test_all_levels_and_thread_counts_give_the_same_bytes(n: int, limbs: int) ->
             k.force_fss(name)
             k.set_threads(threads)
             dcf = dcf_keys(alphas, bits, limbs)
-            dpf = dpf_keys(alphas, bits, limbs, incremental=False)
-            tree = dpf_keys(alphas, bits, limbs, incremental=True)
+            dpf = dpf_keys(alphas, bits, limbs)
+            tree = prefix_keys(alphas, bits, limbs)
             results.append(
                 [
                     *dcf,
@@ -227,7 +259,7 @@ def test_all_levels_and_thread_counts_give_the_same_bytes(n: int, limbs: int) ->
                     *evaluate("dcf_eval", dcf, points, bits, limbs),
                     *evaluate("dpf_eval", dpf, points, bits, limbs),
                     *classify(dcf, m, [1 << i for i in range(bits)], bits, limbs),
-                    *prefix(tree, m, bits, (5, 30), (4, 2), limbs),
+                    *prefix(tree, m, bits, (1, 1), (4, 2), limbs),
                 ]
             )
     k.force_fss("auto")
@@ -242,10 +274,13 @@ def made(tree: k.TreeKey) -> dict[str, bytes]:
     alpha = words([5, 9, 65535])
     random = np.arange(12, dtype=np.uint64).reshape(3, 4) * np.uint64(0x9E3779B97F4A7C15)
     found = {}
-    for incremental in (False, True):
-        keys = np.zeros((2, 3, k.dpf_key_size(16, 2, incremental)), np.uint8)
-        k.dpf_gen(keys[0], keys[1], tree, alpha, 16, 2, random, incremental)
-        found["incremental" if incremental else "dpf"] = keys.tobytes()
+    keys = np.zeros((2, 3, k.dpf_key_size(16, 2)), np.uint8)
+    k.dpf_gen(keys[0], keys[1], tree, alpha, 16, 2, random)
+    found["dpf"] = keys.tobytes()
+    keys = np.zeros((2, 3, k.prefix_key_size(16, 2, (1, 1), 16)), np.uint8)
+    k.prefix_gen(keys[0], keys[1], tree, alpha, 16, 2, (1, 1), 16, random)
+    root, values, levels = np.split(keys, [16, 16 + 16 * 16], axis=-1)
+    found["incremental"] = np.concatenate([root, levels, values], axis=-1).tobytes()
     for name, bits in (("dcf", 16), ("dcf of one bit", 1)):
         keys = np.zeros((2, 3, k.dcf_key_size(bits, 2)), np.uint8)
         k.dcf_gen(keys[0], keys[1], tree, alpha, bits, 2, random)
@@ -293,8 +328,8 @@ def test_keys_of_one_party_look_uniform(limbs: int) -> None:
     bits, n = 20, 4000
     kinds = {
         "dcf": lambda a: dcf_keys([a] * n, bits, limbs, seed=a + 1),
-        "dpf": lambda a: dpf_keys([a] * n, bits, limbs, incremental=False, seed=a + 1),
-        "incremental": lambda a: dpf_keys([a] * n, bits, limbs, incremental=True, seed=a + 1),
+        "dpf": lambda a: dpf_keys([a] * n, bits, limbs, seed=a + 1),
+        "incremental": lambda a: prefix_keys([a] * n, bits, limbs, seed=a + 1),
     }
     for make in kinds.values():
         for alpha in (0, (1 << bits) - 1):
@@ -309,7 +344,7 @@ def test_keys_of_one_party_look_uniform(limbs: int) -> None:
 
 
 def test_the_parties_differ_in_the_root_only() -> None:
-    for keys in (dcf_keys([5, 9], 16, 2), dpf_keys([5, 9], 16, 2, False), dpf_keys([5, 9], 16, 2, True)):
+    for keys in (dcf_keys([5, 9], 16, 2), dpf_keys([5, 9], 16, 2), prefix_keys([5, 9], 16, 2)):
         assert (keys[0][:, 16:] == keys[1][:, 16:]).all()
         assert not (keys[0][:, :16] == keys[1][:, :16]).all(axis=1).any()
 
@@ -319,20 +354,21 @@ def test_key_sizes() -> None:
     assert k.dcf_key_size(64, 2) == 16 + 63 * 16 + 64 * 16
     assert k.dcf_key_size(64, 1) == 16 + 63 * 16 + 64 * 8
     assert k.dcf_key_size(1, 1) == 16 + 8
-    assert k.dpf_key_size(64, 2, True) == 16 + 64 * 32
-    assert k.dpf_key_size(64, 2, False) == 16 + 64 * 16 + 16
+    assert k.prefix_key_size(64, 2, (1, 1), 16) == 16 + 64 * 32
+    assert k.prefix_key_size(64, 2, (4, 2), 9) == 16 + 64 * 16 + 31 * 9
+    assert k.dpf_key_size(64, 2) == 16 + 64 * 16 + 16
 
 
 def test_nothing_to_do(level: str) -> None:
     keys = dcf_keys([], 64, 2)
-    tree = dpf_keys([], 64, 2, True)
+    tree = prefix_keys([], 64, 2)
     assert evaluate("dcf_eval", keys, np.zeros((0, 5, 2), np.uint64), 64, 2)[0].size == 0
     assert classify(keys, [], [1, 2], 64, 2)[0].size == 0
-    assert prefix(tree, [], 64, (1, 64), (4, 1), 2)[0].size == 0
+    assert prefix(tree, [], 64, (1, 1), (4, 1), 2)[0].size == 0
     one = dcf_keys([3], 64, 2)
     assert evaluate("dcf_eval", one, np.zeros((1, 0, 2), np.uint64), 64, 2)[0].size == 0
     assert classify(one, [3], [], 64, 2)[0].size == 0
-    assert prefix(dpf_keys([3], 8, 1, True), [3], 8, (1, 0), (4, 1), 1)[0].size == 0
+    assert prefix(prefix_keys([3], 8, 1), [3], 8, (1, 1), (4, 0), 1)[0].size == 0
 
 
 def test_bad_arguments_name_the_argument() -> None:
@@ -361,12 +397,14 @@ def test_bad_arguments_name_the_argument() -> None:
         k.classify_bits(out, TREE, 0, key, m[:2], t, 16)
     with pytest.raises(ValueError, match="threshold 1 is not below 2\\^16"):
         k.classify_bits(np.zeros((3, 2, 2), np.uint64), TREE, 0, key, m, words([1, 1 << 16]), 16)
-    tree = np.zeros((3, k.dpf_key_size(16, 2, True)), np.uint8)
-    with pytest.raises(ValueError, match="levels 10 to 17 are not within 1 to 16"):
-        k.prefix_bits(out, TREE, 0, tree, m, 16, 10, 8, 4, 1)
+    tree = np.zeros((3, k.prefix_key_size(16, 2, (1, 1), 16)), np.uint8)
+    with pytest.raises(ValueError, match="levels from 10 in steps of 4 do not end at 16"):
+        k.prefix_bits(out, TREE, 0, tree, m, 16, (10, 4), 16, 4, 1)
+    with pytest.raises(ValueError, match="value_bytes is 17"):
+        k.prefix_key_size(16, 2, (1, 1), 17)
     with pytest.raises(ValueError, match="at most 64 together"):
-        k.prefix_bits(out, TREE, 0, tree, m, 16, 1, 16, 60, 5)
+        k.prefix_bits(out, TREE, 0, tree, m, 16, (1, 1), 16, 60, 5)
     with pytest.raises(ValueError, match="out has 6 uint64 items, expected 96"):
-        k.prefix_bits(out, TREE, 0, tree, m, 16, 1, 16, 4, 1)
+        k.prefix_bits(out, TREE, 0, tree, m, 16, (1, 1), 16, 4, 1)
     with pytest.raises(ValueError, match="out must be a writable C-contiguous uint64 array"):
         k.dcf_eval(np.zeros((3, 1, 2)), TREE, 0, key, m, 16)

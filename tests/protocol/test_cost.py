@@ -67,6 +67,7 @@ def extend(n: int) -> Ended:
 RUNNERS: dict[str, Callable[[int], Ended]] = {
     "mul": binary(lambda x, y: x * y),
     "mul, tight": binary(lambda x, y: x.within(8) * y.within(7)),
+    "mul, narrow": binary(lambda x, y: x.mul(y, within=1.9, narrow=True)),
     "matmul": matmul(None),
     "matmul, tight": matmul(100.0),
     "open": unary(lambda x: x.open(why="test")),

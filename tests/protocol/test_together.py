@@ -257,9 +257,9 @@ def test_agreed_tree_keys() -> None:
     """The four servers of a run make the same FSS keys of the same seeds; two runs, of the same session name, different ones."""
 
     def made(party: Any) -> bytes:
-        keys = np.zeros((2, 3, kernels.dpf_key_size(16, 2, False)), np.uint8)
+        keys = np.zeros((2, 3, kernels.dpf_key_size(16, 2)), np.uint8)
         alpha, seeds = np.zeros((3, 2), np.uint64), np.arange(12, dtype=np.uint64).reshape(3, 4)
-        kernels.dpf_gen(keys[0], keys[1], party.tree, alpha, 16, 2, seeds, False)
+        kernels.dpf_gen(keys[0], keys[1], party.tree, alpha, 16, 2, seeds)
         return keys.tobytes()
 
     runs = [run_lockstep([_agree(seat, b"one") for seat in range(4)])[0] for _ in range(2)]

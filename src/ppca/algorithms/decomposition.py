@@ -67,7 +67,7 @@ async def decompose(
     *,
     run: str,
     solver: str = AUTO,
-    tol: float = 1e-6,
+    tol: float = 1e-7,
     top: int | None = None,
     max_iterations: int | None = None,
     fixed_iterations: int | None = None,
@@ -128,9 +128,9 @@ async def _sorted(found: Eigen, progress: Progress) -> tuple[Any, Any]:
 async def is_bounded(values: Any, vectors: Any) -> Any:
     """A shared bit: no entry of the vectors and no value is far off, as a failed truncation leaves it: four rounds.
 
-    Off by 2^87 or 2^88 in the ring, such an element can be invisible modulo 2^128 to products with whole numbers, as in a V with
+    Off by 2^82 or more in the ring, such an element can be invisible modulo 2^128 to products with whole numbers, as in a V with
     unit vectors. So all of them are shortened to 10 fractional bits, exactly, and the sum of their squares, one for every
-    vector and at most 1 where all is well, is looked at in the whole ring: one that is off adds 2^114 or more.
+    vector and at most 1 where all is well, is looked at in the whole ring: one that is off adds 2^104 or more.
     """
     short = await concatenate([vectors.ravel(), values]).truncate(40 - COARSE)
     size = await short.inner(short, frac=2 * COARSE)

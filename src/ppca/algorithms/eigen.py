@@ -44,11 +44,11 @@ async def is_below(sum_of_squares: Any, bound: float) -> Any:
 async def defect(V: Any) -> Any:
     """V'V - I, how far the columns of V are from orthonormal: one round."""
     d = V.shape[1]
-    upper = await V.T.matmul_upper(V, within=3)
+    upper = await V.T.matmul_upper(V, within=3, narrow=True)
     return symmetric(upper - np.eye(d, dtype=np.int64)[np.triu_indices(d)], d)
 
 
 async def orthonormal(V: Any, E: Any | None = None) -> Any:
     """One Newton-Schulz step, V - V E / 2 with E = V'V - I: two rounds, one if E is known. The distance is squared."""
     E = await defect(V) if E is None else E
-    return V - (await V.matmul(E, within=3)) * 0.5
+    return V - (await V.matmul(E, within=3, narrow=True)) * 0.5

@@ -163,7 +163,7 @@ async def sweeps(
     identity: Any,
     rotation: Rotation,
     *,
-    tol: float = 1e-6,
+    tol: float = 1e-7,
     max_iterations: int | None = None,
     fixed_iterations: int | None = None,
     progress: Progress = silent,

@@ -51,21 +51,25 @@ def chosen(solver: str, d: int, components: int | float | None, fixed_iterations
     return TOPK if few and fixed_iterations is None else "allpairs"
 
 
-async def eigh(A0: Any, identity: Any, *, solver: str = "allpairs", top: int | None = None, **options: Any) -> Eigen:
+async def eigh(
+    A0: Any, identity: Any, *, solver: str = "allpairs", tol: float = 1e-7, top: int | None = None, **options: Any
+) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1, by the named solver.
 
     `power` needs a positive semi-definite one.
     top: only so many of the largest eigenpairs are wanted; all-pairs then stops earlier, the others give all.
-    tol: how large the off-diagonal may stay (1e-6). max_iterations: give up after so many (None: the solver's default).
+    tol: what |A0 V - V L|_F is to be. max_iterations: give up after so many (None: the solver's default).
     fixed_iterations: run so many and open nothing. progress: is told how far it is.
     """
     if solver not in SOLVERS:
         raise ValueError(f"unknown solver {solver!r}; choose one of: {', '.join(SOLVERS)}")
     if solver == "allpairs":
         options["top"] = top
-    return await SOLVERS[solver](A0, identity, **options)
+    return await SOLVERS[solver](A0, identity, tol=promised_residual(solver, len(A0), tol), **options)
 
 
 def promised_residual(solver: str, d: int, tol: float) -> float:
     """What |A0 V - V L|_F may be when the solver says it is done: tol, or what its formula can reach."""
+    if solver == "jacobi-classic":  # its entries rest below 2^-30, and it asks for half the tolerance
+        return max(tol, 2 * d * 2.0**-30)
     return max(tol, reachable(d)) if solver == "jacobi-eo" else tol

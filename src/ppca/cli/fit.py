@@ -112,7 +112,7 @@ def fit(
     solver: Annotated[str, typer.Option(help=SOLVER_HELP, rich_help_panel=SOLVER)] = "auto",
     tol: Annotated[
         float, typer.Option(help="where the eigensolver stops, relative to the matrix", rich_help_panel=SOLVER)
-    ] = 1e-6,
+    ] = 1e-7,
     fixed_iterations: Annotated[
         int | None,
         typer.Option(min=1, help="run so many and open no convergence bits", rich_help_panel=SOLVER),

@@ -25,7 +25,7 @@ class Choices:
     n_components: int | float | None = None
     standardize: bool = False
     solver: str = AUTO
-    tol: float = 1e-6
+    tol: float = 1e-7
     fixed_iterations: int | None = None
     max_iterations: int | None = None
     keep: str | None = None

@@ -84,7 +84,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         standardize: bool = False,
         whiten: bool = False,
         solver: str = "auto",
-        tol: float = 1e-6,
+        tol: float = 1e-7,
         fixed_iterations: int | None = None,
         max_iterations: int | None = None,
         columns: Sequence[str] | None = None,

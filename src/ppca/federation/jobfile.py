@@ -83,7 +83,7 @@ class Fit(toml.Strict):
     components: int | float | Literal["all"] = "all"
     standardize: bool = False
     solver: Literal["auto", "topk", "allpairs", "jacobi", "jacobi-classic", "jacobi-eo", "qr", "power"] = "auto"
-    tol: float = Field(default=1e-6, ge=TOLERANCES[0], le=TOLERANCES[1])
+    tol: float = Field(default=1e-7, ge=TOLERANCES[0], le=TOLERANCES[1])
     fixed_iterations: int | None = Field(default=None, ge=1, le=1000)
     max_iterations: int | None = Field(default=None, ge=1, le=1000)
     missing: Literal["refuse", "drop", "mean"] = "refuse"

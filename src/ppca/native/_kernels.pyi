@@ -53,11 +53,22 @@ def dcf_eval(out: Words, tree: TreeKey, party: int, keys: Buffer, points: Words,
 def classify_bits(
     out: Words, tree: TreeKey, party: int, keys: Buffer, m: Words, thresholds: Words, bits: int, /
 ) -> None: ...
-def dpf_key_size(bits: int, limbs: int, incremental: bool, /) -> int: ...
-def dpf_gen(
-    key0: Bytes, key1: Bytes, tree: TreeKey, alpha: Words, bits: int, limbs: int, seeds: Words, incremental: bool, /
-) -> None: ...
+def dpf_key_size(bits: int, limbs: int, /) -> int: ...
+def dpf_gen(key0: Bytes, key1: Bytes, tree: TreeKey, alpha: Words, bits: int, limbs: int, seeds: Words, /) -> None: ...
 def dpf_eval(out: Words, tree: TreeKey, party: int, keys: Buffer, points: Words, bits: int, /) -> None: ...
+def prefix_key_size(bits: int, limbs: int, levels: tuple[int, int], value_bytes: int, /) -> int: ...
+def prefix_gen(
+    key0: Bytes,
+    key1: Bytes,
+    tree: TreeKey,
+    alpha: Words,
+    bits: int,
+    limbs: int,
+    levels: tuple[int, int],
+    value_bytes: int,
+    seeds: Words,
+    /,
+) -> None: ...
 def prefix_bits(
     out: Words,
     tree: TreeKey,
@@ -65,8 +76,8 @@ def prefix_bits(
     keys: Buffer,
     m: Words,
     bits: int,
-    first_level: int,
-    levels: int,
+    levels: tuple[int, int],
+    value_bytes: int,
     first_k: int,
     width: int,
     /,
@@ -100,6 +111,12 @@ def mask2(
 ) -> None: ...
 def mul_mask2(
     out_a: Words, out_b: Words, x: Words, y: Words, key_a: Key, op: int, sign_a: int, key_b: Key, sign_b: int, /
+) -> None: ...
+def narrow2(
+    first: Bytes, second: Bytes, data: Words, shift: int, bits: int, first_mode: int, second_mode: int, /
+) -> None: ...
+def combine_narrow2(
+    data: Words, first: Buffer, second: Buffer, shift: int, bits: int, first_mode: int, second_mode: int, /
 ) -> None: ...
 def combine2(data: Words, first: Buffer, second: Buffer, bits: int, first_mode: int, second_mode: int, /) -> None: ...
 def reshare_out(data: Words, start: int, message: Words, pieces: Words, key: Key, op: int, column: int, /) -> None: ...

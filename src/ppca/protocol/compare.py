@@ -51,6 +51,10 @@ class ThresholdGate:
     def outputs(self) -> int:
         return int(self.weights.shape[1])
 
+    @property
+    def element(self) -> int:
+        return 8 * int(self.weights.shape[-1])
+
     def generate(self, tree: kernels.TreeKey, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
         keys = np.empty((2, len(alpha), self.key_size), np.uint8)
         kernels.dcf_gen(keys[0], keys[1], tree, alpha, self.bits, self.weights.shape[-1], seeds)
@@ -72,9 +76,13 @@ class EqualityGate:
     key_size: int
     outputs: int = 1
 
+    @property
+    def element(self) -> int:
+        return 8 * self.limbs
+
     def generate(self, tree: kernels.TreeKey, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
         keys = np.empty((2, len(alpha), self.key_size), np.uint8)
-        kernels.dpf_gen(keys[0], keys[1], tree, alpha, self.bits, self.limbs, seeds, False)
+        kernels.dpf_gen(keys[0], keys[1], tree, alpha, self.bits, self.limbs, seeds)
         return keys[0], keys[1]
 
     def evaluate(self, tree: kernels.TreeKey, column: int, keys: list[Received], m: Data) -> Data:
@@ -99,7 +107,7 @@ def threshold_gate(
 
 @lru_cache
 def equality_gate(bits: int, limbs: int) -> EqualityGate:
-    return EqualityGate(bits, limbs, kernels.dpf_key_size(bits, limbs, False))
+    return EqualityGate(bits, limbs, kernels.dpf_key_size(bits, limbs))
 
 
 def gate_width(dtype: RingType) -> int:
@@ -136,7 +144,7 @@ def less(x: Any, y: Any) -> Step[Any]:
 @declare(
     "eq",
     rounds=gate_rounds,
-    sent=lambda seat, n: gate_bytes(seat, n, COMPARE_BITS, kernels.dpf_key_size(COMPARE_BITS, 2, False), 1),
+    sent=lambda seat, n: gate_bytes(seat, n, COMPARE_BITS, kernels.dpf_key_size(COMPARE_BITS, 2), 1),
     bytes_text="about 16 bytes per bit of range and evaluator (72 bits by default)",
     input_range="|x|, |y| < 2^span",
     error="exact",

@@ -30,7 +30,7 @@ from .cost import declare
 from .dtypes import DEFAULT_FRAC, DEFAULT_SPAN, RingType, make_type
 from .gates import gate_bytes, gate_rounds
 from .multiply import ELEMENT, exact_bytes, multiply
-from .normalise import Binades, binade_tables
+from .normalise import TOP, Binades, binade_tables
 from .pending import Pending
 from .rounds import together
 from .shares import Data, Shares
@@ -192,7 +192,7 @@ def _declared(name: str, smallest: int, input_range: str) -> Callable[[F], F]:
 
     def sent(seat: int, n: int) -> int:
         binades = Binades.of(DEFAULT_FRAC, DEFAULT_SPAN, smallest)
-        key = kernels.dpf_key_size(binades.depth, 2, True)
+        key = kernels.prefix_key_size(binades.depth, 2, (TOP, 1), ELEMENT)
         return gate_bytes(seat, n, binades.width, key, 2) + 2 * 8 * n * ELEMENT + exact_bytes(seat, n)
 
     return declare(

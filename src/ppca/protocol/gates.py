@@ -9,7 +9,7 @@ x is known to lie in [0, 2^bits) after adding a public offset. Work modulo N = 2
 
 A batch is cut into four parts, one for each possible dealer, so that work and traffic are balanced.
 Rounds: 2 for each 65,536 elements (larger batches run in passes, to bound memory).
-Sent: a key and a masked value to each of two evaluators, then 3 elements per output.
+Sent: a key and a masked value to each of two evaluators, then 3 elements per output (of as many bytes as it needs).
 Security: an evaluator sees m (uniform) and one FSS key (pseudo-random); dealers see nothing before the reshare.
 Reference: Boyle et al., "Function Secret Sharing for Mixed-Mode and Fixed-Point Secure Computation", Eurocrypt 2021.
 """
@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..native import clock, kernels, ring
+from .dtypes import LOCAL_RISK, RingType
 from .party import Party
 from .reshare import reshare
 from .rounds import Bytes, Received, Round, Step
@@ -43,6 +44,11 @@ class Gate(Protocol):
 
     @property
     def key_size(self) -> int: ...
+
+    @property
+    def element(self) -> int:
+        """Bytes of an output; fewer than the ring's where outputs are small, see `narrowed`."""
+        ...
 
     def generate(self, tree: kernels.TreeKey, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]: ...
 
@@ -158,8 +164,27 @@ def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[D
 
     # Round 2: both rows reshare what they evaluated.
     data = np.empty((2, n, gate.outputs, limbs), np.uint64)
-    yield from reshare(party, pieces, data, evaluated, theirs)
-    return data
+    yield from reshare(party, pieces, data, evaluated, theirs, gate.element)
+    return data if gate.element == 8 * limbs else narrowed(party, data, gate.element)
+
+
+def element_bytes(kind: RingType) -> int:
+    """Bytes of shares that hold values of this type with 41 bits to spare, or all that the ring has."""
+    return min(kind.bits, kind.frac + kind.span + LOCAL_RISK + 1 + 7) // 8
+
+
+def narrowed(party: Party, data: Data, element: int) -> Data:
+    """Shares that are right mod N = 2^(8 element) as shares in the 128-bit ring.
+
+    For |x| < N 2^-41 the two summands of x, in [0, N), add up to x + N but with probability 2^-40 in both splits together: so
+    the second one less N is the other summand of x. No round. It is the argument of a local truncation (see `multiply`).
+    """
+    low = ring.mask_low(data, 8 * element)
+    offset = ring.constants([1 << (8 * element)], data.shape[-1])
+    for split, second in ((0, party.row == 1), (1, party.column == 1)):
+        if second:
+            low[split] = ring.sub(low[split], offset)
+    return low
 
 
 def by_dealer(keys: list[Received], key_size: int) -> Iterator[tuple[Received, slice]]:

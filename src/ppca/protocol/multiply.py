@@ -9,15 +9,22 @@
 4. Fractional bits that must go are shifted out of both splits locally, first summands rounded down, second ones up, if
    the span of the result makes that safe; else by exact truncation (see `wrap`), one round more.
 
+With `narrow=True` only the bits that the promise needs travel. For |xy| < 2^span let K = F + span + 41, so that the summands
+of xy mod 2^K show its sign but with probability 2^-41. In step 2 a server sends the bits from s - 2 up to K of t + a and
+t + b, s being the bits to truncate: frac + span + 43 of 128, the two lowest to guard the rounding, rounded as the summand
+will be. In step 3 both mates add what was sent, mod 2^(K - s + 2), and shift out the guard; the second summand is less
+2^(K - s) as an integer, so that the sum of both is xy in the whole ring again. Where nothing is truncated: frac + span + 41 bits.
+
 A local truncation fails with probability |xy| 2^(F-k) in either split, F the fractional bits before it (80 by default):
 the summand lies so close to 0 that xy carries it over, and the value is off by 2^(k-F). It is used where the span says that
 this happens with less than 2^-40, i.e. |xy| < 2^7; `within=` promises so where the operands' spans do not.
 
 Operations: `x * y`, `A @ B`, `inner`, `square`. Rounds: 1, and 1 for an exact truncation, as of default types.
-Sent: 2 elements per OUTPUT element, and 2 to 4 words of 64 bits for an exact truncation.
-Range: |xy| < 2^span of the result. Error: below 1 ulp, unbiased; none if no fractional bit has to go.
-Failure: |xy| 2^(F+1-k) = |xy| 2^-47 of a local truncation; never of an exact one, which `mul(y, exact=True)` forces.
-Security: what a server receives is masked by a key it does not hold, fresh for each operation.
+Sent: 2 elements per OUTPUT element, and 2 to 4 words of 64 bits for an exact truncation; 2 (frac + span + 43) bits if narrow.
+Range: |xy| < 2^span of the result. Error: below 1 ulp, unbiased; none if no fractional bit has to go; below 1.25 ulp if narrow.
+Failure: |xy| 2^(F+1-k) = |xy| 2^-47 of a local truncation; never of an exact one, which `mul(y, exact=True)` forces;
+2^-40 if narrow, also where nothing is truncated.
+Security: what a server receives, all of it or some of its bits, is masked by a key it does not hold, fresh for each operation.
 Reference: Li, Xu, "PrivPy", 2019 (the 2-out-of-4 product), here in row/column form.
 """
 
@@ -26,15 +33,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..native import clock, kernels, ring
 from .cost import declare
-from .dtypes import RingType, make_type, span_of, truncates_locally
+from .dtypes import LOCAL_RISK, RingType, make_type, span_of, truncates_locally
 from .party import Party
-from .rounds import Received, Round, Step
+from .rounds import Round, Step
 from .shapes import broadcast_shape, matmul_any, matmul_shape
 from .shares import Data, Shares
 from .wrap import WORDS, truncate
@@ -43,16 +51,22 @@ S = TypeVar("S", bound=Shares)
 
 ELEMENT = 16  # bytes of one element in the 128-bit ring
 
+GUARD = 2
+"""Bits below the last one that travel where a product is narrow: the error of rounding before adding is a quarter."""
+
 
 class Product(NamedTuple):
     """How a product is made: the type of the result, the bits to truncate, and the type before an exact truncation.
 
-    exact: None if the truncation is local, in the round of the product.
+    exact: None if the truncation is local, in the round of the product. wire: bits of an element that travel, None for all;
+    the lowest `guard` of them only guard the rounding.
     """
 
     dtype: RingType
     shift: int
     exact: RingType | None
+    wire: int | None = None
+    guard: int = 0
 
 
 @lru_cache(maxsize=4096)
@@ -62,10 +76,12 @@ def product_type(
     frac: int | None = None,
     span: int | None = None,
     exact: bool = False,
+    narrow: bool = False,
 ) -> Product:
     """What becomes of a product of these types: by default the larger of the two fractional widths is kept.
 
     span: of the result (None: the sum of the operands'). exact: truncate exactly, also where the span does not ask for it.
+    narrow: send no more bits than the span needs.
     """
     if x.bits != y.bits:
         raise TypeError(f"operands live in different rings: {x} and {y}; use `extend`")
@@ -75,11 +91,20 @@ def product_type(
     full, shift = x.frac + y.frac, x.frac + y.frac - wanted
     dtype = make_type(x.bits, wanted, x.span + y.span if span is None else span)
     if not shift or (not exact and truncates_locally(x.bits, full + dtype.span)):
-        return Product(dtype, shift, None)
+        guard = min(GUARD, shift)
+        wire = narrow_width(dtype, guard)
+        return (
+            Product(dtype, shift, None, wire, guard) if narrow and wire < x.bits == 128 else Product(dtype, shift, None)
+        )
     room = x.bits - 2 - full
     if room < 1:
         raise TypeError(f"{full} fractional bits of a product leave {x.bits} bits no room: drop bits with `astype`")
     return Product(dtype, shift, RingType(x.bits, full, min(dtype.span, room)))
+
+
+def narrow_width(dtype: RingType, guard: int = GUARD) -> int:
+    """Bits of an element that travel where a product of this type is narrow."""
+    return dtype.frac + dtype.span + 1 + LOCAL_RISK + guard
 
 
 def exact_bytes(seat: int, n: int) -> int:
@@ -109,9 +134,25 @@ def _span(x: Shares, y: Shares, terms: int, within: float | None) -> int:
     error="< 1 ulp, unbiased; exact for integers",
     failure="|xy| 2^(2f+1-k) per element, i.e. |xy| 2^-47; never for integers",
 )
-def multiply(x: S, y: Shares, frac: int | None = None, within: float | None = None, exact: bool = False) -> Step[S]:
+@declare(
+    "mul, narrow",
+    rounds=1,
+    sent=lambda seat, n: 2 * narrow_bytes(n, narrow_width(make_type(128, 40, 1))),
+    bytes_text="2 (frac + span + 43) bits per output element, here 2 x 84",
+    input_range="|xy| < 2^span, here 2^1",
+    error="< 1.25 ulp, unbiased",
+    failure="2^-40 per element",
+)
+def multiply(
+    x: S,
+    y: Shares,
+    frac: int | None = None,
+    within: float | None = None,
+    exact: bool = False,
+    narrow: bool = False,
+) -> Step[S]:
     """Element-wise product with broadcasting. `frac`: fractional bits to keep (None: the larger operand's)."""
-    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, 1, within), exact)
+    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, 1, within), exact, narrow)
     dtype = plan.dtype
     a, b = x.data[0], y.data[1]
     if a.shape != b.shape:
@@ -127,14 +168,27 @@ def multiply(x: S, y: Shares, frac: int | None = None, within: float | None = No
     data = np.empty((2, *a.shape), np.uint64)
     row, column = data[0], data[1]
     kernels.mul_mask2(row, column, a, b, columns.key, op, party.row_mask_sign, rows.key, party.column_mask_sign)
-    from_row, from_column = yield _to_mates(party, row, column)
-    return (yield from _finished(x, data, from_row, from_column, plan))
+    return (yield from _exchanged(x, data, plan))
 
 
-def _finished(x: S, data: Data, from_row: Received, from_column: Received, plan: Product) -> Step[S]:
-    """Steps 3 and 4: sums of what was sent and what arrived, truncated as planned."""
+def narrow_bytes(n: int, bits: int) -> int:
+    """Bytes of n elements of which so many bits travel."""
+    return (n * bits + 7) // 8
+
+
+def _exchanged(x: S, data: Data, plan: Product) -> Step[S]:
+    """Steps 2 to 4 for masked terms, one for each mate: sums of what is sent and what arrives, truncated as planned."""
     party, local = x.party, plan.shift if plan.exact is None else 0
-    kernels.combine2(data, from_row, from_column, local, party.row_rounding, party.column_rounding)
+    roundings = party.row_rounding, party.column_rounding
+    if plan.wire is not None:
+        size = narrow_bytes(data.size // 4, plan.wire)
+        row, column = np.empty(size, np.uint8), np.empty(size, np.uint8)
+        kernels.narrow2(row, column, data, plan.shift - plan.guard, plan.wire, *roundings)
+        from_row, from_column = yield _to_mates(party, row, column)
+        kernels.combine_narrow2(data, from_row, from_column, plan.guard, plan.wire, *roundings)
+        return x.like(data, plan.dtype)
+    from_row, from_column = yield _to_mates(party, data[0], data[1])
+    kernels.combine2(data, from_row, from_column, local, *roundings)
     if plan.exact is None:
         return x.like(data, plan.dtype)
     short = yield from truncate(x.like(data, plan.exact), plan.shift)
@@ -165,11 +219,10 @@ def masked(x: S, product: Data, plan: Product) -> Step[S]:
     row, column = data[0], data[1]
     whole = np.ascontiguousarray(product)
     kernels.mask2(row, column, whole, columns.key, op, party.row_mask_sign, rows.key, party.column_mask_sign)
-    from_row, from_column = yield _to_mates(party, row, column)
-    return (yield from _finished(x, data, from_row, from_column, plan))
+    return (yield from _exchanged(x, data, plan))
 
 
-def _to_mates(party: Party, row: Data, column: Data) -> Round:
+def _to_mates(party: Party, row: NDArray[Any], column: NDArray[Any]) -> Round:
     size = row.nbytes
     return Round(
         [(party.row_mate, row), (party.column_mate, column)],
@@ -194,14 +247,19 @@ def _to_mates(party: Party, row: Data, column: Data) -> Round:
     error="< 1 ulp, unbiased",
     failure="|xy| 2^-47 per output element",
 )
-def matmul(x: S, y: Shares, frac: int | None = None, within: float | None = None) -> Step[S]:
+def matmul(x: S, y: Shares, frac: int | None = None, within: float | None = None, narrow: bool = False) -> Step[S]:
     """x @ y with NumPy's rules for 1-D operands and leading axes."""
-    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, x.shape[-1], within))
+    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, x.shape[-1], within), narrow=narrow)
     return bilinear(x, y, matmul_shape(x.shape, y.shape), matmul_any, plan)
 
 
 def matmul_upper(
-    x: S, y: Shares, strict: bool = False, frac: int | None = None, within: float | None = None
+    x: S,
+    y: Shares,
+    strict: bool = False,
+    frac: int | None = None,
+    within: float | None = None,
+    narrow: bool = False,
 ) -> Step[S]:
     """The upper triangle of a product known to be symmetric (or, `strict`, skew), packed row by row: half the work and
     half the bytes. `symmetric` and `skew` unpack it, locally."""
@@ -212,7 +270,7 @@ def matmul_upper(
         kernels.matmul_upper(out, np.ascontiguousarray(a), np.ascontiguousarray(b), n, terms, strict)
         return out
 
-    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, terms, within))
+    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, terms, within), narrow=narrow)
     return bilinear(x, y, (n * (n - 1 if strict else n + 1) // 2,), local, plan)
 
 
@@ -237,11 +295,14 @@ def inner(x: S, y: Shares, axis: int | None = None, frac: int | None = None, wit
     return bilinear(x, y, shape, local, product_type(x.dtype, y.dtype, frac, _span(x, y, terms, within)))
 
 
-def sum_of_products(pairs: Sequence[tuple[S, Shares]], frac: int | None = None) -> Step[S]:
+def sum_of_products(
+    pairs: Sequence[tuple[S, Shares]], frac: int | None = None, within: float | None = None, narrow: bool = False
+) -> Step[S]:
     """x1*y1 + x2*y2 + ... element-wise, sending the sum only. All pairs have the same fractional bits."""
     first, second = pairs[0]
-    widest = max(x.dtype.span + y.dtype.span for x, y in pairs)
-    plan = product_type(first.dtype, second.dtype, frac, widest + math.ceil(math.log2(len(pairs))))
+    widest = max(x.dtype.span + y.dtype.span for x, y in pairs) + math.ceil(math.log2(len(pairs)))
+    span = widest if within is None else span_of(within)
+    plan = product_type(first.dtype, second.dtype, frac, span, narrow=narrow)
     for x, y in pairs[1:]:
         if (x.dtype.frac, y.dtype.frac) != (first.dtype.frac, second.dtype.frac):
             raise TypeError("all pairs of a sum of products must have the same fractional bits")

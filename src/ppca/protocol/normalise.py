@@ -27,8 +27,8 @@ import numpy as np
 
 from ..native import kernels, ring
 from .compare import ThresholdGate, threshold_gate
-from .dtypes import RingType
-from .gates import Gate, apply_gate, weighted_sums
+from .dtypes import LOCAL_RISK, RingType
+from .gates import Gate, apply_gate, element_bytes, weighted_sums
 from .rounds import Bytes, Received, Step
 from .shares import Data, Shares
 
@@ -43,34 +43,46 @@ TOP = 4
 
 @dataclass(slots=True)
 class BinadeGate:
-    """Public linear combinations of the bits B of all prefix lengths from `TOP` to `depth`.
+    """Public linear combinations of the bits B of the prefix lengths depth, depth - stride, ..., at least `TOP`.
 
-    `steps` bits per level: [D <= 4], [D <= 5], ... Four of them place x within a quarter of its binade.
+    `steps` bits per prefix length: [D <= 4], [D <= 5], ... Four of them place x within a quarter of its binade; twelve do, for
+    a stride of two, and the key has half as many payloads. element: bytes of an output.
     """
 
     bits: int
     depth: int
     weights: Data
     bias: Data
-    key_size: int
+    element: int
     steps: int = 1
+    stride: int = 1
 
     @property
     def outputs(self) -> int:
         return int(self.weights.shape[1])
 
+    @property
+    def levels(self) -> tuple[int, int]:
+        """The shortest prefix, and the stride."""
+        return TOP + (self.depth - TOP) % self.stride, self.stride
+
+    @property
+    def key_size(self) -> int:
+        return kernels.prefix_key_size(self.depth, self.weights.shape[-1], self.levels, self.element)
+
     def generate(self, tree: kernels.TreeKey, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
         keys = np.empty((2, len(alpha), self.key_size), np.uint8)
         prefix = ring.shift_right(alpha, self.bits - self.depth, ring.FLOOR)
-        kernels.dpf_gen(keys[0], keys[1], tree, prefix, self.depth, self.weights.shape[-1], seeds, True)
+        limbs = self.weights.shape[-1]
+        kernels.prefix_gen(keys[0], keys[1], tree, prefix, self.depth, limbs, self.levels, self.element, seeds)
         return keys[0], keys[1]
 
     def evaluate(self, tree: kernels.TreeKey, column: int, keys: list[Received], m: Data) -> Data:
-        levels = self.depth - TOP + 1
+        levels, count = self.levels, len(self.weights) // self.steps
 
         def fill(out: Data, part: Received, at: Data) -> None:
-            wide = out.reshape(len(out), levels, self.steps, out.shape[-1])
-            kernels.prefix_bits(wide, tree, column, part, at, self.depth, TOP, levels, NODES - 1, self.steps)
+            wide = out.reshape(len(out), count, self.steps, out.shape[-1])
+            kernels.prefix_bits(wide, tree, column, part, at, self.depth, levels, self.element, NODES - 1, self.steps)
 
         prefix = ring.shift_right(m, self.bits - self.depth, ring.FLOOR)
         return weighted_sums(fill, keys, self.key_size, prefix, self.weights, self.bias if column == 0 else None)
@@ -112,7 +124,7 @@ class Binades:
 
     def gate(self, values: Callable[[int], list[int]], zero: list[int], limbs: int) -> BinadeGate:
         weights, bias = self.tables(values, zero, limbs)
-        return BinadeGate(self.width, self.depth, weights, bias, kernels.dpf_key_size(self.depth, limbs, True))
+        return BinadeGate(self.width, self.depth, weights, bias, 8 * limbs)
 
     def exact_gate(self, values: Callable[[int], list[int]], zero: list[int], limbs: int) -> ThresholdGate:
         """The same with exact binades [2^(j-1), 2^j), from comparison keys: dearer, for callers who need the octave."""
@@ -136,30 +148,49 @@ def binade_tables(
     return apply_gate(x.party, shares, 0, gate)
 
 
+STRIDE = 2
+"""Every second prefix length has payloads in the key of a coarse power: its steps reach over two binades."""
+
+STEPS = range(4, 16)
+"""In units of what a prefix drops: from 4 up to where those of the next prefix length begin, at 16."""
+
+
 @lru_cache(maxsize=256)
-def coarse_gate(width: int, depth: int, frac: int, exponent: float, result_frac: int, limbs: int) -> BinadeGate:
-    """x^exponent as a piecewise constant, four steps per binade, each right within a factor 1.5^(exponent/2)."""
-    levels = range(depth, TOP - 1, -1)  # ascending thresholds
-    edges = [k * 2.0 ** (width - i - frac) for i in levels for k in (4, 5, 6, 7)]
-    ends = [edges[0] / 2, edges[0] / 2, *edges, 8 * 2.0 ** (width - TOP - frac), 10 * 2.0 ** (width - TOP - frac)]
+def coarse_gate(width: int, depth: int, frac: int, exponent: float, kind: RingType) -> BinadeGate:
+    """x^exponent as a piecewise constant, right within a factor 1.5^(exponent/2) or nearer.
+
+    The payloads are shares in as many whole bytes as hold the result with 41 bits to spare (see `narrowed`).
+    """
+    levels = range(depth, TOP - 1, -STRIDE)  # ascending thresholds
+    edges = [k * 2.0 ** (width - i - frac) for i in levels for k in STEPS]
+    above = 2.0 ** (width - levels[-1] - frac)
+    ends = [edges[0] / 2, edges[0] / 2, *edges, 16 * above, 18 * above]
     # First true bit J means edges[J-1] <= x < edges[J+1]: take the geometric mean of the two ends.
-    values = [round((ends[j + 1] * ends[j + 3]) ** (exponent / 2) * 2.0**result_frac) for j in range(len(edges) + 1)]
+    values = [round((ends[j + 1] * ends[j + 3]) ** (exponent / 2) * 2.0**kind.frac) for j in range(len(edges) + 1)]
     steps = [low - high for low, high in pairwise(values)]
-    by_level = [steps[4 * i : 4 * i + 4] for i in range(len(levels))][::-1]
-    weights = ring.constants([[step] for level in by_level for step in level], limbs)
-    key_size = kernels.dpf_key_size(depth, limbs, True)
-    return BinadeGate(width, depth, weights, ring.constants([values[-1]], limbs), key_size, 4)
+    by_level = [steps[len(STEPS) * i : len(STEPS) * (i + 1)] for i in range(len(levels))][::-1]
+    weights = ring.constants([[step] for level in by_level for step in level], kind.limbs)
+    bias = ring.constants([values[-1]], kind.limbs)
+    return BinadeGate(width, depth, weights, bias, element_bytes(kind), len(STEPS), STRIDE)
 
 
-def coarse_power(x: S, exponent: float, smallest: float, result_frac: int) -> Step[S]:
+def coarse_type(bits: int, exponent: float, smallest: float, frac: int | None) -> RingType:
+    """The type of a coarse power. frac: its fractional bits; None: three, or as many as fill the bytes that it takes then."""
+    span = max(1, math.ceil(abs(math.log2(smallest)) * abs(exponent)) + 1)
+    if frac is not None:
+        return RingType(bits, frac, span)
+    return RingType(bits, max(3, 8 * element_bytes(RingType(bits, 3, span)) - LOCAL_RISK - 1 - span), span)
+
+
+def coarse_power(x: S, exponent: float, smallest: float, result_frac: int | None) -> Step[S]:
     """x^exponent within about 11% (exponent -1/2) for 5/4 smallest <= x < 2^span, in two rounds: a start value, or an angle.
 
     From `smallest` on it is right within 26%; below, it is a constant. A negative x gives garbage.
     """
-    frac, limbs = x.dtype.frac, x.dtype.limbs
+    frac = x.dtype.frac
     width = frac + x.dtype.span + 1
     dropped = max(0, math.floor(math.log2(smallest)) + frac - 2)
-    gate = coarse_gate(width, width - dropped, frac, exponent, result_frac, limbs)
+    kind = coarse_type(x.dtype.bits, exponent, smallest, result_frac)
+    gate = coarse_gate(width, width - dropped, frac, exponent, kind)
     data = yield from apply_gate(x.party, x.data[0], 0, gate)
-    span = max(1, math.ceil(abs(math.log2(smallest)) * abs(exponent)) + 1)
-    return x.like(data[..., 0, :], RingType(x.dtype.bits, result_frac, span))
+    return x.like(data[..., 0, :], kind)

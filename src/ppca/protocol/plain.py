@@ -214,11 +214,18 @@ class PlainArray(Unreadable):
     # -- operations that talk on shares ------------------------------------------------------------------------------
 
     def mul(
-        self, other: PlainArray, frac: int | None = None, within: float | None = None, exact: bool = False
+        self,
+        other: PlainArray,
+        frac: int | None = None,
+        within: float | None = None,
+        exact: bool = False,
+        narrow: bool = False,
     ) -> Pending:
         return ready(self._product(other, self.values * other.values, frac, within))
 
-    def matmul(self, other: PlainArray, frac: int | None = None, within: float | None = None) -> Pending:
+    def matmul(
+        self, other: PlainArray, frac: int | None = None, within: float | None = None, narrow: bool = False
+    ) -> Pending:
         return ready(self._product(other, np.asarray(self.values @ other.values), frac, within))
 
     def inner(
@@ -227,17 +234,25 @@ class PlainArray(Unreadable):
         return ready(self._product(other, np.asarray((self.values * other.values).sum(axis)), frac, within))
 
     def matmul_upper(
-        self, other: PlainArray, strict: bool = False, frac: int | None = None, within: float | None = None
+        self,
+        other: PlainArray,
+        strict: bool = False,
+        frac: int | None = None,
+        within: float | None = None,
+        narrow: bool = False,
     ) -> Pending:
         product = np.asarray(self.values @ other.values)
         return ready(self._product(other, product[np.triu_indices(len(product), 1 if strict else 0)], frac, within))
 
-    def sum_of_squares(self, other: PlainArray, frac: int | None = None) -> Pending:
-        return ready(self._product(other, self.values**2 + other.values**2, frac))
+    def sum_of_squares(
+        self, other: PlainArray, frac: int | None = None, within: float | None = None, narrow: bool = False
+    ) -> Pending:
+        return ready(self._product(other, self.values**2 + other.values**2, frac, within))
 
-    def coarse_power(self, exponent: float, smallest: float, frac: int = 40) -> Pending:
+    def coarse_power(self, exponent: float, smallest: float, frac: int | None = 40) -> Pending:
         octave = np.floor(np.log2(np.maximum(self.values, smallest)) * 2) / 2 + 0.25
-        kind = RingType(self.dtype.bits, frac, min(62, self.dtype.bits - 1 - frac))
+        kept = DEFAULT_FRAC if frac is None else frac
+        kind = RingType(self.dtype.bits, kept, min(62, self.dtype.bits - 1 - kept))
         return ready(type(self)(2.0 ** (octave * exponent), self.mode, kind))
 
     def square(self) -> Pending:

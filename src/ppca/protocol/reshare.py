@@ -11,13 +11,16 @@ Security: everything sent is masked by a fresh draw of a key the receiving row d
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ..native import kernels
 from .cost import declare
 from .multiply import ELEMENT
 from .party import Party
-from .rounds import Round, Step
+from .rounds import Received, Round, Step
 from .shares import Data
 
 
@@ -29,9 +32,15 @@ from .shares import Data
     input_range="the whole ring",
     error="exact",
 )
-def reshare(party: Party, pieces: Data, data: Data, own: slice, theirs: slice) -> Step[None]:
+def reshare(
+    party: Party, pieces: Data, data: Data, own: slice, theirs: slice, element: int | None = None
+) -> Step[None]:
     """Reshares this row's `pieces` (this server's column's part) into data[:, own], while the other row reshares what goes to
-    data[:, theirs]. `data` has the shape (2, n, ..., limbs); an empty slice means that a row has nothing to reshare."""
+    data[:, theirs]. `data` has the shape (2, n, ..., limbs); an empty slice means that a row has nothing to reshare.
+
+    element: bytes of an element that are sent, and right (None: all).
+    """
+    kept = 8 * data.shape[-1] if element is None else element
     sends: list[tuple[int, Data]] = []
     op = party.next_op()
     if pieces.size:
@@ -39,11 +48,29 @@ def reshare(party: Party, pieces: Data, data: Data, own: slice, theirs: slice) -
         stream = party.row_stream
         stream.claim(op, 0)
         kernels.reshare_out(data, own.start, message, pieces, stream.key, op, party.column)
-        sends = [(party.column_mate, message), (party.diagonal, message[1])]
+        short = _low_bytes(message, kept)
+        sends = [(party.column_mate, short), (party.diagonal, short[1])]
     count = theirs.stop - theirs.start
-    size = count * (data[0, :1].nbytes)
+    size = count * (data[0, :1].size // data.shape[-1]) * kept
     if not size:
         yield Round(sends, [])
         return
     mate, diagonal = yield Round(sends, [(party.column_mate, 2 * size), (party.diagonal, size)])
-    kernels.reshare_in(data, theirs.start, count, mate, diagonal)
+    whole = (_whole_elements(part, kept, data.shape[-1]) for part in (mate, diagonal))
+    kernels.reshare_in(data, theirs.start, count, *whole)
+
+
+def _low_bytes(elements: Data, kept: int) -> NDArray[Any]:
+    """The low bytes of every element."""
+    size = 8 * elements.shape[-1]
+    return elements if kept == size else np.ascontiguousarray(elements.view(np.uint8)[..., :kept])
+
+
+def _whole_elements(part: Received, kept: int, limbs: int) -> Received:
+    """Elements of which the low bytes have arrived, the others zero."""
+    if kept == 8 * limbs:
+        return part
+    low = np.frombuffer(part, np.uint8).reshape(-1, kept)
+    whole = np.zeros((len(low), 8 * limbs), np.uint8)
+    whole[:, :kept] = low
+    return whole.reshape(-1)

@@ -87,28 +87,44 @@ class SecretArray(Shares):
 
     # -- operations that talk --------------------------------------------------------------------------------------
 
-    def mul(self, other: Shares, frac: int | None = None, within: float | None = None, exact: bool = False) -> Pending:
+    def mul(
+        self,
+        other: Shares,
+        frac: int | None = None,
+        within: float | None = None,
+        exact: bool = False,
+        narrow: bool = False,
+    ) -> Pending:
         """Product with control over precision: `frac` fractional bits kept; `within`: the promise |xy| <= within, which
-        may save the round of an exact truncation; `exact` pays it in any case."""
-        return Pending(multiply.multiply(self, other, frac, within, exact))
+        may save the round of an exact truncation; `exact` pays it in any case; `narrow` sends the bits the promise needs."""
+        return Pending(multiply.multiply(self, other, frac, within, exact, narrow))
 
-    def matmul(self, other: Shares, frac: int | None = None, within: float | None = None) -> Pending:
+    def matmul(
+        self, other: Shares, frac: int | None = None, within: float | None = None, narrow: bool = False
+    ) -> Pending:
         matmul_shape(self.shape, other.shape)
-        return Pending(multiply.matmul(self, other, frac, within))
+        return Pending(multiply.matmul(self, other, frac, within, narrow))
 
     def matmul_upper(
-        self, other: Shares, strict: bool = False, frac: int | None = None, within: float | None = None
+        self,
+        other: Shares,
+        strict: bool = False,
+        frac: int | None = None,
+        within: float | None = None,
+        narrow: bool = False,
     ) -> Pending:
-        """The packed upper triangle of a product known to be symmetric (strict: skew); see `symmetric` and `skew`."""
+        """The upper triangle, row by row, of a product known to be symmetric (strict: skew); see `symmetric` and `skew`."""
         matmul_shape(self.shape, other.shape)
-        return Pending(multiply.matmul_upper(self, other, strict, frac, within))
+        return Pending(multiply.matmul_upper(self, other, strict, frac, within, narrow))
 
-    def sum_of_squares(self, other: Shares, frac: int | None = None) -> Pending:
+    def sum_of_squares(
+        self, other: Shares, frac: int | None = None, within: float | None = None, narrow: bool = False
+    ) -> Pending:
         """self**2 + other**2, sending the sum only."""
-        return Pending(multiply.sum_of_products([(self, self), (other, other)], frac))
+        return Pending(multiply.sum_of_products([(self, self), (other, other)], frac, within, narrow))
 
-    def coarse_power(self, exponent: float, smallest: float, frac: int = 40) -> Pending:
-        """self**exponent within about 11% (for -1/2), where smallest <= self: two rounds."""
+    def coarse_power(self, exponent: float, smallest: float, frac: int | None = 40) -> Pending:
+        """self**exponent within about 11% (for -1/2), where smallest <= self: two rounds. frac=None keeps few fractional bits."""
         return Pending(normalise.coarse_power(self, exponent, smallest, frac))
 
     def inner(
