@@ -33,6 +33,20 @@ def kernels(output: Output = DEFAULT_OUTPUT, repeats: Annotated[int, typer.Optio
 
 
 @app.command()
+def threads(
+    output: Output = DEFAULT_OUTPUT,
+    dimensions: Annotated[list[int] | None, typer.Option("--d", help="columns; repeat the option")] = None,
+    counts: Annotated[list[int] | None, typer.Option("--threads", min=1, help="threads; repeat the option")] = None,
+    repeats: Annotated[int, typer.Option(min=1)] = 15,
+) -> None:
+    """What one server's kernels gain by threads, kernel by kernel. Exit code 1 if an output depends on their number."""
+    from benchmarks import threads as bench
+
+    if not bench.main(dimensions or [115, 500], counts or [2], repeats, output):
+        raise typer.Exit(1)
+
+
+@app.command()
 def ops(
     output: Output = DEFAULT_OUTPUT,
     sizes: Annotated[list[int] | None, typer.Option("--size", help="elements; repeat the option")] = None,
@@ -202,6 +216,25 @@ def owner(
     from benchmarks import owner as bench
 
     bench.main(rows, data, folder, output)
+
+
+@app.command()
+def scale(
+    output: Output = DEFAULT_OUTPUT,
+    rows: Annotated[int, typer.Option(min=1000, help="rows of the owner's table")] = 100_000_000,
+    columns: Annotated[int, typer.Option(min=2, help="columns of the table")] = 50,
+    files: Annotated[int, typer.Option(min=1, help="Parquet files of the table")] = 20,
+    distinct: Annotated[int, typer.Option(min=1, help="files that are written; the others are hard links to them")] = 5,
+    workers: Annotated[int, typer.Option(min=1, help="worker processes of the Dask cluster")] = 2,
+    here: Annotated[bool, typer.Option("--here/--no-here", help="also the pass of one process without Dask")] = True,
+    folder: Annotated[
+        Path | None, typer.Option(help="where the files are written for the time of the measurement (5 GB)")
+    ] = None,
+) -> None:
+    """An owner's pass over many Parquet files on a local Dask cluster, beside plain reading by PyArrow: speed and memory."""
+    from benchmarks import scale as bench
+
+    bench.main(rows, columns, files, distinct, workers, folder, here, output)
 
 
 @app.command()

@@ -51,6 +51,10 @@ struct TreeKeyPair : TreeKey {
 
 constexpr size_t kGilWords = 8192;  // a few microseconds of work of a step: below, keep the GIL
 
+// Elements of a step, or of an element-wise operation, that one thread takes at a time: about 100 microseconds. Packed,
+// they are whole bytes for any number of bits.
+constexpr size_t kStepElements = 1 << 16;
+
 // Fills `out` with the stream (op, purpose) of a key.
 inline void fill(uint64_t* out, size_t words, const Key& key, uint64_t op, uint64_t purpose) {
     run(words, 0.5,

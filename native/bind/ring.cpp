@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <initializer_list>
 
@@ -18,8 +19,7 @@ namespace {
 
 using namespace ppca;
 
-constexpr std::size_t kGilElements = 4096;        // about 2 microseconds of element-wise work: below, keep the GIL
-constexpr std::size_t kThreadElements = 1 << 18;  // about 200 microseconds of element-wise work per thread
+constexpr std::size_t kGilElements = 4096;  // about 2 microseconds of element-wise work: below, keep the GIL
 
 void require_same(const Words& out, const Words& x) {
     if (x.size() != out.size())
@@ -62,7 +62,7 @@ template <class Z, class F> void each(const Words& out, const Words& a, F f) {
     const Z* from = as<Z>(a);
     const std::size_t n = out.size() * 8 / sizeof(Z);
     ReleaseGil gil(n > kGilElements);
-    parallel_for(n, kThreadElements,
+    parallel_for(n, kStepElements,
                  [&](std::size_t begin, std::size_t end) { loop(to + begin, from + begin, end - begin, f); });
 }
 template <class Z, class F> void each(const Words& out, const Words& a, const Words& b, F f) {
@@ -70,7 +70,7 @@ template <class Z, class F> void each(const Words& out, const Words& a, const Wo
     const Z *left = as<Z>(a), *right = as<Z>(b);
     const std::size_t n = out.size() * 8 / sizeof(Z);
     ReleaseGil gil(n > kGilElements);
-    parallel_for(n, kThreadElements, [&](std::size_t begin, std::size_t end) {
+    parallel_for(n, kStepElements, [&](std::size_t begin, std::size_t end) {
         loop(to + begin, left + begin, right + begin, end - begin, f);
     });
 }
@@ -141,7 +141,10 @@ void sum(nb::handle out_, nb::handle a_, std::size_t outer, std::size_t n, std::
     require_elements(a, elements_of({outer, n, inner}), limbs);
     with_ring(limbs, [&]<class Z>(Z*) {
         ReleaseGil gil(outer * n * inner > kGilElements);
-        sum_axis<Z>(as<Z>(out), as<Z>(a), outer, n, inner);
+        const std::size_t grain = kStepElements / std::max<std::size_t>(1, n * inner);
+        parallel_for(outer, grain, [&](std::size_t begin, std::size_t end) {
+            sum_axis<Z>(as<Z>(out) + begin * inner, as<Z>(a) + begin * n * inner, end - begin, n, inner);
+        });
     });
 }
 
@@ -187,7 +190,7 @@ std::int64_t encode(nb::handle out_, nb::handle values_, int frac) {
         std::atomic<std::size_t> bad{n};  // the smallest refused index found by any thread
         Z* to = as<Z>(out);
         const auto* from = as<Cell<double>>(values);
-        parallel_for(n, kThreadElements / 4, [&](std::size_t begin, std::size_t end) {
+        parallel_for(n, kStepElements / 4, [&](std::size_t begin, std::size_t end) {
             const std::size_t here = begin + encode_while_valid(to + begin, from + begin, end - begin, frac);
             std::size_t seen = bad.load();
             while (here < end && here < seen && !bad.compare_exchange_weak(seen, here)) {
@@ -209,7 +212,7 @@ void decode(nb::handle out_, nb::handle a_, int frac) {
         auto* to = as<Cell<double>>(out);
         const Z* from = as<Z>(a);
         const double unit = std::ldexp(1.0, -frac);
-        parallel_for(n, kThreadElements / 4, [&](std::size_t begin, std::size_t end) {
+        parallel_for(n, kStepElements / 4, [&](std::size_t begin, std::size_t end) {
             loop(to + begin, from + begin, end - begin, [unit](auto x) { return decode_one<Z>(x, unit); });
         });
     });
@@ -223,7 +226,7 @@ void extend(nb::handle out_, nb::handle a_, bool is_signed) {
     Z128* to = as<Z128>(out);
     const Z64* from = as<Z64>(a);
     ReleaseGil gil(a.size() > kGilElements);
-    parallel_for(a.size(), kThreadElements, [&](std::size_t begin, std::size_t end) {
+    parallel_for(a.size(), kStepElements, [&](std::size_t begin, std::size_t end) {
         const auto sign = [](u64 x) -> u128 { return static_cast<std::int64_t>(x); };
         const auto zero = [](u64 x) -> u128 { return x; };
         if (is_signed) loop(to + begin, from + begin, end - begin, sign);
@@ -246,7 +249,11 @@ void pack_bits(nb::handle out_, nb::handle a_, int bits) {
     const std::size_t n = a.size() / static_cast<std::size_t>(limbs);
     require_packed(out, n, bits);
     ReleaseGil gil(n > kGilElements / 2);
-    with_ring(limbs, [&]<class Z>(Z*) { pack<Z>(out.data(), as<Z>(a), n, bits); });
+    with_ring(limbs, [&]<class Z>(Z*) {
+        parallel_for(n, kStepElements, [&](std::size_t begin, std::size_t end) {
+            pack<Z>(out.data() + packed_size(begin, bits), as<Z>(a) + begin, end - begin, bits);
+        });
+    });
 }
 
 void unpack_bits(nb::handle out_, nb::handle in_, int bits) {
@@ -257,7 +264,11 @@ void unpack_bits(nb::handle out_, nb::handle in_, int bits) {
     const std::size_t n = out.size() / static_cast<std::size_t>(limbs);
     require_packed(in, n, bits);
     ReleaseGil gil(n > kGilElements / 2);
-    with_ring(limbs, [&]<class Z>(Z*) { unpack<Z>(as<Z>(out), in.data(), n, bits); });
+    with_ring(limbs, [&]<class Z>(Z*) {
+        parallel_for(n, kStepElements, [&](std::size_t begin, std::size_t end) {
+            unpack<Z>(as<Z>(out) + begin, in.data() + packed_size(begin, bits), end - begin, bits);
+        });
+    });
 }
 
 }  // namespace

@@ -159,6 +159,8 @@ void multiply_panels(const Product<Z>& p, const Backend& backend, const unsigned
 constexpr std::size_t kLeastRows = 4, kLeastColumns = 6, kLeastDepth = 4;
 template <class Z> constexpr std::size_t kLooseColumns = sizeof(Z) == 16 ? 3 : 2;
 
+constexpr std::size_t kPrepared = 1 << 16;  // elements of a that are prepared by one thread at a time
+
 // pieces(n, grain, f) is parallel_for, or a plain call of f.
 template <class Z, class Pieces> void multiply(const Product<Z>& p, const Backend& backend, Pieces&& pieces) {
     const std::size_t n = p.n, m = p.layout.m;
@@ -168,7 +170,10 @@ template <class Z, class Pieces> void multiply(const Product<Z>& p, const Backen
     unsigned char* prepared = nullptr;
     if (paneled && backend.a_bytes) {
         prepared = scratch(prepared_a, n * p.k * backend.a_bytes);
-        if (prepared) backend.prepare_a(prepared, p.a, n * p.k);
+        if (prepared)
+            pieces(n, std::max<std::size_t>(64, kPrepared / p.k), [&](std::size_t begin, std::size_t end) {
+                backend.prepare_a(prepared + begin * p.k * backend.a_bytes, p.a + begin * p.k, (end - begin) * p.k);
+            });
         else paneled = 0;  // slower, and needs no memory
     }
     auto region = [&](Range rows, Range columns) {

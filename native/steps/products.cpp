@@ -48,13 +48,16 @@ void combine2(nb::handle data_, nb::handle first_, nb::handle second_, int bits,
     const Received parts[2] = {{first_, "first", half * 8}, {second_, "second", half * 8}};
     const int limbs = limbs_of(data);
     require_bits(bits, 0, 64 * limbs - 1);
+    ReleaseGil gil(2 * half > kGilWords);
     for (int split = 0; split < 2; ++split) {
         with_mode(split ? second_mode : first_mode, [&](auto mode) {
             with_ring(limbs, [&, bits]<class Z>(Z*) {
                 Z* own = reinterpret_cast<Z*>(data.data() + size_t(split) * half);
                 const Z* arrived = reinterpret_cast<const Z*>(parts[split].data());
                 const size_t count = half * 8 / sizeof(Z);
-                for (size_t i = 0; i < count; ++i) own[i] = shifted<Z, mode()>(own[i] + arrived[i], bits);
+                parallel_for(count, kStepElements, [=](size_t begin, size_t end) {
+                    for (size_t i = begin; i < end; ++i) own[i] = shifted<Z, mode()>(own[i] + arrived[i], bits);
+                });
             });
         });
     }

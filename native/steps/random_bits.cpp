@@ -11,6 +11,8 @@ namespace {
 
 using namespace ppca;
 
+constexpr size_t kStepBits = kStepElements / 16;  // a shared random bit takes a dozen elements
+
 bool bit_at(const uint8_t* bits, size_t i) { return bits[i / 8] >> (i % 8) & 1; }
 
 struct Quarter {
@@ -36,12 +38,12 @@ size_t elements(size_t n, int seat, const size_t (&per_role)[4], int partner) {
 template <class V> V choose(bool second, V a, V b) { return a ^ ((a ^ b) & -V(second)); }
 
 template <class Z>
-void bits_out_quarter(const Quarter& q, const uint8_t* bits, const Z* row_draws, const Z* column_draws, Z* row,
-                      Z* column, Z* diagonal, Z* mate) {
+void bits_out_quarter(const Quarter& q, size_t begin, size_t end, const uint8_t* bits, const Z* row_draws,
+                      const Z* column_draws, Z* row, Z* column, Z* diagonal, Z* mate) {
     using V = value_of<Z>;
     const size_t n = q.count;
     const Z *row_share = row_draws, *pair_mask = row_draws + n, *single_mask = row_draws + 5 * n;
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = begin; i < end; ++i) {
         const bool bit = bit_at(bits, q.first + i);
         const V own = bit, flipped = !bit;
         switch (q.role) {
@@ -72,10 +74,11 @@ void bits_out_quarter(const Quarter& q, const uint8_t* bits, const Z* row_draws,
 }
 
 template <class Z>
-void bits_in_quarter(const Quarter& q, const uint8_t* bits, const Z* diagonal, const Z* mate, Z* row, Z* column) {
+void bits_in_quarter(const Quarter& q, size_t begin, size_t end, const uint8_t* bits, const Z* diagonal, const Z* mate,
+                     Z* row, Z* column) {
     using V = value_of<Z>;
     const size_t n = q.count;
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = begin; i < end; ++i) {
         const bool bit = bit_at(bits, q.first + i);
         switch (q.role) {
             case 0: break;
@@ -127,8 +130,10 @@ void bits_out(nb::handle data_, nb::handle bits_, nb::handle diagonal_, nb::hand
         Z *to_diagonal = reinterpret_cast<Z*>(diagonal.data()), *to_mate = reinterpret_cast<Z*>(mate.data());
         for (int k = 0; k < 4; ++k) {
             const Quarter q(n, k, seat);
-            bits_out_quarter<Z>(q, bits.data(), rows, columns + q.first, data.split<Z>(0) + q.first,
-                                data.split<Z>(1) + q.first, to_diagonal, to_mate);
+            parallel_for(q.count, kStepBits, [&](size_t begin, size_t end) {
+                bits_out_quarter<Z>(q, begin, end, bits.data(), rows, columns + q.first, data.split<Z>(0) + q.first,
+                                    data.split<Z>(1) + q.first, to_diagonal, to_mate);
+            });
             rows += kRowDraws[q.role] * q.count;
             to_diagonal += kToDiagonal[q.role] * q.count;
             to_mate += kToMate[q.role] * q.count;
@@ -150,8 +155,10 @@ void bits_in(nb::handle data_, nb::handle bits_, nb::handle diagonal_, nb::handl
                 *from_mate = reinterpret_cast<const Z*>(mate.data());
         for (int k = 0; k < 4; ++k) {
             const Quarter q(n, k, seat);
-            bits_in_quarter<Z>(q, bits.data(), from_diagonal, from_mate, data.split<Z>(0) + q.first,
-                               data.split<Z>(1) + q.first);
+            parallel_for(q.count, kStepBits, [&](size_t begin, size_t end) {
+                bits_in_quarter<Z>(q, begin, end, bits.data(), from_diagonal, from_mate, data.split<Z>(0) + q.first,
+                                   data.split<Z>(1) + q.first);
+            });
             from_diagonal += kToDiagonal[q.role ^ 3] * q.count;
             from_mate += kToMate[q.role ^ 2] * q.count;
         }
@@ -187,14 +194,16 @@ void unmask_bits(nb::handle data_, size_t half, nb::handle a_, nb::handle b_, nb
         using V = value_of<Z>;
         Z *row = data.split<Z>(0), *column = data.split<Z>(1);
         const V adds_row = seat < 2, adds_column = seat % 2 == 0;
-        for (size_t i = 0; i < data.n; ++i) {
-            const bool first = i < half;
-            const size_t at = first ? i : i - half;
-            const V bit =
-                first ? bit_at(a.data(), at) ^ bit_at(b.data(), at) : bit_at(c.data(), at) ^ bit_at(d.data(), at);
-            row[i] = (row[i] ^ -bit) + bit + (adds_row & bit);  // -x is ~x + 1
-            column[i] = (column[i] ^ -bit) + bit + (adds_column & bit);
-        }
+        parallel_for(data.n, kStepBits, [&](size_t begin, size_t end) {
+            for (size_t i = begin; i < end; ++i) {
+                const bool first = i < half;
+                const size_t at = first ? i : i - half;
+                const V bit =
+                    first ? bit_at(a.data(), at) ^ bit_at(b.data(), at) : bit_at(c.data(), at) ^ bit_at(d.data(), at);
+                row[i] = (row[i] ^ -bit) + bit + (adds_row & bit);  // -x is ~x + 1
+                column[i] = (column[i] ^ -bit) + bit + (adds_column & bit);
+            }
+        });
     });
 }
 

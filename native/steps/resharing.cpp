@@ -26,10 +26,12 @@ void combine(uint64_t* out, const uint64_t* a, const uint64_t* b, size_t words, 
         Z* to = reinterpret_cast<Z*>(out);
         const Z *x = reinterpret_cast<const Z*>(a), *y = reinterpret_cast<const Z*>(b);
         const size_t n = words * 8 / sizeof(Z);
-        if (minus)
-            for (size_t i = 0; i < n; ++i) to[i] = x[i].value - y[i].value;
-        else
-            for (size_t i = 0; i < n; ++i) to[i] = x[i].value + y[i].value;
+        parallel_for(n, kStepElements, [=](size_t begin, size_t end) {
+            if (minus)
+                for (size_t i = begin; i < end; ++i) to[i] = x[i].value - y[i].value;
+            else
+                for (size_t i = begin; i < end; ++i) to[i] = x[i].value + y[i].value;
+        });
     };
     with_ring(limbs, loop);
 }
