@@ -35,6 +35,7 @@ def demo(
         from ..estimator.choices import Choices
         from ..estimator.columns import Columns
         from ..owner.tables.owners import open_columns, open_rows
+        from ..servers import LocalServers
         from .fit import fit_shown, settings_of
         from .folder import check_free, whole_folder
         from .result import FILES, REPORT, print_account, print_openings, print_scree, write_result
@@ -48,7 +49,8 @@ def demo(
             files = scene.write(folder / scene.folder)
             partition = scene.partition
             tables = open_columns(files, partition.id) if isinstance(partition, Columns) else open_rows(files)
-            fitted = fit_shown(Choices(COMPONENTS, standardize=True, partition=partition), tables, tls=tls)
+            choices = Choices(COMPONENTS, standardize=True, partition=partition)
+            fitted = fit_shown(choices, tables, LocalServers(tls=tls))
             model = fitted.model
             joint = Finding("joint on shares", model.rows, model.components, model.explained_variance_ratio)
             settings = settings_of(fitted, tls, data=scene.data)

@@ -34,6 +34,7 @@ from .options import (
     Namespace,
     Quiet,
     ServersState,
+    Threads,
     Timeout,
     Tls,
     Way,
@@ -156,6 +157,7 @@ def fit(
     force: Force = False,
     tls: Tls = False,
     timeout: Timeout = 60.0,
+    threads: Threads = None,
     servers_state: ServersState = None,
     federation: Annotated[
         Path | None,
@@ -184,6 +186,8 @@ def fit(
         from ..estimator.choices import Choices
         from ..owner.tables.owners import open_columns, open_rows
         from ..owner.tables.reading import Reading
+        from ..servers import LocalServers
+        from ..servers.cores import threads_for
         from .folder import check_free, whole_folder
         from .result import KNOWN, SHARED, write_result
         from .shares import erase, kept_as, new_name, state_folder
@@ -219,8 +223,9 @@ def fit(
             else:
                 tables = open_rows(files, columns=taken, drop=left, how=how)
             _tell_notes(files, tables, quiet)
-            servers = seats_of(federation, identity) if federation is not None else None
-            fitted = fit_shown(choices, tables, tls=tls, timeout=timeout, state=state, quiet=quiet, servers=servers)
+            here = LocalServers(tls=tls, timeout=timeout, threads=threads or threads_for(4), state=state)
+            servers = here if federation is None else seats_of(federation, identity)
+            fitted = fit_shown(choices, tables, servers, quiet=quiet)
         where = None if federation is None else "the four seats of a federation"
         settings = settings_of(fitted, tls, columns="all" if columns is drop is None else None, servers=where)
         owners = [table.label for table in tables]
@@ -258,22 +263,15 @@ def _check_together(
 def fit_shown(
     choices: Choices,
     tables: Sequence[Table],
+    servers: Servers,
     *,
-    tls: bool,
-    timeout: float = 60.0,
-    state: Path | None = None,
     quiet: bool = False,
-    servers: Servers | None = None,
 ) -> Fitted:
-    """Fits with the progress in the terminal, on four local servers unless others are given.
-
-    state: the folder in which local servers keep shares.
-    """
+    """Fits with the progress in the terminal."""
     from ..estimator.fitting import fit_tables
     from ..estimator.forecast import forecast
     from ..estimator.job import Job
     from ..report import duration, size
-    from ..servers import LocalServers
     from .progress import stage_bars
 
     by_columns = choices.partition != "rows"
@@ -283,10 +281,7 @@ def fit_shown(
     if expected is not None and expected.seconds > LONG:
         cost = f"about {duration(expected.seconds)} and {size(expected.bytes)} for every server"
         note(f"{width:,} columns take {cost}, on a machine with two cores", quiet=quiet)
-    with (
-        stage_bars(quiet=quiet) as show,
-        Job(servers or LocalServers(tls=tls, timeout=timeout, state=state), show) as job,
-    ):
+    with stage_bars(quiet=quiet) as show, Job(servers, show) as job:
         fitted = fit_tables(tables, choices, job)
     if not fitted.result["verified"]:
         reached = fitted.result["residual"]

@@ -26,6 +26,12 @@ ADDRESSES = "also as an address, like s3://bucket/folder"
 Tls = Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers", rich_help_panel=SERVERS)]
 Timeout = Annotated[float, typer.Option(help="seconds a communication round may take", rich_help_panel=SERVERS)]
 Force = Annotated[bool, typer.Option("--force", help="replace an earlier result", rich_help_panel=RESULT)]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="threads of each local server; by default a quarter of the cores each", rich_help_panel=SERVERS
+    ),
+]
 ServersState = Annotated[
     Path | None,
     typer.Option(

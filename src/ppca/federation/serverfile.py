@@ -69,9 +69,10 @@ class Policy(toml.Strict):
 
 
 class Work(toml.Strict):
-    """How jobs run here: threads of every job's kernels, seconds that a round may take, seconds until all peers are connected."""
+    """How jobs run here: threads of every job's kernels (0: the cores of this machine, shared by the seats that the federation
+    places on it and their jobs at once), seconds that a round may take, seconds until all peers are connected."""
 
-    threads: int = Field(default=1, ge=1)
+    threads: int = Field(default=0, ge=0)
     timeout: float = Field(default=60.0, gt=0)
     start_timeout: float = Field(default=60.0, gt=0)
 

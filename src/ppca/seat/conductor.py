@@ -27,6 +27,7 @@ from ..federation.sealing import seal
 from ..federation.text import plain
 from ..jobs.workers import DASK
 from ..servers.control import encode
+from ..servers.cores import threads_for
 from .attempt import Attempt
 from .keys import JOB
 from .office import Office
@@ -232,10 +233,15 @@ class Conductor:
             openings=rules(known),
             kept=kept,
             timeout=settings.work.timeout,
-            threads=settings.work.threads,
+            threads=settings.work.threads or threads_for(self._seats_here() * settings.policy.jobs_at_once),
             input_bytes=settings.policy.memory,
             start_timeout=settings.work.start_timeout,
         )
+
+    def _seats_here(self) -> int:
+        """Seats that the federation's file places on this machine: those at the same host as this one."""
+        hosts = {number: address(seat.mesh)[0] for number, seat in self.office.roster.seats.items()}
+        return list(hosts.values()).count(hosts[self.office.seat])
 
     def _pieces(self, known: JobDescription) -> Iterator[Piece]:
         """Rows of owners of columns, piece by piece."""

@@ -26,6 +26,7 @@ from typing import Any, Self
 from ..protocol import InconsistentShares, InputPacket
 from ..transport import create_certificates, seat_dns_name
 from .conversation import GRACE, Heard, ServerProcess, converse
+from .cores import available, cores_of, threads_for
 from .failure import STOPPED, USABLE, ServersFailed, explain
 from .interface import Progress
 from .operator import DASK, DaskCluster, Operator, check_apart
@@ -51,7 +52,7 @@ class LocalServers:
 
     tls: mutual TLS between the servers with throw-away certificates (as in production), else plain TCP on loopback.
     timeout: seconds one communication round may take.
-    threads: threads of each server's kernels.
+    threads: threads of each server's kernels; by default a quarter of the cores, as four servers share them (see `cores`).
     state: folder in which the servers keep shares between runs (one sub-folder per seat), or None: in memory only.
     developer: whether the servers run programs of files and modules that the client names, which is any code; else those of
     `ppca.jobs` that are offered.
@@ -61,7 +62,7 @@ class LocalServers:
 
     tls: bool = False
     timeout: float = 60.0
-    threads: int = field(default_factory=lambda: max(1, min(2, (os.cpu_count() or 1) // 4)))
+    threads: int = field(default_factory=lambda: threads_for(4))
     state: Path | None = None
     developer: bool = False
     dask: Sequence[DaskCluster] | None = None
@@ -130,8 +131,7 @@ class LocalServers:
     def _launch(self, seat: int, control: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-m", "ppca.servers.server", "--seat", str(seat)]
         command += ["--client", str(os.getpid()), "--control", str(control), "--threads", str(self.threads)]
-        if hasattr(os, "sched_getaffinity"):
-            command += ["--cores", ",".join(map(str, sorted(cores_of(seat, os.sched_getaffinity(0)))))]
+        command += ["--cores", ",".join(map(str, sorted(cores_of(seat, available(), self.threads))))]
         if self.state is not None:
             command += ["--state", str(seat_folder(Path(self.state).resolve(), seat))]
         if self.developer:
@@ -315,18 +315,6 @@ def _certificates() -> Iterator[list[dict[str, str]]]:
 def seat_folder(state: Path, seat: int) -> Path:
     """Where a local server keeps its shares: one folder per seat, as four operators would have four machines."""
     return state / f"seat-{seat}"
-
-
-def cores_of(seat: int, cores: set[int]) -> set[int]:
-    """The cores a local server may use: a quarter of them each, or one per row of the grid on two or three.
-
-    Without this the system wakes the receiver of a message on the core of its sender, and four servers that talk all the time
-    take turns on one core.
-    """
-    groups = 4 if len(cores) >= 4 else 2 if len(cores) >= 2 else 1
-    own = seat * groups // 4
-    ordered = sorted(cores)
-    return set(ordered[own * len(ordered) // groups : (own + 1) * len(ordered) // groups])
 
 
 def _kill(processes: list[subprocess.Popen[bytes]]) -> None:
