@@ -173,6 +173,35 @@ def vertical_traffic(data: dict[str, Any]) -> str:
     return table(["data", "alignment", "M", *sent, "rounds", "peak memory of a server", *errors], rows)
 
 
+def scale(data: dict[str, Any]) -> str:
+    ways = [
+        [
+            way["way"],
+            duration(way["seconds"]),
+            f"{way['rows_per_second']:,.0f}",
+            duration(way["processor"]),
+            size(way["memory"]),
+            size(max(way["workers"])) if way["workers"] else "",
+        ]
+        for way in data["ways"]
+    ]
+    shape = f"{data['rows']:,} x {data['columns']}, {data['distinct_files']} of {data['files']} files distinct"
+    shape += f"; {data['portions']} portions; {data['cores']} cores, load {data['load']:.0f}"
+    heads = [shape, "time", "rows/s", "processor seconds", "peak of client", "peak of a worker"]
+    return table(heads, ways)
+
+
+def threads(data: dict[str, Any]) -> str:
+    """Speed-up of the largest number of threads over one."""
+    rows = []
+    for row in data["rows"]:
+        seconds = {int(count): value for count, value in row["seconds"].items()}
+        most = max(seconds)
+        faster = f"{seconds[1] / seconds[most]:.2f}"
+        rows.append([row["kernel"], row["size"], duration(seconds[1]), duration(seconds[most]), str(most), faster])
+    return table(["kernel", "size", "1 thread", "threads", "number", "speed-up"], rows)
+
+
 def federation(data: dict[str, Any]) -> str:
     first = data["table"][0]
     rows = [
@@ -219,6 +248,8 @@ TABLES: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     "accuracy": ("benchmarks.md", "accuracy", accuracy),
     "edges": ("benchmarks.md", "edges", edges),
     "owner": ("benchmarks.md", "owner", owner),
+    "scale": ("scale.md", "scale", scale),
+    "threads": ("scale.md", "threads", threads),
     "federation": ("benchmarks.md", "federation", federation),
     "vertical-times": ("vertical.md", "vertical", vertical_times),
     "vertical-traffic": ("vertical.md", "vertical", vertical_traffic),

@@ -134,7 +134,7 @@ def draft_server(file: ServerFile) -> bytes:
         "[policy]\n# What is computed here, for whom. owners_at_least: with two, each learns the other's sums from the result.\n"
         "# rows_at_least (not set): jobs must check on shares that there are so many rows.\n"
         + toml.lines(file.policy.model_dump()),
-        "[work]\n# threads of a job (0: this machine's cores, shared by its seats and jobs at once); seconds that a round, and finding\n"
-        "# all peers, may take.\n" + toml.lines(file.work.model_dump()),
+        "[work]\n# threads of a job (0: the cores of this machine, shared by its seats and the jobs at once);\n"
+        "# seconds that a round, and finding all peers, may take.\n" + toml.lines(file.work.model_dump()),
     ]
     return "\n".join(parts).encode()
