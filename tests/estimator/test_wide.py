@@ -17,14 +17,17 @@ from sklearn.preprocessing import StandardScaler
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns
+from ppca.estimator.rows import wide_records
+from ppca.owner.tables.owners import open_rows
 from ppca.servers import LocalServers
 
 Floats = NDArray[np.float64]
-COLUMNS = ["aligned", "namespace"]
 
 
 def check(pca: PCA, joined: Floats) -> None:
     """Everything that scikit-learn says of the joint table; components below the resolution are zero."""
+    if pca.partition == "rows":
+        joined = wider(joined)
     n, d = joined.shape
     scaler = StandardScaler(with_std=pca.standardize).fit(joined)
     Z = scaler.transform(joined)
@@ -59,7 +62,20 @@ def column_owners(X: Floats, cuts: tuple[int, ...] = (7, 19)) -> list[Any]:
     return [with_ids(X[:, a:b], [f"c{i}" for i in range(a, b)], np.arange(len(X))) for a, b in itertools.pairwise(ends)]
 
 
+def row_owners(X: Floats) -> list[Floats]:
+    """Three owners, or two of one row each."""
+    cuts = [len(X) // 3, len(X) // 2] if len(X) > 2 else [1]
+    return np.split(wider(X), cuts)
+
+
+def wider(X: Floats) -> Floats:
+    """More columns, as rows of zeros count: the same ones again, turned, scaled and moved."""
+    return np.asarray(np.hstack([X, X[:, ::-1] * 0.5, X * 2 + np.abs(X).max()]))
+
+
 def fitted(way: str, X: Floats, servers: Any, *, standardize: bool = False, k: Any = 5, **options: Any) -> PCA:
+    if way == "rows":
+        return PCA(k, standardize=standardize, servers=servers, **options).fit(row_owners(X))
     partition = Columns("id", way, len(X) if way == "namespace" else None)
     return PCA(k, standardize=standardize, partition=partition, servers=servers, **options).fit(column_owners(X))
 
@@ -68,10 +84,17 @@ def is_dual(pca: PCA) -> bool:
     return "verification of components" in [line["what"] for line in pca.openings_]
 
 
+@pytest.fixture
+def few_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of rows are rounded up to multiples of 4: products of rows are then smaller, and tests quicker."""
+    monkeypatch.setattr("ppca.owner.wide.ROWS_TOGETHER", 4)
+
+
 both = pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-every_way = pytest.mark.parametrize("way", COLUMNS)
+every_way = pytest.mark.parametrize("way", ["aligned", "namespace", "rows"])
 
 
+@pytest.mark.usefixtures("few_zeros")
 @every_way
 @both
 def test_like_scikit_learn(seats: LockstepServers, way: str, standardize: bool) -> None:
@@ -82,6 +105,7 @@ def test_like_scikit_learn(seats: LockstepServers, way: str, standardize: bool) 
     check(pca, X)
 
 
+@pytest.mark.usefixtures("few_zeros")
 @every_way
 @both
 def test_means_far_from_zero(seats: LockstepServers, way: str, standardize: bool) -> None:
@@ -101,6 +125,7 @@ CASES = {
 }
 
 
+@pytest.mark.usefixtures("few_zeros")
 @pytest.mark.parametrize("case", CASES)
 @every_way
 @both
@@ -113,41 +138,51 @@ def test_hard_tables(seats: LockstepServers, way: str, standardize: bool, case: 
     check(pca, X)
 
 
+@pytest.mark.usefixtures("few_zeros")
+@pytest.mark.parametrize("way", ["aligned", "rows"])
 @both
-def test_all_components_and_a_fraction(seats: LockstepServers, standardize: bool) -> None:
+def test_all_components_and_a_fraction(seats: LockstepServers, way: str, standardize: bool) -> None:
     """All components are as many as rows; the last has no variance, and is zero."""
     X = sample(11, 45, 10)
-    pca = fitted("aligned", X, seats, standardize=standardize, k=None)
+    pca = fitted(way, X, seats, standardize=standardize, k=None)
     assert pca.n_components_ == 11
     assert pca.resolved_.sum() == 10
     assert np.all(pca.components_[10] == 0)
     check(pca, X)
-    some = fitted("aligned", X, seats, standardize=standardize, k=0.7)
+    some = fitted(way, X, seats, standardize=standardize, k=0.7)
     assert some.n_components_ == 1 + np.sum(np.cumsum(pca.explained_variance_ratio_) <= 0.7)
     check(some, X)
 
 
-def test_no_variance_at_all(seats: LockstepServers) -> None:
-    pca = fitted("aligned", np.full((8, 30), 2.5), seats, k=2)
+@pytest.mark.usefixtures("few_zeros")
+@pytest.mark.parametrize("way", ["aligned", "rows"])
+def test_no_variance_at_all(seats: LockstepServers, way: str) -> None:
+    pca = fitted(way, np.full((8, 40), 2.5), seats, k=2)
     assert pca.verified_
     assert np.all(pca.components_ == 0)
     assert np.all(pca.explained_variance_ == 0)
-    assert np.all(pca.mean_ == 2.5)
+    assert np.all(pca.mean_[:30] == 2.5)
 
 
+@pytest.mark.usefixtures("few_zeros")
+@pytest.mark.parametrize("way", ["aligned", "rows"])
 @both
-def test_a_kept_model_projects_rows(seats: LockstepServers, standardize: bool) -> None:
+def test_a_kept_model_projects_rows(seats: LockstepServers, way: str, standardize: bool) -> None:
     X = sample(18, 50, 11)
-    pca = fitted("aligned", X, seats, standardize=standardize, k=4, keep="wide")
-    secret = np.abs(pca.shared_model().transform(X[:5]))
-    frame = pca.transform(column_frame(X[:5]))
-    assert np.abs(secret - np.abs(frame)).max() < 1e-6 * np.abs(frame).max()
+    pca = fitted(way, X, seats, standardize=standardize, k=4, keep="wide", allow=("transform", "scores"))
+    new = wider(X[:5]) if way == "rows" else X[:5]
+    model = pca.shared_model()
+    projected = pca.model_.project(new)
+    assert np.abs(np.abs(model.transform(new)) - np.abs(projected)).max() < 1e-7 * np.abs(projected).max()
+    assert np.allclose(model.score_samples(new), pca.model_.scores(new), rtol=1e-6)
 
 
-def column_frame(X: Floats) -> Any:
-    import pandas as pd
-
-    return pd.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])])
+@pytest.mark.usefixtures("few_zeros")
+def test_rows_cannot_be_added(seats: LockstepServers) -> None:
+    pca = fitted("rows", sample(18, 50, 11), seats, k=2, keep="wide")
+    assert "partial_fit" not in pca.allowed_
+    with pytest.raises(ValueError, match="fit all owners again"):
+        pca.partial_fit(wider(sample(9, 50, 12)))
 
 
 def test_openings(seats: LockstepServers) -> None:
@@ -158,13 +193,49 @@ def test_openings(seats: LockstepServers) -> None:
     assert servers == [("shuffled ranks", (16,)), ("verification bit", ()), ("verification of components", ())]
     for audits in seats.audits:
         assert all(audit == audits[0] for audit in audits)
+    rows = fitted("rows", X, seats, k=3, fixed_iterations=20)
+    servers = [(line["what"], tuple(line["shape"])) for line in rows.openings_ if line["to"] == "servers"]
+    assert servers == [("shuffled ranks", (99,)), ("verification bit", ()), ("verification of components", ())]
+
+
+@both
+def test_servers_see_rounded_numbers_of_rows_only(standardize: bool) -> None:
+    """Owners of 3 and of 30 rows send packets and lead to messages of the same sizes, and to the same public parameters."""
+    views = []
+    for few in (3, 30):
+        seats = LockstepServers(record=True)
+        owners = [wider(sample(few, 40, 1)), wider(sample(12, 40, 2))]
+        PCA(2, standardize=standardize, servers=seats, fixed_iterations=6).fit(owners)
+        public = [{key: value for key, value in one.items() if key != "table"} for one in seats.public]
+        views.append(([[len(part) for part in view] for view in seats.views], public))
+    assert views[0] == views[1]
+
+
+@pytest.mark.usefixtures("few_zeros")
+@both
+def test_an_owner_far_from_the_others(seats: LockstepServers, standardize: bool) -> None:
+    """Its mean lies 10^5 deviations away, its own deviations are 10^-3 of the others', and it has a single row besides."""
+    owners = [sample(9, 140, 1) + 1e9, sample(11, 140, 2) * 1e-3 + 1e5 + 1e9, sample(1, 140, 3) + 1e9]
+    X = np.vstack(owners)
+    pca = PCA(3, standardize=standardize, servers=seats).fit(owners)
+    assert is_dual(pca)
+    pca.partition = None
+    check(pca, X)
 
 
 def test_as_many_rows_as_columns_are_not_wide(seats: LockstepServers) -> None:
+    """Rows of zeros count: one row each of three owners are 96."""
     assert not is_dual(fitted("aligned", sample(40, 40, 13), seats, k=2))
+    X = sample(3, 97, 13)
+    assert wide_records(open_rows(list(X[:, None]))) is not None
+    assert wide_records(open_rows(list(X[:, None, 1:]))) is None
+    assert wide_records(open_rows([sample(33, 97, 14), *X[1:, None]])) is None
 
 
-def test_on_processes(servers: LocalServers) -> None:
+@pytest.mark.parametrize("way", ["aligned", "rows"])
+@both
+def test_on_processes(servers: LocalServers, way: str, standardize: bool) -> None:
     X = sample(40, 300, 14)
-    pca = fitted("aligned", X, servers, k=6)
+    pca = fitted(way, X, servers, standardize=standardize, k=6)
+    assert is_dual(pca)
     check(pca, X)

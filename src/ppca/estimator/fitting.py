@@ -18,7 +18,7 @@ from ..servers import Account
 from .choices import Choices
 from .columns import ColumnFit, Columns, fit_columns
 from .job import Job
-from .rows import counts_means, fit_rows
+from .rows import counts_means, fit_rows, fit_wide_rows, wide_records
 
 
 @dataclass
@@ -46,6 +46,11 @@ class Fitted:
     @property
     def rows(self) -> int:
         return int(self.result["rows"])
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether products of rows were analysed, not the covariance."""
+        return "summed" in self.result
 
     @property
     def count(self) -> int:
@@ -104,9 +109,18 @@ def add_tables(tables: Sequence[Table], choices: Choices, job: Job, former: Fitt
             f"missing values {'counted' if former.mean_for_missing else 'did not count'} as the joint mean in the fit to which "
             "these rows are to be added: open the tables with ppca.open_table(data, missing=...) as in that fit"
         )
+    if former is not None and former.is_wide:
+        raise ValueError(
+            "partial_fit: a fit with more columns than rows keeps no sums to which rows could be added; fit all owners again"
+        )
     public = choices.public()
     job.start_soon()
-    result = fit_rows(job, tables, public, None if former is None else choices.keep)
+    owners = wide_records(tables) if former is None and job.takes_wide_tables else None
+    if owners is None:
+        result = fit_rows(job, tables, public, None if former is None else choices.keep)
+    else:
+        public["allow"].pop("partial_fit", None)
+        result = fit_wide_rows(job, owners, public)
     return Fitted(choices, result, width, tables[0].names, job.account, public["allow"], mean_for_missing=means)
 
 

@@ -1,4 +1,4 @@
-"""A fit of owners of rows: every owner passes over its table once, and sends shares of its sums once."""
+"""A fit of owners of rows: every owner passes over its table once, and sends shares of its sums once; or of few long rows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..jobs import rows as programs
+from ..jobs import wide_rows
 from ..owner.rows import gap_sums_of, share_gap_sums, share_sums, sums_of
+from ..owner.tables.records import Records
 from ..owner.tables.table import Table
+from ..owner.wide import WideRows, padded
 from ..protocol import InputPacket
 from ..receiver.unsealing import received
+from .columns import upload
 from .job import Job
 
 
@@ -17,6 +21,32 @@ def counts_means(tables: Sequence[Table]) -> bool:
     """Whether missing values count as the joint mean: if one owner wants so, all send the same parts, and none shows by that
     whether it misses any. An owner whose table refuses missing values refuses them still."""
     return any(table.mean_for_missing for table in tables)
+
+
+def wide_records(tables: Sequence[Table]) -> list[Records] | None:
+    """All owners' rows, if with those of zeros they are fewer than columns; else None, after a look at no more rows than that."""
+    width, rows = tables[0].n_columns, len(tables) * padded(1)
+    if rows > width or counts_means(tables):
+        return None
+    for table in tables:
+        rows -= padded(1)
+        count = 0
+        for size in [table.rows] if table.rows is not None else map(len, table.chunks(check=False)):
+            count += size
+            if rows + padded(count) >= width:
+                return None
+        rows += padded(count)
+    return [Records.of(table) for table in tables]
+
+
+def fit_wide_rows(job: Job, owners: Sequence[Records], choices: dict[str, Any]) -> dict[str, Any]:
+    """The same from all owners' rows, if these are fewer than columns."""
+    parts = [WideRows.of(owner, choices["standardize"]) for owner in owners]
+    with job.table() as table:
+        pieces = (piece for number, part in enumerate(parts) for piece in part.pieces(number))
+        upload(job, table, pieces, sum(len(part.mean) for part in parts))
+        packets = [packet for part in parts for packet in part.share_sums()]
+        return received(job.run(wide_rows.fit, *packets, table=table, choices=choices))
 
 
 def fit_rows(job: Job, tables: Sequence[Table], choices: dict[str, Any], add_to: str | None = None) -> dict[str, Any]:

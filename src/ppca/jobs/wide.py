@@ -33,11 +33,13 @@ async def analyse_wide(
     by_columns: bool,
     inverse_deviation: tuple[SecretArray, SecretArray] | None,
     choices: Choices,
+    summed: bool = True,
 ) -> dict[str, Any]:
     """From the products of rows (`joint.packed`, 90 fractional bits) and the table they are of to the result.
 
     shift: units of the table's rows, or columns, below those of the products, as exponents of two; one for all, or one for each.
     inverse_deviation: by what columns were multiplied, if they are standardised; see `Normalised`.
+    summed: whether eigenvalues of the products are those of sums over rows, not of means.
     """
     with party.stage("covariance"):
         scaled: Normalised
@@ -56,5 +58,4 @@ async def analyse_wide(
         promised = promised_residual(spectrum.solver, table.rows, choices.tol)
         accurate = await dual.is_accurate(Y, values, found, unit, promised)
     verified = replace(spectrum, vectors=found.vectors.T, verified=spectrum.verified and accurate)
-    # Eigenvalues of products of rows are those of sums over rows, not of means.
-    return {"summed": True, **await concluded(party, joint, scaled, verified, count, means, choices)}
+    return {"summed": summed, **await concluded(party, joint, scaled, verified, count, means, choices)}

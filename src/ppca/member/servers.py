@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -48,6 +48,9 @@ Packets = Sequence[list[InputPacket]]
 @dataclass(eq=False)
 class Federation:
     """Four seats as `PCA` and `Job` use servers. Kept models are found again by the same identity under their names."""
+
+    covariance_only: ClassVar[bool] = True
+    """Seats run no programs for tables with more columns than rows: these are fitted by their covariance."""
 
     member: Member
     patience: float = PATIENCE

@@ -58,7 +58,7 @@ class Centred:
 
     @classmethod
     def of(cls, arranged: Arranged) -> Centred:
-        offset, fine, spread = middle(arranged)
+        offset, fine, spread = middle(arranged.values, arranged.rest, arranged.table.label)
         width = len(offset)
         return cls(arranged, offset, fine, spread, ring.zeros((width * (width + 1) // 2,), 2))
 
@@ -110,17 +110,16 @@ class Centred:
             self.own = ring.add(self.own, wide)
 
 
-def middle(arranged: Arranged) -> tuple[Floats, Floats, Floats]:
+def middle(values: Floats, rest: Rest | None, label: str) -> tuple[Floats, Floats, Floats]:
     """The mean of every column, as a double and what that lacks, and the largest distance from it."""
-    values = arranged.values
     low, high = values.min(axis=0), values.max(axis=0)
     with np.errstate(over="ignore", invalid="ignore"):
         offset = np.where(low == high, low, values.mean(axis=0))
         spread = np.maximum(high - offset, offset - low)
-    offset, fine, spread = _finer(values, arranged.rest, offset, spread)
+    offset, fine, spread = _finer(values, rest, offset, spread)
     largest = np.maximum(np.abs(low), np.abs(high))
     if not np.all(largest < LARGEST):
-        raise OwnerError(f"{arranged.table.label}: values are too large to be squared; scale the columns first.")
+        raise OwnerError(f"{label}: values are too large to be squared; scale the columns first.")
     return offset, fine, spread
 
 

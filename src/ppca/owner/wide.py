@@ -2,6 +2,9 @@
 
 An owner of columns who knows the common rows centres its columns over them, standardises them if that is wanted, and sends the
 sums of products of its rows: a double holds each to 2^-52, and they are shared with 56 fractional bits.
+
+An owner of rows subtracts the means of its own rows, and sends these apart (see `algorithms.wide_entry`); rows of zeros round the
+number of its rows up to a multiple of 32.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import dual, scales
+from ..algorithms import dual, entry, scales
 from ..algorithms.wide import ENTRIES, ENTRY_FRAC
 from ..jobs import wide_columns
 from ..native import ring
@@ -21,6 +24,8 @@ from . import rows
 from .alignment.arrangement import Arranged
 from .columns import PIECE_NUMBERS, Floats, Piece, centred, middle
 from .errors import OwnerError
+from .moments import two_sum
+from .tables.records import Records
 
 
 @dataclass
@@ -40,7 +45,7 @@ class WideColumns:
 
     @classmethod
     def of(cls, arranged: Arranged, standardize: bool) -> WideColumns:
-        offset, fine, spread = middle(arranged)
+        offset, fine, spread = middle(arranged.values, arranged.rest, arranged.table.label)
         away = centred(arranged.values, arranged.rest, offset, fine)
         varies = spread > 0
         if not standardize:
@@ -75,6 +80,62 @@ class WideColumns:
         if self.inverse is not None:
             found.append(share(self.inverse, wide_columns.INVERSE, f"deviations of {self.label}"))
         return found
+
+
+@dataclass
+class WideRows:
+    """An owner's rows less their means, in units of 2^exponents, with rows of zeros below them.
+
+    mean, rest: the means, as doubles and what these lack. roots: of the sums of squares of the columns, if they are standardised.
+    """
+
+    label: str
+    count: int
+    values: Floats
+    mean: Floats
+    rest: Floats
+    exponents: NDArray[np.int64]
+    roots: Floats | None
+
+    @classmethod
+    def of(cls, records: Records, standardize: bool) -> WideRows:
+        count = len(records.values)
+        offset, fine, _ = middle(records.values, records.rest, records.label)
+        away = centred(records.values, records.rest, offset, fine)
+        left = away.mean(axis=0)
+        away -= left
+        mean, rest = two_sum(offset, fine + left)
+        spread = np.abs(away).max(axis=0)
+        exponents = exponents_of(spread if standardize else spread.max(keepdims=True))
+        values = np.zeros((padded(count), len(mean)))
+        values[:count] = np.ldexp(away, -np.where(exponents > scales.NONE, exponents, 0))
+        roots = np.sqrt(np.sum(values**2, axis=0)) if standardize else None
+        return cls(records.label, count, values, mean, rest, exponents, roots)
+
+    def pieces(self, owner: int) -> Iterator[Piece]:
+        return turned_pieces(owner, self.label, self.values)
+
+    def share_sums(self) -> list[list[InputPacket]]:
+        """All beside the rows, in the order of `wide_entry.RowSums`; all secret."""
+        rest, _ = rows.cut(self.mean, self.rest)
+        found = [
+            share(np.array([self.count]), entry.COUNT, "count"),
+            share(np.array([np.sqrt(self.count)]), entry.ROOT, "root"),
+            *rows.share_numbers(self.mean, rest),
+            share(self.exponents, scales.EXPONENT, f"exponents of {self.label}"),
+        ]
+        if self.roots is not None:
+            found.append(share(self.roots, entry.ROOT, f"sums of squares of {self.label}"))
+        return found
+
+
+ROWS_TOGETHER = 32
+"""An owner's number of rows is rounded up to a multiple of this, and only that is seen."""
+
+
+def padded(count: int) -> int:
+    """Rows that an owner of so many uploads."""
+    return -(-count // ROWS_TOGETHER) * ROWS_TOGETHER
 
 
 def exponents_of(spread: Floats) -> NDArray[np.int64]:
