@@ -28,7 +28,7 @@ K = 5
 TOL = 1e-6
 
 
-async def found(table: Any, shift: Any, by_columns: bool, owners: list[int], identity: Any) -> tuple[Any, ...]:
+async def found(table: Any, shift: Any, by_columns: bool, owners: list[int]) -> tuple[Any, ...]:
     """The whole course: rows in units of 2^-shift, or columns, whose products then come by owner."""
     n = table.rows
     i, j = np.triu_indices(n)
@@ -66,8 +66,7 @@ async def on_shares(
 
     table: Any = WideTable(party, pieces, n, d)
     table.sums_by_owner = SecretArray.stack(sums) if sums else None
-    identity = SecretArray.constant(party, np.eye(n))
-    V, values, scaled, good, wrong = await found(table, shift, by_columns, owners, identity)
+    V, values, scaled, good, wrong = await found(table, shift, by_columns, owners)
     factor = scaled.factor.retype(RingType(128, 100, 26))
     return [*(array.reveal(why="test") for array in (V, values, factor)), scaled.shift, good, wrong]
 
@@ -155,8 +154,7 @@ def test_on_plain_numbers(name: str) -> None:
     X = case(name)
     shift = PlainArray(np.arange(len(X)) % 10, "fixed", EXPONENT)
     table = PlainTable((X * 2.0 ** shift.values[:, None]).T)
-    identity = PlainArray(np.eye(len(X)), "fixed")
-    V, values, scaled, good, wrong = run_plain(found(table, shift, False, [], identity))
+    V, values, scaled, good, wrong = run_plain(found(table, shift, False, []))
     assert good
     assert not wrong
     check(X, V.values, values.values * 2.0**scaled.shift / scaled.factor.values, CASES[name])

@@ -277,7 +277,11 @@ def fit_shown(
     by_columns = choices.partition != "rows"
     width = sum(table.n_columns for table in tables) if by_columns else tables[0].n_columns
     values = sum((table.rows or 0) * table.n_columns for table in tables) if by_columns else 0
-    expected = forecast(choices, width, len(tables), values)
+    counts = [table.rows for table in tables if table.rows is not None]
+    rows = min(counts, default=width) if by_columns else sum(counts)
+    # The forecast is one of covariances, which are not formed of fewer rows than columns.
+    wide = len(counts) == len(tables) and rows < width
+    expected = None if wide else forecast(choices, width, len(tables), values)
     if expected is not None and expected.seconds > LONG:
         cost = f"about {duration(expected.seconds)} and {size(expected.bytes)} for every server"
         note(f"{width:,} columns take {cost}, on a machine with two cores", quiet=quiet)

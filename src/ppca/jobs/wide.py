@@ -53,9 +53,11 @@ async def analyse_wide(
         make = dual.Scaled.by_columns if by_columns else dual.Scaled.by_rows
         Y = await make(table, shift + unit.exponent)
         values = spectrum.values[:count]
-        least = scaled.matrix.diagonal().sum() * (resolution(spectrum.solver, table.rows, choices.tol) / 2)
+        noise = resolution(spectrum.solver, table.rows, choices.tol)
+        least = scaled.matrix.diagonal().sum() * (noise / 2)
         found = await dual.components(Y, values, spectrum.vectors[:count], least)
         promised = promised_residual(spectrum.solver, table.rows, choices.tol)
         accurate = await dual.is_accurate(Y, values, found, unit, promised)
     verified = replace(spectrum, vectors=found.vectors.T, verified=spectrum.verified and accurate)
-    return {"summed": summed, **await concluded(party, joint, scaled, verified, count, means, choices)}
+    answer = await concluded(party, joint, scaled, verified, count, means, choices)
+    return {**answer, "summed": summed, "resolution": noise}
