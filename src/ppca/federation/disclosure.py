@@ -39,7 +39,7 @@ MEANING = {
     "shuffled ranks": "a uniformly random permutation: nothing",
     "number of components": "how many components explain the part of the variance that was asked for",
     "match pattern of pseudonyms": "how many rows every owner has, and which pseudonyms all owners have in common",
-    "number of rows": "how many rows all owners have together (of owners of columns: in common)",
+    "number of rows": "how many rows all owners have together",
     "scale exponents": "a power of two above the spread of the columns",
     "components": "the principal components: how columns vary together",
     "explained variance": "the variance along every component",
