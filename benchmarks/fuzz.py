@@ -48,6 +48,9 @@ from ppca.transport.greeting import read_hello
 PATIENCE = 10.0
 """Seconds that one input may take."""
 
+TOGETHER = 100
+"""Inputs that must be through before the process is ended by force: few enough for a machine with much else to do."""
+
 MEMORY = 1 << 30
 """Bytes of address space that a target may take beyond what it has when it starts."""
 
@@ -251,9 +254,9 @@ def _in_bounds(name: str, first: int, count: int, answer: Any) -> None:
     limit = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     done = Tally(name)
-    for start in range(first, first + count, 500):
+    for start in range(first, first + count, TOGETHER):
         faulthandler.dump_traceback_later(60 + 2 * PATIENCE, exit=True)
-        part = run_target(name, start, min(500, first + count - start))
+        part = run_target(name, start, min(TOGETHER, first + count - start))
         for key in ("inputs", "accepted", "refused", "seconds"):
             setattr(done, key, getattr(done, key) + getattr(part, key))
         done.slowest = max(done.slowest, part.slowest)
