@@ -87,6 +87,14 @@ def resharing(d: int) -> Iterator[Case]:
     data, message = np.zeros((2, n, 2), np.uint64), np.zeros((2, n, 2), np.uint64)
     pieces, arrived = random_words(n, 2), random_words(3, n, 2)
     yield Case("combine2", f"{n:,}", _call(k.combine2, data, arrived[0], arrived[1], 40, 0, 1), [data])
+    size = (n * 72 + 7) // 8
+    narrow = random_words(2, (size + 7) // 8).view(np.uint8)[:, :size].copy()
+    call = _call(k.combine_narrow2, data, narrow[0], narrow[1], 40, 72, 0, 1)
+    yield Case("combine_narrow2", f"{n:,}, 72 bits", call, [data])
+    given, sent = random_words(2, n, 2), np.zeros((2, size), np.uint8)
+    # in place on what it narrows: a second call sees the first one's result, the same for any number of threads
+    call = _call(k.narrow2, sent[0], sent[1], given, 0, 72, 0, 1)
+    yield Case("narrow2", f"{n:,}, 72 bits", call, [sent])
     call = _call(k.reshare_out, data, 0, message, pieces, KEY, 1, 0)
     yield Case("reshare_out", f"{n:,}", call, [data, message])
     yield Case("reshare_in", f"{n:,}", _call(k.reshare_in, data, 0, n, arrived[:2], arrived[2]), [data])
@@ -126,12 +134,13 @@ def gates(n: int) -> Iterator[Case]:
     call()
     found, kept = np.zeros((few, 2), np.uint64), key0.copy()
     yield Case("dcf_eval", f"{few:,} keys", _call(k.dcf_eval, found, TREE, 0, kept, points[:few], BITS), [found])
-    key0, key1 = np.zeros((2, few, k.dpf_key_size(BITS, 2, True)), np.uint8)
-    call = _call(k.dpf_gen, key0, key1, TREE, dealt[:few], BITS, 2, drawn[:few], True)
-    yield Case("dpf_gen incremental", f"{few:,} keys", call, [key0, key1])
+    levels, value_bytes = (1, 1), 16
+    key0, key1 = np.zeros((2, few, k.prefix_key_size(BITS, 2, levels, value_bytes)), np.uint8)
+    call = _call(k.prefix_gen, key0, key1, TREE, dealt[:few], BITS, 2, levels, value_bytes, drawn[:few])
+    yield Case("prefix_gen", f"{few:,} keys", call, [key0, key1])
     call()
     prefixes, kept = np.zeros((few, BITS, 1, 2), np.uint64), key0.copy()
-    call = _call(k.prefix_bits, prefixes, TREE, 0, kept, points[:few], BITS, 1, BITS, 4, 1)
+    call = _call(k.prefix_bits, prefixes, TREE, 0, kept, points[:few], BITS, levels, value_bytes, 4, 1)
     yield Case("prefix_bits", f"{few:,} keys", call, [prefixes])
     yield from random_bits(n)
 

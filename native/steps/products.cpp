@@ -85,9 +85,12 @@ void narrow2(nb::handle first_, nb::handle second_, nb::handle data_, int shift,
     for (int split = 0; split < 2; ++split) {
         with_mode(split ? second_mode : first_mode, [&](auto mode) {
             Z128* own = data.split(split);
-            for (size_t i = 0; i < data.count; ++i) own[i] = low_bits<Z128>(shifted<Z128, mode()>(own[i], shift), bits);
+            parallel_for(data.count, kStepElements / 4, [&](size_t begin, size_t end) {
+                for (size_t i = begin; i < end; ++i)
+                    own[i] = low_bits<Z128>(shifted<Z128, mode()>(own[i], shift), bits);
+                pack(out[split].data() + packed_size(begin, bits), own + begin, end - begin, bits);
+            });
         });
-        pack(out[split].data(), data.split(split), data.count, bits);
     }
 }
 
@@ -103,17 +106,19 @@ void combine_narrow2(nb::handle data_, nb::handle first_, nb::handle second_, in
     for (int split = 0; split < 2; ++split) {
         with_mode(split ? second_mode : first_mode, [&](auto mode) {
             Z128* own = data.split(split);
-            Z128 arrived[kChunk];
-            for (size_t at = 0; at < data.count; at += kChunk) {
-                const size_t count = std::min(kChunk, data.count - at);
-                unpack(arrived, parts[split].data() + at * size_t(bits) / 8, count, bits);
-                for (size_t i = 0; i < count; ++i) {
-                    u128 sum = low_bits<Z128>(own[at + i] + arrived[i], bits);
-                    // The summand that is rounded up counts from -2^bits on.
-                    if constexpr (mode() == Shift::negated) sum -= bits < 128 ? u128(1) << bits : 0;
-                    own[at + i] = shifted<Z128, mode()>(sum, shift);
+            parallel_for(data.count, kStepElements / 4, [&](size_t begin, size_t end) {
+                Z128 arrived[kChunk];
+                for (size_t at = begin; at < end; at += kChunk) {
+                    const size_t count = std::min(kChunk, end - at);
+                    unpack(arrived, parts[split].data() + at * size_t(bits) / 8, count, bits);
+                    for (size_t i = 0; i < count; ++i) {
+                        u128 sum = low_bits<Z128>(own[at + i] + arrived[i], bits);
+                        // The summand that is rounded up counts from -2^bits on.
+                        if constexpr (mode() == Shift::negated) sum -= bits < 128 ? u128(1) << bits : 0;
+                        own[at + i] = shifted<Z128, mode()>(sum, shift);
+                    }
                 }
-            }
+            });
         });
     }
 }

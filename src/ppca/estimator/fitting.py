@@ -130,7 +130,8 @@ def _fit_columns(tables: Sequence[Table], choices: Choices, partition: Columns, 
     public = choices.public(len(tables))
     job.start_soon()
     job.progress("owners, reading", None)
-    owners = [Records.of(table, fill=True) for table in tables]
+    in_order = partition.way.in_order
+    owners = [Records.for_upload(table, in_order=in_order, columns=width, fill=True) for table in tables]
     means = any(table.mean_for_missing for table in tables)
     found = fit_columns(job, owners, partition, public, lambda rows: choices.check_rows(rows, width))
     return Fitted(choices, found.result, width, joint_names(owners), job.account, public["allow"], found, means)

@@ -99,7 +99,9 @@ def _fill_columns(
     mine = list(job.file.columns[member.name])
     (table,) = open_columns([data], id, columns=mine, how=how)
     table = table.choose(mine, table.id)
-    arranged = arrange_rows(Records.of(table), way, member.group_key(job, patience, told))
+    sends = way.in_order and job.file.infer is None
+    records = Records.for_upload(table, in_order=sends, columns=len(job.file.all_columns))
+    arranged = arrange_rows(records, way, member.group_key(job, patience, told))
     number = job.file.owners.index(member.name)
     if job.file.infer is not None:
         start = sum(len(job.file.columns[owner]) for owner in job.file.owners[:number])

@@ -58,6 +58,11 @@ class Alignment:
             raise ParameterRefused("minimum", self.minimum, "must be at least 1: one common id is needed")
 
     @property
+    def in_order(self) -> bool:
+        """Whether rows are sent in the order of the owner's table."""
+        return self.way == "aligned"
+
+    @property
     def owners_know_rows(self) -> bool:
         """Whether an owner knows which rows are analysed, and can compute its own block itself."""
         return self.way != "psi"

@@ -1,17 +1,21 @@
-"""An owner's rows in memory with their ids: what is aligned with the records of other owners, who hold other columns."""
+"""An owner's rows with their ids, read or passed over: what is aligned with the records of owners of other columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import OwnerError
 from .integers import Rest
+from .passed import PassedValues
 from .table import Table, check_present
+
+HELD_NUMBERS = 1 << 24
+"""Numbers of a table that is held in memory, if their number is known before it is read: 128 MB."""
 
 
 @dataclass
@@ -26,6 +30,21 @@ class Records:
     names: list[str] | None
     ids: Any
     rest: Rest | None = None
+
+    @classmethod
+    def for_upload(cls, table: Table, *, in_order: bool, columns: int, fill: bool = False) -> Self:
+        """A table whose rows are to be sent: read, or, if they leave in its order and are many, passed over (see `passed`).
+
+        columns: of all owners; where there are fewer rows than that, columns are sent instead. Integers that doubles round, and
+        missing values that become means, are known only when the whole table is, so such tables are read.
+        """
+        fill = fill and table.mean_for_missing
+        few = table.rows is not None and (table.rows * table.n_columns <= HELD_NUMBERS or table.rows < columns)
+        if in_order and not fill and not few:
+            passed = PassedValues(table)
+            if not passed.rounded and len(passed) >= columns:
+                return cls(table.label, cast(Any, passed), table.names, passed.ids)
+        return cls.of(table, fill=fill)
 
     @classmethod
     def of(cls, table: Table, *, fill: bool = False) -> Self:
