@@ -248,5 +248,8 @@ def test_ids_that_do_not_match(ids: list[Any], other: list[Any], said: str, opti
 
 def test_a_small_match_is_doubted() -> None:
     pca, owners = columns_of([f"x{i}" for i in range(40)], [f"{'x' if i < 12 else 'X'}{i}" for i in range(40)])
-    with pytest.warns(UserWarning, match="only 12 of at least 40 ids are common: ids have letters, whose case counts"):
+    said = (
+        r"only 12 of at least 40 ids are common: ids have letters, whose case counts\. Columns\(fold_case=True\) lets"
+    )
+    with pytest.warns(UserWarning, match=said):
         pca.fit(owners)

@@ -29,3 +29,8 @@ def advised() -> Iterator[None]:
         for name in error.options:
             error.add_note(REMEDIES[name])
         raise
+
+
+def with_advice(error: OwnerError) -> str:
+    """The same in one line, for a warning."""
+    return ". ".join([str(error).removesuffix("."), *(REMEDIES[name] for name in error.options)]) + "."

@@ -25,7 +25,7 @@ from ..receiver import PCAModel, SharedFacts
 from ..receiver.model import MODEL_FILE
 from ..servers import Servers
 from ..servers.interface import Progress
-from .advice import advised
+from .advice import advised, with_advice
 from .choices import Choices, check_switch
 from .columns import Columns
 from .fitting import Fitted, add_tables, fit_tables
@@ -169,7 +169,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self.rows_of_owners_, self.bytes_uploaded_ = found.rows_of_owners, found.bytes_sent
             self.owner_seconds_ = found.seconds
             if found.doubt is not None:
-                warnings.warn(str(found.doubt), stacklevel=3)
+                warnings.warn(with_advice(found.doubt), stacklevel=3)
         self._take_shape(fitted.rows, fitted.width, fitted.count, fitted.names)
         if self.reveal:
             self._take(fitted.model)
