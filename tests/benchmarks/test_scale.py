@@ -1,4 +1,4 @@
-"""`ppca bench scale` on a small table: all rows are summed, rightly, nothing stays behind. `ppca bench threads`: the same bits."""
+"""`ppca bench scale` on a small table: all rows are summed, rightly, nothing stays behind; `ppca bench threads`: equal bits."""
 
 from __future__ import annotations
 
