@@ -86,7 +86,7 @@ async def none_is_missing(A: Any, values: Any, vectors: Any, run: str) -> Any:
         if now is None:
             product, inside = (A @ probes).within(2), (V.T @ probes).within(2)
         else:
-            product, inside = await together(A.matmul(now, within=4), V.T.matmul(now, within=4))
+            product, inside = await together(A.matmul(now, within=4, narrow=True), V.T.matmul(now, within=4))
         grown, taken = await together(
             product.within(4).mul(scale, frac=40, within=2.0**20), scaled.matmul(inside.within(4), within=2.0**20)
         )

@@ -146,36 +146,36 @@ def stalls(levels: list[int]) -> bool:
 
 async def _start(A: Any, omega: Any) -> Any:
     """Whitened powers of A on public random columns: 26 + 12 (POWERS - 1) + 17 rounds."""
-    Z = (await A.matmul((A @ omega).within(4), within=2)).within(2)
+    Z = (await A.matmul((A @ omega).within(4), within=2, narrow=True)).within(2)
     Y = (await whiten_any(Z)).within(2)
-    Z = await A.matmul(Y, within=2)
+    Z = await A.matmul(Y, within=2, narrow=True)
     _, root = await scale_of(await gram(Z))
     half = root * 0.5  # |A Y half|_2 <= 1, also where three steps leave singular values up to 2
-    Z = (await Z.mul(half, frac=40, within=2)).within(2)
+    Z = (await Z.mul(half, frac=40, within=2, narrow=True)).within(2)
     for _ in range(POWERS - 1):
         P = (await whiten(Z, ROUGH, half)).within(2.0**9)
-        Z = (await A.matmul(P, frac=40, within=2)).within(2)
+        Z = (await A.matmul(P, frac=40, within=2, narrow=True)).within(2)
     return (await whiten(Z, FINE)).within(2)
 
 
 async def _ritz(A: Any, Y: Any, k: int, tol: float, loops: int, silently: bool) -> _Block:
     """Ritz vectors in descending order of their values: 8 rounds and those of all-pairs on H = Y'AY."""
     b = Y.shape[1]
-    AY = (await A.matmul(Y, within=1.5)).within(1.5)
+    AY = (await A.matmul(Y, within=1.5, narrow=True)).within(1.5)
     H = symmetric(await Y.T.matmul_upper(AY, within=1.5), b)
     enough = (16 if loops else 30) if silently else None
     warm = WARM if loops else 0
     found = await eigh_allpairs(H, identity_like(H), tol=CLEAN * tol, top=k, warm=warm, fixed_iterations=enough)
     theta, rows = await found.values.within(2).sort(found.vectors.T, descending=True)
     V = rows.T.within(1.5)
-    Y, AY = await together(Y.matmul(V, within=1.5), AY.matmul(V, within=1.5))
+    Y, AY = await together(Y.matmul(V, within=1.5, narrow=True), AY.matmul(V, within=1.5, narrow=True))
     return _Block(Y.within(1.5), AY.within(1.5), theta.within(1.5))
 
 
 async def _level(block: _Block, k: int, tol: float) -> int:
     """0 if |A Y - Y theta|_F < tol over the K columns, 1 if < 4 tol, ...; LEVELS if Y is not orthonormal: five rounds."""
     Y = block.Y[:, :k]
-    scaled, off = await together(Y.mul(block.theta[:k], within=1.5), defect(Y))
+    scaled, off = await together(Y.mul(block.theta[:k], within=1.5, narrow=True), defect(Y))
     residual = block.AY[:, :k] - scaled
     square, lost = await together(residual.inner(residual, frac=80), off.inner(off, frac=80))
     limits = (tol * 4.0 ** np.arange(LEVELS)) ** 2
@@ -226,7 +226,7 @@ async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
         return (await stack(columns).inner(stack(row), axis=0, frac=40, within=GROWN)).within(GROWN)
 
     async def corrected(Z: Any, now: Any, M: Any) -> tuple[Any, Any]:
-        taken = await together(AY.matmul(M, within=GROWN), Y.matmul(M, within=GROWN))
+        taken = await together(AY.matmul(M, within=GROWN, narrow=True), Y.matmul(M, within=GROWN, narrow=True))
         return Z - taken[0], now - taken[1]
 
     async def following(Z: Any, now: Any, M: Any, before: Any, factors: Any) -> tuple[Any, Any]:
@@ -239,11 +239,14 @@ async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
         # P_before has not been divided by what P was, so c takes two factors.
         scaled = ready(None) if shrink is None else stack([*by, last]).mul(shrink, within=2.0**OCTAVES)
         Z, M, lengths, new = await together(
-            A.matmul(now, within=GROWN), Y.T.matmul(now, within=GROWN), now.inner(now, axis=0, within=GROWN**3), scaled
+            A.matmul(now, within=GROWN, narrow=True),
+            Y.T.matmul(now, within=GROWN),
+            now.inner(now, axis=0, within=GROWN**3),
+            scaled,
         )
         if new is not None:
             factors, last = [new[0], new[1], new[3]], new[2]
         step = following(Z, now, (M * stronger).within(GROWN), before, factors)
         (before, now), shrink = await together(step, lengths.within(GROWN**3).lookup(*SHRINKING, 20))
     M = (await Y.T.matmul(now, within=GROWN)) * stronger
-    return ((now - await Y.matmul(M.within(GROWN), within=GROWN)) * (1 / GROWN)).within(1)
+    return ((now - await Y.matmul(M.within(GROWN), within=GROWN, narrow=True)) * (1 / GROWN)).within(1)

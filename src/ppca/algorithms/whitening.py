@@ -69,7 +69,7 @@ async def scale_of(G: Any) -> tuple[Any, Any]:
 
 async def whiten(Z: Any, steps: int, out: Any = None) -> Any:
     """Z Q, its singular values near one, for |Z|_2 <= 1: 3 steps + 2 rounds. out: a shared factor of the result."""
-    return await Z.matmul(await gram_steps(await gram(Z), WHITEN[:steps], out), frac=40, within=4)
+    return await Z.matmul(await gram_steps(await gram(Z), WHITEN[:steps], out), frac=40, within=4, narrow=True)
 
 
 async def whiten_any(Z: Any) -> Any:
@@ -77,7 +77,7 @@ async def whiten_any(Z: Any) -> Any:
     raw = await gram(Z, GRAM_FRAC)
     c, root = await scale_of(raw.astype(40))
     Q = await gram_steps((await raw.mul(c, frac=40, within=2)).within(2), WHITEN, root)
-    return await Z.matmul(Q, frac=40, within=4)
+    return await Z.matmul(Q, frac=40, within=4, narrow=True)
 
 
 async def gram_steps(G: Any, coefficients: Sequence[Sequence[float]], out: Any = None) -> Any:
@@ -119,9 +119,9 @@ async def complete(Y: Any, fill: NDArray[np.float64]) -> Any:
     for _ in range(2):
         D = symmetric(await D.matmul_upper(D, within=4), Y.shape[1])
     M = await (Y.T @ fill).within(4).matmul(D, within=4)
-    Y = (Y + (D.T @ fill.T).T - await Y.matmul(M, within=4)).within(4)
+    Y = (Y + (D.T @ fill.T).T - await Y.matmul(M, within=4, narrow=True)).within(4)
     for _ in range(2):
-        Y = (await Y.matmul(await gram_steps(await gram(Y), (SCHULZ,)), frac=40, within=4)).within(4)
+        Y = (await Y.matmul(await gram_steps(await gram(Y), (SCHULZ,)), frac=40, within=4, narrow=True)).within(4)
     return (await orthonormal(Y)).within(2)
 
 
