@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from harness.lockstep import run
 from harness.spectra import finish
+from ppca.algorithms import covariance
 from ppca.algorithms.covariance import HEADROOM, MOMENT_FRAC, UP, normalised_correlation, normalised_covariance
 from ppca.protocol import PlainArray, RingType
 
@@ -147,7 +148,21 @@ def test_normalised_correlation(kind: str, d: int) -> None:
         assert np.abs(A - correlation * scale).max() <= 2 * ROOT * scale + 2.25 * ULP
         assert 0.5 - d * ULP < np.linalg.norm(A) <= 1 + d * ULP
         np.testing.assert_allclose(inverse, 1 / deviation, rtol=ROOT)
-    assert rounds == 22
+    assert rounds == 21
+
+
+@pytest.mark.parametrize(("normalise", "more"), [(normalised_covariance, 3), (normalised_correlation, 7)])
+def test_triangles_in_passes(normalise: Any, more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same matrix up to what truncations and inverse roots may change, for the rounds of the further passes."""
+    d, deviations = 12, normalise is normalised_correlation
+    C = covariance_of(data("random", d))
+    whole, _, rounds = normalised(normalise, C, deviations)
+    monkeypatch.setattr(covariance, "PASS", 20)
+    found, _, longer = normalised(normalise, C, deviations)
+    allowed = 2 * ROOT * float(whole[1]) / 2.0**UP + 2.25 * ULP if deviations else ULP + 2 * math.sqrt(d) * 2.0**-48
+    np.testing.assert_allclose(found[0], whole[0], rtol=0, atol=2 * allowed)
+    assert found[1] == whole[1]
+    assert longer == rounds + more * (-(-d * (d + 1) // 2 // 20) - 1)
 
 
 @pytest.mark.parametrize("sign", [-1, 0, 1])

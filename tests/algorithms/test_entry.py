@@ -8,6 +8,7 @@ is tested apart, with sums made by hand, against the bound of `entry`.
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,14 @@ from numpy.typing import NDArray
 
 from harness.lockstep import LockstepServers, run
 from ppca import Job
+from ppca.algorithms import factors
 from ppca.algorithms.entry import Sums, enter, spread_exponent
 from ppca.algorithms.scales import EXPONENT, GRID, MANTISSA_BITS, floating
 from ppca.owner.moments import Moments, moments
 from ppca.owner.rows import share_sums
 from ppca.owner.tables.opening import open_table
 from ppca.protocol import Party, RingType, SecretArray, concatenate, stack
+from ppca.protocol.triangles import row_starts
 
 Floats = NDArray[np.float64]
 ERROR = 1e-12
@@ -91,6 +94,25 @@ def test_offsets_and_distances_of_any_size(ratio: float, apart: float, common: b
         (RANDOM.standard_normal((rows, 4)) @ mix + ratio + apart * i) * scale for i, rows in enumerate((40, 25, 60))
     ]
     assert check(owners, common) == (33 if common else 28)
+
+
+@pytest.mark.parametrize(("entries", "rounds"), [(90, 26), (36, 26), (24, 28), (1, 36)])
+def test_factors_in_passes(entries: int, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1, 4, 5 and 9 passes over triangles of 45 entries: the first four take no round of their own. Blocks of two rows."""
+    monkeypatch.setattr(factors, "PASS", entries)
+    monkeypatch.setattr(factors, "DEPTH", 2)
+    mix = RANDOM.standard_normal((9, 9))
+    assert check([RANDOM.standard_normal((rows, 9)) @ mix + i for i, rows in enumerate((40, 25))], False) == rounds
+
+
+def test_passes_have_all_rows_once() -> None:
+    for d, owners in ((1, 1), (50, 3), (5000, 3)):
+        found = list(factors.passes(owners, d))
+        assert found[0][0] == 0
+        assert found[-1][1] == d
+        assert all(before[1] == after[0] for before, after in pairwise(found))
+        starts = row_starts(d)
+        assert all(owners * (starts[b] - starts[a]) <= factors.PASS for a, b in found)
 
 
 @pytest.mark.parametrize("owners", [1, 2, 17])

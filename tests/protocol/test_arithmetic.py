@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 from harness.lockstep import run
 from ppca.native import ring
-from ppca.protocol import INTEGER, Pending, PlainArray, RingType, SecretArray, make_type, skew, symmetric
+from ppca.protocol import INTEGER, Pending, PlainArray, RingType, SecretArray, make_type, skew, symmetric, triangles
 from ppca.protocol.dtypes import span_of
 from ppca.protocol.multiply import product_type, sum_of_products
 
@@ -492,3 +492,54 @@ def test_products_in_the_64_bit_ring() -> None:
     wide = make_type(64, 31)
     with pytest.raises(TypeError, match="no room"):
         run(without_room, a, b, dtypes=(wide, wide))
+
+
+# -- upper halves of products, and triangles in blocks -----------------------------------------------------------------
+
+
+def test_the_upper_half_of_a_product_is_exact_up_to_two_units_and_unbiased() -> None:
+    """Also where the product fills 126 bits, which a local truncation would get wrong every fourth time."""
+    x = np.array([2**62 - 1, -(2**62) + 1, 2**61, 3, -1, 0] * 500)
+    y = np.array([2**62 - 1, 2**62 - 1, -(2**61), 5, 1, 7] * 500)
+    integers, halves = RingType(128, 0, 62), RingType(128, 64, 62)
+
+    async def program(a: Any, b: Any) -> Any:
+        upper = await a.retype(halves).mul_high(b)
+        assert upper.dtype.bits == 64
+        wide = await upper.retype(RingType(64, 0, 62)).extend()
+        return [upper.retype(RingType(64, 0, 62)), wide.retype(integers)]
+
+    upper, wide = run(program, x, y, dtypes=(integers, integers)).value
+    exact = [Fraction(int(a) * int(b), 2**64) for a, b in zip(x, y, strict=True)]
+    errors = np.array([float(int(u) - e) for u, e in zip(upper, exact, strict=True)])
+    assert np.abs(errors).max() < 2
+    assert abs(errors.mean()) < 5 * 0.58 / np.sqrt(len(errors))  # four roundings, each of a twelfth of variance
+    np.testing.assert_array_equal(wide, upper)
+
+
+def test_upper_halves_need_two_limbs_and_64_fractional_bits() -> None:
+    async def of_one_limb(x: Any) -> Any:
+        return await x.mul_high(x)
+
+    with pytest.raises(TypeError, match="extend"):
+        run(of_one_limb, np.ones(2), dtypes=(FIXED64,))
+    with pytest.raises(ValueError, match="fewer than the 64"):
+        run(of_one_limb, np.ones(2, np.int64))
+
+
+@pytest.mark.parametrize("d", [1, 2, 7, 12])
+def test_symmetric_matrices_in_blocks(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = np.arange(d * (d + 1) // 2)
+
+    async def program(x: Any) -> Any:
+        return symmetric(x, d)
+
+    whole = run(program, packed).value
+    monkeypatch.setattr(triangles, "AT_ONCE", 3 * d)
+    np.testing.assert_array_equal(run(program, packed).value, whole)
+    np.testing.assert_array_equal(symmetric(PlainArray(packed), d).values, whole)
+    i, j = np.triu_indices(d)
+    np.testing.assert_array_equal(whole[i, j], packed)
+    np.testing.assert_array_equal(triangles.diagonal_places(d), np.flatnonzero(i == j))
+    some = len(packed) // 3
+    np.testing.assert_array_equal(triangles.triangle_entries(d, some, len(packed)), (i[some:], j[some:]))

@@ -68,6 +68,7 @@ RUNNERS: dict[str, Callable[[int], Ended]] = {
     "mul": binary(lambda x, y: x * y),
     "mul, tight": binary(lambda x, y: x.within(8) * y.within(7)),
     "mul, narrow": binary(lambda x, y: x.mul(y, within=1.9, narrow=True)),
+    "mul, upper half": binary(lambda x, y: x.mul_high(y)),
     "matmul": matmul(None),
     "matmul, tight": matmul(100.0),
     "open": unary(lambda x: x.open(why="test")),
@@ -104,7 +105,7 @@ def test_measured_equals_declared(name: str) -> None:
 @pytest.mark.parametrize(
     ("names", "rounds"),
     [
-        ("mul, tight; matmul, tight; open; reshare; truncate; extend", 1),
+        ("mul, tight; mul, upper half; matmul, tight; open; reshare; truncate; extend", 1),
         ("mul; matmul; lt; eq; negative; sign; table; shuffle", 2),
     ],
 )

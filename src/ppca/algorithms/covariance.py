@@ -8,20 +8,26 @@ Everything here is a choice of scale:
                   is left; constant columns come out zero
 
 and a second secret power of two makes |A|_F lie in [1/2, 1), whatever the spectrum.
+
+A triangle of more than 2^20 entries (d > 1,447) goes in passes of so many, one after the other, to bound memory: the rounds named
+below are then those of one pass, and every further one adds those that work on entries (3 for a covariance, 7 for a correlation).
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ..protocol import make_type, symmetric
+from ..protocol import concatenate, make_type, symmetric, together
+from ..protocol.triangles import diagonal_places, triangle_entries
 
 MOMENT_FRAC = 112
 WORK_FRAC = 48
 """Fractional bits between the two scalings: eight more than the result, so that the second loses nothing."""
+
+SPARE = 10
+"""Fractional bits beyond those, of numbers that are rounded once more."""
 
 FLOOR, SMALLEST_VARIANCE = 2.0**-60, -47
 """What is added to a variance so that rounding cannot make it negative, and log2 of the smallest one that counts.
@@ -29,6 +35,9 @@ FLOOR, SMALLEST_VARIANCE = 2.0**-60, -47
 Scales are powers of two above the deviations of all owners, so a variance is far below 1 only where an owner of few rows
 varies far more than all others.
 """
+
+ROOTS = 5.0
+"""Above the product of two inverse roots, of variances in [1/4, 1) or a little below; those of constant columns are zero."""
 
 HEADROOM = 12
 """log2 of the largest dimension: a trace may be so large."""
@@ -50,13 +59,16 @@ class Normalised:
 
 async def normalised_covariance(packed: Any, d: int) -> Normalised:
     """Covariance (packed, 112 fractional bits) to |A|_F <= 1: nine rounds."""
-    i, j = np.triu_indices(d)
-    trace = packed[i == j].sum() + d * FLOOR
-    # X < 2^e means trace < 2^(e - 112): the factor 2^(124 - e) brings the trace to [1/2, 1) with 124 fractional bits.
+    trace = packed[diagonal_places(d)].sum() + d * FLOOR
+    # X < 2^e means trace < 2^(e - 112): the factor 2^(124 - e) brings the trace to [1/2, 1) with 124 fractional bits, of which
+    # the upper half of the product has 60.
     whole = MOMENT_FRAC + HEADROOM
     power = await trace.binade_power(lambda e: 1 << (whole - e), SMALLEST_VARIANCE, HEADROOM)
-    scaled = await packed.mul(power, frac=MOMENT_FRAC)
-    work = await scaled.retype(make_type(128, whole, 1)).truncate(whole - WORK_FRAC)
+
+    async def scaled(first: int, last: int) -> Any:
+        return await _upper_half(packed[first:last], power, whole - 64)
+
+    work = await in_passes(scaled, d)
     matrix, second = await _unit_norm(work, d, 0)
     factor = await (power * second)
     # A = C * power * second * 2^-(HEADROOM) * 2^-(UP), see _unit_norm.
@@ -64,19 +76,45 @@ async def normalised_covariance(packed: Any, d: int) -> Normalised:
 
 
 async def normalised_correlation(packed: Any, d: int) -> Normalised:
-    """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: twenty-two rounds."""
-    i, j = np.triu_indices(d)
-    variance = packed[i == j] + FLOOR
-    # Variance 2^(e-113) <= v < 2^(e-112): the factor 2^((112-e)//2) brings it to [1/4, 1) or a little below.
+    """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: twenty-one rounds."""
+    variance = packed[diagonal_places(d)] + FLOOR
+    # Variance 2^(e-113) <= v < 2^(e-112): the factor 2^((112-e)//2) brings it to [1/4, 1) or a little below. The upper half
+    # of the product, which is below 2^113, would have 48 fractional bits: with SPARE more its rounding counts for nothing.
     power = await variance.binade_power(lambda e: 1 << max(0, (MOMENT_FRAC - e) // 2), SMALLEST_VARIANCE, 1)
-    products = await (power[i] * power[j])
-    scaled = await packed.mul(products, frac=MOMENT_FRAC)
-    work = await scaled.retype(make_type(128, MOMENT_FRAC, 1)).truncate(MOMENT_FRAC - WORK_FRAC)
-    inverse = await work[i == j].astype(40).within(2).rsqrt()
-    outer = await inverse[i].mul(inverse[j], frac=40)
-    correlation = await work.mul(outer, frac=WORK_FRAC)
+
+    async def scaled(first: int, last: int) -> Any:
+        i, j = triangle_entries(d, first, last)
+        products = await (power[i] * power[j])
+        return await _upper_half(packed[first:last].astype(MOMENT_FRAC + SPARE), products, WORK_FRAC + SPARE)
+
+    work = await in_passes(scaled, d)
+    inverse = await work[diagonal_places(d)].astype(40).within(2).rsqrt()
+
+    async def divided(first: int, last: int) -> Any:
+        i, j = triangle_entries(d, first, last)
+        outer = await inverse[i].mul(inverse[j], frac=40, within=ROOTS)
+        return await _upper_half(work[first:last].astype(WORK_FRAC + SPARE + 24), outer, WORK_FRAC + SPARE)
+
+    correlation = await in_passes(divided, d)
     matrix, second = await _unit_norm(correlation.within(2), d, HEADROOM)
     return Normalised(matrix, second, UP, (inverse, power))
+
+
+async def _upper_half(packed: Any, power: Any, frac: int) -> Any:
+    """The upper half of the bits of a product below 1, of which `frac` are fractional; 48 of these are kept. Two rounds."""
+    upper = await packed.mul_high(power)
+    return (await upper.retype(make_type(64, frac, 1)).extend()).astype(WORK_FRAC)
+
+
+PASS = 1 << 20
+"""Entries of a triangle that are worked on at once."""
+
+
+async def in_passes(work: Callable[[int, int], Awaitable[Any]], d: int) -> Any:
+    """work(first, last) for all entries of a packed triangle, a pass after the other."""
+    count = d * (d + 1) // 2
+    done = [await work(first, min(count, first + PASS)) for first in range(0, count, PASS)]
+    return done[0] if len(done) == 1 else concatenate(done)
 
 
 UP = 12
@@ -85,11 +123,14 @@ UP = 12
 
 async def _unit_norm(packed: Any, d: int, span: int) -> tuple[Any, Any]:
     """The full matrix with 40 fractional bits, times the power of two that brings |A|_F to [1/2, 1); and 2^12 times it."""
-    i, j = np.triu_indices(d)
-    twice = np.where(i == j, 1, 2)
-    norm = await packed.inner(packed * twice, frac=2 * WORK_FRAC)
+    diagonal = packed[diagonal_places(d)]
+    both, once = await together(packed.inner(packed, frac=2 * WORK_FRAC), diagonal.inner(diagonal, frac=2 * WORK_FRAC))
+    norm = (both + both - once).retype(both.dtype)
     # |A|_F^2 < 2^(e - 96): multiply by 2^k with 2k <= 96 - e.
     second = await norm.binade_power(lambda e: 1 << (UP + (2 * WORK_FRAC - e) // 2), -2 * UP + 2, 2 * span or 1)
-    scaled = await packed.mul(second, frac=WORK_FRAC)
-    upper = scaled.retype(make_type(128, WORK_FRAC + UP, 1)).astype(40)
-    return symmetric(upper.within(1), d), second
+
+    async def scaled(first: int, last: int) -> Any:
+        found = await packed[first:last].mul(second, frac=WORK_FRAC)
+        return found.retype(make_type(128, WORK_FRAC + UP, 1)).astype(40).within(1)
+
+    return symmetric(await in_passes(scaled, d), d), second

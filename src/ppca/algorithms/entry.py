@@ -11,7 +11,7 @@ in the same units, sqrt(n_i) times what its mantissa leaves of its mean.
 4. Distances in units of 2^D_j (60 fractional bits), less their joint mean; R_i in units of 2^D_j times 2^-h, 4^h above the
    joint n, which stays secret.
 5. Rows of all factors and sqrt(n_i) times the distances, to which what the mantissas left is added here, one below the
-   other, are X (56 fractional bits): X'X = n 4^-h C.
+   other, are X (56 fractional bits): X'X = n 4^-h C, a block of rows at a time (see `factors`).
 
 Nothing is opened. Sums of raw squares would lose what the offset eats: here a mean of 10^11 deviations costs no digit of
 the covariance, and columns 10^15 apart keep all of theirs. Limits: n < 2^36; a column whose deviation is below 2^-80 of its
@@ -29,23 +29,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..protocol import RingType, concatenate, stack, together
+from .factors import ROOT_FRAC, X_FRAC, Products, passes, shrinking, shrunk
 from .scales import CUT, EXPONENT, FAR, GRID, MANTISSA_BITS, RAW, maximum, on_grid, power_table
 
 COUNT_BITS = 36
 """log2 of the largest joint number of rows."""
 
-ROOT_FRAC = 45
-"""Fractional bits of sqrt(n_i) and of the factors, which reach sqrt(n_i)."""
-
 DISTANCE_FRAC = 60
-X_FRAC = 56
 COUNT = RingType(128, 0, COUNT_BITS)
 ROOT = RingType(128, ROOT_FRAC, COUNT_BITS // 2 + 1)
 SHIFT = 64
-"""Factors and distances are multiplied by a secret power of two, then cut by so many bits."""
+"""Distances are multiplied by a secret power of two, then cut by so many bits."""
 
 COARSE = 36
 """Bits that distances lose first where they are far below 2^D, so that the power of two is an integer there, too."""
@@ -156,39 +152,6 @@ async def scaled_distances(distance: Any, exponent: Any, largest: Any) -> Any:
     return short.retype(RingType(128, DISTANCE_FRAC, 2))
 
 
-async def scaled_factors(sums: Sums, exponent: Any, half: Any, d: int) -> tuple[Any, Any, Any]:
-    """Factors and what is left of the means in units of 2^D, and roots, all times 2^-h, 56 fractional bits."""
-    m = len(sums.count)
-    shift = (exponent - sums.deviation_exponent + half).retype(EXPONENT).reshape(-1)
-    columns = np.concatenate([np.triu_indices(d)[1], np.arange(d)])
-    places = np.concatenate([places_of(columns, m, d), np.full(m, m * d)])
-    both = concatenate([sums.factor.reshape(-1), sums.root])
-    short = await shrunk(both, concatenate([shift, half.reshape(1)]), places)
-    factors = short[:-m].reshape(m, -1)
-    return factors[:, :-d], factors[:, -d:], short[-m:]
-
-
-def factor_places(m: int, d: int) -> NDArray[np.int64]:
-    """Owner and column of every entry of m packed factors, as a place among m * d."""
-    return places_of(np.triu_indices(d)[1], m, d)
-
-
-def places_of(columns: NDArray[np.int64], m: int, d: int) -> NDArray[np.int64]:
-    """These columns of each of m owners, as places among m * d."""
-    return (d * np.arange(m)[:, None] + columns).reshape(-1)
-
-
-async def shrunk(numbers: Any, shift: Any, places: NDArray[np.int64]) -> Any:
-    """Roots or entries of factors times 2^-shift[place], 56 fractional bits; the results are below 1. Four rounds."""
-    # R 2^(11 - u) = (R 2^(75 - u)) 2^-64 with u = D - e + h >= h + 2: R < 2^(45 + h), so the product stays below 2^118, and
-    # with R < 2^63 nothing is left beyond 75.
-    most = X_FRAC + SHIFT - ROOT_FRAC
-    thresholds, values = power_table(0, most, lambda u: 1 << (most - u))
-    power = await shift.classify(thresholds, values, 0)
-    wide = await numbers.retype(RAW).mul(power[..., 0][places], frac=RAW.frac)
-    return (await wide.retype(RAW).truncate(SHIFT)).retype(RingType(128, X_FRAC, 1))
-
-
 def upper(packed: Any, d: int) -> Any:
     """Upper triangular matrices, one below the other, from their packed triangles (m, d (d + 1) / 2)."""
     place = np.full((d, d), d * (d + 1) // 2)
@@ -238,17 +201,37 @@ async def scales_of(sums: Any, d: int, common: bool) -> Scales:
 
 
 async def _products(sums: Sums, scales: Scales, joint: Rows, d: int) -> Any:
-    """Steps 4 and 5: the packed upper triangle of X'X."""
+    """Steps 4 and 5: the packed upper triangle of X'X. The second to the fourth pass over the factors need no round of their
+    own: the joint mean is found in the meantime."""
+    m = len(sums.count)
+    products, rest = Products(sums.root, d), passes(m, d)
+    first = next(rest)
+
+    async def begun() -> tuple[Any, Any]:
+        shift = (scales.exponent - sums.deviation_exponent + joint.half).reshape(-1)
+        power = await shrinking(concatenate([shift, joint.half.reshape(1)]))
+        owners = power[:-1].reshape(m, d)
+        both = concatenate([sums.factor[:, -d:].reshape(-1), sums.root])
+        places = np.append(np.arange(m * d), np.full(m, m * d))
+        short, _ = await together(shrunk(both, power[places]), products.add_factors(sums.factor, owners, first))
+        return owners, short
+
+    async def others(power: Any) -> None:
+        for rows in rest:
+            await products.add_factors(sums.factor, power, rows)
+
     if scales.distance is None:
-        factors, *_ = await scaled_factors(sums, scales.exponent, joint.half, d)
-        X = upper(factors, d)
+        power, _ = await begun()
+        await others(power)
     else:
-        (factors, left, roots), near = await together(
-            scaled_factors(sums, scales.exponent, joint.half, d),
-            scaled_distances(scales.distance, scales.exponent, scales.largest),
+        (power, short), near = await together(
+            begun(), scaled_distances(scales.distance, scales.exponent, scales.largest)
         )
-        X = await _stacked(factors, left, roots, near, joint, d)
-    return await X.T.matmul_upper(X, frac=2 * X_FRAC)
+        left, roots = short[:-m].reshape(m, d), short[-m:]
+        between, _ = await together(_between(left, roots, near, joint, d), others(power))
+        products.add_rows(between)
+    sums.factor = None  # most of what a server has in memory
+    return await products.exchanged()
 
 
 async def joint_mean(scales: Scales, joint: Rows) -> Any:
@@ -273,10 +256,10 @@ async def weighted(distance: Any, parts: Any, inverse: Any) -> Any:
     return short.retype(RingType(128, whole - INVERSE_FRAC, 2))
 
 
-async def _stacked(factors: Any, left: Any, roots: Any, near: Any, joint: Rows, d: int) -> Any:
-    """The rows of X: those of all factors, and sqrt(n_i) times the distances from the joint mean with what was left of them."""
+async def _between(left: Any, roots: Any, near: Any, joint: Rows, d: int) -> Any:
+    """The last rows of X: sqrt(n_i) times the distances from the joint mean, with what was left of the means."""
     mean = await weighted(near, joint.parts, joint.inverse)
     away = concatenate([(-mean).reshape(1, d), near - mean]).retype(RingType(128, DISTANCE_FRAC, 2))
     wide = await away.mul(roots.reshape(-1, 1), frac=DISTANCE_FRAC + X_FRAC)
     between = await wide.retype(RingType(128, DISTANCE_FRAC + X_FRAC, 2)).truncate(DISTANCE_FRAC)
-    return concatenate([upper(factors, d), (between.retype(factors.dtype) + left).retype(factors.dtype)])
+    return (between.retype(left.dtype) + left).retype(left.dtype)

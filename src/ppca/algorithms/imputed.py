@@ -33,22 +33,19 @@ from .entry import (
     COUNT_BITS,
     DISTANCE_FRAC,
     INVERSE_FRAC,
-    ROOT_FRAC,
-    X_FRAC,
     Joint,
     Rows,
     Scales,
-    factor_places,
     joined,
     joint_mean,
     joint_rows,
     scaled_distances,
     scales_of,
-    shrunk,
     upper,
     weighted,
 )
-from .scales import EXPONENT, power_table
+from .factors import ROOT_FRAC, X_FRAC, shrinking, shrunk
+from .scales import power_table
 
 LIFT = COUNT_BITS // 2
 """Distances times 2^-h keep their digits as integers times 2^(18 - h), with so many more fractional bits."""
@@ -81,16 +78,19 @@ async def enter_imputed(sums: GapParts, d: int, common: bool) -> Joint:
 async def _products(sums: GapParts, scales: Scales, rows: Rows, present: Rows, d: int) -> Any:
     """Steps 4 and 5: the packed upper triangle of X'X."""
     m, (_, j) = len(sums.count), np.triu_indices(2 * d)
-    shift = (scales.exponent - sums.deviation_exponent + rows.half).retype(EXPONENT).reshape(-1)
-    own = shrunk(sums.factor[:, j < d].reshape(-1), shift, factor_places(m, d))
+
+    async def shrunk_own() -> Any:
+        power = await shrinking((scales.exponent - sums.deviation_exponent + rows.half).reshape(-1))
+        return await shrunk(sums.factor[:, j < d], power.reshape(m, d)[:, j[j < d]])
+
     if scales.distance is None:
-        X = upper((await own).reshape(m, -1), d)
+        X = upper(await shrunk_own(), d)
     else:
-        factors, away = await together(own, _away(scales, rows, present, d))
+        factors, away = await together(shrunk_own(), _away(scales, rows, present, d))
         wide = await sums.factor[:, j >= d].mul(away[:, j[j >= d] - d], frac=ROOT_FRAC + DISTANCE_FRAC + LIFT)
         kind = RingType(128, ROOT_FRAC + DISTANCE_FRAC + LIFT, 1)
         moved = await wide.retype(kind).truncate(kind.frac - X_FRAC)
-        X = _stacked(factors.reshape(m, -1), moved.retype(factors.dtype), d)
+        X = _stacked(factors, moved.retype(factors.dtype), d)
     return await X.T.matmul_upper(X, frac=2 * X_FRAC)
 
 

@@ -32,8 +32,9 @@ async def fit(
     """
     chosen, width = Choices(**choices), len(inputs[2])
     names = [field.name for field in fields(GapParts if mean_for_missing else Sums)]
-    each = {name: inputs[k :: len(names)] for k, name in enumerate(names)}
-    sums = {name: concatenate(parts) if name in ("count", "root") else stack(parts) for name, parts in each.items()}
+    each = {name: list(inputs[k :: len(names)]) for k, name in enumerate(names)}
+    del inputs
+    sums = {name: concatenate(parts) if name in ("count", "root") else _stacked(parts) for name, parts in each.items()}
     if add_to is not None:
         old = recall_sums(party, add_to, chosen.allow, chosen.receivers)
         if old.keys() != sums.keys():
@@ -52,8 +53,21 @@ async def fit(
         entered = (
             enter_imputed(GapParts(**sums), width, common) if mean_for_missing else enter(Sums(**sums), width, common)
         )
+        del sums
         joint = await entered
     return {"fit": party.run, **await analyse(party, joint, chosen)}
+
+
+def _stacked(parts: list[SecretArray]) -> SecretArray:
+    """All owners' arrays in one. Each is let go once it is there: the factors are most of what a server has in memory."""
+    if len({(part.shape, part.dtype) for part in parts}) > 1:
+        found: SecretArray = stack(parts)
+        return found
+    whole = parts[0].zeros((len(parts), *parts[0].shape))
+    for owner in range(len(parts)):
+        whole.data[:, owner] = parts[owner].data
+        parts[owner] = whole[owner]
+    return whole
 
 
 async def _check_rows(party: Party, count: SecretArray, least: int) -> None:

@@ -19,7 +19,8 @@ A local truncation fails with probability |xy| 2^(F-k) in either split, F the fr
 the summand lies so close to 0 that xy carries it over, and the value is off by 2^(k-F). It is used where the span says that
 this happens with less than 2^-40, i.e. |xy| < 2^7; `within=` promises so where the operands' spans do not.
 
-Operations: `x * y`, `A @ B`, `inner`, `square`. Rounds: 1, and 1 for an exact truncation, as of default types.
+Operations: `x * y`, `A @ B`, `inner`, `square`; `mul_high`, which gives the upper half of the bits only.
+Rounds: 1, and 1 for an exact truncation, as of default types.
 Sent: 2 elements per OUTPUT element, and 2 to 4 words of 64 bits for an exact truncation; 2 (frac + span + 43) bits if narrow.
 Range: |xy| < 2^span of the result. Error: below 1 ulp, unbiased; none if no fractional bit has to go; below 1.25 ulp if narrow.
 Failure: |xy| 2^(F+1-k) = |xy| 2^-47 of a local truncation; never of an exact one, which `mul(y, exact=True)` forces;
@@ -169,6 +170,37 @@ def multiply(
     row, column = data[0], data[1]
     kernels.mul_mask2(row, column, a, b, columns.key, op, party.row_mask_sign, rows.key, party.column_mask_sign)
     return (yield from _exchanged(x, data, plan))
+
+
+@declare(
+    "mul, upper half",
+    rounds=1,
+    sent=lambda seat, n: 2 * n * 8,
+    bytes_text="2 words of 64 bits per element",
+    input_range="|XY| < 2^126 as integers",
+    error="< 2 ulp, unbiased",
+)
+def multiply_high(x: S, y: Shares) -> Step[S]:
+    """The upper half of the bits of an element-wise product, in the 64-bit ring: 64 fractional bits fewer, never wrong by a wrap.
+
+    The four local products add up to XY modulo 2^128, so their upper words add up to XY / 2^64 modulo 2^64, within the four
+    roundings (two down, two up): only upper words are masked and sent. Where the 128-bit ring is needed again `extend`
+    follows; both together take the rounds of a product and an exact truncation, and 16 bytes per element less.
+    """
+    if (x.dtype.bits, y.dtype.bits) != (128, 128):
+        raise TypeError(
+            f"the upper half of a product needs the 128-bit ring, got {x.dtype} and {y.dtype}; use `extend`"
+        )
+    frac, span = x.dtype.frac + y.dtype.frac - 64, x.dtype.span + y.dtype.span
+    if frac < 0:
+        raise ValueError(f"a product of {x.dtype} and {y.dtype} has fewer than the 64 fractional bits to drop")
+    shape = broadcast_shape(x.shape, y.shape)
+    product = ring.mul(np.broadcast_to(x.data[0], (*shape, 2)), np.broadcast_to(y.data[1], (*shape, 2)))
+    upper = np.ascontiguousarray(product[..., 1:])
+    if x.party.row != x.party.column:  # rounded up where the other two round down, so that the error has no bias
+        upper += product[..., :1] != 0
+    del product
+    return (yield from masked(x, upper, Product(make_type(64, frac, span), 0, None)))
 
 
 def narrow_bytes(n: int, bits: int) -> int:

@@ -7,7 +7,7 @@ be studied without servers. Promises (`within`) are checked here: a value beyond
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -80,6 +80,9 @@ class PlainArray(Unreadable):
 
     def __getitem__(self, index: Any) -> Self:
         return self.like(self.values[index])
+
+    def gathered(self, blocks: Iterable[NDArray[np.intp]], shape: tuple[int, ...]) -> Self:
+        return self.like(np.concatenate([self.values[index] for index in blocks]).reshape(shape))
 
     def reshape(self, *shape: Any) -> Self:
         return self.like(self.values.reshape(*shape))
@@ -222,6 +225,10 @@ class PlainArray(Unreadable):
         narrow: bool = False,
     ) -> Pending:
         return ready(self._product(other, self.values * other.values, frac, within))
+
+    def mul_high(self, other: PlainArray) -> Pending:
+        kind = make_type(64, self.dtype.frac + other.dtype.frac - 64, self.dtype.span + other.dtype.span)
+        return ready(self._truncated(self.values * other.values, kind, 64))
 
     def matmul(
         self, other: PlainArray, frac: int | None = None, within: float | None = None, narrow: bool = False

@@ -99,6 +99,11 @@ class SecretArray(Shares):
         may save the round of an exact truncation; `exact` pays it in any case; `narrow` sends the bits the promise needs."""
         return Pending(multiply.multiply(self, other, frac, within, exact, narrow))
 
+    def mul_high(self, other: Shares) -> Pending:
+        """Product less its lower 64 bits, exactly, in the 64-bit ring: half the bytes of a product; see `extend`."""
+        _check_shapes(self, other)
+        return Pending(multiply.multiply_high(self, other))
+
     def matmul(
         self, other: Shares, frac: int | None = None, within: float | None = None, narrow: bool = False
     ) -> Pending:

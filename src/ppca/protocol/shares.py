@@ -7,7 +7,7 @@ Sums, public factors, slicing and reshaping act on shares alone and return at on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -117,6 +117,14 @@ class Shares(Unreadable):
         except IndexError:
             np.broadcast_to(0, self.shape)[asked]
             raise
+
+    def gathered(self, blocks: Iterable[NDArray[np.intp]], shape: tuple[int, ...]) -> Self:
+        """self[index] of every index, one below the other; beside the result only one of them is in memory."""
+        data, start = np.empty((2, *shape, self.dtype.limbs), np.uint64), 0
+        for index in blocks:
+            data[:, start : start + len(index)] = self[index].data
+            start += len(index)
+        return self.like(data)
 
     def reshape(self, *shape: Any) -> Self:
         wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape

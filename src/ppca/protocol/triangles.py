@@ -8,6 +8,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+AT_ONCE = 1 << 20
+"""Entries whose places are worked out at once; those of a matrix of so many are remembered for the next of its size."""
+
+
+def row_starts(d: int) -> NDArray[np.intp]:
+    """Where every row of a d x d matrix begins in its packed upper triangle, and where the last one ends."""
+    row = np.arange(d + 1)
+    return row * (2 * d + 1 - row) // 2
+
+
+def diagonal_places(d: int) -> NDArray[np.intp]:
+    """Where the diagonal of a d x d matrix stands in its packed upper triangle."""
+    return row_starts(d)[:-1]
+
+
+def triangle_entries(d: int, first: int, last: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Row and column of the entries first .. last - 1 of a packed upper triangle."""
+    starts, place = row_starts(d), np.arange(first, last)
+    row = np.searchsorted(starts, place, side="right") - 1
+    return row, place - starts[row] + row
+
 
 @lru_cache(maxsize=64)
 def triangle_index(d: int, strict: bool) -> NDArray[np.intp]:
@@ -20,7 +41,18 @@ def triangle_index(d: int, strict: bool) -> NDArray[np.intp]:
 
 def symmetric(packed: Any, d: int) -> Any:
     """The symmetric matrix of a packed upper triangle (diagonal included). Local."""
-    return packed[triangle_index(d, False)]
+    if d * d <= AT_ONCE:
+        return packed[triangle_index(d, False)]
+    step = max(1, AT_ONCE // d)
+    blocks = (_rows_of_index(d, first, min(d, first + step)) for first in range(0, d, step))
+    return packed.gathered(blocks, (d, d))
+
+
+def _rows_of_index(d: int, first: int, last: int) -> NDArray[np.intp]:
+    """These rows of `triangle_index`."""
+    i, j = np.arange(first, last)[:, None], np.arange(d)
+    low = np.minimum(i, j)
+    return row_starts(d)[low] + np.maximum(i, j) - low
 
 
 @lru_cache(maxsize=64)

@@ -215,11 +215,18 @@ def execute(
     if tables is not None:
         party.tables = tables
     raw = getattr(program, TAKES_PACKETS, False)
-    secrets = packets if raw else [SecretArray.from_packet(party, packet) for packet in packets]
+    running = program(party, *(packets if raw else _taken(party, packets)), **public)
     start = time.perf_counter()
-    result = drive(program(party, *secrets, **public), mesh)
+    result = drive(running, mesh)
     seconds = time.perf_counter() - start
     return Ran(result, seconds, stages.account(), [opening.as_dict() for opening in party.audit])
+
+
+def _taken(party: Party, packets: list[InputPacket]) -> Iterator[SecretArray]:
+    """The shares of all packets. Each packet is taken off the list and let go: a program's inputs are not in memory twice."""
+    packets.reverse()
+    while packets:
+        yield SecretArray.from_packet(party, packets.pop())
 
 
 class _Stages:

@@ -1,0 +1,128 @@
+"""Packed triangular factors of all owners, in secret scales, become the products of their columns: a block of rows at a time.
+
+X is one factor below the other, and X'X is wanted. Row k of a triangle has d - k entries, so that X'X takes m d^3 / 6 products of
+elements; X itself, of m d^2 elements with its zeros, is never made.
+
+1. A pass takes the same rows of all factors, as many as have 2^20 entries: every entry times the secret power of two of its
+   owner and column, cut exactly: the upper half of a product, extended to 128 bits again. Two rounds.
+2. Their local products are added up, 128 rows of every factor at a time: rows from k on touch columns from k on only, and those
+   are the end of the packed triangle.
+3. After the last pass the sum is masked and exchanged: one round, d (d + 1) / 2 elements.
+
+Sent: 2 words and those of an extension (2 to 4) per entry of a factor, 2 elements per entry of the result.
+Memory of a server: the factors, two packed triangles of local products, and what a pass takes (about 250 MB).
+Range: |entry| 2^-u < 1. Error of an entry of X: half of 2^-55.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..native import clock, kernels, ring
+from ..protocol import Pending, RingType, SecretArray
+from ..protocol.multiply import Product, masked
+from ..protocol.triangles import row_starts
+from .scales import EXPONENT, RAW, power_table
+
+ROOT_FRAC = 45
+"""Fractional bits of sqrt(n_i) and of the factors, which reach sqrt(n_i)."""
+
+X_FRAC = 56
+SPARE = 4
+"""Fractional bits that the upper half of a product has beyond those of X: its rounding then counts for nothing."""
+
+MOST = X_FRAC + SPARE + 64 - ROOT_FRAC
+"""From so many binary places on nothing is left of an entry."""
+
+PASS = 1 << 20
+"""Entries of a pass."""
+
+DEPTH = 128
+"""Rows of every factor whose products are made at once."""
+
+
+async def shrinking(shift: Any) -> Any:
+    """The powers of two that `shrunk` takes, for 2^-shift: two rounds."""
+    # R 2^(15 - u) = (R 2^(79 - u)) 2^-64 with u = D - e + h >= h + 2, for roots u = h: R < 2^(45 + h), so the product stays below
+    # 2^124, and with R < 2^63 nothing is left beyond 79.
+    thresholds, values = power_table(0, MOST, lambda u: 1 << (MOST - u))
+    return (await shift.retype(EXPONENT).classify(thresholds, values, 0))[..., 0]
+
+
+async def shrunk(numbers: Any, power: Any) -> Any:
+    """Roots or entries of factors times 2^-shift, 56 fractional bits; the results are below 1. Two rounds."""
+    upper = await numbers.retype(RAW).mul_high(power)
+    wide = await upper.retype(RingType(64, X_FRAC + SPARE, 1)).extend()
+    return wide.astype(X_FRAC).retype(RingType(128, X_FRAC, 1))
+
+
+def passes(m: int, d: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
+    """Ranges of the rows of m packed triangles with at most PASS entries each (or one row)."""
+    starts, row = row_starts(d), first
+    end = d if last is None else last
+    while row < end:
+        stop = int(np.searchsorted(starts, starts[row] + PASS // m, side="right")) - 1
+        stop = min(end, max(row + 1, stop))
+        yield row, stop
+        row = stop
+
+
+@dataclass
+class Products:
+    """X'X in the making: this server's local products, packed (d (d + 1) / 2), of the rows of X that were added so far."""
+
+    like: SecretArray
+    d: int
+
+    def __post_init__(self) -> None:
+        self._total = ring.zeros((self.d * (self.d + 1) // 2,), 2)
+        self._starts = row_starts(self.d)
+
+    async def add_factors(self, factor: SecretArray, power: SecretArray, rows: tuple[int, int]) -> None:
+        """Step 1 and 2 for a range of rows: packed factors (m, ..) and the powers of owners and columns (m, d)."""
+        first, last = rows
+        numbers = factor[:, self._starts[first] : self._starts[last]]
+        columns = np.nonzero(_trapezoid(last - first, self.d - first))[1] + first
+        short = await shrunk(numbers, power[:, columns])
+        for start in range(first, last, DEPTH):
+            stop = min(last, start + DEPTH)
+            part = short[:, self._starts[start] - self._starts[first] : self._starts[stop] - self._starts[first]]
+            self._add(*(_unpacked(share, stop - start, self.d - start) for share in part.data))
+
+    def add_rows(self, rows: SecretArray) -> None:
+        """Rows of X as they are (k, d)."""
+        self._add(*rows.data)
+
+    def _add(self, left: NDArray[np.uint64], right: NDArray[np.uint64]) -> None:
+        """Rows (k, w, 2) of the last w columns, by both splits."""
+        terms, width = left.shape[:2]
+        end = self._total[len(self._total) - width * (width + 1) // 2 :]
+        with clock.products:
+            part = np.empty_like(end)
+            turned = np.ascontiguousarray(left.transpose(1, 0, 2))
+            kernels.matmul_upper(part, turned, np.ascontiguousarray(right), width, terms, False)
+            kernels.add(end, end, part)
+
+    async def exchanged(self) -> SecretArray:
+        """Step 3. It can be called once."""
+        total, self._total = self._total, self._total[:0]
+        kind = RingType(128, 2 * X_FRAC, 1)
+        found: SecretArray = await Pending(masked(self.like, total, Product(kind, 0, None)))
+        return found
+
+
+def _trapezoid(rows: int, width: int) -> NDArray[np.bool_]:
+    """Where the first rows of an upper triangular matrix may be other than zero."""
+    return np.arange(width) >= np.arange(rows)[:, None]
+
+
+def _unpacked(packed: NDArray[np.uint64], rows: int, width: int) -> NDArray[np.uint64]:
+    """The same rows of m packed triangles, (m, entries, 2), as (m rows, width, 2) with their zeros."""
+    full = np.zeros((len(packed), rows, width, 2), np.uint64)
+    full[:, _trapezoid(rows, width)] = packed
+    return full.reshape(-1, width, 2)
