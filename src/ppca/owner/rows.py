@@ -42,7 +42,7 @@ def share_sums(sums: Moments, owners: int) -> list[list[InputPacket]]:
     """All that an owner sends, in the order of `entry.Sums`. Its size does not depend on the number of rows."""
     _check_count(sums, owners)
     exponent, scaled = scaled_factor(sums.gram, sums.count)
-    factor = scaled[np.triu_indices(len(scaled))]
+    factor = packed(scaled)
     rest, left = cut(sums.mean, sums.rest)
     return [
         share(np.array([sums.count]), entry.COUNT, "count"),
@@ -86,7 +86,7 @@ def share_gap_sums(sums: GapSums, owners: int) -> list[list[InputPacket]]:
         share(sums.counts, entry.COUNT, "counts of columns"),
         *share_numbers(sums.mean, rest),
         share(exponent[:d], scales.EXPONENT, "exponents of deviations"),
-        share(scaled[np.triu_indices(2 * d)], entry.ROOT, "factor"),
+        share(packed(scaled), entry.ROOT, "factor"),
     ]
 
 
@@ -127,6 +127,11 @@ def scaled_factor(gram: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
     factor = np.zeros_like(scaled)
     factor[np.ix_(varies, varies)] = _root(scaled[np.ix_(varies, varies)])
     return exponent, factor
+
+
+def packed(matrix: Floats) -> Floats:
+    """The upper triangle, row by row."""
+    return matrix[np.tri(len(matrix), dtype=bool).T]
 
 
 def _root(matrix: Floats) -> Floats:
