@@ -69,10 +69,12 @@ async def normalised_covariance(packed: Any, d: int) -> Normalised:
         return await _upper_half(packed[first:last], power, whole - 64)
 
     work = await in_passes(scaled, d)
-    matrix, second = await _unit_norm(work, d, 0)
+    del packed  # triangles of thousands of columns are let go as soon as the next one is there
+    upper, second = await _unit_norm(work, d, 0)
+    del work
     factor = await (power * second)
     # A = C * power * second * 2^-(HEADROOM) * 2^-(UP), see _unit_norm.
-    return Normalised(matrix, factor, HEADROOM + UP)
+    return Normalised(symmetric(upper, d), factor, HEADROOM + UP)
 
 
 async def normalised_correlation(packed: Any, d: int) -> Normalised:
@@ -88,6 +90,7 @@ async def normalised_correlation(packed: Any, d: int) -> Normalised:
         return await _upper_half(packed[first:last].astype(MOMENT_FRAC + SPARE), products, WORK_FRAC + SPARE)
 
     work = await in_passes(scaled, d)
+    del packed
     inverse = await work[diagonal_places(d)].astype(40).within(2).rsqrt()
 
     async def divided(first: int, last: int) -> Any:
@@ -95,9 +98,11 @@ async def normalised_correlation(packed: Any, d: int) -> Normalised:
         outer = await inverse[i].mul(inverse[j], frac=40, within=ROOTS)
         return await _upper_half(work[first:last].astype(WORK_FRAC + SPARE + 24), outer, WORK_FRAC + SPARE)
 
-    correlation = await in_passes(divided, d)
-    matrix, second = await _unit_norm(correlation.within(2), d, HEADROOM)
-    return Normalised(matrix, second, UP, (inverse, power))
+    correlation = (await in_passes(divided, d)).within(2)
+    del work
+    upper, second = await _unit_norm(correlation, d, HEADROOM)
+    del correlation
+    return Normalised(symmetric(upper, d), second, UP, (inverse, power))
 
 
 async def _upper_half(packed: Any, power: Any, frac: int) -> Any:
@@ -122,7 +127,7 @@ UP = 12
 
 
 async def _unit_norm(packed: Any, d: int, span: int) -> tuple[Any, Any]:
-    """The full matrix with 40 fractional bits, times the power of two that brings |A|_F to [1/2, 1); and 2^12 times it."""
+    """The triangle with 40 fractional bits, times the power of two that brings |A|_F to [1/2, 1); and 2^12 times that."""
     diagonal = packed[diagonal_places(d)]
     both, once = await together(packed.inner(packed, frac=2 * WORK_FRAC), diagonal.inner(diagonal, frac=2 * WORK_FRAC))
     norm = (both + both - once).retype(both.dtype)
@@ -133,4 +138,4 @@ async def _unit_norm(packed: Any, d: int, span: int) -> tuple[Any, Any]:
         found = await packed[first:last].mul(second, frac=WORK_FRAC)
         return found.retype(make_type(128, WORK_FRAC + UP, 1)).astype(40).within(1)
 
-    return symmetric(await in_passes(scaled, d), d), second
+    return await in_passes(scaled, d), second

@@ -56,8 +56,10 @@ async def analyse(party: Party, joint: Joint, choices: Choices) -> dict[str, Any
     d = len(joint.grid)
     with party.stage("covariance"):
         normalise = normalised_correlation if choices.standardize else normalised_covariance
+        normalising = normalise(joint.packed, d)
+        joint.packed = None  # nothing else needs it, and it is large
         scaled: Normalised
-        scaled, means = await together(normalise(joint.packed, d), joint_means(joint, choices))
+        scaled, means = await together(normalising, joint_means(joint, choices))
     spectrum = await solved(party, scaled.matrix, choices)
     with party.stage("result"):
         count = await components_wanted(choices.components, spectrum, joint.rows)

@@ -59,14 +59,13 @@ async def fit(
 
 
 def _stacked(parts: list[SecretArray]) -> SecretArray:
-    """All owners' arrays in one. Each is let go once it is there: the factors are most of what a server has in memory."""
+    """All owners' arrays in one. Each is taken off the list and let go: the factors are most of what a server has in memory."""
     if len({(part.shape, part.dtype) for part in parts}) > 1:
         found: SecretArray = stack(parts)
         return found
     whole = parts[0].zeros((len(parts), *parts[0].shape))
     for owner in range(len(parts)):
-        whole.data[:, owner] = parts[owner].data
-        parts[owner] = whole[owner]
+        whole.data[:, owner] = parts.pop(0).data
     return whole
 
 
