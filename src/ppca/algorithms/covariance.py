@@ -65,10 +65,10 @@ async def normalised_covariance(packed: Any, d: int) -> Normalised:
     whole = MOMENT_FRAC + HEADROOM
     power = await trace.binade_power(lambda e: 1 << (whole - e), SMALLEST_VARIANCE, HEADROOM)
 
-    async def scaled(first: int, last: int) -> Any:
-        return await _upper_half(packed[first:last], power, whole - 64)
+    async def scaled(part: Any, first: int) -> Any:
+        return await _upper_half(part, power, whole - 64)
 
-    work = await in_passes(scaled, d)
+    work = await in_passes(packed, scaled)
     del packed  # triangles of thousands of columns are let go as soon as the next one is there
     upper, second = await _unit_norm(work, d, 0)
     del work
@@ -84,21 +84,21 @@ async def normalised_correlation(packed: Any, d: int) -> Normalised:
     # of the product, which is below 2^113, would have 48 fractional bits: with SPARE more its rounding counts for nothing.
     power = await variance.binade_power(lambda e: 1 << max(0, (MOMENT_FRAC - e) // 2), SMALLEST_VARIANCE, 1)
 
-    async def scaled(first: int, last: int) -> Any:
-        i, j = triangle_entries(d, first, last)
+    async def scaled(part: Any, first: int) -> Any:
+        i, j = triangle_entries(d, first, first + len(part))
         products = await (power[i] * power[j])
-        return await _upper_half(packed[first:last].astype(MOMENT_FRAC + SPARE), products, WORK_FRAC + SPARE)
+        return await _upper_half(part.astype(MOMENT_FRAC + SPARE), products, WORK_FRAC + SPARE)
 
-    work = await in_passes(scaled, d)
+    work = await in_passes(packed, scaled)
     del packed
     inverse = await work[diagonal_places(d)].astype(40).within(2).rsqrt()
 
-    async def divided(first: int, last: int) -> Any:
-        i, j = triangle_entries(d, first, last)
+    async def divided(part: Any, first: int) -> Any:
+        i, j = triangle_entries(d, first, first + len(part))
         outer = await inverse[i].mul(inverse[j], frac=40, within=ROOTS)
-        return await _upper_half(work[first:last].astype(WORK_FRAC + SPARE + 24), outer, WORK_FRAC + SPARE)
+        return await _upper_half(part.astype(WORK_FRAC + SPARE + 24), outer, WORK_FRAC + SPARE)
 
-    correlation = (await in_passes(divided, d)).within(2)
+    correlation = (await in_passes(work, divided)).within(2)
     del work
     upper, second = await _unit_norm(correlation, d, HEADROOM)
     del correlation
@@ -115,10 +115,9 @@ PASS = 1 << 20
 """Entries of a triangle that are worked on at once."""
 
 
-async def in_passes(work: Callable[[int, int], Awaitable[Any]], d: int) -> Any:
-    """work(first, last) for all entries of a packed triangle, a pass after the other."""
-    count = d * (d + 1) // 2
-    done = [await work(first, min(count, first + PASS)) for first in range(0, count, PASS)]
+async def in_passes(packed: Any, work: Callable[[Any, int], Awaitable[Any]]) -> Any:
+    """work(part, number of its first entry) for all parts of a packed triangle, a pass after the other."""
+    done = [await work(packed[first : first + PASS], first) for first in range(0, len(packed), PASS)]
     return done[0] if len(done) == 1 else concatenate(done)
 
 
@@ -134,8 +133,8 @@ async def _unit_norm(packed: Any, d: int, span: int) -> tuple[Any, Any]:
     # |A|_F^2 < 2^(e - 96): multiply by 2^k with 2k <= 96 - e.
     second = await norm.binade_power(lambda e: 1 << (UP + (2 * WORK_FRAC - e) // 2), -2 * UP + 2, 2 * span or 1)
 
-    async def scaled(first: int, last: int) -> Any:
-        found = await packed[first:last].mul(second, frac=WORK_FRAC)
+    async def scaled(part: Any, first: int) -> Any:
+        found = await part.mul(second, frac=WORK_FRAC)
         return found.retype(make_type(128, WORK_FRAC + UP, 1)).astype(40).within(1)
 
-    return await in_passes(scaled, d), second
+    return await in_passes(packed, scaled), second

@@ -131,7 +131,7 @@ def scaled_factor(gram: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
 
 def packed(matrix: Floats) -> Floats:
     """The upper triangle, row by row."""
-    return matrix[np.tri(len(matrix), dtype=bool).T]
+    return np.asarray(matrix[np.tri(len(matrix), dtype=bool).T])
 
 
 def _root(matrix: Floats) -> Floats:
