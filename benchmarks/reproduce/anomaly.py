@@ -55,7 +55,7 @@ def run(options: Options) -> Result:
     everybody = list(range(len(found.devices)))
     single = options.pick(full=everybody, quick=everybody[:4], tiny=everybody[:2])
     outside = options.pick(full=everybody, quick=everybody[:2], tiny=everybody[:1])
-    counts = options.pick(full=(5, 10, 20, 40), quick=(5, 20), tiny=(5,))
+    counts = options.pick(full=(5, 10, 20), quick=(5, 20), tiny=(5,))
     with LocalServers(timeout=600) as servers:
         options.say("joint model")
         joint = scored(servers, rows, everybody, COMPONENTS)
