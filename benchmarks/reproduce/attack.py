@@ -57,11 +57,11 @@ def people(options: Options) -> Rows:
 
 def run(options: Options) -> Result:
     digits = images()
-    sets, absent = [digits], ""
+    sets, more = [digits], " And customers of an insurance company (CoIL 2000), 85 columns of codes with known bounds."
     try:
         sets.append(people(options))
     except MissingData as missing:
-        absent = f" Insurance customers are left out ({missing})."
+        more = f" Insurance customers are left out ({missing})."
     iterations = options.pick(full=4_000, quick=2_000, tiny=200)
     with LocalServers(timeout=600) as servers:
         options.say("objectives")
@@ -87,7 +87,7 @@ def run(options: Options) -> Result:
             )
         ]
     conditions = [
-        f"Rows are real: scikit-learn's digits ({len(digits.values):,} images of 8 x 8 pixels, whole numbers 0 to 16).{absent}",
+        f"Rows are real: scikit-learn's digits ({len(digits.values):,} images of 8 x 8 pixels, whole numbers 0 to 16).{more}",
         "The covariance of n rows is C = X'X / (n - 1) for centred rows X, so the objective that rows must meet is "
         "|X'X - (n - 1) C|^2. The paper prints (n - 1)^2 C, whose minimum has a covariance n - 1 times too large, and does not "
         "centre X.",
@@ -205,7 +205,7 @@ def by_components(
         | {"explained": 1.0, "rows": n, "trials": trials, **summary(found[None], n)}
     ]
     records += [
-        {"given": f"PPCA's result with {count} components", "components": count}
+        {"given": f"PPCA's result with {count} component{'s' if count > 1 else ''}", "components": count}
         | {"numbers": count * width + count + 1 + width + 1}
         | {"explained": float(np.median(explained[count])), "rows": n, "trials": trials, **summary(found[count], n)}
         for count in reversed(counts)
@@ -383,7 +383,7 @@ def curves(counted: list[dict[str, Any]], given: list[dict[str, Any]]) -> Plot:
     )
     many.set_xlabel("rows of the job")
     many.set_ylabel("rows recovered exactly, %")
-    legend(many, loc="upper right", bbox_to_anchor=(1, 0.92))
+    legend(many, loc="center right")
     opened = sorted((r for r in given if r["components"]), key=lambda r: r["components"])
     few.plot(
         [r["components"] for r in opened], [r["error"] for r in opened], color=OURS, marker="o", label="PPCA's result"
