@@ -374,16 +374,11 @@ def curves(counted: list[dict[str, Any]], given: list[dict[str, Any]]) -> Plot:
     drawn, (many, few) = figure("Opened covariance", f"Given what PPCA opens, {given[0]['rows']} rows", height=3.2)
     names = list(dict.fromkeys(record["data"] for record in counted))
     series = [[record for record in counted if record["data"] == name] for name in names]
-    lines(
-        many,
-        [
-            (name, [r["rows"] for r in own], [100 * r["exact"] for r in own])
-            for name, own in zip(names, series, strict=True)
-        ],
-    )
+    points = [([r["rows"] for r in own], [100 * r["exact"] for r in own]) for own in series]
+    lines(many, [(name.partition(",")[0], x, y) for name, (x, y) in zip(names, points, strict=True)])
     many.set_xlabel("rows of the job")
     many.set_ylabel("rows recovered exactly, %")
-    legend(many, loc="center right")
+    legend(many, loc="upper right")
     opened = sorted((r for r in given if r["components"]), key=lambda r: r["components"])
     few.plot(
         [r["components"] for r in opened], [r["error"] for r in opened], color=OURS, marker="o", label="PPCA's result"
@@ -393,7 +388,7 @@ def curves(counted: list[dict[str, Any]], given: list[dict[str, Any]]) -> Plot:
     few.set_xlabel("components opened")
     few.set_ylabel("error of rows")
     few.set_ylim(bottom=-0.05)
-    legend(few, loc="lower left")
+    legend(few, loc="lower left", bbox_to_anchor=(0, 0.08))
     caption = (
         "Left: rows recovered exactly from an opened covariance, by number of rows. Right: error of the rows that the attacker "
         "finds from PPCA's result, by number of components."
