@@ -238,6 +238,21 @@ def scale(
 
 
 @app.command()
+def wide(
+    output: Output = DEFAULT_OUTPUT,
+    rows: Annotated[int, typer.Option(min=2, help="rows of the joint table")] = 1_000,
+    columns: Annotated[int, typer.Option(min=3, help="columns of the joint table")] = 20_000,
+    components: Annotated[int, typer.Option("-k", min=1)] = 10,
+    quick: Annotated[bool, typer.Option("--quick", help="150 x 2,000")] = False,
+) -> None:
+    """Tables with more columns than rows, of three owners of rows and of columns, beside scikit-learn."""
+    from benchmarks import wide as bench
+
+    if not bench.main(*((150, 2_000) if quick else (rows, columns)), components, output):
+        raise typer.Exit(1)
+
+
+@app.command()
 def vertical(
     output: Output = DEFAULT_OUTPUT,
     data: Data = None,

@@ -24,8 +24,10 @@ from ppca.servers import LocalServers
 Floats = NDArray[np.float64]
 
 
-def check(pca: PCA, joined: Floats) -> None:
-    """Everything that scikit-learn says of the joint table; components below the resolution are zero."""
+def check(pca: PCA, joined: Floats, spread: float | None = None) -> None:
+    """Everything that scikit-learn says of the joint table; components below the resolution are zero.
+
+    spread: of all rows that owners have, common or not: means on shares have 2^-40 of it, or better."""
     if pca.partition == "rows":
         joined = wider(joined)
     n, d = joined.shape
@@ -45,8 +47,8 @@ def check(pca: PCA, joined: Floats) -> None:
     assert np.all(resolved == (truth.explained_variance_ratio_ > pca.resolution_))
     at = np.argmax(np.abs(pca.components_), axis=1)
     assert np.all(pca.components_[np.arange(len(at)), at] >= 0)
-    # The mean of a constant column is its value; others may be rounded as scikit-learn's are.
-    assert np.allclose(pca.mean_, joined.mean(axis=0), rtol=1e-14, atol=1e-14 * np.ptp(joined))
+    error = 2.0**-40 * float(np.ptp(joined) if spread is None else spread)
+    assert np.allclose(pca.mean_, joined.mean(axis=0), rtol=1e-14, atol=error)
     if pca.standardize:
         assert np.allclose(pca.scale_, scaler.scale_, rtol=1e-8)
 
@@ -76,7 +78,7 @@ def wider(X: Floats) -> Floats:
 def fitted(way: str, X: Floats, servers: Any, *, standardize: bool = False, k: Any = 5, **options: Any) -> PCA:
     if way == "rows":
         return PCA(k, standardize=standardize, servers=servers, **options).fit(row_owners(X))
-    partition = Columns("id", way, len(X) if way == "namespace" else None)
+    partition = Columns("id", way, len(X) if way == "namespace" else None, minimum=2)
     return PCA(k, standardize=standardize, partition=partition, servers=servers, **options).fit(column_owners(X))
 
 
@@ -91,7 +93,7 @@ def few_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 both = pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-every_way = pytest.mark.parametrize("way", ["aligned", "namespace", "rows"])
+every_way = pytest.mark.parametrize("way", ["aligned", "namespace", "psi", "rows"])
 
 
 @pytest.mark.usefixtures("few_zeros")
@@ -139,7 +141,7 @@ def test_hard_tables(seats: LockstepServers, way: str, standardize: bool, case: 
 
 
 @pytest.mark.usefixtures("few_zeros")
-@pytest.mark.parametrize("way", ["aligned", "rows"])
+@pytest.mark.parametrize("way", ["aligned", "psi", "rows"])
 @both
 def test_all_components_and_a_fraction(seats: LockstepServers, way: str, standardize: bool) -> None:
     """All components are as many as rows; the last has no variance, and is zero."""
@@ -155,7 +157,7 @@ def test_all_components_and_a_fraction(seats: LockstepServers, way: str, standar
 
 
 @pytest.mark.usefixtures("few_zeros")
-@pytest.mark.parametrize("way", ["aligned", "rows"])
+@pytest.mark.parametrize("way", ["aligned", "psi", "rows"])
 def test_no_variance_at_all(seats: LockstepServers, way: str) -> None:
     pca = fitted(way, np.full((8, 40), 2.5), seats, k=2)
     assert pca.verified_
@@ -165,7 +167,7 @@ def test_no_variance_at_all(seats: LockstepServers, way: str) -> None:
 
 
 @pytest.mark.usefixtures("few_zeros")
-@pytest.mark.parametrize("way", ["aligned", "rows"])
+@pytest.mark.parametrize("way", ["aligned", "psi", "rows"])
 @both
 def test_a_kept_model_projects_rows(seats: LockstepServers, way: str, standardize: bool) -> None:
     X = sample(18, 50, 11)
@@ -224,6 +226,25 @@ def test_an_owner_far_from_the_others(seats: LockstepServers, standardize: bool)
     check(pca, X)
 
 
+@both
+def test_rows_that_only_servers_find_common(seats: LockstepServers, standardize: bool) -> None:
+    """Owners have other rows besides, far away; a column that is constant in the common rows counts as constant."""
+    X = sample(40, 60, 20)
+    X[30:] = X[30:] * 50 + 1000
+    X[:30, 8] = 2.5
+    known = [np.r_[0:30, 30:33], np.r_[0:30, 33:36], np.r_[0:30, 36:40]]
+    names = [f"c{i}" for i in range(60)]
+    ends = [0, 7, 19, 60]
+    random = np.random.default_rng(21)
+    owners = []
+    for (a, b), rows in zip(itertools.pairwise(ends), known, strict=True):
+        order = random.permutation(rows)
+        owners.append(with_ids(X[order, a:b], names[a:b], order))
+    pca = PCA(4, standardize=standardize, partition=Columns("id"), servers=seats).fit(owners)
+    assert is_dual(pca)
+    check(pca, X[:30], float(np.ptp(X)))
+
+
 def test_as_many_rows_as_columns_are_not_wide(seats: LockstepServers) -> None:
     """Rows of zeros count: one row each of three owners are 96."""
     assert not is_dual(fitted("aligned", sample(40, 40, 13), seats, k=2))
@@ -233,7 +254,7 @@ def test_as_many_rows_as_columns_are_not_wide(seats: LockstepServers) -> None:
     assert wide_records(open_rows([sample(33, 97, 14), *X[1:, None]])) is None
 
 
-@pytest.mark.parametrize("way", ["aligned", "rows"])
+@pytest.mark.parametrize("way", ["aligned", "psi", "rows"])
 @both
 def test_on_processes(servers: LocalServers, way: str, standardize: bool) -> None:
     X = sample(40, 300, 14)

@@ -9,7 +9,7 @@ X has n rows and d columns, in secret units: row a (or column j) counts 2^-u tim
    A component whose eigenvalue is below half the resolution is noise and becomes zero.
 4. An error of u_k along u_1 is in V multiplied by sqrt(l_1 / l_k). It shows in V'V, so every component is made orthogonal to
    those before it, to first order, and twice: errors e become e^4.
-5. Certificate, on the components themselves: |Y'Y V - V L 2^-b|_F below the solver's promise, |V'V - I|_F < 1e-7, and no entry
+5. Certificate, on the components themselves: |2^b Y'Y V - V L|_F below what is promised of U, |V'V - I|_F < 1e-7, and no entry
    far off. One bit is opened.
 
 Rounds: 9 for the power of two of step 1, 2 for t and b; 4 to 6 for every product with X (one and exact truncations, 2 for
@@ -188,7 +188,7 @@ async def _after_those_before(V: Any) -> Any:
 
 
 async def is_accurate(Y: Scaled, values: Any, found: Components, unit: Unit, tol: float) -> bool:
-    """Step 5: whether |Y'Y V - V L 2^-b|_F < tol and |V'V - I|_F < 1e-7 for the components that there are."""
+    """Step 5: whether |2^b Y'Y V - V L|_F < tol and |V'V - I|_F < 1e-7 for the components that there are."""
     V, k = found.vectors, found.vectors.shape[1]
     i, j = np.triu_indices(k)
     there = concatenate([found.here, found.here[:1] * 0])[np.where(i == j, i, k)]
@@ -206,6 +206,7 @@ async def is_accurate(Y: Scaled, values: Any, found: Components, unit: Unit, tol
     residual = (await back.truncate(FINE - 40)).retype(make_type(128, 40, 2)) - expected
     off = (packed - there) * np.where(i == j, 1, 2)
     square, orthogonal = await together(residual.inner(residual, frac=80), (packed - there).inner(off, frac=80))
+    square = square + (await (square * unit.odd)) * 3  # of A = 2^b Y Y'
     bits = await together(is_below(square, tol**2), is_below(orthogonal, ORTHOGONALITY**2), is_below(size, 4.0 * k + 4))
     both = await (bits[0] * bits[1])
     every = await (both * bits[2])

@@ -1,9 +1,10 @@
 """A shared table with more columns than rows, read in pieces of columns: products of its rows, and with vectors from both sides.
 
-Three bilinear maps of X (n rows, d columns), each in one round whatever the number of pieces: local products of pieces add up
+Four bilinear maps of X (n rows, d columns), each in one round whatever the number of pieces: local products of pieces add up
 in the ring before they are masked, and only the sum travels.
 
     gram           X X', the packed upper triangle      n (n + 1) / 2 elements
+    squares        the sum of squares of every column   d elements
     onto_columns   X' U for few vectors of length n     d k elements
     onto_rows      X V for few vectors of length d      n k elements
 
@@ -69,6 +70,20 @@ class WideTable:
             done += piece.shape[1]
             self.party.progress(f"products of rows, column {done:,} of {self.columns:,}", done / self.columns)
         return await self._exchanged(total, PRODUCTS)
+
+    async def squares(self) -> SecretArray:
+        """The sum of squares of every column, 96 fractional bits."""
+        parts = []
+        for piece in self.pieces():
+            with clock.products:
+                products = ring.mul(np.ascontiguousarray(piece[0]), np.ascontiguousarray(piece[1]))
+                parts.append(ring.total(products, 1))
+        return await self._exchanged(np.concatenate(parts), PRODUCTS)
+
+    def sums(self) -> SecretArray:
+        """The sum of every column, 48 fractional bits. Local."""
+        parts = [ring.total(np.ascontiguousarray(piece), 2) for piece in self.pieces()]
+        return SecretArray(self.party, np.concatenate(parts, axis=1), RingType(128, ENTRY_FRAC, 14))
 
     async def onto_columns(self, vectors: SecretArray) -> SecretArray:
         """X' U, 104 fractional bits; U has 56 and the shape (n, k)."""

@@ -161,6 +161,12 @@ async def standardised(entries: Any, factor: Any, owner: NDArray[np.intp]) -> An
     return (await narrow.mul(factor.T[:, owner], frac=ENTRY_FRAC, within=1)).retype(ENTRIES)
 
 
+async def multiplied(entries: Any, factor: Any) -> Any:
+    """Entries (columns, rows) times the factors of their columns (40 fractional bits); the products are below 1. Two rounds."""
+    near = entries.astype(40).within(1)
+    return (await near.mul(factor.reshape(-1, 1), frac=ENTRY_FRAC, within=1, exact=True)).retype(ENTRIES)
+
+
 def shifts_of_rows(exponent: Any, common: Any, between: bool) -> Any:
     """D - E_i of every owner, and zero for the rows of means: the units of rows (`dual`)."""
     below = (common - exponent).retype(EXPONENT)

@@ -150,7 +150,7 @@ def fit_columns(
         raise OwnerError("a partition by columns needs at least two owners; one owner of all columns needs no servers")
     way, clock = partition.way, _Clock()
     arranged = arrange(owners, way)
-    wide = job.takes_wide_tables and way.owners_know_rows and is_wide(arranged)
+    wide = job.takes_wide_tables and is_wide(arranged)
     sending = _wide(arranged, choices) if wide else _tall(arranged, partition)
     clock.done("arrange")
     with job.table() as table:

@@ -60,7 +60,7 @@ async def fit(
         packed = _packed(products, blocks, inputs[4::5] if own else (), widths)
     with party.stage("covariance"):
         centred, means = await central(packed, columns, rows)
-        largest, grid = await _means(means, exponent, offsets, shrink(rows))
+        largest, grid = await means_on_grid(means, exponent, offsets, shrink(rows))
         if not chosen.standardize:
             common = await maximum(exponent.reshape(len(exponent), 1))
             centred, exponent = await rescaled(centred, exponent, common), common
@@ -76,7 +76,7 @@ def too_few(rows: int, width: int, chosen: Choices) -> str | None:
     return None
 
 
-async def _means(
+async def means_on_grid(
     means: SecretArray, exponent: SecretArray, offsets: list[SecretArray], ratio: float
 ) -> tuple[SecretArray, SecretArray]:
     """Joint means on a grid: what owners subtracted, and the means of what was left, which come times `ratio`."""

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..algorithms import dual
 from ..algorithms.covariance import Normalised
 from ..algorithms.decomposition import resolution
 from ..algorithms.entry import Joint
 from ..algorithms.solvers import promised_residual
-from ..algorithms.wide import MOST_NUMBERS, WideTable
+from ..algorithms.wide import MOST_NUMBERS, WideTable, columns_of_piece
 from ..protocol import Party, SecretArray, together
+from ..servers.spool import Spool
 from .analysis import Choices, components_wanted, concluded, joint_means, solved
+
+SCALED_AT_ONCE = 4
+"""Entries are standardised in pieces so many times smaller: several copies of a piece are in memory then."""
+
+Words = NDArray[np.uint64]
+
+
+def pieces_in(spool: Spool, rows: int) -> Callable[[], Iterator[Words]]:
+    """A spool of columns of so many rows, as a `WideTable` reads it."""
+
+    def pieces() -> Iterator[Words]:
+        step = columns_of_piece(rows)
+        for first in range(0, spool.rows, step):
+            words = spool.take(slice(first, first + step))
+            yield words.reshape(2, -1, rows, 2)
+
+    return pieces
 
 
 def too_large(rows: int, width: int) -> str | None:
@@ -56,7 +78,7 @@ async def analyse_wide(
         noise = resolution(spectrum.solver, table.rows, choices.tol)
         least = scaled.matrix.diagonal().sum() * (noise / 2)
         found = await dual.components(Y, values, spectrum.vectors[:count], least)
-        promised = promised_residual(spectrum.solver, table.rows, choices.tol)
+        promised = 2 * promised_residual(spectrum.solver, table.rows, choices.tol)
         accurate = await dual.is_accurate(Y, values, found, unit, promised)
     verified = replace(spectrum, vectors=found.vectors.T, verified=spectrum.verified and accurate)
     answer = await concluded(party, joint, scaled, verified, count, means, choices)

@@ -8,18 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import dual
+from ..algorithms import dual, wide_entry
 from ..algorithms.entry import Joint
 from ..algorithms.scales import EXPONENT, maximum, on_grid
-from ..algorithms.wide import WideTable, columns_of_piece
+from ..algorithms.wide import ENTRIES, ENTRY_FRAC, WideTable, columns_of_piece
+from ..native import ring
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from ..servers.programs import offered
+from ..servers.spool import Spool
 from .analysis import Choices
-from .columns import too_few
+from .columns import means_on_grid, too_few
 from .kept import drop_sums
 from .matching import MINIMUM
 from .uploads import Uploads, align, forget
-from .wide import analyse_wide, too_large
+from .wide import SCALED_AT_ONCE, analyse_wide, pieces_in, too_large
 
 INVERSE = RingType(128, 40, 2)
 """2^e / deviation of a column, e the exponent of the deviation."""
@@ -31,10 +33,12 @@ Words = NDArray[np.uint64]
 async def fit(
     party: Party, *inputs: SecretArray, table: str, widths: list[int], minimum: int = MINIMUM, choices: dict[str, Any]
 ) -> dict[str, Any]:
-    """Joint PCA of owners who know the common rows and have centred (and standardised) their columns over them.
+    """Joint PCA of the rows that all owners have.
 
-    Inputs, of one owner after the other: exponents, mantissas and their upper halves of its means; its products of rows; and the
-    exponent of its unit, or if columns are standardised the exponents of their deviations and 2^exponent / deviation.
+    Inputs, of one owner after the other: exponents, mantissas and their upper halves of what it subtracted from its columns; the
+    exponent of its unit. An owner who knows the common rows has centred its columns over them; it sends the products of its rows
+    too, and if columns are standardised in place of its unit the exponents of their deviations, and 2^exponent / deviation.
+    If servers find the common rows by tags and standardise columns, every column comes in a unit of its own.
     """
     chosen = Choices(**choices)
     with party.stage("align"):
@@ -46,10 +50,26 @@ async def fit(
         return {"rows": rows, "refused": refused}
     if chosen.keep is not None:
         drop_sums(party, chosen.keep)
-    parts = 6 if chosen.standardize else 5
-    mean_exponent, mantissa, upper = (concatenate(inputs[k::parts]) for k in range(3))
-    products, exponent = stack(inputs[3::parts]), concatenate(inputs[4::parts])
-    source = WideTable(party, pieces_of(Uploads.of(party, table), rows), rows, width)
+    uploads = Uploads.of(party, table)
+    fitted = _known if uploads.common is None else _matched
+    found = await fitted(party, inputs, uploads, rows, widths, chosen)
+    await forget(party, table=table)
+    return found
+
+
+async def _known(
+    party: Party,
+    inputs: tuple[SecretArray, ...],
+    uploads: Uploads,
+    rows: int,
+    widths: list[int],
+    chosen: Choices,
+) -> dict[str, Any]:
+    """Owners have done everything to their columns and multiplied their rows."""
+    parts, width = 6 if chosen.standardize else 5, sum(widths)
+    mean_exponent, mantissa, upper, exponent = (concatenate(inputs[k::parts]) for k in range(4))
+    products = stack(inputs[4::parts])
+    source = WideTable(party, pieces_of(uploads, rows), rows, width)
     inverse = None
     with party.stage("covariance"):
         means = (part.reshape(1, width) for part in (mantissa, upper, mean_exponent))
@@ -59,24 +79,106 @@ async def fit(
             inverse = (concatenate(inputs[5::parts]), ones)
             packed, shift = dual.joined(products), exponent[:1] * 0
         else:
-            common = await maximum(exponent)
-            below = (common - exponent).retype(EXPONENT)
-            packed = await dual.in_one_unit(products, below * 2)
-            shift, exponent = below[np.repeat(np.arange(len(widths)), widths)], common.reshape(1)
+            packed, shift, exponent = await _in_one_unit(products, exponent, widths)
     joint = Joint(packed, exponent, grid[0], largest, rows, 1.0)
-    found = await analyse_wide(party, joint, source, shift, not chosen.standardize, inverse, chosen)
-    await forget(party, table=table)
-    return found
+    return await analyse_wide(party, joint, source, shift, not chosen.standardize, inverse, chosen)
 
 
-def pieces_of(uploads: Uploads, rows: int) -> Callable[[], Iterator[Words]]:
-    """All owners' columns, those of the first owner first, as a `WideTable` reads them."""
+async def _in_one_unit(
+    products: SecretArray, exponent: SecretArray, widths: list[int]
+) -> tuple[SecretArray, SecretArray, SecretArray]:
+    """The sum of owners' products in the largest of their units, how far those of all columns are below it, and its exponent."""
+    common = await maximum(exponent)
+    below = (common - exponent).retype(EXPONENT)
+    packed = await dual.in_one_unit(products, below * 2)
+    return packed, below[_owners(widths)], common.reshape(1)
+
+
+def _owners(widths: list[int]) -> NDArray[np.intp]:
+    """Whose every column is."""
+    return np.repeat(np.arange(len(widths)), widths)
+
+
+async def _matched(
+    party: Party,
+    inputs: tuple[SecretArray, ...],
+    uploads: Uploads,
+    rows: int,
+    widths: list[int],
+    chosen: Choices,
+) -> dict[str, Any]:
+    """Only servers know the common rows: columns are centred over them, and standardised, on shares."""
+    width = sum(widths)
+    *offsets, exponent = (concatenate(inputs[k::4]) for k in range(4))
+    raw = WideTable(party, pieces_of(uploads, rows), rows, width)
+    with party.stage("covariance"):
+        mean = await _mean(raw.sums(), rows)
+        units = exponent if chosen.standardize else exponent[_owners(widths)]
+        largest, grid = await means_on_grid(mean, units, offsets, 1.0)
+    centred = WideTable(party, pieces_of(uploads, rows, mean.data), rows, width)
+    if not chosen.standardize:
+        with party.stage("second moments"):
+            products = []
+            for owner, part in enumerate(widths):
+                own = WideTable(party, pieces_of(uploads, rows, mean.data, owner), rows, part)
+                products.append(await dual.sums_of(await own.gram()))
+        with party.stage("covariance"):
+            packed, shift, common = await _in_one_unit(stack(products), exponent, widths)
+        joint = Joint(packed, common, grid, largest, rows, 1.0)
+        return await analyse_wide(party, joint, centred, shift, True, None, chosen)
+    with party.stage("covariance"):
+        squares = (await centred.squares()).retype(RingType(128, 2 * ENTRY_FRAC, 1))
+        inverse, power = await wide_entry.inverse_roots(squares)
+        factor = (await inverse.mul(power, frac=40)).retype(RingType(128, 40, 24))
+    spool = Spool(2 * rows)
+    with party.stage("standardise"):
+        start = 0
+        for piece in pieces_of(uploads, rows, mean.data, at_once=SCALED_AT_ONCE)():
+            stop = start + piece.shape[1]
+            done = await wide_entry.multiplied(SecretArray(party, piece, ENTRIES), factor[start:stop])
+            spool.append(stop - start, [(False, np.ascontiguousarray(split)) for split in done.data])
+            party.progress(f"standardise, column {stop:,} of {width:,}", stop / width)
+            start = stop
+    uploads.close()
+    table = WideTable(party, pieces_in(spool, rows), rows, width)
+    with party.stage("second moments"):
+        products_of_all = await dual.sums_of(await table.gram())
+    packed = dual.joined(products_of_all.reshape(1, -1))
+    joint = Joint(packed, exponent, grid, largest, rows, float(rows))
+    shift = exponent[:1] * 0
+    try:
+        return await analyse_wide(party, joint, table, shift, False, (inverse, power), chosen, summed=False)
+    finally:
+        spool.close()
+
+
+async def _mean(sums: SecretArray, rows: int) -> SecretArray:
+    """Means of columns from their sums, 48 fractional bits: one round."""
+    wide = (sums * round(2**60 / rows)).retype(RingType(128, ENTRY_FRAC + 60, 2))
+    mean: SecretArray = await wide.truncate(60)
+    return mean
+
+
+def pieces_of(
+    uploads: Uploads, rows: int, mean: Words | None = None, only: int | None = None, at_once: int = 1
+) -> Callable[[], Iterator[Words]]:
+    """All owners' columns (or those of one), the first owner's first, as a `WideTable` reads them: common rows, less the mean.
+
+    at_once: how many times smaller pieces are.
+    """
 
     def pieces() -> Iterator[Words]:
-        step = columns_of_piece(rows)
-        for _, spool in sorted(uploads.rows.items()):
-            for start in range(0, spool.rows, step):
+        step, column = columns_of_piece(at_once * rows), 0
+        for owner, spool in sorted(uploads.rows.items()):
+            for start in range(0, spool.rows if only in (None, owner) else 0, step):
                 words = spool.take(slice(start, start + step))
-                yield words.reshape(2, words.shape[1], rows, 2)
+                piece = words.reshape(2, words.shape[1], -1, 2)
+                if uploads.common is not None:
+                    piece = np.ascontiguousarray(piece[:, :, uploads.common[owner]])
+                if mean is not None:
+                    own = mean[:, column + start : column + start + piece.shape[1], None]
+                    piece = ring.sub(piece, np.ascontiguousarray(np.broadcast_to(own, piece.shape)))
+                yield piece
+            column += spool.rows
 
     return pieces

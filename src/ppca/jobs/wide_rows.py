@@ -20,10 +20,7 @@ from ..servers.spool import Spool
 from .analysis import Choices
 from .kept import drop_sums
 from .uploads import Uploads, forget
-from .wide import analyse_wide, too_large
-
-SCALED_AT_ONCE = 4
-"""Entries are standardised in pieces so many times smaller: several copies of a piece are in memory then."""
+from .wide import SCALED_AT_ONCE, analyse_wide, pieces_in, too_large
 
 Words = NDArray[np.uint64]
 
@@ -113,13 +110,7 @@ async def _standardised(
             start = stop
     uploads.close()
 
-    def pieces() -> Iterator[Words]:
-        step = columns_of_piece(n)
-        for first in range(0, width, step):
-            words = spool.take(slice(first, first + step))
-            yield words.reshape(2, -1, n, 2)
-
-    table = WideTable(party, pieces, n, width)
+    table = WideTable(party, pieces_in(spool, n), n, width)
     with party.stage("second moments"):
         products = await dual.sums_of(await table.gram())
     packed = dual.joined(products.reshape(1, -1))

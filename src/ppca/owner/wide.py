@@ -22,6 +22,7 @@ from ..native import ring
 from ..protocol import InputPacket, share, share_ring
 from . import rows
 from .alignment.arrangement import Arranged
+from .alignment.tags import Words
 from .columns import PIECE_NUMBERS, Floats, Piece, centred, middle
 from .errors import OwnerError
 from .moments import two_sum
@@ -42,16 +43,20 @@ class WideColumns:
     fine: Floats
     exponents: NDArray[np.int64]
     inverse: Floats | None
+    tags: Words | None
 
     @classmethod
     def of(cls, arranged: Arranged, standardize: bool) -> WideColumns:
+        """Where servers find the common rows by tags, columns are centred over the owner's rows, and not standardised: each is
+        then in a unit of its own, with room for sums of squares."""
         offset, fine, spread = middle(arranged.values, arranged.rest, arranged.table.label)
         away = centred(arranged.values, arranged.rest, offset, fine)
-        varies = spread > 0
-        if not standardize:
-            exponents = exponents_of(spread.max(keepdims=True))
-            unit = int(exponents[0]) if varies.any() else 0
-            return cls(arranged.table.label, np.ldexp(away, -unit), offset, fine, exponents, None)
+        label, varies, tags = arranged.table.label, spread > 0, arranged.tags
+        if not standardize or tags is not None:
+            room = ROOM_FOR_SQUARES if standardize else 0
+            exponents = exponents_of(spread if standardize else spread.max(keepdims=True)) + room
+            units = np.where(exponents > scales.NONE + room, exponents, 0)
+            return cls(label, np.ldexp(away, -units), offset, fine, exponents, None, tags)
         # In units of the largest distance first: then squares neither overflow nor vanish.
         units = np.where(varies, exponents_of(spread), 0)
         near = np.ldexp(away, -units)
@@ -60,23 +65,24 @@ class WideColumns:
         found, part = np.frexp(np.where(varies, deviation, 1.0))[::-1]
         values = near * np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varies)
         exponents = np.where(varies, found + units, scales.NONE).astype(np.int64)
-        return cls(arranged.table.label, values, offset, fine, exponents, np.where(varies, 1 / part, 0.0))
+        return cls(label, values, offset, fine, exponents, np.where(varies, 1 / part, 0.0), None)
 
     @property
     def width(self) -> int:
         return len(self.offset)
 
     def pieces(self, owner: int) -> Iterator[Piece]:
-        return turned_pieces(owner, self.label, self.values)
+        return turned_pieces(owner, self.label, self.values, self.tags)
 
     def share_sums(self) -> list[list[InputPacket]]:
-        """Means, products of rows, units: all secret, in the order of `jobs.wide_columns`."""
-        products = (self.values @ self.values.T)[np.triu_indices(len(self.values))]
+        """Means, units, products of rows and deviations as far as the owner knows them; all secret."""
         found = [
             *rows.share_numbers(self.offset, self.fine),
-            share(products, dual.SUMS, f"products of rows of {self.label}"),
             share(self.exponents, scales.EXPONENT, f"exponents of {self.label}"),
         ]
+        if self.tags is None:
+            products = (self.values @ self.values.T)[np.triu_indices(len(self.values))]
+            found.append(share(products, dual.SUMS, f"products of rows of {self.label}"))
         if self.inverse is not None:
             found.append(share(self.inverse, wide_columns.INVERSE, f"deviations of {self.label}"))
         return found
@@ -144,12 +150,16 @@ def exponents_of(spread: Floats) -> NDArray[np.int64]:
     return np.where(spread > 0, found, scales.NONE).astype(np.int64)
 
 
-def turned_pieces(owner: int, label: str, values: Floats) -> Iterator[Piece]:
-    """Shares of columns, one below the other, in pieces."""
+ROOM_FOR_SQUARES = 7
+"""Columns that servers standardise are in units 2^7 times as large: the sum of squares of 2^13 rows then stays below 1."""
+
+
+def turned_pieces(owner: int, label: str, values: Floats, tags: Words | None = None) -> Iterator[Piece]:
+    """Shares of columns, one below the other, in pieces; the tags of the rows go with the first."""
     step = max(1, PIECE_NUMBERS // max(1, len(values)))
     for start in range(0, values.shape[1], step):
         part = np.ascontiguousarray(values[:, start : start + step].T)
         encoded, bad = ring.encode(part, ENTRY_FRAC, 2)
         if bad >= 0:
             raise OwnerError(f"{label}: a value is beyond the scale of its column.")
-        yield Piece(owner, label, len(part), share_ring(encoded, ENTRIES), None)
+        yield Piece(owner, label, len(part), share_ring(encoded, ENTRIES), tags if start == 0 else None)
