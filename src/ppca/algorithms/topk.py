@@ -53,8 +53,8 @@ stronger ones grows by its reciprocal."""
 GROWN = 64.0
 """Columns that are no Ritz vectors yet grow more than their Ritz value says: up to this, where all is well."""
 
-SHRINKING = (4.0 ** np.arange(1, 9), 2.0 ** -np.arange(9))
-"""Squares of lengths, and what a column of such a length is multiplied by: from 2 on, by powers of two."""
+SHRINKING = (4.0 ** np.arange(1, 9), 2.0 ** -np.r_[0, np.arange(3, 11)])
+"""Squares of lengths, and what a column of such a length is multiplied by: above 2, so that it is below 1/2 and may grow."""
 
 OCTAVES = 22
 """1 / mu is looked up in so many octaves below one."""

@@ -53,9 +53,9 @@ LARGEST_SQUARE = 4.0
 """Of a singular value between two steps: 1.99 after the first."""
 
 
-async def gram(Z: Any, frac: int | None = None) -> Any:
+async def gram(Z: Any, frac: int | None = None, within: float = 4) -> Any:
     """Z'Z: one round."""
-    return symmetric(await Z.T.matmul_upper(Z, frac=frac, within=4), Z.shape[1])
+    return symmetric(await Z.T.matmul_upper(Z, frac=frac, within=within), Z.shape[1])
 
 
 async def scale_of(G: Any) -> tuple[Any, Any]:
@@ -73,8 +73,8 @@ async def whiten(Z: Any, steps: int, out: Any = None) -> Any:
 
 
 async def whiten_any(Z: Any) -> Any:
-    """Z Q, its singular values near one, for columns of length at most 1, however short: 21 rounds, four to measure it."""
-    raw = await gram(Z, GRAM_FRAC)
+    """Z Q, its singular values near one, for columns of length at most 8, however short: 21 rounds, four to measure it."""
+    raw = await gram(Z, GRAM_FRAC, within=64)
     c, root = await scale_of(raw.astype(40))
     Q = await gram_steps((await raw.mul(c, frac=40, within=2)).within(2), WHITEN, root)
     return await Z.matmul(Q, frac=40, within=4, narrow=True)
