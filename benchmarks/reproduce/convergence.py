@@ -19,13 +19,20 @@ from benchmarks.eigen import plain_iterations, scaled
 from ppca.protocol.plain import FIXED_POINT
 
 from .result import Options, Plot, Result, Table, cell
-from .style import CYCLE, MARKERS, figure
+from .style import CYCLE, MARKERS, figure, logarithmic
 from .table2 import MEANING
 
 TOL = 1e-5
 """The paper's threshold."""
 
 PAPER_EXPONENTS = {"qr": "0.74 to 0.80", "jacobi-classic": "about 1", "jacobi-eo": "about 1"}
+TITLES = {
+    "allpairs": "all-pairs (ours)",
+    "jacobi": "cyclic Jacobi (ours)",
+    "jacobi-classic": "Jacobi, as printed",
+    "jacobi-eo": "Jacobi, EO-reduction",
+    "qr": "QR shift",
+}
 SOLVERS = ("allpairs", "jacobi", "jacobi-classic", "jacobi-eo", "qr")
 
 
@@ -146,17 +153,17 @@ def iteration_table(records: list[dict[str, Any]], dimensions: tuple[int, ...]) 
 
 
 def plot(records: list[dict[str, Any]], dimensions: tuple[int, ...]) -> Plot:
-    drawn, panels = figure(*(MEANING[solver] for solver in SOLVERS), "", nrows=2, ncols=3, height=5.0, sharex=True)
+    drawn, panels = figure(*(TITLES[solver] for solver in SOLVERS), "", nrows=2, ncols=3, height=5.0)
     for solver, panel in zip(SOLVERS, panels, strict=False):
         for number, name in enumerate(DISTRIBUTIONS):
             own = [r for r in records if (r["solver"], r["distribution"]) == (solver, name)]
             low, middle, high = ([record[key] for record in own] for key in ("p5", "median", "p95"))
             panel.fill_between(dimensions, low, high, color=CYCLE[number], alpha=0.15, linewidth=0)
             panel.plot(dimensions, middle, color=CYCLE[number], marker=MARKERS[number], markersize=4, label=name)
-        panel.set_title(MEANING[solver], fontsize=8.5)
-        panel.set(xscale="log", yscale="log", xlabel="d")
-        panel.set_xticks(dimensions, map(str, dimensions))
+        panel.set(xscale="log", xlabel="dimension d")
         panel.minorticks_off()
+        panel.set_xticks(dimensions, map(str, dimensions))
+        logarithmic(panel)
     for panel in (panels[0], panels[3]):
         panel.set_ylabel("iterations")
     panels[-1].axis("off")

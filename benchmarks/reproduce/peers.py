@@ -11,12 +11,12 @@ from ppca.report import duration, size
 
 from .peer_runs import TOL, absent, ours, theirs
 from .result import Options, Plot, Result, Table, behind, cell
-from .style import figure, lines
+from .style import figure, lines, logarithmic
 
 
 def run(options: Options) -> Result:
-    dimensions = options.pick(full=(20, 50, 115), quick=(20,), tiny=(4,))
-    budget = options.pick(full=200.0, quick=20.0, tiny=1.0)
+    dimensions = options.pick(full=(20, 50), quick=(20,), tiny=(4,))
+    budget = options.pick(full=60.0, quick=20.0, tiny=1.0)
     if options.spu is not None:
         options.say("preparing SPU's virtual environment")
         environments.ensure_venv(options.spu)
@@ -36,7 +36,7 @@ def compared(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def conditions(options: Options, budget: float) -> list[str]:
     try:
         find(options.data, file_of(20))
-        source = "Correlation matrices of real data (first columns of MOOCCube; d = 115: N-BaIoT), the same for all."
+        source = "Correlation matrices of real data (first columns of MOOCCube), the same for all."
     except MissingData as missing:
         source = f"Synthetic correlation matrices ({missing}), the same for all."
     return [
@@ -102,7 +102,7 @@ def plot(records: list[dict[str, Any]]) -> Plot:
     by_name = [(name, [record for record in records if record["who"] == name]) for name in names]
     for panel, value in zip(panels, (_seconds, _rounds, _megabytes), strict=True):
         lines(panel, [(name, [one["d"] for one in own], [value(one) for one in own]) for name, own in by_name])
-        panel.set_yscale("log")
+        logarithmic(panel)
         panel.set_xlabel("dimension d")
     drawn.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8.5

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from PIL import Image
 
 OURS, PAPER, PEER, TRUTH = "#0b6e4f", "#b0793a", "#7a5195", "#8a8f98"
@@ -71,6 +72,16 @@ def bars(panel: Axes, names: Sequence[str], groups: Sequence[tuple[str, str, Seq
         panel.bar(places, [value for value in values if value is not None], width * 0.94, label=label, color=colour)
     panel.set_xticks(range(len(names)), names)
     panel.grid(False, axis="x")
+
+
+def logarithmic(panel: Axes) -> None:
+    """A logarithmic y axis with numbers as people write them; 1, 2 and 5 of each decade where there are few."""
+    panel.set_yscale("log")
+    low, high = panel.get_ylim()
+    steps = (1.0, 2.0, 5.0) if high / low < 200 else (1.0,)
+    panel.yaxis.set_major_locator(LogLocator(subs=steps, numticks=20))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
+    panel.yaxis.set_minor_locator(NullLocator())
 
 
 def legend(panel: Axes, **options: Any) -> None:

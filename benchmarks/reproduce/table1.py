@@ -11,7 +11,7 @@ from benchmarks import ops
 from ppca.report import duration, size
 
 from .result import Options, Plot, Result, Table, behind
-from .style import OURS, PAPER, bars, figure, legend
+from .style import OURS, PAPER, bars, figure, legend, logarithmic
 
 OPERATIONS = ("add", "mul", "gt", "eq", "sqrt", "reciprocal")
 PAPER_COSTS: dict[int, tuple[float, ...]] = {
@@ -72,7 +72,7 @@ def plot(records: list[dict[str, Any]]) -> Plot:
         rows = [record for record in records if record["n"] == n]
         ours, paper = ([row[key] for row in rows] for key in ("relative", "paper"))
         bars(panel, [row["op"] for row in rows], [("PPCA", OURS, ours), ("paper", PAPER, paper)])
-        panel.set_yscale("log")
+        logarithmic(panel)
         panel.tick_params("x", rotation=35)
     panels[0].set_ylabel("time / time of 10^4 multiplications")
     legend(panels[0], loc="upper left")

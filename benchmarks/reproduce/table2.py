@@ -113,6 +113,7 @@ def plot(records: list[dict[str, Any]]) -> Plot:
         if any(counted):
             panel.barh(names, counted, left=left, label=kind, color=CYCLE[number], height=0.6)
             left = [a + b for a, b in zip(left, counted, strict=True)]
+    panel.set_xlim(0, 1.25 * max(left))
     panel.grid(False, axis="y")
     panel.set_xlabel("calls on whole arrays in one iteration")
     legend(panel, loc="upper right")

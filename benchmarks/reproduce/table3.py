@@ -21,7 +21,7 @@ from ppca.servers import LocalServers
 
 from .paper_sets import SETS, correlation, tables_of
 from .result import Options, Plot, Result, Table, behind, cell
-from .style import OURS, PAPER, bars, figure, legend
+from .style import OURS, PAPER, bars, figure, legend, logarithmic
 
 COMPONENTS = 10
 """Of the model that rows are projected with."""
@@ -229,7 +229,7 @@ def plot(records: list[dict[str, Any]]) -> Plot:
         panel.annotate(
             f"{b / a:.0f}x" if b > 2 * a else f"{b / a:.1f}x", (i - 0.2, a), ha="center", va="bottom", fontsize=8
         )
-    panel.set_yscale("log")
+    logarithmic(panel)
     panel.set_ylabel("seconds")
     panel.tick_params("x", labelsize=8)
     legend(panel, loc="upper left", ncols=2)

@@ -11,7 +11,7 @@ from ppca.report import duration, size
 from ppca.servers import LocalServers
 
 from .result import Options, Plot, Result, Table, behind, cell
-from .style import PAPER, figure, lines
+from .style import PAPER, figure, lines, logarithmic
 from .table2 import MEANING
 
 DIMENSIONS = (50, 70, 100, 120)
@@ -102,7 +102,7 @@ def plot(records: list[dict[str, Any]]) -> Plot:
             own = [record for record in records if record["solver"] == solver]
             series.append((MEANING[solver], [record["d"] for record in own], [record[key] for record in own]))
         lines(panel, series)
-        panel.set_yscale("log")
+        logarithmic(panel)
         panel.set_xlabel("dimension d")
     for (solver, seconds), dash in zip(PAPER_SECONDS.items(), ((1, 1), (4, 2), (6, 1)), strict=True):
         times.plot(

@@ -20,7 +20,7 @@ from ppca.servers import LocalServers
 from .peer_runs import absent, ours, theirs
 from .peers import compared, rounds_of, time_of
 from .result import Options, Plot, Result, Table, cell
-from .style import OURS, TRUTH, bars, figure, legend
+from .style import OURS, TRUTH, bars, figure, legend, logarithmic
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def table(records: list[dict[str, Any]]) -> Table:
 
 def peer_table(options: Options, networks: dict[str, tuple[float, float]]) -> Table:
     """One decomposition by PPCA and the peers through the same proxies; what takes long is projected."""
-    d, budget = options.pick(full=50, quick=20, tiny=4), options.pick(full=120.0, quick=10.0, tiny=1.0)
+    d, budget = options.pick(full=20, quick=20, tiny=4), options.pick(full=20.0, quick=10.0, tiny=1.0)
     records = []
     for name, (delay, rate) in networks.items():
         runs = [*ours(d, options, ("allpairs",), budget, delay, rate), *theirs(d, options, budget, delay, rate)]
@@ -154,7 +154,7 @@ def plot(records: list[dict[str, Any]]) -> Plot:
     names = [f"{record['work'].partition(',')[0]}\n{record['network']}" for record in records]
     measured, expected = ([record[key] for record in records] for key in ("seconds", "predicted"))
     bars(panel, names, [("measured", OURS, measured), ("predicted from rounds and bytes", TRUTH, expected)])
-    panel.set_yscale("log")
+    logarithmic(panel)
     panel.set_ylabel("seconds on the servers")
     panel.tick_params("x", labelsize=8)
     legend(panel, loc="upper left")

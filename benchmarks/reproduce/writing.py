@@ -51,6 +51,10 @@ def section(data: dict[str, Any], figures: str) -> str:
         f"- {machine['cores']} cores of {machine['processor']}, load {machine['load']} before the run; "
         f"the run took {data['seconds']:.0f} s."
     ]
+    if machine["load"] > machine["cores"]:
+        lines += [
+            "- The machine was busy with other things: times are larger than on a quiet one, most where there are many rounds."
+        ]
     if data["scale"] != "full":
         lines += [f"- A {data['scale']} run: sizes are smaller than those of a full one."]
     for table in data["tables"]:
