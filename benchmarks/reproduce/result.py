@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,13 +88,28 @@ class Result:
 
 
 def machine() -> dict[str, Any]:
-    """Where the times come from, and how busy it is with other things."""
+    """Where the times come from, how busy it is with other things, and what is measured there."""
     model = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
         if line.startswith("model name"):
             model = line.partition(":")[2].strip()
             break
-    return {"processor": model, "cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
+    return {
+        "processor": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "load": round(os.getloadavg()[0], 1),
+        "commit": commit(),
+    }
+
+
+def commit() -> str:
+    """The version of this software, as git knows it; with a plus sign if files differ from it."""
+    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=9", "--dirty=+"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=60)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
 
 
 def cell(key: str, form: str = "{}") -> Callable[[Any], str]:

@@ -49,7 +49,8 @@ def section(data: dict[str, Any], figures: str) -> str:
     lines += [f"- {sentence}" for sentence in data["conditions"]]
     lines += [
         f"- {machine['cores']} cores of {machine['processor']}, load {machine['load']} before the run; "
-        f"the run took {data['seconds']:.0f} s."
+        f"the run took {data['seconds']:.0f} s"
+        + (f", of commit {machine['commit']}." if machine.get("commit") else ".")
     ]
     if machine["load"] > machine["cores"]:
         lines += [
