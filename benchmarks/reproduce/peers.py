@@ -41,7 +41,7 @@ def conditions(options: Options, budget: float) -> list[str]:
         source = f"Synthetic correlation matrices ({missing}), the same for all."
     return [
         source,
-        "No peer has an eigensolver: theirs is a vectorised parallel Jacobi that we wrote for each (`benchmarks/spu_jacobi.py`, "
+        "The packages bring no eigensolver: theirs is a vectorised parallel Jacobi that we wrote (`benchmarks/spu_jacobi.py`, "
         f"`benchmarks/ppca_jacobi.mpc`), with as many steps as our cyclic Jacobi needs for a tolerance of {TOL:g}.",
         "SPU: ABY3 in its 128-bit ring with default settings (26 fractional bits), three processes. MP-SPDZ: Rep3 and Rep4, "
         "128-bit ring, 26 fractional bits, probabilistic truncation. PPCA: 40 fractional bits, four processes. PPCA and "

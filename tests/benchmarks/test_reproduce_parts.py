@@ -103,4 +103,3 @@ def test_front_says_where_we_fall_short() -> None:
     kept = {"table3": {"tables": [{"records": [record | steps | {"paper": paper, "plain": 8.0}]}], "plots": []}}
     shown = front.front(kept)
     assert "| 4.0 s (behind the paper: 2x) |" in shown
-    assert "plaintext" not in shown
