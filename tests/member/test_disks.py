@@ -98,7 +98,7 @@ def files(field: Field, seat: str) -> Iterator[tuple[Path, bytes]]:
 
 
 def test_no_share_key_or_row_is_readable_and_all_of_it_goes(field: Field, shares: set[bytes]) -> None:
-    job = proposed(field, "short-lived", erase_after="8s")
+    job = proposed(field, "short-lived", erase_after="30s")
     for owner in OWNERS:
         contribute(field.member(owner), job, field.folder / f"{owner}.csv")
     rows = [f"{value:.10g}".encode()[:9] for value in POOLED.ravel()] + [value.tobytes() for value in POOLED.ravel()]

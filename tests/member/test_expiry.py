@@ -1,0 +1,67 @@
+"""A job that nobody completes in time, at four seats that are processes: it expires, and all of them erase it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.field import OPERATORS, Field
+from ppca.federation.drafting import draft_fit
+from ppca.federation.errors import FederationError
+from ppca.federation.job import JobDescription
+from ppca.member.contributing import contribute
+from ppca.servers import LocalServers  # noqa: F401 - marks this module as one that starts processes
+
+OWNERS = ("north", "south", "west")
+COLUMNS = ["a", "b", "c"]
+PATIENCE = 240.0
+TABLES = {owner: np.random.default_rng(i).standard_normal((30, 3)) for i, owner in enumerate(OWNERS)}
+
+
+def await_that(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def proposed(field: Field, name: str, expires: str = "7d") -> JobDescription:
+    analyst = field.member("analyst")
+    job = draft_fit(
+        analyst.roster, name, OWNERS, COLUMNS, {"analyst": ["model"]}, fit={"components": 2}, expires=expires
+    )
+    analyst.submit(job)
+    return job
+
+
+def gives(field: Field, owner: str, job: JobDescription) -> None:
+    path = field.folder / f"{owner}.csv"
+    np.savetxt(path, TABLES[owner], delimiter=",", header=",".join(COLUMNS), comments="", fmt="%.17g")
+    member = field.member(owner)
+    member.approve(job)
+    await_that(lambda: not any(item.what.startswith("offer") for item in member.course(job).waiting))
+    contribute(member, job, path)
+
+
+def test_a_job_that_expires_is_erased_by_all_seats(tmp_path: Path) -> None:
+    with Field(tmp_path / "field", OWNERS, ("analyst",)) as field:
+        job = proposed(field, "too-late", expires="60s")
+        gives(field, "north", job)
+        keys = [field.folder / seat / "store" / "keys" / f"job-{job.id}.key" for seat in OPERATORS]
+        analyst = field.member("analyst")
+        envelopes = {header.digest for header in analyst.objects(job).of("envelope")}
+        assert envelopes
+        assert all(key.exists() for key in keys)
+        await_that(lambda: analyst.course(job).stage == "erased")
+        assert analyst.course(job).ended == "expired"
+        assert not any(key.exists() for key in keys)
+        left = [
+            path for seat in OPERATORS for path in (field.folder / seat / "store").rglob("*") if path.name in envelopes
+        ]
+        assert left == []
+        with pytest.raises(FederationError, match="is over"):
+            field.member("south").approve(job)
