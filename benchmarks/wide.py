@@ -23,6 +23,7 @@ from benchmarks.data_sets import Floats
 from benchmarks.stages import stage_seconds
 from benchmarks.vertical import peak_memory
 from ppca import PCA, Columns
+from ppca.owner.wide import padded
 from ppca.report import duration, size
 from ppca.servers import LocalServers
 
@@ -60,24 +61,35 @@ def expression(rows: int, columns: int) -> Floats:
     return np.asarray(level + scale * (programs @ weights + random.standard_normal((rows, columns))))
 
 
-def accuracy(pca: PCA, X: Floats) -> dict[str, float]:
-    """As `accuracy.accuracy_of`, without the covariance: of scikit-learn's full decomposition."""
-    from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
-    from sklearn.preprocessing import StandardScaler
+@dataclass
+class Truth:
+    """scikit-learn's full decomposition of the joint table, centred and standardised as the fit does."""
 
-    Z = StandardScaler(with_std=bool(pca.standardize)).fit_transform(X)
-    truth = PlainPCA(svd_solver="full").fit(Z).explained_variance_
-    values, V, count = pca.explained_variance_, pca.components_.T, pca.n_components_
-    residual = Z.T @ (Z @ V) / (len(Z) - 1) - V * values
-    return {
-        "ratio_error": float(np.abs(pca.explained_variance_ratio_ - truth[:count] / truth.sum()).max()),
-        "eigenvalue_error": float(np.abs(values - truth[:count]).max() / truth[0]),
-        "residual": float(np.linalg.norm(residual) / np.linalg.norm(truth)),
-        "orthogonality": float(np.linalg.norm(V.T @ V - np.eye(count))),
-    }
+    table: Floats
+    variances: Floats
+
+    @classmethod
+    def of(cls, X: Floats, standardize: bool) -> Truth:
+        from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
+        from sklearn.preprocessing import StandardScaler
+
+        Z = StandardScaler(with_std=standardize).fit_transform(X)
+        return cls(Z, PlainPCA(svd_solver="full").fit(Z).explained_variance_)
+
+    def accuracy(self, pca: PCA) -> dict[str, float]:
+        """As `accuracy.accuracy_of`, without the covariance."""
+        values, V, count = pca.explained_variance_, pca.components_.T, pca.n_components_
+        residual = self.table.T @ (self.table @ V) / (len(self.table) - 1) - V * values
+        variances = self.variances
+        return {
+            "ratio_error": float(np.abs(pca.explained_variance_ratio_ - variances[:count] / variances.sum()).max()),
+            "eigenvalue_error": float(np.abs(values - variances[:count]).max() / variances[0]),
+            "residual": float(np.linalg.norm(residual) / np.linalg.norm(variances)),
+            "orthogonality": float(np.linalg.norm(V.T @ V - np.eye(count))),
+        }
 
 
-def measure(X: Floats, partition: str, components: int, standardize: bool) -> Row:
+def measure(X: Floats, truth: Truth, partition: str, components: int, standardize: bool) -> Row:
     by_columns = partition == "columns"
     owners = np.array_split(X, OWNERS, axis=1 if by_columns else 0)
     way: Any = Columns(None, "aligned") if by_columns else "rows"
@@ -87,7 +99,7 @@ def measure(X: Floats, partition: str, components: int, standardize: bool) -> Ro
         pca.fit(owners)
         spent = time.perf_counter() - start
         peak = max(peak_memory(pid) for pid in servers.pids)
-    found, account = accuracy(pca, X), pca.account_
+    found, account = truth.accuracy(pca), pca.account_
     broken = [key for key, limit in ACCURACY_LIMITS.items() if not found[key] <= limit]
     broken += ["memory"] * (peak >= MOST_MEMORY) + ["verified"] * (not pca.verified_)
     spent_in = stage_seconds(account)
@@ -102,12 +114,17 @@ def measure(X: Floats, partition: str, components: int, standardize: bool) -> Ro
         stages={name: spent_in[name] for name in STAGES if name in spent_in},
         rounds=account.rounds,
         bytes_sent=max(account.bytes_sent),
-        bytes_uploaded=4 * 16 * X.size,
+        bytes_uploaded=4 * 16 * sum(_sent(len(part), by_columns) * part.shape[1] for part in owners),
         peak_memory=peak,
         verified=bool(pca.verified_),
         accuracy=found,
         broken=broken,
     )
+
+
+def _sent(rows: int, by_columns: bool) -> int:
+    """Rows that an owner uploads."""
+    return rows if by_columns else padded(rows)
 
 
 def main(rows: int, columns: int, components: int, output: Path) -> bool:
@@ -117,9 +134,10 @@ def main(rows: int, columns: int, components: int, output: Path) -> bool:
     jobs = []
     output.mkdir(parents=True, exist_ok=True)
     path = output / "wide.json"
-    for partition in ("columns", "rows"):
-        for standardize in (False, True):
-            jobs.append(measure(X, partition, components, standardize))
+    for standardize in (False, True):
+        truth = Truth.of(X, standardize)
+        for partition in ("columns", "rows"):
+            jobs.append(measure(X, truth, partition, components, standardize))
             path.write_text(json.dumps({"jobs": [asdict(job) for job in jobs]}, indent=1))
             console.print(f"{partition}, {'standardised' if standardize else 'raw'}: {duration(jobs[-1].seconds)}")
     console.print(table_of(jobs))
