@@ -10,7 +10,7 @@ namespace {
 
 using namespace ppca;
 
-constexpr size_t kPackedElements = kStepElements / 4;  // masked and packed by one thread at a time, in 100 microseconds
+constexpr size_t kPackedElements = kStepElements / 4;  // masked and packed in about 100 microseconds
 
 // A ring array read as 128-bit integers, whatever its limbs.
 class Shares {
@@ -72,7 +72,7 @@ void masked_points(nb::handle m_, nb::handle first_, nb::handle second_, size_t 
     const u128 offset = u128(high) << 64 | low;
     const auto of_dealer = [&](const uint8_t* sums, size_t start, size_t count) {
         Z128* points = reinterpret_cast<Z128*>(m.data()) + start;
-        parallel_for(count, kPackedElements, [&](size_t begin, size_t end) {
+        parallel_for(count, kStepElements / 2, [&](size_t begin, size_t end) {
             unpack(points + begin, sums + packed_size(begin, bits), end - begin, bits);
             for (size_t i = begin; i < end; ++i)
                 points[i] = low_bits<Z128>(points[i] + shares[start + i] + offset, bits);

@@ -85,7 +85,7 @@ void narrow2(nb::handle first_, nb::handle second_, nb::handle data_, int shift,
     for (int split = 0; split < 2; ++split) {
         with_mode(split ? second_mode : first_mode, [&](auto mode) {
             Z128* own = data.split(split);
-            parallel_for(data.count, kStepElements / 4, [&](size_t begin, size_t end) {
+            parallel_for(data.count, kStepElements / 2, [&](size_t begin, size_t end) {
                 for (size_t i = begin; i < end; ++i)
                     own[i] = low_bits<Z128>(shifted<Z128, mode()>(own[i], shift), bits);
                 pack(out[split].data() + packed_size(begin, bits), own + begin, end - begin, bits);
@@ -106,7 +106,7 @@ void combine_narrow2(nb::handle data_, nb::handle first_, nb::handle second_, in
     for (int split = 0; split < 2; ++split) {
         with_mode(split ? second_mode : first_mode, [&](auto mode) {
             Z128* own = data.split(split);
-            parallel_for(data.count, kStepElements / 4, [&](size_t begin, size_t end) {
+            parallel_for(data.count, kStepElements / 2, [&](size_t begin, size_t end) {
                 Z128 arrived[kChunk];
                 for (size_t at = begin; at < end; at += kChunk) {
                     const size_t count = std::min(kChunk, end - at);
