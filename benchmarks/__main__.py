@@ -86,6 +86,7 @@ def eigen(
     solvers: Annotated[list[str] | None, typer.Option("--solver", help="solver; repeat the option")] = None,
     tol: Annotated[float, typer.Option(help="tolerance of the solvers")] = 1e-7,
     budget: Annotated[float, typer.Option(help="seconds a single run may take before it is projected")] = 60.0,
+    profile: Annotated[bool, typer.Option("--profile", help="show where the bytes went, by kind of message")] = False,
 ) -> None:
     """Eigensolvers on shares: rounds, bytes, time here and predicted for LAN and WAN, accuracy."""
     from benchmarks import eigen as bench
@@ -95,7 +96,7 @@ def eigen(
     unknown = [name for name in chosen if name not in SOLVERS]
     if unknown:
         raise typer.BadParameter(f"unknown solver {unknown[0]!r}; choose from {', '.join(SOLVERS)}")
-    bench.main(dimensions or [11, 50, 85, 115, 166, 200], data, chosen, tol, budget, output)
+    bench.main(dimensions or [11, 50, 85, 115, 166, 200], data, chosen, tol, budget, output, profile)
 
 
 @app.command()

@@ -26,7 +26,7 @@ from ppca.algorithms.solvers import eigh
 from ppca.estimator.job import Job
 from ppca.protocol import FIXED, InputPacket, Party, PlainArray, SecretArray, share
 from ppca.protocol.plain import FLOAT
-from ppca.report import duration, size
+from ppca.report import duration, kind_lines, percent, size
 from ppca.servers import LocalServers
 
 NETWORKS = {"LAN": (0.3e-3, 1e9), "WAN": (40e-3, 100e6)}
@@ -50,6 +50,7 @@ class Row:
     residual: float | None
     orthogonality: float | None
     eigenvalue_error: float | None
+    kinds: dict[str, int]
 
 
 async def solve(party: Party, A: SecretArray, *, solver: str, tol: float, fixed: int | None = None) -> dict[str, Any]:
@@ -126,9 +127,9 @@ def measure(servers: LocalServers, d: int, data: Folder, solver: str, tol: float
         if probe[2] * iterations > budget:
             rounds, sent, seconds, network = (a + (iterations - 1) * step for a, step in zip(one, probe, strict=True))
             return Row(
-                solver, d, source, True, iterations, round(rounds), round(sent), seconds, network, None, None, None
+                solver, d, source, True, iterations, round(rounds), round(sent), seconds, network, None, None, None, {}
             )
-    answer, (rounds, sent, seconds, network) = _solved(servers, packets, solver, tol)
+    answer, (rounds, sent, seconds, network), kinds = _solved(servers, packets, solver, tol)
     values, V = np.asarray(answer["values"]), np.asarray(answer["vectors"])
     exact = np.linalg.eigvalsh(A)
     return Row(
@@ -144,18 +145,21 @@ def measure(servers: LocalServers, d: int, data: Folder, solver: str, tol: float
         float(np.linalg.norm(A @ V - V * values) / np.linalg.norm(A)),
         float(np.linalg.norm(V.T @ V - np.eye(d))),
         float(np.abs(np.sort(values) - exact).max() / exact[-1]),
+        kinds,
     )
 
 
 def _solved(
     servers: LocalServers, packets: list[InputPacket], solver: str, tol: float, fixed: int | None = None
-) -> tuple[dict[str, Any], tuple[float, float, float, float]]:
-    """The answer; rounds, bytes of the busiest server, seconds, and seconds of them spent in the network, of the solve stage."""
+) -> tuple[dict[str, Any], tuple[float, float, float, float], dict[str, int]]:
+    """The answer; rounds, bytes of the busiest server, seconds, and seconds of them spent in the network, of the solve stage;
+    and these bytes by kind of message."""
     job = Job(servers)
     answer = job.run(solve, packets, solver=solver, tol=tol, fixed=fixed)
     stages = [seat["stages"]["solve"] for seat in job.account.stages]
     sent = max(stage["bytes_sent"] for stage in stages)
-    return answer, (stages[0]["rounds"], sent, job.account.seconds, min(stage["seconds"] for stage in stages))
+    kinds = {line.kind: line.sent for line in kind_lines(job.account) if line.stage == "solve"}
+    return answer, (stages[0]["rounds"], sent, job.account.seconds, min(stage["seconds"] for stage in stages)), kinds
 
 
 def predicted(row: dict[str, Any], network: str) -> float:
@@ -165,7 +169,28 @@ def predicted(row: dict[str, Any], network: str) -> float:
     return float(row["rounds"] * latency + row["bytes_per_server"] * 8 / bandwidth + local)
 
 
-def main(dimensions: list[int], data: Folder, solvers: list[str], tol: float, budget: float, directory: Path) -> None:
+def profile_table(rows: list[dict[str, Any]]) -> Table:
+    """Where the bytes of the busiest server went, by kind of message."""
+    table = Table(title="Bytes by kind of message")
+    for name in ("solver", "d", "kind", "sent", "part", "bytes per pair and iteration"):
+        table.add_column(name, justify="left" if name in ("solver", "kind") else "right")
+    for row in rows:
+        pairs = row["d"] * (row["d"] - 1) // 2 * row["iterations"]
+        for kind, sent in row["kinds"].items():
+            part = percent(sent / row["bytes_per_server"])
+            table.add_row(row["solver"], str(row["d"]), kind, size(sent), part, f"{sent / pairs:.1f}")
+    return table
+
+
+def main(
+    dimensions: list[int],
+    data: Folder,
+    solvers: list[str],
+    tol: float,
+    budget: float,
+    directory: Path,
+    profile: bool = False,
+) -> None:
     console = table_console()
     rows: list[dict[str, Any]] = []
     with LocalServers(timeout=600, developer=True) as servers, console.status("") as status:
@@ -206,6 +231,8 @@ def main(dimensions: list[int], data: Folder, solvers: list[str], tol: float, bu
             size(row["bytes_per_server"]), *times, *accuracy,
         )  # fmt: skip
     console.print(table)
+    if profile:
+        console.print(profile_table(rows))
     console.print("LAN: 0.3 ms a round, 1 Gbit/s; WAN: 40 ms, 100 Mbit/s; predicted from exact rounds and bytes.")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "eigen.json").write_text(json.dumps({"tol": tol, "rows": rows}, indent=1) + "\n")

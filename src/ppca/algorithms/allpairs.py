@@ -252,7 +252,7 @@ async def _signed(a: Any, h: Any, damping: Awaitable[Any] | None, delta: float) 
         c, released = await damping
         return await c.mul(a, frac=40, within=1, narrow=True), released
 
-    negative, (ca, released) = await together(coarse.negative(), damped())
+    negative, (ca, released) = await together(coarse.negative(narrow=True), damped())
     flipped = await negative.mul(ca, frac=40, within=1, narrow=True)
     return ca - flipped * 2, released
 

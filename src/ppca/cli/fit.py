@@ -150,7 +150,7 @@ def fit(
     ] = True,
     title: Annotated[str, typer.Option(help="title of the report", rich_help_panel=RESULT)] = TITLE,
     profile: Annotated[
-        bool, typer.Option("--profile", help="show where the time went", rich_help_panel=RESULT)
+        bool, typer.Option("--profile", help="show where time and bytes went", rich_help_panel=RESULT)
     ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -308,7 +308,17 @@ def _show(
     profile: bool,
 ) -> None:
     """What came out, on standard output."""
-    from .result import FILES, KEPT, fit_summary, print_account, print_openings, print_profile, print_rows, print_scree
+    from .result import (
+        FILES,
+        KEPT,
+        fit_summary,
+        print_account,
+        print_kinds,
+        print_openings,
+        print_profile,
+        print_rows,
+        print_scree,
+    )
     from .shares import NOTE
 
     reveal, keep = fitted.choices.reveal, fitted.choices.keep is not None
@@ -323,6 +333,7 @@ def _show(
     print_openings(console, fitted.account)
     if profile:
         print_profile(console, fitted.account)
+        print_kinds(console, fitted.account)
     print_account(console, fitted.model if reveal else fitted.facts, fitted.account)
     if not reveal:
         console.print("Nobody received the model: the servers keep it in shares, for ppca transform and ppca detect.")

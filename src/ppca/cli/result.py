@@ -17,7 +17,7 @@ from rich.text import Text
 from ..pages.amounts import counted
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.model import MODEL_FILE
-from ..report import below_resolution, duration, opening_lines, percent, size, stage_lines, write_report
+from ..report import below_resolution, duration, kind_lines, opening_lines, percent, size, stage_lines, write_report
 from ..report.page import feature_names
 from ..servers import Account
 from .complaint import printable
@@ -186,6 +186,18 @@ def print_profile(console: Console, run: Account) -> None:
     table.add_row("", "", "", "", *(percent(seconds / sums[0]) if sums[0] else "" for seconds in (*sums[1:], other)))
     note = "means of the four servers; with fewer cores than servers, waiting includes the others' turns to compute"
     console.print(Group(table, Text(note, style="dim")), soft_wrap=True)
+
+
+def print_kinds(console: Console, run: Account) -> None:
+    """Where the bytes of the busiest server went, by stage and kind of message."""
+    table = Table(title="Bytes by kind of message", title_justify="left")
+    for heading in ("stage", "kind", "sent", "part"):
+        table.add_column(heading, justify="right" if heading in ("sent", "part") else "left")
+    total, stage = max(run.bytes_sent), ""
+    for line in kind_lines(run):
+        table.add_row("" if line.stage == stage else line.stage, line.kind, size(line.sent), percent(line.sent / total))
+        stage = line.stage
+    console.print(table)
 
 
 def print_loadings(console: Console, model: PCAModel, most: int = STRONGEST) -> None:

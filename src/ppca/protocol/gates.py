@@ -145,7 +145,9 @@ def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[D
         kernels.deal_masks(alpha, seeds, masked, row_shares[mine], party.private.key, op, bits)
         with clock.fss:
             first, second = gate.generate(party.tree, alpha, seeds)
-        sends = [(mates[0], first), (mates[0], masked), (mates[1], second), (mates[1], masked)]
+        keys = party.counted("keys of tables", [(mates[0], first), (mates[1], second)])
+        points = party.counted("masked values", [(mates[0], masked), (mates[1], masked)])
+        sends = [keys[0], points[0], keys[1], points[1]]
     expects = [
         (mate, size)
         for mate, count in zip(mates, counts, strict=True)

@@ -257,7 +257,7 @@ def masked(x: S, product: Data, plan: Product) -> Step[S]:
 def _to_mates(party: Party, row: NDArray[Any], column: NDArray[Any]) -> Round:
     size = row.nbytes
     return Round(
-        [(party.row_mate, row), (party.column_mate, column)],
+        party.counted("products", [(party.row_mate, row), (party.column_mate, column)]),
         [(party.row_mate, size), (party.column_mate, size)],
     )
 

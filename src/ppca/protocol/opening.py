@@ -94,7 +94,7 @@ def open_to_servers(x: Shares, what: str, why: str) -> Step[NDArray[Any]]:
     party = x.party
     record(party, what, x.shape, SERVERS, why)
     mine = np.ascontiguousarray(x.data[0])
-    (theirs,) = yield Round([(party.column_mate, mine)], [(party.column_mate, mine.nbytes)])
+    (theirs,) = yield Round(party.counted("openings", [(party.column_mate, mine)]), [(party.column_mate, mine.nbytes)])
     return values(ring.add(mine, ring.as_ring(theirs, mine.shape)), x.dtype)
 
 

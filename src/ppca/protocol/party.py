@@ -99,6 +99,7 @@ class Party:
     tables: rows that were uploaded for a job under way, by name; they end with the job or the process.
     openings: how often each thing (what, to whom) may still leave the sharing, see `opening.limits`; None: anything may.
     run: a public name of this run, the same on all four servers, that no other run has.
+    sent: payload bytes by kind of message, what a profile shows.
     """
 
     seat: int
@@ -113,6 +114,7 @@ class Party:
     tables: dict[str, Any] = field(default_factory=dict)
     openings: dict[tuple[str, str], int] | None = None
     run: str = ""
+    sent: dict[str, int] = field(default_factory=dict)
     _ops: int = 0
 
     def __post_init__(self) -> None:
@@ -127,6 +129,11 @@ class Party:
     @property
     def name(self) -> str:
         return f"({self.row},{self.column})"
+
+    def counted(self, kind: str, sends: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+        """These messages, entered in `sent` under their kind."""
+        self.sent[kind] = self.sent.get(kind, 0) + sum(message.nbytes for _, message in sends)
+        return sends
 
     def next_op(self) -> int:
         """The number of a new operation: the same on all four servers, because they run the same program."""

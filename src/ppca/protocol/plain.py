@@ -272,7 +272,7 @@ class PlainArray(Unreadable):
     def extend(self) -> Pending:
         return ready(self.like(self.values, make_type(128, self.dtype.frac, self.dtype.span)))
 
-    def negative(self) -> Pending:
+    def negative(self, narrow: bool = False) -> Pending:
         return self < 0
 
     def sign(self) -> Pending:

@@ -149,9 +149,9 @@ class SecretArray(Shares):
         """From the 64-bit to the 128-bit ring."""
         return Pending(wrap.extend(self))
 
-    def negative(self) -> Pending:
-        """[self < 0]."""
-        return Pending(compare.negative(self))
+    def negative(self, narrow: bool = False) -> Pending:
+        """[self < 0]; `narrow` sends fewer bytes, see `signs`."""
+        return Pending(compare.negative(self, narrow))
 
     def sign(self) -> Pending:
         """-1, 0 or 1."""

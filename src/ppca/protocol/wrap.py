@@ -139,7 +139,7 @@ def _wraps(party: Party, tops: list[Data], limbs: int) -> Step[list[Data]]:
             answers = np.stack([ring.neg(own), ring.sub(ring.integers(top, limbs), own)])
             sends.append((party.diagonal, ring.add(answers, both)))
             masks.append(own)
-    arrived = yield Round(sends, expects)
+    arrived = yield Round(party.counted("exact truncations", sends), expects)
     result: list[Data] = []
     for top, mask, (line, *_) in zip(tops, masks, views, strict=True):
         bit = ring.integers(top, limbs)

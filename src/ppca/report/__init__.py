@@ -1,14 +1,16 @@
 """What a person gets of a joint PCA: one self-contained page, and the tables that the command line prints as well."""
 
 from ..pages.amounts import below_resolution, duration, percent, size
-from .account import OpeningLine, StageLine, opening_lines, stage_lines
+from .account import KindLine, OpeningLine, StageLine, kind_lines, opening_lines, stage_lines
 from .page import write_report
 
 __all__ = [
+    "KindLine",
     "OpeningLine",
     "StageLine",
     "below_resolution",
     "duration",
+    "kind_lines",
     "opening_lines",
     "percent",
     "size",

@@ -59,6 +59,25 @@ def stage_lines(run: Account) -> list[StageLine]:
     return lines
 
 
+@dataclass(frozen=True)
+class KindLine:
+    """What the busiest server sent of one kind of message in one stage."""
+
+    stage: str
+    kind: str
+    sent: int
+
+
+def kind_lines(run: Account) -> list[KindLine]:
+    """Where the bytes went: stages in the order in which they began, in each the largest first."""
+    busiest = max(run.stages, key=lambda seat: int(seat["total"]["bytes_sent"]))
+    lines = []
+    for stage, counters in busiest["stages"].items():
+        kinds = sorted(counters.get("kinds", {}).items(), key=lambda item: -item[1])
+        lines += [KindLine(stage, kind, sent) for kind, sent in kinds if sent]
+    return lines
+
+
 def opening_lines(audit: Sequence[dict[str, Any]]) -> list[OpeningLine]:
     """The audit with equal openings grouped, in the order of their first appearance."""
     counts: dict[tuple[str, tuple[int, ...], str, str], int] = {}

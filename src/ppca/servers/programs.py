@@ -206,7 +206,7 @@ def execute(
     allowed = None if openings is None else limits(openings)
     with mesh.stage(KEY_STAGE):
         party: Party = drive(_awaited(agree_keys(mesh.seat, session)), mesh)
-    stages = _Stages(mesh)
+    stages = _Stages(mesh, party.sent)
     party.stage, party.openings = stages, allowed
     if progress is not None:
         party.progress = progress
@@ -230,19 +230,21 @@ def _taken(party: Party, packets: list[InputPacket]) -> Iterator[SecretArray]:
 
 
 class _Stages:
-    """Names the stages of a program: rounds and bytes are counted by the mesh, elapsed and local time here.
+    """Names the stages of a program: rounds and bytes are counted by the mesh, elapsed and local time and kinds of bytes here.
 
     Stages follow each other; where one stands inside another, the time of the inner is in both.
     """
 
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, mesh: Mesh, sent: dict[str, int]) -> None:
         self._mesh = mesh
+        self._sent = sent
+        self._kinds: dict[str, dict[str, int]] = {}
         self._work: dict[str, dict[str, float]] = {}
         clock.reset()
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        before, start = clock.reading(), time.perf_counter()
+        before, start, sent = clock.reading(), time.perf_counter(), dict(self._sent)
         with self._mesh.stage(name):
             yield
         spent = {"elapsed": time.perf_counter() - start}
@@ -250,6 +252,9 @@ class _Stages:
         total = self._work.setdefault(name, dict.fromkeys(spent, 0.0))
         for kind, seconds in spent.items():
             total[kind] += seconds
+        kinds = self._kinds.setdefault(name, {})
+        for kind, size in self._sent.items():
+            kinds[kind] = kinds.get(kind, 0) + size - sent.get(kind, 0)
 
     def account(self) -> dict[str, Any]:
         """The mesh's counters with the times of each stage beside them."""
@@ -257,6 +262,7 @@ class _Stages:
         for name, spent in self._work.items():
             if name in stats["stages"]:
                 stats["stages"][name]["work"] = spent
+                stats["stages"][name]["kinds"] = self._kinds[name]
         return stats
 
 
