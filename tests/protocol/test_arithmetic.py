@@ -18,7 +18,18 @@ from hypothesis.extra import numpy as hnp
 
 from harness.lockstep import run
 from ppca.native import ring
-from ppca.protocol import INTEGER, Pending, PlainArray, RingType, SecretArray, make_type, skew, symmetric, triangles
+from ppca.protocol import (
+    INTEGER,
+    Pending,
+    PlainArray,
+    RingType,
+    SecretArray,
+    make_type,
+    skew,
+    symmetric,
+    together,
+    triangles,
+)
 from ppca.protocol.dtypes import span_of
 from ppca.protocol.multiply import product_type, sum_of_products
 
@@ -543,3 +554,25 @@ def test_symmetric_matrices_in_blocks(d: int, monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(triangles.diagonal_places(d), np.flatnonzero(i == j))
     some = len(packed) // 3
     np.testing.assert_array_equal(triangles.triangle_entries(d, some, len(packed)), (i[some:], j[some:]))
+
+
+@pytest.mark.parametrize("within", [1.0, 3.0, 16.0])
+def test_narrow_products(within: float) -> None:
+    """Within 1.25 ulp and unbiased over the promised range, its ends and zero; all 128 bits are right, also untruncated."""
+    rng = np.random.default_rng(3)
+    x = np.concatenate([rng.uniform(-1, 1, 2000), [0.0, 1.0, -1.0, 2.0**-40]])
+    y = np.concatenate([rng.uniform(-within, within, 2000), [within, within, within, 1.0]])
+    x, y = (np.round(np.ldexp(v, 40)) * 2.0**-40 for v in (x, y))
+
+    async def program(a: Any, b: Any) -> Any:
+        product, bit = await together(a.mul(b, within=within, narrow=True), a.negative(narrow=True))
+        flipped = await bit.mul(b, frac=40, within=within, narrow=True)
+        whole = await product.truncate(0)
+        return [whole, bit, flipped]
+
+    product, bit, flipped = run(program, x, y).value
+    error = np.ldexp(product - x * y, 40)
+    assert np.abs(error).max() < 1.25 + 2.0**-10  # doubles round the exact product
+    assert abs(error.mean()) < 5 * error.std() / np.sqrt(len(error))
+    np.testing.assert_array_equal(bit, x < 0)
+    np.testing.assert_array_equal(flipped, np.where(x < 0, y, 0))

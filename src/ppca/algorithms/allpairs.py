@@ -2,15 +2,16 @@
 
 Every iteration rotates all d(d-1)/2 pairs at once. With a = A_ij, h = A_jj - A_ii:
 
-    r1    q = h^2 + 4a^2 + delta^2, to the bits that matter | sign(h) | c arrives | V := V - V E / 2 (Newton-Schulz)
+    r1    q = h^2 + 4a^2 + delta^2, to the bits that matter | sign(h) | c arrives | V := V - V E / 2 and B with it (Newton-Schulz)
     r2-3  y = 1/sqrt(q) from a table             | c a, then sign * c a | is the off-diagonal small enough?
     r4    T = sign c a y                         (skew; the damped generator) | the answer is opened
     r5    T2 = T T
     r6    T3 = T T2          | T4 = T2 T2, coarsely
     r7    W = I + T + T2/2 + c3 T3 + T3 (c4 T + c5 T2 + c6 T3)   | |T4|^2
-    r8    A W                | V := V W          | nu = |T4|^2 / c^8
-    r9    A := W' (A W)      | E = V'V - I, every sixth time | next damping c from nu: r9 and the next r1
-    (every sixth iteration A := V' (A0 V) instead, one round more: no drift)
+    r8    V := V W           | B := B W          | nu = |T4|^2 / c^8
+    r9    A := V'B           | E = V'V - I, every other time | next damping c from nu: r9 and the next r1
+
+B is A0 V. So what W lacks in orthogonality is mended in A too, as soon as it is in V.
 
 Three things make it converge: delta shrinks on a public schedule (coarse gaps first); c keeps the spectral norm of T below
 1.4, measured by the fourth power of the generator one iteration before; and W is orthogonal up to 9e-8 |T|^12.
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ..protocol import first_round, ready, skew, symmetric, together
-from .eigen import Eigen, defect, off_is_small, orthonormal
+from .eigen import Eigen, defect, off_is_small
 from .iteration import Progress, silent, until_converged
 
 RHO = 2 - math.sqrt(3)
@@ -49,12 +50,8 @@ POWER = 16.0
 This promise, and those that A, V and W stay below 2, keep local truncations likely to be right; they hold while the iteration
 does what it should. Where it does not, verification says so."""
 
-REFRESH = 6
 FIRST_CHECK = 6
 """The iteration from which convergence is checked: no matrix of some size is done before."""
-
-LAST = 2
-"""By so much at least the last iteration takes the off-diagonal down."""
 
 MOST_ITERATIONS = 60
 """Where a run that opens convergence bits gives up."""
@@ -64,8 +61,11 @@ TOP_MARGIN = 0.01
 factor of ten or so an iteration, and the last iteration does not square their error as it does when all pairs are done."""
 
 
-HALVINGS, SOONER = 12, 0.25
-"""delta halves so many times, then shrinks by this factor: by then what is left is separating close eigenvalues."""
+HALVINGS, SOONER = 8, 0.35
+"""delta halves so many times, then shrinks by this factor: by then what is left is separating close eigenvalues.
+
+Not by less: angles within a cluster can grow as fast as delta shrinks, and the damping is one iteration late. A factor of 0.25
+diverges on clusters of 70."""
 
 
 def regularisation(done: int, smallest: float) -> float:
@@ -93,8 +93,8 @@ async def eigh_allpairs(
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
 
-    tol: what |A0 V - V L|_F is to be. One bit is opened per check: whether the off-diagonal is below twice that, in the
-        Frobenius norm. The iteration under way is then the last one, and takes it down by a factor of three to thirty.
+    tol: stop when the off-diagonal has Frobenius norm below it; one bit is opened per check, and the iteration beside it is the
+        last one. It takes the off-diagonal down by another factor of two to thirty.
     max_iterations: give up after so many (None: 60).
     fixed_iterations: run so many and open nothing (24 suit d <= 115, 30 suit d <= 200 for 1e-5).
     top: stop as soon as the `top` largest eigenpairs are that accurate; the others need not be.
@@ -108,51 +108,48 @@ async def eigh_allpairs(
 
     async def step(state: _State, done: int) -> _State:
         delta = regularisation(warm + done, delta_min)
-        # V drifts little in one iteration: its defect E is measured, and mended, before A is made of it again.
-        due = (done + 1) % REFRESH
-        state = await _iterate(state, delta, refresh=due == 0, measure=due == REFRESH - 1)
+        # V drifts little in one iteration: its defect E is measured, and mended, in every other.
+        state = await _iterate(state, delta, measure=done % 2 == 1)
         progress(f"eigendecomposition, iteration {done + 1}", min(0.95, (done + 1) / 20))
         return state
 
     def good(state: _State) -> Awaitable[Any]:
-        return off_is_small(state.A, LAST * tol) if top is None or top >= d else _top_is_clean(state.A, tol, top)
+        return off_is_small(state.A, tol) if top is None or top >= d else _top_is_clean(state.A, tol, top)
 
     state, iterations, converged = await until_converged(
-        _State(A0, A0, identity, identity, None, None),
+        _State(A0, identity, A0, identity, None, None),
         step,
         good,
         due=lambda done: warm + done >= FIRST_CHECK,
         most=MOST_ITERATIONS if max_iterations is None else max_iterations,
         fixed=fixed_iterations,
     )
-    V = await orthonormal(state.V)
-    values = await V.inner(await A0.matmul(V, within=1.5, narrow=True), axis=0, within=1.5)
+    V, B = await _mended(state.V, state.B, await defect(state.V))
+    values = await V.inner(B, axis=0, within=1.5)
     return Eigen(values, V, iterations, converged)
 
 
 @dataclass
 class _State:
-    """Shared matrices between two iterations: A = V'A0V, E = V'V - I, and the damping of the next one, on its way."""
+    """Shared matrices between two iterations: A = V'B, V, B = A0 V, E = V'V - I; and the damping of the next one, on its way."""
 
-    A0: Any
     A: Any
     V: Any
+    B: Any
     identity: Any
     E: Any
     damping: Awaitable[Any] | None
 
 
-async def _iterate(state: _State, delta: float, refresh: bool, measure: bool) -> _State:
-    """One iteration: nine rounds (six more in the first, one more with `refresh`)."""
-    A0, A, V, identity = state.A0, state.A, state.V, state.identity
-    d = len(A0)
+async def _iterate(state: _State, delta: float, measure: bool) -> _State:
+    """One iteration: nine rounds (six more in the first)."""
+    A, identity = state.A, state.identity
+    d = len(A)
     i, j = np.triu_indices(d, 1)
     diagonal = A.diagonal()
     a, h = A[i, j], diagonal[j] - diagonal[i]
-    y, (signed, released), V = await together(  # r1-r3
-        _inverse_length(a, h, delta),
-        _signed(a, h, state.damping, delta),
-        ready(V) if state.E is None else orthonormal(V, state.E),
+    y, (signed, released), (V, B) = await together(  # r1-r3
+        _inverse_length(a, h, delta), _signed(a, h, state.damping, delta), _mended(state.V, state.B, state.E)
     )
     t = await signed.mul(y, frac=40, within=ANGLE, narrow=True)  # r4
     if released is None:  # first iteration: the damping must be measured in line
@@ -169,10 +166,10 @@ async def _iterate(state: _State, delta: float, refresh: bool, measure: bool) ->
         T3.matmul(T * C4 + T2 * C5 + T3 * C6, within=POWER, narrow=True), T4.inner(T4, frac=STEERING)
     )
     W = identity + T + T2 * 0.5 + T3 * C3 + tail
-    (A, E, V), damping = await together(  # r8-r9
-        _rotate(A0, A, V, W, refresh, measure), _next_damping(size, released, d)
+    (A, V, B, E), damping = await together(  # r8-r9
+        _rotate(V, B, W, measure), _next_damping(size, released, d)
     )
-    return _State(A0, A, V, identity, E, damping)
+    return _State(A, V, B, identity, E, damping)
 
 
 async def _damped(u: Any, d: int) -> tuple[Any, Any]:
@@ -206,8 +203,8 @@ async def _top_is_clean(A: Any, tol: float, top: int) -> Any:
     """Whether the `top` largest diagonal entries are eigenvalues, and the largest ones: eight rounds.
 
     Their rows must be clean: the squares of their off-diagonal entries add up to less than (TOP_MARGIN tol)^2, or to what
-    rounding leaves. And no eigenvalue of the rest may exceed them by more than twice tol: by Weyl it is enough that the whole
-    off-diagonal is less than their distance to the next diagonal entry, or than twice tol (so equal eigenvalues at the border
+    rounding leaves. And no eigenvalue of the rest may exceed them by more than tol: by Weyl it is enough that the whole
+    off-diagonal is less than their distance to the next diagonal entry, or than tol (so equal eigenvalues at the border
     do not keep the iteration going). Or all pairs are done, as without `top`.
     """
     d = len(A)
@@ -220,7 +217,7 @@ async def _top_is_clean(A: Any, tol: float, top: int) -> Any:
     unclean, gap = await together(chosen.inner(squares), (last - next_one).inner(diagonal))
     gap2 = await gap.mul(gap, frac=80)
     total = squares.sum().within(8)
-    small = (LAST * tol) ** 2
+    small = tol * tol
     margins = [unclean.within(8) - clean * clean, total - gap2.within(8) - small, total - small]
     rows, border, everything = await type(A).stack(margins).within(16).negative()
     # (rows and border) or everything, in one product: the third implies the second.
@@ -257,14 +254,16 @@ async def _signed(a: Any, h: Any, damping: Awaitable[Any] | None, delta: float) 
     return ca - flipped * 2, released
 
 
-async def _rotate(A0: Any, A: Any, V: Any, W: Any, refresh: bool, measure: bool) -> tuple[Any, Any, Any]:
-    """A := W'AW (or V'A0V), V := VW, and E = V'V - I if it is to be measured."""
-    d = len(A0)
-    if refresh:
-        V = await V.matmul(W, within=1.5, narrow=True)
-        AV, E = await together(A0.matmul(V, within=1.5, narrow=True), defect(V) if measure else ready(None))
-        upper = await V.T.matmul_upper(AV, within=1.5, narrow=True)
-    else:
-        AW, V = await together(A.matmul(W, within=1.5, narrow=True), V.matmul(W, within=1.5, narrow=True))
-        upper, E = await together(W.T.matmul_upper(AW, within=1.5, narrow=True), defect(V) if measure else ready(None))
-    return symmetric(upper, d), E, V
+async def _rotate(V: Any, B: Any, W: Any, measure: bool) -> tuple[Any, Any, Any, Any]:
+    """V := V W, B := B W, A := V'B, and E = V'V - I if it is to be measured: two rounds."""
+    V, B = await together(V.matmul(W, within=1.5, narrow=True), B.matmul(W, within=1.5, narrow=True))
+    upper, E = await together(V.T.matmul_upper(B, within=1.5, narrow=True), defect(V) if measure else ready(None))
+    return symmetric(upper, len(V)), V, B, E
+
+
+async def _mended(V: Any, B: Any, E: Any) -> tuple[Any, Any]:
+    """V and B = A0 V after a Newton-Schulz step, V - V E / 2: one round, or none without E. The distance of V is squared."""
+    if E is None:
+        return V, B
+    moved, with_it = await together(V.matmul(E, within=3, narrow=True), B.matmul(E, within=3, narrow=True))
+    return V - moved * 0.5, B - with_it * 0.5
