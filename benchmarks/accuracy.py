@@ -25,13 +25,17 @@ from ppca.servers import LocalServers
 ROUND_LIMITS = {50: 260, 115: 330, 200: 420}
 """Rounds that a whole job may take up to so many columns, at the default tolerance."""
 
-BYTE_LIMITS = {115: 150e6}
+BYTE_LIMITS = {115: 170e6}
 """Bytes that a server may send in a whole job up to so many columns."""
 
 WIDTH = 170
 """Of the table where it does not go to a terminal."""
 
 ACCURACY_LIMITS = {"ratio_error": 1e-8, "eigenvalue_error": 1e-7, "residual": 1e-7, "orthogonality": 1e-8}
+"""What the data sets of this benchmark keep."""
+
+PROMISED = {"ratio_error": 4e-7, "eigenvalue_error": 4e-7, "residual": 4e-7, "orthogonality": 1e-7}
+"""What a passed verification says of any data at the default tolerance: a residual below 2 tol, of a norm of 1/2 or more."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,9 @@ class Accuracy:
     residual: float
     orthogonality: float
 
-    def broken(self) -> list[str]:
+    def broken(self, limits: dict[str, float] = ACCURACY_LIMITS) -> list[str]:
         """The limits that are not kept."""
-        return [key for key, limit in ACCURACY_LIMITS.items() if not getattr(self, key) <= limit]
+        return [key for key, limit in limits.items() if not getattr(self, key) <= limit]
 
 
 def standardised(X: Floats) -> Floats:
@@ -171,7 +175,7 @@ def main(names: list[str], data: Folder, directory: Path) -> None:
     for name, why in absent:
         console.print(f"{name} was left out: {why}", highlight=False)
     console.print(
-        "limits: ratios and orthogonality 1e-8, eigenvalues and residual 1e-7, rounds as shown, 150 MB sent up to 115 columns"
+        "limits: ratios and orthogonality 1e-8, eigenvalues and residual 1e-7, rounds as shown, 170 MB sent up to 115 columns"
     )
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "accuracy.json"

@@ -148,10 +148,10 @@ def test_normalised_correlation(kind: str, d: int) -> None:
         assert np.abs(A - correlation * scale).max() <= 2 * ROOT * scale + 2.25 * ULP
         assert 0.5 - d * ULP < np.linalg.norm(A) <= 1 + d * ULP
         np.testing.assert_allclose(inverse, 1 / deviation, rtol=ROOT)
-    assert rounds == 21
+    assert rounds == 22
 
 
-@pytest.mark.parametrize(("normalise", "more"), [(normalised_covariance, 3), (normalised_correlation, 7)])
+@pytest.mark.parametrize(("normalise", "more"), [(normalised_covariance, 3), (normalised_correlation, 8)])
 def test_triangles_in_passes(normalise: Any, more: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same matrix up to what truncations and inverse roots may change, for the rounds of the further passes."""
     d, deviations = 12, normalise is normalised_correlation

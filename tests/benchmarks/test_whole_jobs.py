@@ -45,7 +45,7 @@ def test_limits_by_size() -> None:
 
 
 def test_broken_limits_are_named() -> None:
-    assert accuracy.Accuracy(1e-7, 1e-7, 1e-7, 1e-8).broken() == []
+    assert accuracy.Accuracy(1e-8, 1e-7, 1e-7, 1e-8).broken() == []
     assert accuracy.Accuracy(1e-5, 1e-8, float("nan"), 1e-6).broken() == ["ratio_error", "residual", "orthogonality"]
 
 

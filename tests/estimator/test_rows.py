@@ -22,7 +22,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 
-from benchmarks.accuracy import ACCURACY_LIMITS, Accuracy, accuracy_of, standardised
+from benchmarks.accuracy import ACCURACY_LIMITS, PROMISED, Accuracy, accuracy_of, standardised
 from benchmarks.data_sets import DATA_SETS, MissingData, split
 from harness.lockstep import LockstepServers
 from ppca import PCA
@@ -41,7 +41,7 @@ def random(*shape: int, seed: int = 0) -> Floats:
 
 def check(pca: PCA, pooled: Floats) -> Accuracy:
     accuracy = accuracy_of(pca, pooled)
-    assert accuracy.broken() == [], accuracy
+    assert accuracy.broken(PROMISED) == [], accuracy
     assert pca.verified_
     np.testing.assert_allclose(pca.mean_, pooled.mean(axis=0), rtol=1e-9, atol=1e-12 * np.abs(pooled).max())
     return accuracy
@@ -315,10 +315,10 @@ def test_columns_of_very_different_scale(seats: LockstepServers) -> None:
     assert alike.resolved_.all()
     raw = PCA(whiten=True, servers=seats).fit(split(X, 2))
     ratios = exact_pca(X, False).explained_variance_ratio_
-    assert raw.resolution_ == pytest.approx(4e-6, rel=1e-3)
+    assert raw.resolution_ == pytest.approx(4e-7, rel=1e-3)
     assert raw.resolved_.tolist() == (ratios > raw.resolution_).tolist()
     assert not raw.resolved_[-1]
-    with pytest.raises(ValueError, match="the variance of component 2 lies below the resolution, 4e-06 of the total"):
+    with pytest.raises(ValueError, match="the variance of component 3 lies below the resolution, 4e-07 of the total"):
         raw.transform(X)
     np.testing.assert_allclose(PCA(1, whiten=True, servers=seats).fit(split(X, 2)).transform(X).std(), 1, rtol=0.01)
 
@@ -531,7 +531,7 @@ def test_rows_that_do_not_fit_a_shared_model(servers: LocalServers) -> None:
         ({"n_components": 14}, "between 1 and 13"),
         ({"n_components": 0}, "n_components=0 must be at least 1"),
         ({"n_components": 1.0}, "strictly between 0 and 1"),
-        ({"solver": "magic"}, "choose from allpairs"),
+        ({"solver": "magic"}, "choose from auto, topk, allpairs"),
         ({"tol": 1.0}, "must lie between"),
         ({"partition": "diagonal"}, "choose 'rows' or ppca.Columns"),
     ],

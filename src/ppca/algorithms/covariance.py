@@ -36,9 +36,6 @@ Scales are powers of two above the deviations of all owners, so a variance is fa
 varies far more than all others.
 """
 
-ROOTS = 5.0
-"""Above the product of two inverse roots, of variances in [1/4, 1) or a little below; those of constant columns are zero."""
-
 HEADROOM = 12
 """log2 of the largest dimension: a trace may be so large."""
 
@@ -78,7 +75,7 @@ async def normalised_covariance(packed: Any, d: int) -> Normalised:
 
 
 async def normalised_correlation(packed: Any, d: int) -> Normalised:
-    """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: twenty-one rounds."""
+    """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: twenty-two rounds."""
     variance = packed[diagonal_places(d)] + FLOOR
     # Variance 2^(e-113) <= v < 2^(e-112): the factor 2^((112-e)//2) brings it to [1/4, 1) or a little below. The upper half
     # of the product, which is below 2^113, would have 48 fractional bits: with SPARE more its rounding counts for nothing.
@@ -95,7 +92,7 @@ async def normalised_correlation(packed: Any, d: int) -> Normalised:
 
     async def divided(part: Any, first: int) -> Any:
         i, j = triangle_entries(d, first, first + len(part))
-        outer = await inverse[i].mul(inverse[j], frac=40, within=ROOTS)
+        outer = await inverse[i].mul(inverse[j], frac=40)  # exactly: nobody verifies what became of a covariance
         return await _upper_half(part.astype(WORK_FRAC + SPARE + 24), outer, WORK_FRAC + SPARE)
 
     correlation = (await in_passes(work, divided)).within(2)

@@ -1,9 +1,9 @@
 """What a fit will take, from public numbers alone, so that nobody is surprised by a long job.
 
-Rounds and bytes of the default solver follow from public numbers and the number of iterations. The coefficients are fitted
-to counted jobs of 5 to 160 columns, 2 to 10 owners and 7 to 24 iterations; `tests/estimator/test_forecast.py` counts others.
-How many iterations there will be depends on the data, unless they are fixed: that is a guess. A fall-back to another solver is
-not foreseen.
+Rounds and bytes of the default solvers follow from public numbers and the number of iterations. The coefficients are fitted
+to counted jobs of 4 to 80 columns, 2 to 10 owners and 7 to 24 iterations, those of `topk` to jobs of 500 and 1,000 columns;
+`tests/estimator/test_forecast.py` counts others. How many iterations there will be depends on the data, unless they are fixed:
+that is a guess. A fall-back to another solver is not foreseen.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..algorithms.allpairs import FIRST_CHECK
-from ..algorithms.solvers import chosen
+from ..algorithms.allpairs import FIRST_CHECK, regularisation
+from ..algorithms.solvers import TOPK, chosen
+from ..algorithms.topk import block_size
 from .choices import Choices
 
 ROUND_SECONDS = 8.5e-4
@@ -41,19 +42,29 @@ def forecast(
 
     iterations: of a job that was made; None for a guess.
     """
-    if chosen(choices.solver, width, choices.n_components, choices.fixed_iterations) != "allpairs":
+    solver = chosen(choices.solver, width, choices.n_components, choices.fixed_iterations)
+    if solver not in ("allpairs", TOPK):
         return None
-    fixed = choices.fixed_iterations
-    top = _some(choices, width) and fixed is None
-    made = iterations or fixed or _guess(width, top)
     by_columns = choices.partition != "rows"
-    rounds = 9.2 * made + 1.5 * math.log2(max(2, width)) + 57
-    rounds += 5 * choices.standardize + 4 * top - 9 * by_columns
-    sent = _solved(width, made, choices.tol, top) + 44 * width * _revealed(choices, width)
+    if solver == TOPK:
+        rounds, sent = 440.0 + 54, _few(width, int(choices.n_components or 1), choices.standardize)
+    else:
+        fixed = choices.fixed_iterations
+        top = _some(choices, width) and fixed is None
+        made = iterations or fixed or _guess(width, top)
+        rounds = 9.1 * made + 2 * math.log2(max(2, width)) + 54 + 3 * choices.standardize + 4 * top - 10 * by_columns
+        sent = _solved(width, made, choices.tol, top) + 111 * width**2 * choices.standardize
+        sent += 139 * width * _revealed(choices, width)
     if not by_columns:
-        sent += owners * (22 * width**2 + 3200 * width)
+        sent += owners * (20 * width**2 + 3050 * width)
     seconds = rounds * ROUND_SECONDS + sent * BYTE_SECONDS + values * VALUE_SECONDS
     return Forecast(seconds, rounds, sent + values * VALUE_BYTES)
+
+
+def _few(width: int, components: int, standardize: bool) -> float:
+    """Bytes of covariance and `topk`, which mostly takes one loop: what travels are columns of its block."""
+    block = block_size(components, width)
+    return (128 if standardize else 70) * width**2 + 1306 * width * block + 12_900 * block**2
 
 
 def _guess(width: int, top: bool) -> float:
@@ -62,12 +73,12 @@ def _guess(width: int, top: bool) -> float:
 
 
 def _solved(width: int, iterations: float, tol: float, top: bool) -> float:
-    """Bytes of covariance, iteration, verification and sort. Signs get longer by a bit an iteration until they resolve `tol`."""
-    longest = math.log2(10 / tol)
-    bits = sum(min(longest, math.log2(10) + step) for step in range(round(iterations)))
+    """Bytes of covariance, iteration, verification and sort. Keys of signs and tables get longer as delta shrinks."""
+    smallest = max(tol / 10, 64 * math.sqrt(width) * 2.0**-40)
+    bits = sum(-math.log2(regularisation(step, smallest)) for step in range(round(iterations)))
     checks = max(0.0, iterations - FIRST_CHECK) if top else 0.0
-    per_entry = 336 * iterations + 22.3 * bits + 211 * checks + 840
-    return per_entry * width**2 + 2800 * iterations + 437 * width * math.log2(max(2, width)) + 89_000
+    per_entry = 198 * iterations + 14.8 * bits + 224 * checks + 288
+    return per_entry * width**2 + 10_800 * iterations + 1550 * width * math.log2(max(2, width)) + 14_200
 
 
 def _some(choices: Choices, width: int) -> bool:
