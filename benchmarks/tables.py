@@ -89,6 +89,43 @@ def eigen(data: dict[str, Any]) -> str:
     return table(heads, rows)
 
 
+def topk(data: list[dict[str, Any]]) -> str:
+    heads = [
+        "spectrum",
+        "d",
+        "K",
+        "solver",
+        "loops",
+        "rounds",
+        "sent per server",
+        "time",
+        "memory",
+        "residual",
+        "eigenvalues",
+        "verified",
+    ]
+    return table(
+        heads,
+        (
+            [
+                row["spectrum"],
+                f"{row['d']:,}",
+                str(row["k"]),
+                row["solver"],
+                str(row["loops"]),
+                str(row["rounds"]),
+                size(row["bytes_per_server"]),
+                duration(row["seconds"]),
+                size(row["memory"]),
+                f"{row['residual']:.0e}",
+                f"{row['eigenvalue_error']:.0e}",
+                "yes" if row["verified"] else "no",
+            ]
+            for row in data
+        ),
+    )
+
+
 def accuracy(data: dict[str, Any]) -> str:
     rows = [
         [
@@ -245,6 +282,7 @@ TABLES: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     "ops": ("benchmarks.md", "ops", ops),
     "spu": ("benchmarks.md", "spu", spu),
     "eigen": ("benchmarks.md", "eigen", eigen),
+    "topk": ("benchmarks.md", "topk", topk),
     "accuracy": ("benchmarks.md", "accuracy", accuracy),
     "edges": ("benchmarks.md", "edges", edges),
     "owner": ("benchmarks.md", "owner", owner),
