@@ -71,8 +71,8 @@ def row_owners(X: Floats) -> list[Floats]:
 
 
 def wider(X: Floats) -> Floats:
-    """More columns, as rows of zeros count: the same ones again, turned, scaled and moved."""
-    return np.asarray(np.hstack([X, X[:, ::-1] * 0.5, X * 2 + np.abs(X).max()]))
+    """More columns, as rows of zeros count: the same ones again, turned, scaled, and moved by no more than doubles hold."""
+    return np.asarray(np.hstack([X, X[:, ::-1] * 0.5, X * 2 + np.abs(X).max(axis=0)]))
 
 
 def fitted(way: str, X: Floats, servers: Any, *, standardize: bool = False, k: Any = 5, **options: Any) -> PCA:
