@@ -153,7 +153,7 @@ def fss_rows(level: str, repeats: int) -> Iterator[Row]:
         yield row("prefix_gen", size, level, "us/key", [t / n * 1e6 for t in times])
         out = np.zeros((n, bits, 1, limbs), np.uint64)
         times = seconds_per_call(
-            partial(k.prefix_bits, out, TREE, 0, keys[0], m, bits, (1, 1), 8 * limbs, nodes - 1, 1), repeats
+            partial(k.prefix_bits, out, TREE, 0, keys[0], m, bits, (1, 1), 8 * limbs, nodes - 1, 1, False), repeats
         )
         yield row("prefix_bits", f"{size}, {nodes} nodes", level, "us/key", [t / n * 1e6 for t in times])
 

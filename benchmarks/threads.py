@@ -140,7 +140,7 @@ def gates(n: int) -> Iterator[Case]:
     yield Case("prefix_gen", f"{few:,} keys", call, [key0, key1])
     call()
     prefixes, kept = np.zeros((few, BITS, 1, 2), np.uint64), key0.copy()
-    call = _call(k.prefix_bits, prefixes, TREE, 0, kept, points[:few], BITS, levels, value_bytes, 4, 1)
+    call = _call(k.prefix_bits, prefixes, TREE, 0, kept, points[:few], BITS, levels, value_bytes, 4, 1, False)
     yield Case("prefix_bits", f"{few:,} keys", call, [prefixes])
     yield from random_bits(n)
 

@@ -150,7 +150,7 @@ void classify_bits_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::h
 }
 
 void prefix_bits_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle keys_, nb::handle m_, int bits,
-                    PrefixLevels levels, int value_bytes, int first_k, int width) {
+                    PrefixLevels levels, int value_bytes, int first_k, int width, bool mirrored) {
     const Words out(out_, "out", Access::write), m(m_, "m");
     const Bytes keys(keys_, "keys");
     const TreeShape shape = prefix_shape(bits, limbs_of(out), levels, value_bytes);
@@ -162,7 +162,7 @@ void prefix_bits_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::han
     m.require_size(2 * count);
     out.require_size(count * size_t(shape.values) * size_t(width) * size_t(shape.limbs));
     if (out.size() == 0) return;
-    const PrefixCall call{tree, shape, party, out.data(), keys.data(), m.data(), first_k, width};
+    const PrefixCall call{tree, shape, party, out.data(), keys.data(), m.data(), first_k, width, mirrored};
     run(count, (0.5 * bits + shape.values) * (first_k + width),
         [&, prefix = fss().prefix_bits](size_t begin, size_t end) { prefix(call, begin, end); });
 }
@@ -274,11 +274,13 @@ void register_fss(nanobind::module_& m) {
         nb::sig("def prefix_gen(key0: Bytes, key1: Bytes, tree: TreeKey, alpha: Words, bits: int, limbs: int, "
                 "levels: tuple[int, int], value_bytes: int, seeds: Words, /) -> None"),
         "Keys of [y == first i bits of alpha] for every i of levels = (first, stride), shares mod 2^(8 value_bytes).");
-    m.def("prefix_bits", &prefix_bits_py,
-          nb::sig("def prefix_bits(out: Words, tree: TreeKey, party: int, keys: Buffer, m: Words, bits: int, "
-                  "levels: tuple[int, int], value_bytes: int, first_k: int, width: int, /) -> None"),
-          "Share of [(m >> g) - (alpha >> g) mod 2^i <= k] for prefixes of i = bits - g bits and "
-          "k = first_k .. first_k + width - 1: out is (n, levels, width).");
+    m.def(
+        "prefix_bits", &prefix_bits_py,
+        nb::sig("def prefix_bits(out: Words, tree: TreeKey, party: int, keys: Buffer, m: Words, bits: int, "
+                "levels: tuple[int, int], value_bytes: int, first_k: int, width: int, mirrored: bool, /) -> None"),
+        "Share of [(m >> g) - (alpha >> g) mod 2^i <= k] for prefixes of i = bits - g bits and "
+        "k = first_k .. first_k + width - 1: out is (n, levels, width). Mirrored: of [(alpha >> g) - (m >> g) mod 2^i "
+        "<= k], and where i = bits of 1 <= ... <= k.");
 
     m.def("sign_words", &sign_words, nb::sig("def sign_words(keys: int, bits: int, /) -> int"),
           "Bytes of the correction words of so many keys.");

@@ -1,7 +1,7 @@
 // Evaluation of distributed point functions: shares of [y == alpha], and of prefixes near alpha.
 //
-// An incremental key gives the bits [(m - alpha) >> g <= k] at every granularity g (or every second, ...). See tree.hpp
-// for the scheme.
+// An incremental key gives the bits [(m - alpha) >> g <= k] at every granularity g (or every second, ...), and those of
+// alpha - m. See tree.hpp for the scheme.
 #pragma once
 
 #include "fss/tree.hpp"
@@ -76,16 +76,16 @@ void dpf_eval(const EvalCall& call, size_t begin, size_t end) {
     else dpf_eval_limbs<2>(call, begin, end);
 }
 
-// The nodes mt - a, a = 0 .. A - 1, of level i, one key per lane.
+// The nodes mt - a (or, mirrored, mt + a), a = 0 .. A - 1, of level i, one key per lane.
 //
 // With b the last bit of mt, node 2p of this level is the child b of node p of the level above, and the other child of
-// node p is node 2p + 1 or 2p - 1 as b is 1 or 0. One hash gives both. Children never lie below their parent's index,
-// so the window is updated in place from the far end.
+// node p is node 2p + 1 or 2p - 1 as b is 1 or 0 (mirrored: 0 or 1). One hash gives both. Children never lie below
+// their parent's index, so the window is updated in place from the far end.
 struct PrefixWindow {
     Nodes node[kMaxNodes];
 
     void descend(const C::Context& permutation, const Sides& sides, int depth, const KeyLanes& keys, size_t at,
-                 int count) {
+                 int count, bool mirrored) {
         Vec beyond[C::kBatch];  // the other child of node p + 1
         for (int p = count >> 1; p >= 0; --p) {
             const Nodes parent = node[p];
@@ -94,7 +94,9 @@ struct PrefixWindow {
                 [&](int r, Vec child) INLINE_LAMBDA {
                     const Vec other = C::bit_xor(child, C::bit_xor(parent.seed[r], C::halve(parent.seed[r])));
                     const Vec right = C::mask(sides.side[r][depth]);
-                    if (2 * p + 1 < count) node[2 * p + 1].seed[r] = select(right, other, beyond[r]);
+                    if (2 * p + 1 < count)
+                        node[2 * p + 1].seed[r] =
+                            mirrored ? select(right, beyond[r], other) : select(right, other, beyond[r]);
                     if (2 * p < count) node[2 * p].seed[r] = child;
                     beyond[r] = other;
                 });
@@ -113,7 +115,8 @@ template <int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, siz
         window.node[0].root(keys);
         for (int a = 1; a < count; ++a) window.node[a] = window.node[0];
         for (int level = 1; level <= bits; ++level) {
-            window.descend(permutations.tree, sides, level - 1, keys, call.shape.seed_at(level - 1), count);
+            window.descend(permutations.tree, sides, level - 1, keys, call.shape.seed_at(level - 1), count,
+                           call.mirrored);
             if (!call.shape.has_value(level)) continue;
 
             Sum<Limbs> sum[C::kBatch];
@@ -123,8 +126,10 @@ template <int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, siz
                 word[r] =
                     payload_word<Limbs>([&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
             for (int a = 0; a < count; ++a) {
-                // On the first levels the window is wider than the level: a node met again is not counted again.
-                if (level >= 7 || a < (1 << level)) {
+                // On the first levels the window is wider than the level: a node met again is not counted again. And
+                // with all bits m itself counts on one side only.
+                const bool counted = !call.mirrored || a > 0 || level < bits;
+                if (counted && (level >= 7 || a < (1 << level))) {
                     window.node[a].payloads(
                         permutations.payload, [&](int r) INLINE_LAMBDA { return word[r]; },
                         [&](int r, Vec value) INLINE_LAMBDA { sum[r].add(value); });

@@ -96,6 +96,7 @@ struct PrefixCall {
     const uint8_t* keys;
     const uint64_t* m;
     int first_k, width;
+    bool mirrored;
 };
 
 // Keys for the sign of m - alpha mod 2^bits (sign.hpp): a root per evaluator, and `bits - 2` words per key for both.

@@ -25,7 +25,7 @@ from ppca.protocol.plain import PlainArray
 
 Floats = NDArray[np.float64]
 K = 5
-TOL = 1e-6
+TOL = 1e-7
 
 
 async def found(table: Any, shift: Any, by_columns: bool, owners: list[int]) -> tuple[Any, ...]:

@@ -90,12 +90,21 @@ def classify(keys: Keys, m: list[int], thresholds: list[int], bits: int, limbs: 
 
 
 def prefix(
-    keys: Keys, m: list[int], bits: int, levels: tuple[int, int], window: tuple[int, int], limbs: int, size: int = 0
+    keys: Keys,
+    m: list[int],
+    bits: int,
+    levels: tuple[int, int],
+    window: tuple[int, int],
+    limbs: int,
+    size: int = 0,
+    mirrored: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     first, stride = levels
     out = np.zeros((2, len(m), (bits - first) // stride + 1, window[1], limbs), np.uint64)
     for party in (0, 1):
-        k.prefix_bits(out[party], TREE, party, keys[party], words(m), bits, levels, size or 8 * limbs, *window)
+        k.prefix_bits(
+            out[party], TREE, party, keys[party], words(m), bits, levels, size or 8 * limbs, *window, mirrored
+        )
     return out[0], out[1]
 
 
@@ -173,22 +182,24 @@ def test_classify_on_large_domains(level: str, bits: int, limbs: int, n: int) ->
 
 
 def prefix_oracle(
-    alphas: list[int], m: list[int], bits: int, levels: tuple[int, int], window: tuple[int, int]
+    alphas: list[int], m: list[int], bits: int, levels: tuple[int, int], window: tuple[int, int], mirrored: bool = False
 ) -> np.ndarray:
     """The definition, on Python integers where 64 bits do not hold them."""
     kind = np.int64 if bits < 63 else object
     a, y = np.array(alphas, kind), np.array(m, kind)
     out = []
     for i in range(levels[0], bits + 1, levels[1]):
-        distance = ((y >> (bits - i)) - (a >> (bits - i))) % (1 << i)
-        out.append(distance[:, None] <= window[0] + np.arange(window[1]))
+        distance = ((y >> (bits - i)) - (a >> (bits - i))) * (-1 if mirrored else 1) % (1 << i)
+        near = distance[:, None] <= window[0] + np.arange(window[1])
+        out.append(near & (distance[:, None] > 0) if mirrored and i == bits else near)
     return np.stack(out, axis=1)
 
 
 @pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.parametrize("window", [(0, 1), (0, 3), (1, 1), (4, 1), (4, 4), (2, 9), (6, 58)])
 @pytest.mark.parametrize("bits", SMALL)
-def test_prefix_everywhere(level: str, bits: int, window: tuple[int, int], limbs: int) -> None:
+def test_prefix_everywhere(level: str, bits: int, window: tuple[int, int], mirrored: bool, limbs: int) -> None:
     """All alphas and all m at every level, including the levels that the window wraps around."""
     size = 1 << bits
     alphas = [a for a in range(size) for _ in range(size)]
@@ -196,8 +207,8 @@ def test_prefix_everywhere(level: str, bits: int, window: tuple[int, int], limbs
     if window[1] > 9:
         alphas, m = alphas[:: 1 + size // 8], m[:: 1 + size // 8]
     keys = prefix_keys(alphas, bits, limbs)
-    got = opened(prefix(keys, m, bits, (1, 1), window, limbs))
-    assert (got == prefix_oracle(alphas, m, bits, (1, 1), window)).all()
+    got = opened(prefix(keys, m, bits, (1, 1), window, limbs, mirrored=mirrored))
+    assert (got == prefix_oracle(alphas, m, bits, (1, 1), window, mirrored)).all()
 
 
 @pytest.mark.parametrize("limbs", [1, 2])
@@ -213,6 +224,8 @@ def test_prefix_on_large_domains(level: str, bits: int, limbs: int) -> None:
         for window in [(4, 1), (4, 4), (4, 12)]:
             got = opened(prefix(keys, m, bits, levels, window, limbs))
             assert (got == prefix_oracle(alphas, m, bits, levels, window)).all()
+            got = opened(prefix(keys, m, bits, levels, window, limbs, mirrored=True))
+            assert (got == prefix_oracle(alphas, m, bits, levels, window, True)).all()
 
 
 @pytest.mark.parametrize("size", [1, 5, 8, 9, 15])
@@ -399,12 +412,12 @@ def test_bad_arguments_name_the_argument() -> None:
         k.classify_bits(np.zeros((3, 2, 2), np.uint64), TREE, 0, key, m, words([1, 1 << 16]), 16)
     tree = np.zeros((3, k.prefix_key_size(16, 2, (1, 1), 16)), np.uint8)
     with pytest.raises(ValueError, match="levels from 10 in steps of 4 do not end at 16"):
-        k.prefix_bits(out, TREE, 0, tree, m, 16, (10, 4), 16, 4, 1)
+        k.prefix_bits(out, TREE, 0, tree, m, 16, (10, 4), 16, 4, 1, False)
     with pytest.raises(ValueError, match="value_bytes is 17"):
         k.prefix_key_size(16, 2, (1, 1), 17)
     with pytest.raises(ValueError, match="at most 64 together"):
-        k.prefix_bits(out, TREE, 0, tree, m, 16, (1, 1), 16, 60, 5)
+        k.prefix_bits(out, TREE, 0, tree, m, 16, (1, 1), 16, 60, 5, False)
     with pytest.raises(ValueError, match="out has 6 uint64 items, expected 96"):
-        k.prefix_bits(out, TREE, 0, tree, m, 16, (1, 1), 16, 4, 1)
+        k.prefix_bits(out, TREE, 0, tree, m, 16, (1, 1), 16, 4, 1, False)
     with pytest.raises(ValueError, match="out must be a writable C-contiguous uint64 array"):
         k.dcf_eval(np.zeros((3, 1, 2)), TREE, 0, key, m, 16)

@@ -342,6 +342,25 @@ def test_coarse_powers() -> None:
         assert np.all(below == below[0])
 
 
+@pytest.mark.parametrize("span", [2, 3, 12, 13, 25])
+def test_slopes(span: int) -> None:
+    """One step of the staircase (ratios 1.25 to 1.5) and what the other side takes away: within 31% from 1.5 on."""
+    rng = np.random.default_rng(span)
+    sizes = np.concatenate([2.0 ** rng.uniform(-6, span - 0.1, 2000), [1.0, 15 / 16 * 2.0**span - 0.1, 0.26, 0.51]])
+    a = grid(sizes * rng.choice([-1.0, 1.0], len(sizes)))
+
+    async def program(x: Any) -> Any:
+        return await x.astype(4).within(2.0**span * 0.999).slope()
+
+    for _ in range(3):
+        got = run(program, a).value
+        large = np.abs(a) >= 1.5
+        assert np.all(np.abs(got[large] * a[large] - 1) < 0.31)
+        some = np.abs(a) >= 0.25 + 2.0**-3  # less what `astype` rounds
+        assert np.all(got[some] * a[some] > 0)
+        assert np.all((np.abs(got[~large]) > 0.55) & (np.abs(got[~large]) <= 1.27))
+
+
 def test_exact_binade_powers() -> None:
     a = np.concatenate([inputs(-20, 10), [0.0]])
 

@@ -67,6 +67,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
     "lookup": (lambda x: awaited(x.lookup([1.0, 2.0], [1.0, 0.0, 0.0])), (fixed(),), ()),
     "normalise": (lambda x: awaited(x.normalise()), (fixed(),), ()),
     "coarse power": (lambda x: awaited(x.coarse_power(-0.5, 2.0**-20)), (fixed(),), ()),
+    "slope": (lambda x: awaited(x.slope()), (fixed(-SECRET),), ()),
     "triangle": (lambda x, y: awaited(x.matmul_upper(y)), (fixed().reshape(20, 20), fixed(0.0).reshape(20, 20)), ()),
     "rsqrt": (lambda x: awaited(x.rsqrt()), (fixed(),), ()),
     "rsqrt of zero": (lambda x: awaited(x.rsqrt()), (fixed(0.0),), ()),

@@ -1,33 +1,36 @@
-"""All-pairs Jacobi: a full symmetric eigendecomposition in 10 to 40 iterations of nine rounds, whatever the dimension.
+"""All-pairs Jacobi: a full symmetric eigendecomposition in 10 to 30 iterations of nine rounds, whatever the dimension.
 
-Every iteration rotates all d(d-1)/2 pairs at once. With a = A_ij, h = A_jj - A_ii:
+Every iteration rotates all d(d-1)/2 pairs at once. With a = A_ij, h = A_jj - A_ii, and R_i the norm of the off-diagonal of row i:
 
-    r1    q = h^2 + 4a^2 + delta^2, to the bits that matter | sign(h) | c arrives | V := V - V E / 2 and B with it (Newton-Schulz)
-    r2-3  y = 1/sqrt(q) from a table             | c a, then sign * c a | is the off-diagonal small enough?
-    r4    T = sign c a y                         (skew; the damped generator) | the answer is opened
+    r1    h' = h p_i p_j, a' = a p_i p_j         | R_i^2 | V := V - V E / 2 and B with it (Newton-Schulz)
+    r2-3  y = sign(h') / max(|h'|, 1), roughly   | the next p_i = 1/sqrt(R_i), from a table | c (r1-2), then c a'
+    r4    T = c a' y                             (skew; the damped generator) | the next p_i p_j
     r5    T2 = T T
-    r6    T3 = T T2          | T4 = T2 T2, coarsely
-    r7    W = I + T + T2/2 + c3 T3 + T3 (c4 T + c5 T2 + c6 T3)   | |T4|^2
-    r8    V := V W           | B := B W          | nu = |T4|^2 / c^8
-    r9    A := V'B           | E = V'V - I, every other time | next damping c from nu: r9 and the next r1
+    r6    T3 = T T2
+    r7    W = I + T + T2/2 + c3 T3 + T3 (c4 T + c5 T2 + c6 T3)   | T4 G = T3 (T G), coarsely, for a few public columns G
+    r8    V := V W           | B := B W          | |T4 G|^2
+    r9    A := B'V           | E = V'V - I, every other time | nu = |T4 G|^2 / c^8, of which the next c is made
 
 B is A0 V. So what W lacks in orthogonality is mended in A too, as soon as it is in V.
 
-Three things make it converge: delta shrinks on a public schedule (coarse gaps first); c keeps the spectral norm of T below
-1.4, measured by the fourth power of the generator one iteration before; and W is orthogonal up to 9e-8 |T|^12.
-There is no proof of global convergence, so the caller verifies the result and has cyclic Jacobi to fall back to.
+Three things make it converge. The angle of a pair is a / max(|h|, sqrt(R_i R_j / 2), delta), with the sign of h: what is small
+beside the disorder of its rows waits. delta, the least, shrinks on a public schedule; p_i is one iteration old. c keeps the
+spectral norm of T below 1.4: it is measured by the fourth power of the generator one iteration before. And W is orthogonal up to
+9e-8 |T|^12. There is no proof of global convergence, so the caller verifies the result and has cyclic Jacobi to fall back to.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..protocol import first_round, ready, skew, symmetric, together
+from ..protocol import RingType, ready, skew, symmetric, together
 from .eigen import Eigen, defect, off_is_small
 from .iteration import Progress, silent, until_converged
 
@@ -41,13 +44,23 @@ TAU = 1.4
 STEERING = 20
 """Fractional bits of what only steers the damping."""
 
-ANGLE = 0.75
-"""Of an entry of the generator: one half, 26% more from the table."""
+GAP_FRAC, SCALE_FRAC = 4, 6
+"""Fractional bits of h', of which the finest step of y is a quarter, and of p_i p_j."""
+
+PROBES, PROBED = 16, 4
+"""Public columns of signs by which |T^4|_F^2 is measured, and log2 of their number: right within a third or so, and its eighth
+root is taken."""
+
+SCALED = 16.0
+"""Of a' = a p_i p_j: 1.6, or as many times more as a row's norm grows in an iteration; in the first one p_i p_j is 8."""
+
+ANGLE = 4.0
+"""Of an entry of the generator: 2.0 where the rows' norms are those of this iteration."""
 
 POWER = 16.0
 """Of an entry of T^2, T^3 and what follows them: |T| <= 2 in the spectral norm, where the damping aims at 1.4.
 
-This promise, and those that A, V and W stay below 2, keep local truncations likely to be right; they hold while the iteration
+These promises, and those that A, V and W stay below 2, keep local truncations likely to be right; they hold while the iteration
 does what it should. Where it does not, verification says so."""
 
 FIRST_CHECK = 6
@@ -61,23 +74,40 @@ TOP_MARGIN = 0.01
 factor of ten or so an iteration, and the last iteration does not square their error as it does when all pairs are done."""
 
 
-HALVINGS, SOONER = 8, 0.35
-"""delta halves so many times, then shrinks by this factor: by then what is left is separating close eigenvalues.
-
-Not by less: angles within a cluster can grow as fast as delta shrinks, and the damping is one iteration late. A factor of 0.25
-diverges on clusters of 70."""
+COARSEST = 3
+"""delta begins at 2^-3."""
 
 
 def regularisation(done: int, smallest: float) -> float:
-    """delta of the public schedule: pairs with a smaller gap turn by less."""
-    return max(smallest, 0.1 * 0.5 ** min(done, HALVINGS) * SOONER ** max(0, done - HALVINGS))
+    """delta of the public schedule, a power of two: it halves with every iteration. Pairs with a smaller gap turn by less.
+
+    Not by more: the angles of a cluster grow as delta shrinks, and the damping is one iteration late.
+    """
+    return float(2.0 ** max(-COARSEST - done, math.ceil(math.log2(smallest))))
 
 
-def damping_table(dimension: int) -> tuple[list[float], list[list[float]]]:
+def largest_norm(d: int) -> float:
+    """A bound of the spectral norm of an undamped generator: 2 sqrt(d) where rows' norms are those of this iteration.
+
+    (By Schur's test with the weights sqrt(R_i), a row of the off-diagonal having a sum of at most sqrt(d) R_i.) In the first
+    iteration it is 8 |A| max y.
+    """
+    return max(16.0, 4 * math.sqrt(d))
+
+
+def damping_table(d: int) -> tuple[list[float], list[list[float]]]:
     """Thresholds for nu = |U^4|_F^2 and, on each interval, c = min(1, TAU / nu^(1/8)) in steps of 2^(1/4), and 1 / c^8."""
-    steps = max(1, math.ceil(4 * math.log2(max(dimension / 2 / TAU, 1))) + 1)
+    steps = math.ceil(4 * math.log2(largest_norm(d) / TAU)) + 1
     thresholds = [TAU**8 * 4.0**k for k in range(steps)]
     return thresholds, [[2.0 ** (power * k) for k in range(steps + 1)] for power in (-0.25, 2)]
+
+
+def probes(d: int, done: int) -> NDArray[np.int64]:
+    """Public columns G with |X G|_F^2 / PROBES about |X|_F^2: random signs, or for a small d unit vectors times 4."""
+    if d <= PROBES:
+        return np.eye(d, dtype=np.int64) * round(math.sqrt(PROBES))
+    bits = np.frombuffer(hashlib.shake_128(f"ppca probes {d} {done}".encode()).digest(2 * d), np.uint8)
+    return 1 - 2 * np.unpackbits(bits).astype(np.int64).reshape(d, PROBES)
 
 
 async def eigh_allpairs(
@@ -104,12 +134,12 @@ async def eigh_allpairs(
     if d == 1:
         return Eigen(A0[0], identity, 0, True if fixed_iterations is None else None)
     A0 = A0.within(1)
-    delta_min = max(tol / 10, 64 * math.sqrt(d) * 2.0**-40)
+    delta_min = max(tol, 64 * math.sqrt(d) * 2.0**-40)
 
     async def step(state: _State, done: int) -> _State:
-        delta = regularisation(warm + done, delta_min)
+        deltas = [regularisation(warm + done + k, delta_min) for k in (0, 1)]
         # V drifts little in one iteration: its defect E is measured, and mended, in every other.
-        state = await _iterate(state, delta, measure=done % 2 == 1)
+        state = await _iterate(state, deltas[0], deltas[1], probes(d, done), measure=done % 2 == 1)
         progress(f"eigendecomposition, iteration {done + 1}", min(0.95, (done + 1) / 20))
         return state
 
@@ -117,7 +147,7 @@ async def eigh_allpairs(
         return off_is_small(state.A, tol) if top is None or top >= d else _top_is_clean(state.A, tol, top)
 
     state, iterations, converged = await until_converged(
-        _State(A0, identity, A0, identity, None, None),
+        _State(A0, identity, A0, identity, await _pair_scales(A0, regularisation(warm, delta_min)) if warm else None),
         step,
         good,
         due=lambda done: warm + done >= FIRST_CHECK,
@@ -125,51 +155,91 @@ async def eigh_allpairs(
         fixed=fixed_iterations,
     )
     V, B = await _mended(state.V, state.B, await defect(state.V))
-    values = await V.inner(B, axis=0, within=1.5)
+    values = await B.inner(V, axis=0, within=1.5)
     return Eigen(values, V, iterations, converged)
 
 
 @dataclass
 class _State:
-    """Shared matrices between two iterations: A = V'B, V, B = A0 V, E = V'V - I; and the damping of the next one, on its way."""
+    """Shared matrices between two iterations: A = V'B, V, B = A0 V; p_i p_j of the pairs (None: 1 / delta); E = V'V - I where it
+    was measured; and nu of the last generator (None: there was none)."""
 
     A: Any
     V: Any
     B: Any
     identity: Any
-    E: Any
-    damping: Awaitable[Any] | None
+    scales: Any
+    E: Any = None
+    nu: Any = None
 
 
-async def _iterate(state: _State, delta: float, measure: bool) -> _State:
-    """One iteration: nine rounds (six more in the first)."""
+async def _iterate(state: _State, delta: float, after: float, G: NDArray[np.int64], measure: bool) -> _State:
+    """One iteration with this delta, the next one being `after`: nine rounds (six more in the first)."""
     A, identity = state.A, state.identity
     d = len(A)
-    i, j = np.triu_indices(d, 1)
-    diagonal = A.diagonal()
-    a, h = A[i, j], diagonal[j] - diagonal[i]
-    y, (signed, released), (V, B) = await together(  # r1-r3
-        _inverse_length(a, h, delta), _signed(a, h, state.damping, delta), _mended(state.V, state.B, state.E)
+    (y, a, released), p, (V, B) = await together(  # r1-r3
+        _angle(A, delta, state.scales, state.nu), _row_scales(A, after), _mended(state.V, state.B, state.E)
     )
-    t = await signed.mul(y, frac=40, within=ANGLE, narrow=True)  # r4
+    t, scales = await together(a.mul(y, frac=40, within=ANGLE, narrow=True), _products(p, after))  # r4
     if released is None:  # first iteration: the damping must be measured in line
         t, released = await _damped(t, d)
     T = skew(t, d)
     T2 = symmetric(await T.matmul_upper(T, within=POWER, narrow=True), d)  # r5
-    steering = T2.astype(STEERING)
-    t3, t4 = await together(  # r6
-        T.matmul_upper(T2, strict=True, within=POWER, narrow=True),
-        steering.matmul_upper(steering, within=POWER, narrow=True),
-    )
-    T3, T4 = skew(t3, d), symmetric(t4, d)
-    tail, size = await together(  # r7
-        T3.matmul(T * C4 + T2 * C5 + T3 * C6, within=POWER, narrow=True), T4.inner(T4, frac=STEERING)
+    T3 = skew(await T.matmul_upper(T2, strict=True, within=POWER, narrow=True), d)  # r6
+    probed = T.astype(STEERING) @ G
+    tail, T4G = await together(  # r7
+        T3.matmul(T * C4 + T2 * C5 + T3 * C6, within=POWER, narrow=True),
+        T3.matmul(probed, frac=STEERING, within=POWER * 2 * math.sqrt(d), narrow=True),
     )
     W = identity + T + T2 * 0.5 + T3 * C3 + tail
-    (A, V, B, E), damping = await together(  # r8-r9
-        _rotate(V, B, W, measure), _next_damping(size, released, d)
-    )
-    return _State(A, V, B, identity, E, damping)
+    (A, V, B, E), nu = await together(_rotate(V, B, W, measure), _undamped_size(T4G, released))  # r8-r9
+    return _State(A, V, B, identity, scales, E, nu)
+
+
+async def _angle(A: Any, delta: float, scales: Any, nu: Any) -> tuple[Any, Any, Any]:
+    """y, c a' and 1 / c^8 (without nu: a' and None): three rounds."""
+    i, j = np.triu_indices(len(A), 1)
+    diagonal = A.diagonal()
+    a, h = A[i, j], diagonal[j] - diagonal[i]
+    bound = 1.6 / delta  # |h| <= sqrt(2), p_i p_j <= 1.13 / delta
+
+    async def slope() -> Any:
+        if scales is None:
+            return await (h.astype(GAP_FRAC + COARSEST) * round(1 / delta)).astype(GAP_FRAC).within(bound).slope()
+        return await (await h.mul(scales, frac=GAP_FRAC, within=bound, narrow=True)).slope()
+
+    async def scaled() -> Any:
+        if scales is None:
+            return (a * round(1 / delta)).within(SCALED)
+        return await a.mul(scales, frac=40, within=SCALED, narrow=True)
+
+    async def damped() -> tuple[Any, Any]:
+        if nu is None:
+            return await scaled(), None
+        ready_a, (c, released) = await together(scaled(), _damping(nu, len(A)))
+        return await c.mul(ready_a, frac=40, within=SCALED, narrow=True), released
+
+    y, (ca, released) = await together(slope(), damped())
+    return y, ca, released
+
+
+async def _row_scales(A: Any, delta: float) -> Any:
+    """p_i = (R_i^2 / 2)^(-1/4) within 6%, at most 1.06 / sqrt(delta): three rounds."""
+    d = len(A)
+    rest = A - type(A).stack([A.diagonal()] * d, axis=1) * np.eye(d, dtype=np.int64)
+    squares = await rest.inner(rest, axis=1, frac=80)
+    return await squares.retype(RingType(128, 81, 1)).coarse_power(-0.25, delta * delta, frac=None)
+
+
+async def _products(p: Any, delta: float) -> Any:
+    """p_i p_j of every pair: one round."""
+    i, j = np.triu_indices(len(p), 1)
+    return await p[i].mul(p[j], frac=SCALE_FRAC, within=1.2 / delta, narrow=True)
+
+
+async def _pair_scales(A: Any, delta: float) -> Any:
+    """p_i p_j from A itself, before the first iteration: four rounds."""
+    return await _products(await _row_scales(A, delta), delta)
 
 
 async def _damped(u: Any, d: int) -> tuple[Any, Any]:
@@ -181,22 +251,18 @@ async def _damped(u: Any, d: int) -> tuple[Any, Any]:
     return await c.mul(u, frac=40, within=ANGLE, narrow=True), released
 
 
-async def _next_damping(size: Any, released: Any, d: int) -> Awaitable[Any]:
-    """The damping for the next iteration from |T^4|^2 of this one: two rounds, and one more that is left."""
+async def _undamped_size(T4G: Any, released: Any) -> Any:
+    """nu = |U^4|^2, about, for the undamped generator U = T / c: two rounds."""
+    size = await T4G.inner(T4G, frac=STEERING)
     nu = await size.mul(released, frac=2 * STEERING)  # not truncated: no round for that, whatever the size
-    return await first_round(_damping(nu, d))
+    return nu.retype(RingType(128, nu.dtype.frac + PROBED, nu.dtype.span))
 
 
 async def _damping(nu: Any, d: int) -> tuple[Any, Any]:
     """c and 1 / c^8 from nu = |U^4|^2: two rounds."""
     thresholds, tables = damping_table(d)
-    found = await nu.within(_largest_nu(d)).classify(thresholds, tables, STEERING)
+    found = await nu.within(d * largest_norm(d) ** 8).classify(thresholds, tables, STEERING)
     return found[..., 0], found[..., 1]
-
-
-def _largest_nu(d: int) -> float:
-    """|U^4|_F^2 <= |U|_F^2 |U|_2^6, and entries are at most 0.63."""
-    return max(2.0, (d / 2) ** 8)
 
 
 async def _top_is_clean(A: Any, tol: float, top: int) -> Any:
@@ -224,40 +290,10 @@ async def _top_is_clean(A: Any, tol: float, top: int) -> Any:
     return await (rows * (border - everything)) + everything
 
 
-async def _inverse_length(a: Any, h: Any, delta: float) -> Any:
-    """1 / sqrt(h^2 + 4 a^2 + delta^2) within 11%, below a length of sqrt(2) delta a constant: three rounds.
-
-    q is kept to the bits that the table looks at: an eighth of delta^2, or finer.
-    """
-    smallest = 2 * delta * delta
-    # |A|_F <= 1 bounds h^2 + 4a^2 by 2.
-    q = await h.sum_of_squares(a * 2, min(80, 2 - math.floor(math.log2(smallest))), within=3, narrow=True)
-    return await (q + delta * delta).within(3).coarse_power(-0.5, smallest, frac=None)
-
-
-async def _signed(a: Any, h: Any, damping: Awaitable[Any] | None, delta: float) -> tuple[Any, Any]:
-    """sign(h) c a and 1 / c^8, or sign(h) a and None: three rounds.
-
-    The sign matters only where |h| exceeds delta, so few bits suffice.
-    """
-    bits = max(2, math.ceil(math.log2(1 / delta)) + 1)  # a resolution of delta / 2 or finer
-    coarse = h.astype(bits).within(1.5)  # |h| <= sqrt(2)
-
-    async def damped() -> tuple[Any, Any]:
-        if damping is None:
-            return a, None
-        c, released = await damping
-        return await c.mul(a, frac=40, within=1, narrow=True), released
-
-    negative, (ca, released) = await together(coarse.negative(narrow=True), damped())
-    flipped = await negative.mul(ca, frac=40, within=1, narrow=True)
-    return ca - flipped * 2, released
-
-
 async def _rotate(V: Any, B: Any, W: Any, measure: bool) -> tuple[Any, Any, Any, Any]:
-    """V := V W, B := B W, A := V'B, and E = V'V - I if it is to be measured: two rounds."""
+    """V := V W, B := B W, A := B'V, and E = V'V - I if it is to be measured: two rounds."""
     V, B = await together(V.matmul(W, within=1.5, narrow=True), B.matmul(W, within=1.5, narrow=True))
-    upper, E = await together(V.T.matmul_upper(B, within=1.5, narrow=True), defect(V) if measure else ready(None))
+    upper, E = await together(B.T.matmul_upper(V, within=1.5, narrow=True), defect(V) if measure else ready(None))
     return symmetric(upper, len(V)), V, B, E
 
 

@@ -80,6 +80,7 @@ def prefix_bits(
     value_bytes: int,
     first_k: int,
     width: int,
+    mirrored: bool,
     /,
 ) -> None: ...
 def sign_words(keys: int, bits: int, /) -> int: ...

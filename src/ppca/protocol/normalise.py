@@ -78,14 +78,27 @@ class BinadeGate:
         return keys[0], keys[1]
 
     def evaluate(self, tree: kernels.TreeKey, column: int, keys: list[Received], m: Data) -> Data:
+        return self.weighted_bits(tree, column, keys, m, self.bias if column == 0 else None)
+
+    def weighted_bits(
+        self,
+        tree: kernels.TreeKey,
+        column: int,
+        keys: list[Received],
+        m: Data,
+        bias: Data | None = None,
+        mirrored: bool = False,
+    ) -> Data:
+        """The linear combination of the bits of D, or mirrored of -D (1 at least in the finest level), for this evaluator."""
         levels, count = self.levels, len(self.weights) // self.steps
+        window = NODES - 1, self.steps, mirrored
 
         def fill(out: Data, part: Received, at: Data) -> None:
             wide = out.reshape(len(out), count, self.steps, out.shape[-1])
-            kernels.prefix_bits(wide, tree, column, part, at, self.depth, levels, self.element, NODES - 1, self.steps)
+            kernels.prefix_bits(wide, tree, column, part, at, self.depth, levels, self.element, *window)
 
         prefix = ring.shift_right(m, self.bits - self.depth, ring.FLOOR)
-        return weighted_sums(fill, keys, self.key_size, prefix, self.weights, self.bias if column == 0 else None)
+        return weighted_sums(fill, keys, self.key_size, prefix, self.weights, bias)
 
 
 @dataclass(frozen=True, slots=True)

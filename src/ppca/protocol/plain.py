@@ -17,6 +17,7 @@ from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
 from .functions import RECIPROCAL_SMALLEST
 from .pending import Pending, ready
 from .shares import Unreadable
+from .slopes import slope_type
 
 FLOAT, FIXED_POINT = "float", "fixed"
 
@@ -261,6 +262,11 @@ class PlainArray(Unreadable):
         kept = DEFAULT_FRAC if frac is None else frac
         kind = RingType(self.dtype.bits, kept, min(62, self.dtype.bits - 1 - kept))
         return ready(type(self)(2.0 ** (octave * exponent), self.mode, kind))
+
+    def slope(self) -> Pending:
+        octave = np.floor(np.log2(np.maximum(np.abs(self.values), 1)) * 2) / 2 + 0.25
+        values = np.where(self.values < 0, -1.0, 1.0) * 2.0 ** -np.where(np.abs(self.values) < 1, 0, octave)
+        return ready(type(self)(values, self.mode, slope_type(self.dtype.bits, self.dtype.span)))
 
     def square(self) -> Pending:
         return self.mul(self)

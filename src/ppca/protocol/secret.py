@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from . import compare, functions, multiply, normalise, opening, shuffle, wrap
+from . import compare, functions, multiply, normalise, opening, shuffle, slopes, wrap
 from .dtypes import RingType, make_type
 from .inputs import InputPacket, receive
 from .party import Party
@@ -131,6 +131,10 @@ class SecretArray(Shares):
     def coarse_power(self, exponent: float, smallest: float, frac: int | None = 40) -> Pending:
         """self**exponent within about 11% (for -1/2), where smallest <= self: two rounds. frac=None keeps few fractional bits."""
         return Pending(normalise.coarse_power(self, exponent, smallest, frac))
+
+    def slope(self) -> Pending:
+        """sign(self) / max(|self|, 1) within a quarter: two rounds."""
+        return Pending(slopes.slope(self))
 
     def inner(
         self, other: Shares, axis: int | None = None, frac: int | None = None, within: float | None = None

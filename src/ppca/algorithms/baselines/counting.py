@@ -29,7 +29,7 @@ OPERATIONS = {
     "sqrt": ("sqrt",),
     "rsqrt": ("rsqrt",),
     "reciprocal": ("reciprocal", "__rtruediv__"),
-    "table": ("classify", "coarse_power"),
+    "table": ("classify", "coarse_power", "slope"),
 }
 """Every expensive operation, and the methods that are one. Division counts only by a secret, see below."""
 
