@@ -1,4 +1,6 @@
 // Products: what a server sends of its terms, under two masks, and makes of what arrives (ppca/protocol/multiply.py).
+#include <optional>
+
 #include "bind/calls.hpp"
 #include "ring/packing.hpp"
 
@@ -79,16 +81,20 @@ void narrow2(nb::handle first_, nb::handle second_, nb::handle data_, int shift,
     const Splits data(data_);
     require_bits(bits);
     require_bits(shift, 0, 128 - bits);
-    const Bytes out[2] = {{first_, "first", Access::write}, {second_, "second", Access::write}};
-    for (const Bytes& part : out) part.require_size(packed_size(data.count, bits));
+    std::optional<Bytes> out[2];
+    if (!first_.is_none()) out[0].emplace(first_, "first", Access::write);
+    if (!second_.is_none()) out[1].emplace(second_, "second", Access::write);
+    for (const auto& part : out)
+        if (part) part->require_size(packed_size(data.count, bits));
     ReleaseGil gil(4 * data.count > kGilWords);
     for (int split = 0; split < 2; ++split) {
+        if (!out[split]) continue;
         with_mode(split ? second_mode : first_mode, [&](auto mode) {
             Z128* own = data.split(split);
             parallel_for(data.count, kStepElements / 2, [&](size_t begin, size_t end) {
                 for (size_t i = begin; i < end; ++i)
                     own[i] = low_bits<Z128>(shifted<Z128, mode()>(own[i], shift), bits);
-                pack(out[split].data() + packed_size(begin, bits), own + begin, end - begin, bits);
+                pack(out[split]->data() + packed_size(begin, bits), own + begin, end - begin, bits);
             });
         });
     }
@@ -101,16 +107,19 @@ void combine_narrow2(nb::handle data_, nb::handle first_, nb::handle second_, in
     require_bits(bits);
     require_bits(shift, 0, bits - 1);
     const size_t size = packed_size(data.count, bits);
-    const Received parts[2] = {{first_, "first", size}, {second_, "second", size}};
+    std::optional<Received> parts[2];
+    if (!first_.is_none()) parts[0].emplace(first_, "first", size);
+    if (!second_.is_none()) parts[1].emplace(second_, "second", size);
     ReleaseGil gil(4 * data.count > kGilWords);
     for (int split = 0; split < 2; ++split) {
+        if (!parts[split]) continue;
         with_mode(split ? second_mode : first_mode, [&](auto mode) {
             Z128* own = data.split(split);
             parallel_for(data.count, kStepElements / 2, [&](size_t begin, size_t end) {
                 Z128 arrived[kChunk];
                 for (size_t at = begin; at < end; at += kChunk) {
                     const size_t count = std::min(kChunk, end - at);
-                    unpack(arrived, parts[split].data() + at * size_t(bits) / 8, count, bits);
+                    unpack(arrived, parts[split]->data() + at * size_t(bits) / 8, count, bits);
                     for (size_t i = 0; i < count; ++i) {
                         u128 sum = low_bits<Z128>(own[at + i] + arrived[i], bits);
                         // The summand that is rounded up counts from -2^bits on.
@@ -140,12 +149,17 @@ void register_products(nanobind::module_& m) {
         nb::sig("def combine2(data: Words, first: Buffer, second: Buffer, bits: int, first_mode: int, "
                 "second_mode: int, /) -> None"),
         "data[0] = shift_right(data[0] + first), data[1] = shift_right(data[1] + second); first and second are bytes.");
-    m.def("narrow2", &narrow2,
-          nb::sig("def narrow2(first: Bytes, second: Bytes, data: Words, shift: int, bits: int, first_mode: int, "
-                  "second_mode: int, /) -> None"),
-          "data[i] = shift_right(data[i]) mod 2^bits, packed into first and second.");
-    m.def("combine_narrow2", &combine_narrow2,
-          nb::sig("def combine_narrow2(data: Words, first: Buffer, second: Buffer, shift: int, bits: int, "
-                  "first_mode: int, second_mode: int, /) -> None"),
-          "data[i] = shift_right(data[i] + unpacked part mod 2^bits), less 2^bits before the shift in mode 1.");
+    m.def(
+        "narrow2", &narrow2, nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+        nb::sig(
+            "def narrow2(first: Bytes | None, second: Bytes | None, data: Words, shift: int, bits: int, first_mode: int, "
+            "second_mode: int, /) -> None"),
+        "data[i] = shift_right(data[i]) mod 2^bits, packed into first and second; a split whose part is None stays as it is.");
+    m.def(
+        "combine_narrow2", &combine_narrow2, nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(),
+        nb::arg(), nb::arg(),
+        nb::sig("def combine_narrow2(data: Words, first: Buffer | None, second: Buffer | None, shift: int, bits: int, "
+                "first_mode: int, second_mode: int, /) -> None"),
+        "data[i] = shift_right(data[i] + unpacked part mod 2^bits), less 2^bits before the shift in mode 1; a split whose "
+        "part is None stays as it is.");
 }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.lockstep import Ended, run
-from ppca.protocol import Pending, SecretArray, make_type, together
+from ppca.protocol import Held, Pending, SecretArray, make_type, together
 from ppca.protocol.cost import PROTOCOLS
 from ppca.protocol.gates import PASS
 from ppca.protocol.reshare import reshare
@@ -67,6 +67,7 @@ def extend(n: int) -> Ended:
 RUNNERS: dict[str, Callable[[int], Ended]] = {
     "mul": binary(lambda x, y: x * y),
     "mul, tight": binary(lambda x, y: x.within(8) * y.within(7)),
+    "mul, one split": binary(lambda x, y: x.mul(y, within=1.9, narrow=True, only=Held.LEFT)),
     "mul, narrow": binary(lambda x, y: x.mul(y, within=1.9, narrow=True)),
     "mul, upper half": binary(lambda x, y: x.mul_high(y)),
     "matmul": matmul(None),

@@ -382,7 +382,7 @@ def test_constants_are_shares_of_public_values() -> None:
 # -- two backends ----------------------------------------------------------------------------------------------------
 
 ONLY_ON_SHARES = {
-    "from_packet", "constant", "party", "data", "row", "column", "shifted", "public", "plus_public", "plus_shares",
+    "from_packet", "held", "constant", "party", "data", "row", "column", "shifted", "public", "plus_public", "plus_shares",
     "times_public", "matmul_public",
 }  # fmt: skip
 ONLY_ON_PLAIN = {"values", "mode"}

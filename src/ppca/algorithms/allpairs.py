@@ -6,22 +6,23 @@ Every iteration rotates all d(d-1)/2 pairs at once. With a = A_ij, h = A_jj - A_
     r2-3  y = sign(h') / max(|h'|, 1), roughly   | the next p_i = 1/sqrt(R_i), from a table | c (r1-2), then c a'
     r4    T = c a' y                             (skew; the damped generator) | the next p_i p_j
     r5    T2 = T T
-    r6    T3 = T T2
-    r7    W = I + T + T2/2 + c3 T3 + T3 (c4 T + c5 T2 + c6 T3)   | T4 G = T3 (T G), coarsely, for a few public columns G
-    r8    V := V W           | B := B W          | |T4 G|^2
-    r9    A := B'V           | E = V'V - I, every other time | nu = |T4 G|^2 / c^8, of which the next c is made
+    r6    T3 = T T2          | T4 = T2 T2
+    r7    W = I + T + T2/2 + c3 T3 + T4 (c4 + c5 T + c6 T2 + c7 T3 + c8 T4)   | |T4|^2
+    r8    V := V W           | B := B W          | nu = |T4|^2 / c^8, of which the next c is made
+    r9    A := B'V           | E = V'V - I, every fourth time
 
 B is A0 V. So what W lacks in orthogonality is mended in A too, as soon as it is in V.
 
-Three things make it converge. The angle of a pair is a / max(|h|, sqrt(R_i R_j / 2), delta), with the sign of h: what is small
+Three things make it converge. The angle of a pair is a / max(|h|, sqrt(R_i R_j), delta), with the sign of h: what is small
 beside the disorder of its rows waits. delta, the least, shrinks on a public schedule; p_i is one iteration old. c keeps the
-spectral norm of T below 1.4: it is measured by the fourth power of the generator one iteration before. And W is orthogonal up to
-9e-8 |T|^12. There is no proof of global convergence, so the caller verifies the result and has cyclic Jacobi to fall back to.
+spectral norm of T about 1.4: it is measured by the fourth power of the generator one iteration before. And W is orthogonal up to
+4e-12 |T|^16. There is no proof of global convergence, so the caller verifies the result and has cyclic Jacobi to fall back to.
+
+Products of which one split is enough (`Held`) are asked for no more: h' and B stand left only, all that leads to W right only.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -30,13 +31,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..protocol import RingType, ready, skew, symmetric, together
+from ..protocol import Held, ready, skew, symmetric, together
 from .eigen import Eigen, defect, off_is_small
 from .iteration import Progress, silent, until_converged
 
-RHO = 2 - math.sqrt(3)
-C3, C4, C5, C6 = (1 + RHO) / 8, RHO / 8, RHO**2 / 16, RHO**3 / 64
-"""Coefficients of W: with them W'W = I + 9.0e-8 T^12."""
+DEGREE = 8
+"""Of W as a polynomial of T."""
+
+
+def rotation_coefficients(degree: int = DEGREE) -> NDArray[np.float64]:
+    """1, 1, 1/2, c3, ..., with p(x) p(-x) = 1 + (c_n x^n)^2 up to sign, c_n = sin(pi / 2n)^n: p of a skew T is nearly orthogonal.
+
+    It is the polynomial of Butterworth's filter, whose roots are the 2n-th roots of unity (of -1 if n is even) on the left, in
+    units that make the second coefficient 1. Here c_8 = 2.1e-6.
+    """
+    angles = np.pi * (2 * np.arange(1, degree + 1) + degree - 1) / (2 * degree)
+    b = np.real(np.poly(np.exp(1j * angles)))[::-1]
+    return np.asarray(b / b[0] / (b[1] / b[0]) ** np.arange(degree + 1))
+
+
+C = [float(c) for c in rotation_coefficients()]
 
 TAU = 1.4
 """Largest spectral norm of the generator when the damping is taken from the iteration before; 1.8 is marginal."""
@@ -47,18 +61,14 @@ STEERING = 20
 GAP_FRAC, SCALE_FRAC = 4, 6
 """Fractional bits of h', of which the finest step of y is a quarter, and of p_i p_j."""
 
-PROBES, PROBED = 16, 4
-"""Public columns of signs by which |T^4|_F^2 is measured, and log2 of their number: right within a third or so, and its eighth
-root is taken."""
-
 SCALED = 16.0
-"""Of a' = a p_i p_j: 1.6, or as many times more as a row's norm grows in an iteration; in the first one p_i p_j is 8."""
+"""Of a' = a p_i p_j: 1.13, or as many times more as a row's norm grows in an iteration; in the first one p_i p_j is 8."""
 
 ANGLE = 4.0
-"""Of an entry of the generator: 2.0 where the rows' norms are those of this iteration."""
+"""Of an entry of the generator: 1.5 where the rows' norms are those of this iteration."""
 
-POWER = 16.0
-"""Of an entry of T^2, T^3 and what follows them: |T| <= 2 in the spectral norm, where the damping aims at 1.4.
+POWER, FOURTH = 16.0, 64.0
+"""Of an entry of T^2, T^3 and the last term of W, and of T^4: |T|_2 is below 2.5, where the damping aims at 1.4.
 
 These promises, and those that A, V and W stay below 2, keep local truncations likely to be right; they hold while the iteration
 does what it should. Where it does not, verification says so."""
@@ -79,11 +89,8 @@ COARSEST = 3
 
 
 def regularisation(done: int, smallest: float) -> float:
-    """delta of the public schedule, a power of two: it halves with every iteration. Pairs with a smaller gap turn by less.
-
-    Not by more: the angles of a cluster grow as delta shrinks, and the damping is one iteration late.
-    """
-    return float(2.0 ** max(-COARSEST - done, math.ceil(math.log2(smallest))))
+    """delta of the public schedule, a power of two, and a quarter of it next time. Pairs with a smaller gap turn by less."""
+    return float(2.0 ** max(-COARSEST - 2 * done, math.ceil(math.log2(smallest))))
 
 
 def largest_norm(d: int) -> float:
@@ -100,14 +107,6 @@ def damping_table(d: int) -> tuple[list[float], list[list[float]]]:
     steps = math.ceil(4 * math.log2(largest_norm(d) / TAU)) + 1
     thresholds = [TAU**8 * 4.0**k for k in range(steps)]
     return thresholds, [[2.0 ** (power * k) for k in range(steps + 1)] for power in (-0.25, 2)]
-
-
-def probes(d: int, done: int) -> NDArray[np.int64]:
-    """Public columns G with |X G|_F^2 / PROBES about |X|_F^2: random signs, or for a small d unit vectors times 4."""
-    if d <= PROBES:
-        return np.eye(d, dtype=np.int64) * round(math.sqrt(PROBES))
-    bits = np.frombuffer(hashlib.shake_128(f"ppca probes {d} {done}".encode()).digest(2 * d), np.uint8)
-    return 1 - 2 * np.unpackbits(bits).astype(np.int64).reshape(d, PROBES)
 
 
 async def eigh_allpairs(
@@ -138,8 +137,8 @@ async def eigh_allpairs(
 
     async def step(state: _State, done: int) -> _State:
         deltas = [regularisation(warm + done + k, delta_min) for k in (0, 1)]
-        # V drifts little in one iteration: its defect E is measured, and mended, in every other.
-        state = await _iterate(state, deltas[0], deltas[1], probes(d, done), measure=done % 2 == 1)
+        # V drifts little in one iteration: its defect E is measured, and mended, in every fourth.
+        state = await _iterate(state, deltas[0], deltas[1], measure=done % 4 == 1)
         progress(f"eigendecomposition, iteration {done + 1}", min(0.95, (done + 1) / 20))
         return state
 
@@ -154,7 +153,7 @@ async def eigh_allpairs(
         most=MOST_ITERATIONS if max_iterations is None else max_iterations,
         fixed=fixed_iterations,
     )
-    V, B = await _mended(state.V, state.B, await defect(state.V))
+    V, B = await _mended(state.V, state.B, await defect(state.V, Held.RIGHT))
     values = await B.inner(V, axis=0, within=1.5)
     return Eigen(values, V, iterations, converged)
 
@@ -173,26 +172,31 @@ class _State:
     nu: Any = None
 
 
-async def _iterate(state: _State, delta: float, after: float, G: NDArray[np.int64], measure: bool) -> _State:
+async def _iterate(state: _State, delta: float, after: float, measure: bool) -> _State:
     """One iteration with this delta, the next one being `after`: nine rounds (six more in the first)."""
     A, identity = state.A, state.identity
     d = len(A)
     (y, a, released), p, (V, B) = await together(  # r1-r3
         _angle(A, delta, state.scales, state.nu), _row_scales(A, after), _mended(state.V, state.B, state.E)
     )
-    t, scales = await together(a.mul(y, frac=40, within=ANGLE, narrow=True), _products(p, after))  # r4
+    t, scales = await together(y.mul(a, frac=40, within=ANGLE, narrow=True), _products(p, after))  # r4
     if released is None:  # first iteration: the damping must be measured in line
         t, released = await _damped(t, d)
     T = skew(t, d)
     T2 = symmetric(await T.matmul_upper(T, within=POWER, narrow=True), d)  # r5
-    T3 = skew(await T.matmul_upper(T2, strict=True, within=POWER, narrow=True), d)  # r6
-    probed = T.astype(STEERING) @ G
-    tail, T4G = await together(  # r7
-        T3.matmul(T * C4 + T2 * C5 + T3 * C6, within=POWER, narrow=True),
-        T3.matmul(probed, frac=STEERING, within=POWER * 2 * math.sqrt(d), narrow=True),
+    t3, t4 = await together(  # r6
+        T.matmul_upper(T2, strict=True, within=POWER, narrow=True, only=Held.RIGHT),
+        T2.matmul_upper(T2, within=FOURTH, narrow=True),
     )
-    W = identity + T + T2 * 0.5 + T3 * C3 + tail
-    (A, V, B, E), nu = await together(_rotate(V, B, W, measure), _undamped_size(T4G, released))  # r8-r9
+    T3, T4 = skew(t3, d), symmetric(t4, d)
+    rest = identity * C[4] + T * C[5] + T2 * C[6] + T3 * C[7] + T4 * C[8]
+    steering = T4.astype(STEERING)
+    tail, size = await together(  # r7
+        T4.matmul(rest, within=POWER, narrow=True, only=Held.RIGHT), steering.inner(steering, frac=STEERING)
+    )
+    W = identity + T + T2 * C[2] + T3 * C[3] + tail
+    # nu is not truncated: no round for that, whatever its size
+    (A, V, B, E), nu = await together(_rotate(V, B, W, measure), size.mul(released, frac=2 * STEERING))  # r8-r9
     return _State(A, V, B, identity, scales, E, nu)
 
 
@@ -206,35 +210,35 @@ async def _angle(A: Any, delta: float, scales: Any, nu: Any) -> tuple[Any, Any, 
     async def slope() -> Any:
         if scales is None:
             return await (h.astype(GAP_FRAC + COARSEST) * round(1 / delta)).astype(GAP_FRAC).within(bound).slope()
-        return await (await h.mul(scales, frac=GAP_FRAC, within=bound, narrow=True)).slope()
+        return await (await h.mul(scales, frac=GAP_FRAC, within=bound, narrow=True, only=Held.LEFT)).slope()
 
     async def scaled() -> Any:
         if scales is None:
             return (a * round(1 / delta)).within(SCALED)
-        return await a.mul(scales, frac=40, within=SCALED, narrow=True)
+        return await a.mul(scales, frac=40, within=SCALED, narrow=True, only=Held.RIGHT)
 
     async def damped() -> tuple[Any, Any]:
         if nu is None:
             return await scaled(), None
         ready_a, (c, released) = await together(scaled(), _damping(nu, len(A)))
-        return await c.mul(ready_a, frac=40, within=SCALED, narrow=True), released
+        return await c.mul(ready_a, frac=40, within=SCALED, narrow=True, only=Held.RIGHT), released
 
     y, (ca, released) = await together(slope(), damped())
     return y, ca, released
 
 
 async def _row_scales(A: Any, delta: float) -> Any:
-    """p_i = (R_i^2 / 2)^(-1/4) within 6%, at most 1.06 / sqrt(delta): three rounds."""
+    """p_i = (R_i^2)^(-1/4) within 6%, at most 1.06 / sqrt(delta): three rounds."""
     d = len(A)
     rest = A - type(A).stack([A.diagonal()] * d, axis=1) * np.eye(d, dtype=np.int64)
     squares = await rest.inner(rest, axis=1, frac=80)
-    return await squares.retype(RingType(128, 81, 1)).coarse_power(-0.25, delta * delta, frac=None)
+    return await squares.within(1).coarse_power(-0.25, delta * delta, frac=None)
 
 
 async def _products(p: Any, delta: float) -> Any:
     """p_i p_j of every pair: one round."""
     i, j = np.triu_indices(len(p), 1)
-    return await p[i].mul(p[j], frac=SCALE_FRAC, within=1.2 / delta, narrow=True)
+    return await p[i].mul(p[j], frac=SCALE_FRAC, within=1.2 / delta, narrow=True, only=Held.RIGHT)
 
 
 async def _pair_scales(A: Any, delta: float) -> Any:
@@ -249,13 +253,6 @@ async def _damped(u: Any, d: int) -> tuple[Any, Any]:
     U4 = symmetric(await U2.matmul_upper(U2), d)
     c, released = await _damping(await U4.inner(U4, frac=STEERING), d)
     return await c.mul(u, frac=40, within=ANGLE, narrow=True), released
-
-
-async def _undamped_size(T4G: Any, released: Any) -> Any:
-    """nu = |U^4|^2, about, for the undamped generator U = T / c: two rounds."""
-    size = await T4G.inner(T4G, frac=STEERING)
-    nu = await size.mul(released, frac=2 * STEERING)  # not truncated: no round for that, whatever the size
-    return nu.retype(RingType(128, nu.dtype.frac + PROBED, nu.dtype.span))
 
 
 async def _damping(nu: Any, d: int) -> tuple[Any, Any]:
@@ -292,8 +289,10 @@ async def _top_is_clean(A: Any, tol: float, top: int) -> Any:
 
 async def _rotate(V: Any, B: Any, W: Any, measure: bool) -> tuple[Any, Any, Any, Any]:
     """V := V W, B := B W, A := B'V, and E = V'V - I if it is to be measured: two rounds."""
-    V, B = await together(V.matmul(W, within=1.5, narrow=True), B.matmul(W, within=1.5, narrow=True))
-    upper, E = await together(B.T.matmul_upper(V, within=1.5, narrow=True), defect(V) if measure else ready(None))
+    V, B = await together(V.matmul(W, within=1.5, narrow=True), B.matmul(W, within=1.5, narrow=True, only=Held.LEFT))
+    upper, E = await together(
+        B.T.matmul_upper(V, within=1.5, narrow=True), defect(V, Held.RIGHT) if measure else ready(None)
+    )
     return symmetric(upper, len(V)), V, B, E
 
 
@@ -301,5 +300,7 @@ async def _mended(V: Any, B: Any, E: Any) -> tuple[Any, Any]:
     """V and B = A0 V after a Newton-Schulz step, V - V E / 2: one round, or none without E. The distance of V is squared."""
     if E is None:
         return V, B
-    moved, with_it = await together(V.matmul(E, within=3, narrow=True), B.matmul(E, within=3, narrow=True))
+    moved, with_it = await together(
+        V.matmul(E, within=3, narrow=True), B.matmul(E, within=3, narrow=True, only=Held.LEFT)
+    )
     return V - moved * 0.5, B - with_it * 0.5

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol import symmetric
+from ..protocol import Held, symmetric
 
 
 @dataclass
@@ -41,10 +41,10 @@ async def is_below(sum_of_squares: Any, bound: float) -> Any:
     return await whole.lookup([-bound, bound], [0, 1, 0], 0)
 
 
-async def defect(V: Any) -> Any:
-    """V'V - I, how far the columns of V are from orthonormal: one round."""
+async def defect(V: Any, only: Held = Held.BOTH) -> Any:
+    """V'V - I, how far the columns of V are from orthonormal: one round. only: for one side of products."""
     d = V.shape[1]
-    upper = await V.T.matmul_upper(V, within=3, narrow=True)
+    upper = await V.T.matmul_upper(V, within=3, narrow=True, only=only)
     return symmetric(upper - np.eye(d, dtype=np.int64)[np.triu_indices(d)], d)
 
 

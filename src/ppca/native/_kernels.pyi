@@ -114,10 +114,17 @@ def mul_mask2(
     out_a: Words, out_b: Words, x: Words, y: Words, key_a: Key, op: int, sign_a: int, key_b: Key, sign_b: int, /
 ) -> None: ...
 def narrow2(
-    first: Bytes, second: Bytes, data: Words, shift: int, bits: int, first_mode: int, second_mode: int, /
+    first: Bytes | None, second: Bytes | None, data: Words, shift: int, bits: int, first_mode: int, second_mode: int, /
 ) -> None: ...
 def combine_narrow2(
-    data: Words, first: Buffer, second: Buffer, shift: int, bits: int, first_mode: int, second_mode: int, /
+    data: Words,
+    first: Buffer | None,
+    second: Buffer | None,
+    shift: int,
+    bits: int,
+    first_mode: int,
+    second_mode: int,
+    /,
 ) -> None: ...
 def combine2(data: Words, first: Buffer, second: Buffer, bits: int, first_mode: int, second_mode: int, /) -> None: ...
 def reshare_out(data: Words, start: int, message: Words, pieces: Words, key: Key, op: int, column: int, /) -> None: ...

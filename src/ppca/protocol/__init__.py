@@ -8,11 +8,13 @@ from .pending import Pending, ready
 from .plain import PlainArray, RangeError
 from .rounds import Round, Traffic, drive, first_round, run_lockstep, together
 from .secret import SecretArray, concatenate, stack, where
+from .shares import Held
 from .triangles import skew, symmetric
 
 __all__ = [
     "FIXED",
     "INTEGER",
+    "Held",
     "InconsistentShares",
     "InputPacket",
     "InputRefused",

@@ -134,7 +134,7 @@ def gate_width(dtype: RingType) -> int:
 )
 def negative(x: S, narrow: bool = False) -> Step[S]:
     """[x < 0], exactly, as a shared bit."""
-    return sign_bits(x, x.data[0], gate_width(x.dtype), narrow)
+    return sign_bits(x, x.row, gate_width(x.dtype), narrow)
 
 
 @declare(
@@ -177,13 +177,13 @@ def _difference(x: Any, y: Any) -> tuple[Any, Data, int]:
     if isinstance(x, Shares) and isinstance(y, Shares):
         width = _difference_width(x, y.dtype.frac, y.dtype.span)
         if (x.dtype.bits, x.dtype.frac) != (y.dtype.bits, y.dtype.frac):
-            return x, x.plus_shares(y, negate=True).data[0], width
+            return x, x.plus_shares(y, negate=True).row, width
         broadcast_shape(x.shape, y.shape)  # wrong shapes are refused here and now, in NumPy's words
-        return x, ring.sub(x.data[0], y.data[0]), width
+        return x, ring.sub(x.row, y.row), width
     secret, public = (x, y) if isinstance(x, Shares) else (y, x)
     difference = x.plus_public(y, negate=True) if secret is x else (-y).plus_public(x)
     frac = difference.dtype.frac
-    return secret, difference.data[0], _difference_width(secret, frac, secret.public(public, frac)[1])
+    return secret, difference.row, _difference_width(secret, frac, secret.public(public, frac)[1])
 
 
 def _difference_width(x: Shares, frac: int, span: int) -> int:
@@ -234,7 +234,7 @@ def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = 
             steps[i] = [0] * len(whole)
     places = [min(max(cut, -half), half - 1) + half for cut in cuts]
     gate = threshold_gate(width, x.dtype.limbs, places, steps, bias)
-    data = yield from apply_gate(x.party, x.data[0], half, gate)
+    data = yield from apply_gate(x.party, x.row, half, gate)
     largest = max(1, int(np.abs(values).max()).bit_length())
     return x.like(data, RingType(x.dtype.bits, frac, min(largest, x.dtype.bits - 1 - frac)))
 

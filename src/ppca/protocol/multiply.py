@@ -25,6 +25,8 @@ Sent: 2 elements per OUTPUT element, and 2 to 4 words of 64 bits for an exact tr
 Range: |xy| < 2^span of the result. Error: below 1 ulp, unbiased; none if no fractional bit has to go; below 1.25 ulp if narrow.
 Failure: |xy| 2^(F+1-k) = |xy| 2^-47 of a local truncation; never of an exact one, which `mul(y, exact=True)` forces;
 2^-40 if narrow, also where nothing is truncated.
+With `only` one split of a narrow product is made: step 2 sends to one mate, half the bytes. What comes of it serves as the left
+or the right operand of further products; the types of `shares` see to that.
 Security: what a server receives, all of it or some of its bits, is masked by a key it does not hold, fresh for each operation.
 Reference: Li, Xu, "PrivPy", 2019 (the 2-out-of-4 product), here in row/column form.
 """
@@ -45,7 +47,7 @@ from .dtypes import LOCAL_RISK, RingType, make_type, span_of, truncates_locally
 from .party import Party
 from .rounds import Round, Step
 from .shapes import broadcast_shape, matmul_any, matmul_shape
-from .shares import Data, Shares
+from .shares import Data, Held, Shares
 from .wrap import WORDS, truncate
 
 S = TypeVar("S", bound=Shares)
@@ -60,7 +62,7 @@ class Product(NamedTuple):
     """How a product is made: the type of the result, the bits to truncate, and the type before an exact truncation.
 
     exact: None if the truncation is local, in the round of the product. wire: bits of an element that travel, None for all;
-    the lowest `guard` of them only guard the rounding.
+    the lowest `guard` of them only guard the rounding. held: the splits that are made of a narrow one.
     """
 
     dtype: RingType
@@ -68,6 +70,11 @@ class Product(NamedTuple):
     exact: RingType | None
     wire: int | None = None
     guard: int = 0
+    held: Held = Held.BOTH
+
+    def only(self, held: Held) -> Product:
+        """The same, making no other split than these, if it is narrow."""
+        return self if self.wire is None else self._replace(held=held)
 
 
 @lru_cache(maxsize=4096)
@@ -136,6 +143,15 @@ def _span(x: Shares, y: Shares, terms: int, within: float | None) -> int:
     failure="|xy| 2^(2f+1-k) per element, i.e. |xy| 2^-47; never for integers",
 )
 @declare(
+    "mul, one split",
+    rounds=1,
+    sent=lambda seat, n: narrow_bytes(n, narrow_width(make_type(128, 40, 1))),
+    bytes_text="frac + span + 43 bits per output element, here 84",
+    input_range="|xy| < 2^span, here 2^1",
+    error="< 1.25 ulp, unbiased",
+    failure="2^-41 per element",
+)
+@declare(
     "mul, narrow",
     rounds=1,
     sent=lambda seat, n: 2 * narrow_bytes(n, narrow_width(make_type(128, 40, 1))),
@@ -151,11 +167,12 @@ def multiply(
     within: float | None = None,
     exact: bool = False,
     narrow: bool = False,
+    only: Held = Held.BOTH,
 ) -> Step[S]:
     """Element-wise product with broadcasting. `frac`: fractional bits to keep (None: the larger operand's)."""
-    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, 1, within), exact, narrow)
+    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, 1, within), exact, narrow).only(only)
     dtype = plan.dtype
-    a, b = x.data[0], y.data[1]
+    a, b = x.row, y.column
     if a.shape != b.shape:
         shape = (*broadcast_shape(x.shape, y.shape), dtype.limbs)
         a, b = np.broadcast_to(a, shape), np.broadcast_to(b, shape)
@@ -195,7 +212,7 @@ def multiply_high(x: S, y: Shares) -> Step[S]:
     if frac < 0:
         raise ValueError(f"a product of {x.dtype} and {y.dtype} has fewer than the 64 fractional bits to drop")
     shape = broadcast_shape(x.shape, y.shape)
-    product = ring.mul(np.broadcast_to(x.data[0], (*shape, 2)), np.broadcast_to(y.data[1], (*shape, 2)))
+    product = ring.mul(np.broadcast_to(x.row, (*shape, 2)), np.broadcast_to(y.column, (*shape, 2)))
     upper = np.ascontiguousarray(product[..., 1:])
     if x.party.row != x.party.column:  # rounded up where the other two round down, so that the error has no bias
         upper += product[..., :1] != 0
@@ -214,11 +231,12 @@ def _exchanged(x: S, data: Data, plan: Product) -> Step[S]:
     roundings = party.row_rounding, party.column_rounding
     if plan.wire is not None:
         size = narrow_bytes(data.size // 4, plan.wire)
-        row, column = np.empty(size, np.uint8), np.empty(size, np.uint8)
+        row, column = (np.empty(size, np.uint8) if split in plan.held else None for split in (Held.LEFT, Held.RIGHT))
         kernels.narrow2(row, column, data, plan.shift - plan.guard, plan.wire, *roundings)
-        from_row, from_column = yield _to_mates(party, row, column)
+        arrived = iter((yield _to_mates(party, row, column)))
+        from_row, from_column = (None if sent is None else next(arrived) for sent in (row, column))
         kernels.combine_narrow2(data, from_row, from_column, plan.guard, plan.wire, *roundings)
-        return x.like(data, plan.dtype)
+        return type(x)(party, data, plan.dtype, plan.held)
     from_row, from_column = yield _to_mates(party, data[0], data[1])
     kernels.combine2(data, from_row, from_column, local, *roundings)
     if plan.exact is None:
@@ -236,7 +254,7 @@ def bilinear(
 ) -> Step[S]:
     """Any bilinear map: `local` computes it on ring arrays."""
     with clock.products:
-        product = local(x.data[0], y.data[1]).reshape(*shape, plan.dtype.limbs)
+        product = local(x.row, y.column).reshape(*shape, plan.dtype.limbs)
     return (yield from masked(x, product, plan))
 
 
@@ -254,12 +272,10 @@ def masked(x: S, product: Data, plan: Product) -> Step[S]:
     return (yield from _exchanged(x, data, plan))
 
 
-def _to_mates(party: Party, row: NDArray[Any], column: NDArray[Any]) -> Round:
-    size = row.nbytes
-    return Round(
-        party.counted("products", [(party.row_mate, row), (party.column_mate, column)]),
-        [(party.row_mate, size), (party.column_mate, size)],
-    )
+def _to_mates(party: Party, row: NDArray[Any] | None, column: NDArray[Any] | None) -> Round:
+    """Sends a part to each mate that gets one, and expects as much."""
+    parts = [(mate, part) for mate, part in ((party.row_mate, row), (party.column_mate, column)) if part is not None]
+    return Round(party.counted("products", parts), [(mate, part.nbytes) for mate, part in parts])
 
 
 @declare(
@@ -279,9 +295,16 @@ def _to_mates(party: Party, row: NDArray[Any], column: NDArray[Any]) -> Round:
     error="< 1 ulp, unbiased",
     failure="|xy| 2^-47 per output element",
 )
-def matmul(x: S, y: Shares, frac: int | None = None, within: float | None = None, narrow: bool = False) -> Step[S]:
+def matmul(
+    x: S,
+    y: Shares,
+    frac: int | None = None,
+    within: float | None = None,
+    narrow: bool = False,
+    only: Held = Held.BOTH,
+) -> Step[S]:
     """x @ y with NumPy's rules for 1-D operands and leading axes."""
-    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, x.shape[-1], within), narrow=narrow)
+    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, x.shape[-1], within), narrow=narrow).only(only)
     return bilinear(x, y, matmul_shape(x.shape, y.shape), matmul_any, plan)
 
 
@@ -292,6 +315,7 @@ def matmul_upper(
     frac: int | None = None,
     within: float | None = None,
     narrow: bool = False,
+    only: Held = Held.BOTH,
 ) -> Step[S]:
     """The upper triangle of a product known to be symmetric (or, `strict`, skew), packed row by row: half the work and
     half the bytes. `symmetric` and `skew` unpack it, locally."""
@@ -302,7 +326,7 @@ def matmul_upper(
         kernels.matmul_upper(out, np.ascontiguousarray(a), np.ascontiguousarray(b), n, terms, strict)
         return out
 
-    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, terms, within), narrow=narrow)
+    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, terms, within), narrow=narrow).only(only)
     return bilinear(x, y, (n * (n - 1 if strict else n + 1) // 2,), local, plan)
 
 
@@ -338,7 +362,7 @@ def sum_of_products(
     for x, y in pairs[1:]:
         if (x.dtype.frac, y.dtype.frac) != (first.dtype.frac, second.dtype.frac):
             raise TypeError("all pairs of a sum of products must have the same fractional bits")
-    total = ring.mul(first.data[0], second.data[1])
+    total = ring.mul(first.row, second.column)
     for x, y in pairs[1:]:
-        total = ring.add(total, ring.mul(x.data[0], y.data[1]))
+        total = ring.add(total, ring.mul(x.row, y.column))
     return (yield from masked(first, total, plan))

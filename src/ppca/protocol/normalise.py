@@ -157,7 +157,7 @@ def binade_tables(
     """Shares (2, *x.shape, outputs, limbs) of values(j) where 2^(j-1) <= X < 5/4 * 2^j. Two rounds."""
     limbs = x.dtype.limbs
     gate = _gate(binades, values, tuple(zero), limbs, exact)
-    shares = ring.shift_left(x.data[0], binades.lift) if binades.lift else x.data[0]
+    shares = ring.shift_left(x.row, binades.lift) if binades.lift else x.row
     return apply_gate(x.party, shares, 0, gate)
 
 
@@ -205,5 +205,5 @@ def coarse_power(x: S, exponent: float, smallest: float, result_frac: int | None
     dropped = max(0, math.floor(math.log2(smallest)) + frac - 2)
     kind = coarse_type(x.dtype.bits, exponent, smallest, result_frac)
     gate = coarse_gate(width, width - dropped, frac, exponent, kind)
-    data = yield from apply_gate(x.party, x.data[0], 0, gate)
+    data = yield from apply_gate(x.party, x.row, 0, gate)
     return x.like(data[..., 0, :], kind)

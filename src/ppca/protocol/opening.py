@@ -93,7 +93,7 @@ def open_to_servers(x: Shares, what: str, why: str) -> Step[NDArray[Any]]:
     """The values, known to all four servers from here on."""
     party = x.party
     record(party, what, x.shape, SERVERS, why)
-    mine = np.ascontiguousarray(x.data[0])
+    mine = np.ascontiguousarray(x.row)
     (theirs,) = yield Round(party.counted("openings", [(party.column_mate, mine)]), [(party.column_mate, mine.nbytes)])
     return values(ring.add(mine, ring.as_ring(theirs, mine.shape)), x.dtype)
 
@@ -101,7 +101,7 @@ def open_to_servers(x: Shares, what: str, why: str) -> Step[NDArray[Any]]:
 def seal(x: Shares, what: str, to: str, why: str) -> Sealed:
     """This server's part of a result for the named receiver."""
     record(x.party, what, x.shape, to, why)
-    share = np.ascontiguousarray(x.data[0]).tobytes()
+    share = np.ascontiguousarray(x.row).tobytes()
     payload = share if x.party.column == 0 else digest(share)
     return Sealed(to, x.shape, x.dtype, payload)
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
 from .functions import RECIPROCAL_SMALLEST
 from .pending import Pending, ready
-from .shares import Unreadable
+from .shares import Held, Unreadable
 from .slopes import slope_type
 
 FLOAT, FIXED_POINT = "float", "fixed"
@@ -224,6 +224,7 @@ class PlainArray(Unreadable):
         within: float | None = None,
         exact: bool = False,
         narrow: bool = False,
+        only: Held = Held.BOTH,
     ) -> Pending:
         return ready(self._product(other, self.values * other.values, frac, within))
 
@@ -232,7 +233,12 @@ class PlainArray(Unreadable):
         return ready(self._truncated(self.values * other.values, kind, 64))
 
     def matmul(
-        self, other: PlainArray, frac: int | None = None, within: float | None = None, narrow: bool = False
+        self,
+        other: PlainArray,
+        frac: int | None = None,
+        within: float | None = None,
+        narrow: bool = False,
+        only: Held = Held.BOTH,
     ) -> Pending:
         return ready(self._product(other, np.asarray(self.values @ other.values), frac, within))
 
@@ -248,6 +254,7 @@ class PlainArray(Unreadable):
         frac: int | None = None,
         within: float | None = None,
         narrow: bool = False,
+        only: Held = Held.BOTH,
     ) -> Pending:
         product = np.asarray(self.values @ other.values)
         return ready(self._product(other, product[np.triu_indices(len(product), 1 if strict else 0)], frac, within))

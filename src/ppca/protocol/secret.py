@@ -18,7 +18,7 @@ from .inputs import InputPacket, receive
 from .party import Party
 from .pending import Pending
 from .shapes import broadcast_shape, matmul_shape
-from .shares import Shares
+from .shares import Held, Shares
 
 
 class SecretArray(Shares):
@@ -94,10 +94,12 @@ class SecretArray(Shares):
         within: float | None = None,
         exact: bool = False,
         narrow: bool = False,
+        only: Held = Held.BOTH,
     ) -> Pending:
         """Product with control over precision: `frac` fractional bits kept; `within`: the promise |xy| <= within, which
-        may save the round of an exact truncation; `exact` pays it in any case; `narrow` sends the bits the promise needs."""
-        return Pending(multiply.multiply(self, other, frac, within, exact, narrow))
+        may save the round of an exact truncation; `exact` pays it in any case; `narrow` sends the bits the promise needs,
+        `only` no more than one split, for a result that stands only on the left, or only on the right, of other products."""
+        return Pending(multiply.multiply(self, other, frac, within, exact, narrow, only))
 
     def mul_high(self, other: Shares) -> Pending:
         """Product less its lower 64 bits, exactly, in the 64-bit ring: half the bytes of a product; see `extend`."""
@@ -105,10 +107,15 @@ class SecretArray(Shares):
         return Pending(multiply.multiply_high(self, other))
 
     def matmul(
-        self, other: Shares, frac: int | None = None, within: float | None = None, narrow: bool = False
+        self,
+        other: Shares,
+        frac: int | None = None,
+        within: float | None = None,
+        narrow: bool = False,
+        only: Held = Held.BOTH,
     ) -> Pending:
         matmul_shape(self.shape, other.shape)
-        return Pending(multiply.matmul(self, other, frac, within, narrow))
+        return Pending(multiply.matmul(self, other, frac, within, narrow, only))
 
     def matmul_upper(
         self,
@@ -117,10 +124,11 @@ class SecretArray(Shares):
         frac: int | None = None,
         within: float | None = None,
         narrow: bool = False,
+        only: Held = Held.BOTH,
     ) -> Pending:
         """The upper triangle, row by row, of a product known to be symmetric (strict: skew); see `symmetric` and `skew`."""
         matmul_shape(self.shape, other.shape)
-        return Pending(multiply.matmul_upper(self, other, strict, frac, within, narrow))
+        return Pending(multiply.matmul_upper(self, other, strict, frac, within, narrow, only))
 
     def sum_of_squares(
         self, other: Shares, frac: int | None = None, within: float | None = None, narrow: bool = False

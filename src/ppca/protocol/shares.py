@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntFlag
 from typing import Any, Self
 
 import numpy as np
@@ -36,29 +37,54 @@ class Unreadable:
         raise TypeError("a secret array has no value on a server; use `open`, which records what is opened and why")
 
 
+class Held(IntFlag):
+    """The splits of an array that a server has: products take the row split of their left operand, the column split of the right."""
+
+    LEFT = 1
+    RIGHT = 2
+    BOTH = 3
+
+
 class Shares(Unreadable):
-    """Shares of an array of fixed-point numbers held by one party. Values are never in it; only `open` gives them."""
+    """Shares of an array of fixed-point numbers held by one party. Values are never in it; only `open` gives them.
 
-    __slots__ = ("data", "dtype", "party")
+    A product of which one split is enough is asked for that split only (`multiply`): such an array can be added, sliced and
+    multiplied by public numbers as any other, but used only where that split is. `held` says which it is.
+    """
 
-    def __init__(self, party: Party, data: Data, dtype: RingType) -> None:
+    __slots__ = ("_data", "dtype", "held", "party")
+
+    def __init__(self, party: Party, data: Data, dtype: RingType, held: Held = Held.BOTH) -> None:
         self.party = party
-        self.data = data
+        self._data = data
         self.dtype = dtype
+        self.held = held
 
     def like(self, data: Data, dtype: RingType | None = None) -> Self:
         """An array of the same class and party around other shares."""
         return type(self)(self.party, data, self.dtype if dtype is None else dtype)
 
+    def _derived(self, data: Data, dtype: RingType | None = None, other: Shares | None = None) -> Self:
+        """The same with the splits that this array has, and the other."""
+        held = self.held if other is None else self.held & other.held
+        return type(self)(self.party, data, self.dtype if dtype is None else dtype, held)
+
+    @property
+    def data(self) -> Data:
+        """Both splits."""
+        if self.held is not Held.BOTH:
+            raise TypeError(f"{self!r} has one split only: it was made by a product that was asked for no more")
+        return self._data
+
     # -- shape -----------------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.data.shape[1:-1]
+        return self._data.shape[1:-1]
 
     @property
     def ndim(self) -> int:
-        return self.data.ndim - 2
+        return self._data.ndim - 2
 
     @property
     def size(self) -> int:
@@ -67,13 +93,19 @@ class Shares(Unreadable):
     @property
     def row(self) -> Data:
         """The row share."""
-        share: Data = self.data[0]
-        return share
+        return self._split(Held.LEFT)
 
     @property
     def column(self) -> Data:
         """The column share."""
-        share: Data = self.data[1]
+        return self._split(Held.RIGHT)
+
+    def _split(self, which: Held) -> Data:
+        if which not in self.held:
+            raise TypeError(
+                f"{self!r} lacks the split for the {which.name} of a product: the product it is of was asked for the other"
+            )
+        share: Data = self._data[which - 1]
         return share
 
     def __len__(self) -> int:
@@ -108,12 +140,12 @@ class Shares(Unreadable):
             index = (*index, slice(None))  # the limb axis is not the caller's
         try:
             if advanced and spread:
-                return self.like(np.stack([self.data[0][index], self.data[1][index]]))
-            if advanced and self.dtype.limbs == 2 and self.data.flags.c_contiguous:
+                return self._derived(np.stack([self._data[0][index], self._data[1][index]]))
+            if advanced and self.dtype.limbs == 2 and self._data.flags.c_contiguous:
                 # Both limbs of an element move as one 16-byte item: half the time of a gather with a trailing axis.
-                items = self.data.view(np.complex128)[..., 0][(slice(None), *index)]
-                return self.like(items[..., None].view(np.uint64))
-            return self.like(self.data[(slice(None), *index)])
+                items = self._data.view(np.complex128)[..., 0][(slice(None), *index)]
+                return self._derived(items[..., None].view(np.uint64))
+            return self._derived(self._data[(slice(None), *index)])
         except IndexError:
             np.broadcast_to(0, self.shape)[asked]
             raise
@@ -122,16 +154,16 @@ class Shares(Unreadable):
         """self[index] of every index, one below the other; beside the result only one of them is in memory."""
         data, start = np.empty((2, *shape, self.dtype.limbs), np.uint64), 0
         for index in blocks:
-            data[:, start : start + len(index)] = self[index].data
+            data[:, start : start + len(index)] = self[index]._data
             start += len(index)
-        return self.like(data)
+        return self._derived(data)
 
     def reshape(self, *shape: Any) -> Self:
         wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
         target = (wanted,) if isinstance(wanted, int) else tuple(wanted)
         if -1 in target or math.prod(target) != self.size:
             target = np.broadcast_to(0, self.shape).reshape(target).shape  # NumPy's own rules and messages
-        return self.like(self.data.reshape(2, *target, self.data.shape[-1]))
+        return self._derived(self._data.reshape(2, *target, self._data.shape[-1]))
 
     def ravel(self) -> Self:
         return self.reshape(-1)
@@ -139,7 +171,7 @@ class Shares(Unreadable):
     def transpose(self, *axes: int) -> Self:
         np.broadcast_to(0, self.shape).transpose(*axes)  # NumPy's messages for wrong axes
         order = axes or tuple(reversed(range(self.ndim)))
-        return self.like(self.data.transpose(0, *(1 + axis % self.ndim for axis in order), self.ndim + 1))
+        return self._derived(self._data.transpose(0, *(1 + axis % self.ndim for axis in order), self.ndim + 1))
 
     @property
     def T(self) -> Self:  # noqa: N802
@@ -155,8 +187,8 @@ class Shares(Unreadable):
         if shape == self.shape:
             return self
         np.broadcast_to(np.broadcast_to(0, self.shape), shape)
-        data = self.data.reshape(2, *(1,) * (len(shape) - self.ndim), *self.data.shape[1:])
-        return self.like(np.broadcast_to(data, (2, *shape, self.dtype.limbs)))
+        data = self._data.reshape(2, *(1,) * (len(shape) - self.ndim), *self._data.shape[1:])
+        return self._derived(np.broadcast_to(data, (2, *shape, self.dtype.limbs)))
 
     def diagonal(self) -> Self:
         if self.ndim != 2:
@@ -169,14 +201,14 @@ class Shares(Unreadable):
         for one in axes:
             if not -self.ndim <= one < self.ndim:
                 raise np.exceptions.AxisError(one, self.ndim)
-        data, terms = self.data, 1
+        data, terms = self._data, 1
         for one in sorted((one % self.ndim for one in axes), reverse=True):
             terms *= self.shape[one]
             data = ring.total(data, one + 1)
         if keepdims:
             kept = tuple(1 if i in {one % self.ndim for one in axes} else n for i, n in enumerate(self.shape))
             data = data.reshape(2, *kept, self.dtype.limbs)
-        return self.like(data, self.dtype.with_span(self.dtype.span + math.ceil(math.log2(max(terms, 1)))))
+        return self._derived(data, self.dtype.with_span(self.dtype.span + math.ceil(math.log2(max(terms, 1)))))
 
     def mean(self, axis: int | None = None) -> Self:
         count = self.size if axis is None else self.shape[axis]
@@ -186,11 +218,11 @@ class Shares(Unreadable):
 
     def within(self, bound: float) -> Self:
         """The same shares with the public promise |v| <= bound: comparisons and tables then need fewer bits."""
-        return self.like(self.data, RingType(self.dtype.bits, self.dtype.frac, span_of(bound)))
+        return self._derived(self._data, RingType(self.dtype.bits, self.dtype.frac, span_of(bound)))
 
     def retype(self, dtype: RingType) -> Self:
         """The same ring elements read as another type: the value changes by 2^(old frac - new frac)."""
-        return self.like(self.data, dtype)
+        return self._derived(self._data, dtype)
 
     def astype(self, frac: int) -> Self:
         """Other fractional bits: more is exact; fewer is a local truncation (see `truncate` for the exact one)."""
@@ -199,7 +231,7 @@ class Shares(Unreadable):
         if extra == 0:
             return self
         if extra > 0:
-            return self.like(ring.shift_left(self.data, extra), dtype)
+            return self._derived(ring.shift_left(self._data, extra), dtype)
         return self.shifted(-extra, dtype)
 
     def shifted(self, bits: int, dtype: RingType) -> Self:
@@ -208,11 +240,11 @@ class Shares(Unreadable):
         The result is within 1 ulp and unbiased. With |z| < 2^l before the shift it is wrong by 2^(k - bits) with
         probability 2^(l+1-k): the caller's range contract must make that negligible.
         """
-        data = np.empty(self.data.shape, np.uint64)
-        source = np.ascontiguousarray(self.data)
+        data = np.empty(self._data.shape, np.uint64)
+        source = np.ascontiguousarray(self._data)
         kernels.shift_right(data[0], source[0], bits, self.party.row_rounding)
         kernels.shift_right(data[1], source[1], bits, self.party.column_rounding)
-        return self.like(data, dtype)
+        return self._derived(data, dtype)
 
     # -- linear algebra with public operands -----------------------------------------------------------------------
 
@@ -242,11 +274,11 @@ class Shares(Unreadable):
             return self.astype(DEFAULT_FRAC).plus_public(array, negate)
         constant, span = self.public(array, self.dtype.frac)
         shape = broadcast_shape(self.shape, array.shape)
-        data = np.array(self.broadcast_to(shape).data)
+        data = np.array(self.broadcast_to(shape)._data)
         for split, adds in ((0, self.party.row == 0), (1, self.party.column == 0)):
             if adds:
                 data[split] = (ring.sub if negate else ring.add)(data[split], constant)
-        return self.like(data, self.dtype.with_span(max(self.dtype.span, span) + 1))
+        return self._derived(data, self.dtype.with_span(max(self.dtype.span, span) + 1))
 
     def plus_shares(self, other: Shares, negate: bool = False) -> Self:
         frac = max(self.dtype.frac, other.dtype.frac)
@@ -255,8 +287,8 @@ class Shares(Unreadable):
         a, b = self.astype(frac), other.astype(frac)
         shape = broadcast_shape(a.shape, b.shape)
         one, two = (a, b) if a.shape == b.shape else (a.broadcast_to(shape), b.broadcast_to(shape))
-        data = (ring.sub if negate else ring.add)(one.data, two.data)
-        return self.like(data, a.dtype.with_span(max(a.dtype.span, b.dtype.span) + 1))
+        data = (ring.sub if negate else ring.add)(one._data, two._data)
+        return self._derived(data, a.dtype.with_span(max(a.dtype.span, b.dtype.span) + 1), other)
 
     def times_public(self, values: ArrayLike) -> Self:
         """Product with public numbers: exact for integers, else the factor keeps 40 significant bits."""
@@ -267,15 +299,15 @@ class Shares(Unreadable):
         factor, span = self.public(array if whole is None else whole, shift)
         shape = broadcast_shape(self.shape, array.shape)
         if array.ndim == 0:
-            data = ring.scale(self.data, int(factor[0]) | (int(factor[-1]) << 64 if self.dtype.limbs == 2 else 0))
+            data = ring.scale(self._data, int(factor[0]) | (int(factor[-1]) << 64 if self.dtype.limbs == 2 else 0))
         else:
-            data = ring.mul(self.broadcast_to(shape).data, np.broadcast_to(factor, (2, *shape, self.dtype.limbs)))
+            data = ring.mul(self.broadcast_to(shape)._data, np.broadcast_to(factor, (2, *shape, self.dtype.limbs)))
         grown = self.dtype.span + span
         if not shift:
-            return self.like(data, self.dtype.with_span(grown))
+            return self._derived(data, self.dtype.with_span(grown))
         if self.dtype.is_integer:
-            return self.like(data, make_type(self.dtype.bits, shift, grown)).astype(DEFAULT_FRAC)
-        return self.like(data).shifted(shift, self.dtype.with_span(grown))
+            return self._derived(data, make_type(self.dtype.bits, shift, grown)).astype(DEFAULT_FRAC)
+        return self._derived(data).shifted(shift, self.dtype.with_span(grown))
 
     def _check_truncation(self, shift: int) -> None:
         """A factor of 40 fractional bits leaves the 64-bit ring no room: its local truncation would mostly fail."""
@@ -291,14 +323,14 @@ class Shares(Unreadable):
         shapes = (array.shape, self.shape) if left else (self.shape, array.shape)
         shape = matmul_shape(*shapes)
         terms = shapes[1][-2] if len(shapes[1]) > 1 else shapes[1][0]
-        pair = [(factor, split) if left else (split, factor) for split in self.data]
+        pair = [(factor, split) if left else (split, factor) for split in self._data]
         data = np.stack([matmul_any(a, b) for a, b in pair]).reshape(2, *shape, self.dtype.limbs)
         dtype = self.dtype.with_span(self.dtype.span + span + math.ceil(math.log2(max(terms, 1))))
-        result = self.like(data, dtype)
+        result = self._derived(data, dtype)
         if not shift:
             return result
         if self.dtype.is_integer:
-            return result.like(data, make_type(self.dtype.bits, shift, dtype.span))
+            return result._derived(data, make_type(self.dtype.bits, shift, dtype.span))
         return result.shifted(shift, dtype)
 
     def __add__(self, other: Any) -> Self:
@@ -319,26 +351,34 @@ class Shares(Unreadable):
         return (-self).plus_public(other)
 
     def __neg__(self) -> Self:
-        return self.like(ring.neg(self.data))
+        return self._derived(ring.neg(self._data))
 
     def __pos__(self) -> Self:
         return self
+
+    def _joined(self, data: Data, parts: Sequence[Shares]) -> Self:
+        """Parts of one array: it has the splits that all of them have."""
+        held = Held.BOTH
+        for part in parts:
+            held &= part.held
+        dtype = self.dtype.with_span(max(part.dtype.span for part in parts))
+        return type(self)(self.party, data, dtype, held)
 
     @classmethod
     def concatenate(cls, arrays: Sequence[Any], axis: int = 0) -> Any:
         first, same = aligned_types(arrays)
         if not first.ndim or len({a.shape for a in same}) > 1 or not -first.ndim <= axis < first.ndim:
             np.concatenate([np.broadcast_to(0, a.shape) for a in same], axis)  # NumPy's messages for wrong shapes
-        data = np.concatenate([a.data for a in same], axis % first.ndim + 1)
-        return first.like(data, first.dtype.with_span(max(a.dtype.span for a in same)))
+        data = np.concatenate([a._data for a in same], axis % first.ndim + 1)
+        return first._joined(data, same)
 
     @classmethod
     def stack(cls, arrays: Sequence[Any], axis: int = 0) -> Any:
         first, same = aligned_types(arrays)
         if len({a.shape for a in same}) > 1 or not -first.ndim - 1 <= axis <= first.ndim:
             np.stack([np.broadcast_to(0, a.shape) for a in same], axis)  # NumPy's message
-        data = np.stack([a.data for a in same], axis % (first.ndim + 1) + 1)
-        return first.like(data, first.dtype.with_span(max(a.dtype.span for a in same)))
+        data = np.stack([a._data for a in same], axis % (first.ndim + 1) + 1)
+        return first._joined(data, same)
 
 
 def aligned_types(arrays: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -82,5 +82,5 @@ def slope_type(bits: int, span: int) -> RingType:
 def slope(x: S) -> Step[S]:
     """sign(x) / max(|x|, 1), roughly."""
     kind = slope_type(x.dtype.bits, x.dtype.span)
-    data = yield from apply_gate(x.party, x.data[0], 0, slope_gate(x.dtype.frac, x.dtype.span, kind))
+    data = yield from apply_gate(x.party, x.row, 0, slope_gate(x.dtype.frac, x.dtype.span, kind))
     return x.like(data[..., 0, :], kind)
