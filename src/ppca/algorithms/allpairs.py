@@ -125,7 +125,7 @@ async def eigh_allpairs(
     tol: stop when the off-diagonal has Frobenius norm below it; one bit is opened per check, and the iteration beside it is the
         last one. It takes the off-diagonal down by another factor of two to thirty.
     max_iterations: give up after so many (None: 60).
-    fixed_iterations: run so many and open nothing (24 suit d <= 115, 30 suit d <= 200 for 1e-5).
+    fixed_iterations: run so many and open nothing (24 suit d <= 115, 28 suit d <= 200).
     top: stop as soon as the `top` largest eigenpairs are that accurate; the others need not be.
     warm: begin where a run would be after so many iterations, for a matrix that is nearly diagonal.
     """

@@ -52,7 +52,7 @@ def forecast(
         fixed = choices.fixed_iterations
         top = _some(choices, width) and fixed is None
         made = iterations or fixed or _guess(width, top)
-        rounds = 9.1 * made + 2 * math.log2(max(2, width)) + 54 + 3 * choices.standardize + 4 * top - 10 * by_columns
+        rounds = 9 * made + 2 * math.log2(max(2, width)) + 54 + 3 * choices.standardize + 4 * top - 10 * by_columns
         sent = _solved(width, made, choices.tol, top) + 111 * width**2 * choices.standardize
         sent += 139 * width * _revealed(choices, width)
     if not by_columns:
@@ -73,11 +73,11 @@ def _guess(width: int, top: bool) -> float:
 
 
 def _solved(width: int, iterations: float, tol: float, top: bool) -> float:
-    """Bytes of covariance, iteration, verification and sort. Keys of signs and tables get longer as delta shrinks."""
-    smallest = max(tol / 10, 64 * math.sqrt(width) * 2.0**-40)
+    """Bytes of covariance, iteration, verification and sort. Keys of tables get longer as delta shrinks."""
+    smallest = max(tol, 64 * math.sqrt(width) * 2.0**-40)
     bits = sum(-math.log2(regularisation(step, smallest)) for step in range(round(iterations)))
     checks = max(0.0, iterations - FIRST_CHECK) if top else 0.0
-    per_entry = 198 * iterations + 14.8 * bits + 224 * checks + 288
+    per_entry = 192 * iterations + 3.41 * bits + 224 * checks + 40
     return per_entry * width**2 + 10_800 * iterations + 1550 * width * math.log2(max(2, width)) + 14_200
 
 

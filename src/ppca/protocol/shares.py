@@ -38,7 +38,7 @@ class Unreadable:
 
 
 class Held(IntFlag):
-    """The splits of an array that a server has: products take the row split of their left operand, the column split of the right."""
+    """The splits of an array that a server has: the row split serves on the left of products, the column split on the right."""
 
     LEFT = 1
     RIGHT = 2
