@@ -7,6 +7,7 @@ factors of owners of few rows. Four times their sum is allowed, for d = 8.
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import fields
 from fractions import Fraction
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from harness.lockstep import LockstepServers
 from ppca import Job
+from ppca.algorithms import factors, imputed
 from ppca.algorithms.entry import Sums, enter
 from ppca.algorithms.imputed import GapParts, enter_imputed
 from ppca.algorithms.scales import NONE, floating
@@ -110,6 +112,50 @@ def test_offsets_and_distances_of_any_size(ratio: float, apart: float, common: b
         for i, (rows, part) in enumerate([(40, 0.3), (25, 0.0), (60, 0.9)])
     ]
     assert check(owners, common) == (33 if common else 28)
+
+
+@pytest.mark.parametrize(
+    ("owners", "entries", "passes"),
+    [(1, 55, 1), (1, 20, 3), (1, 1, 5), (2, 110, 1), (2, 60, 2), (2, 40, 4), (2, 1, 10)],
+)
+def test_factors_in_passes(owners: int, entries: int, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the ten rows of triangles of 55 entries, with one owner over the five of F1: two rounds for each but the first. Blocks
+    of two rows, one of which begins in F1 and ends below it."""
+    monkeypatch.setattr(factors, "PASS", entries)
+    monkeypatch.setattr(imputed, "DEPTH", 2)
+    mix = RANDOM.standard_normal((5, 5))
+    tables = [holes(RANDOM.standard_normal((rows, 5)) @ mix + i, 0.2) for i, rows in enumerate((40, 25)[:owners])]
+    assert check(tables, False) == (20 if owners == 1 else 26) + 2 * (passes - 1)
+
+
+def test_beside_the_factors_servers_hold_what_a_pass_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond what owners sent, in units of their factors, d (2 d + 1) elements of two words in two splits from each of three: one
+    for all of them in one array, 1/12 each for local products, those of a block, and the triangle that comes of them, and
+    passes of 1/12. In one pass, X and its parts in several forms would be there at once."""
+    d, owners = 64, 3
+    packets = shared([holes(RANDOM.standard_normal((100, d)) + i, 0.1) for i in range(owners)])
+    factors_size = 32 * owners * d * (2 * d + 1)
+
+    def beyond(entries: int) -> float:
+        """What four servers in one process take at most beyond their inputs, for each of them and in units of its factors."""
+        monkeypatch.setattr(factors, "PASS", entries)
+        start = []
+
+        async def program(party: Party, *inputs: SecretArray) -> Any:
+            if party.seat == 3:
+                tracemalloc.reset_peak()
+                start.append(tracemalloc.get_traced_memory()[0])
+            return await entered(party, *inputs, width=d, common=False)
+
+        tracemalloc.start()
+        try:
+            Job(LockstepServers()).run(program, *packets)
+            return (tracemalloc.get_traced_memory()[1] - start[0]) / 4 / factors_size
+        finally:
+            tracemalloc.stop()
+
+    assert beyond(1 << 11) < 1.6
+    assert beyond(1 << 20) > 5
 
 
 @pytest.mark.parametrize("owners", [1, 2, 17])

@@ -13,7 +13,7 @@ import pytest
 
 from ppca.owner import cluster as clusters
 from ppca.owner import dask_moments
-from ppca.owner.cluster import TlsFiles, cluster
+from ppca.owner.cluster import QUIET, TlsFiles, cluster
 from ppca.owner.errors import BadValue, NoRows, OwnerError, UnreadableData
 from ppca.owner.gaps import gap_sums
 from ppca.owner.moments import moments
@@ -191,6 +191,30 @@ def test_workers_of_this_machine(folder: Path) -> None:
         assert len(client.nthreads()) == 2
         assert client.scheduler.address.startswith("tls://127.0.0.1")
         assert sums_of(open_table(folder, dask=True)).count == 9000
+        assert set(client.run(_quiet).values()) == {True}
+
+
+def _quiet() -> bool:
+    import dask
+
+    return all(dask.config.get(name) == value for name, value in QUIET.items())
+
+
+def test_a_portion_is_decoded_by_the_thread_that_sums_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are as many as their owner wants: Arrow's threads would come on top of them."""
+    asked: list[bool] = []
+    batches = pa.parquet.ParquetFile.iter_batches
+
+    def watched(file: Any, *arguments: Any, **options: Any) -> Any:
+        asked.append(options["use_threads"])
+        return batches(file, *arguments, **options)
+
+    monkeypatch.setattr(pa.parquet.ParquetFile, "iter_batches", watched)
+    whole = open_table(next(folder.glob("*.parquet")))
+    for table in (whole, *(whole.portions() or ())):
+        moments(table, threads=1)
+    assert asked == [True] + [False] * (len(asked) - 1)
+    assert len(asked) > 1
 
 
 @pytest.mark.parametrize(

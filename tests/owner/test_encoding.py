@@ -72,6 +72,33 @@ def test_factors_of_sums(kind: str) -> None:
     assert (factor[:, ~moving] == 0).all()  # not the root of a rounding error
 
 
+@pytest.mark.parametrize("kind", ["independent", "correlated", "decaying", "few factors", "copies"])
+@pytest.mark.parametrize(("rows", "d"), [(2, 40), (60, 150), (149, 150), (400, 150)])
+def test_factors_of_columns_that_depend_on_each_other(rows: int, d: int, kind: str) -> None:
+    """As those of fewer rows than columns: pivots leave d 2^-51 of the product of two deviations at most; (d + 1) 2^-53 for
+    rounding in Cholesky's method and in the rotations each, whose bounds grow with d."""
+    rng = np.random.default_rng(rows)
+    x = rng.standard_normal((rows, d))
+    if kind == "correlated":
+        x += 30 * rng.standard_normal((rows, 1))
+    if kind == "decaying":
+        x *= np.geomspace(1, 1e-6, rows)[:, None]
+    if kind == "few factors":
+        x = rng.standard_normal((rows, 7)) @ rng.standard_normal((7, d))
+    if kind == "copies" or rows > d:
+        x[:, d // 2 :] = x[:, : d // 2] * 2.0 ** np.arange(-d // 4, d // 4)
+    x[:, 5] = 1.0
+    sums = moments(open_table(x))
+    exponent, factor = scaled_factor(sums.gram, sums.count)
+    assert (np.tril(factor, -1) == 0).all()
+    assert not factor[:, 5].any()
+    long, units = factor.astype(np.longdouble), np.where(exponent == NONE, 0, exponent)
+    wanted = np.ldexp(np.ldexp(sums.gram, -units), -units[:, None])
+    deviation = np.sqrt(np.diagonal(wanted))
+    error = np.abs(long.T @ long - wanted)
+    assert (error <= np.outer(deviation, deviation) * (d * 2.0**-51 + 2 * (d + 1) * 2.0**-53)).all()
+
+
 def test_a_constant_column_costs_the_others_no_digit() -> None:
     x = np.random.default_rng(4).standard_normal((1000, 150)) + 3 * np.random.default_rng(5).standard_normal((1000, 1))
     x[:, 7] = 5

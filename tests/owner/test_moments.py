@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from ppca.owner.errors import BadColumns, BadValue, OwnerError
-from ppca.owner.moments import Moments, moments
+from ppca.owner.moments import Moments, moments, pass_over
 from ppca.owner.tables.opening import open_table
+from ppca.owner.tables.table import Piece, Table
 
 U = 2.0**-53
 
@@ -181,6 +182,36 @@ def test_result_does_not_depend_on_threads_or_precision_of_exact_input() -> None
             assert (other.mean == first.mean).all()
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (1025, 40), (30_000, 17), (3, 500)])
+def test_result_does_not_depend_on_the_order_in_memory(rows: int, columns: int) -> None:
+    """By rows or by columns, whole chunks and the rest of one."""
+    x = np.random.default_rng(rows).normal(size=(rows, columns)) + 1e3
+    first, other = moments(open_table(x)), moments(open_table(np.asfortranarray(x)))
+    assert (other.gram == first.gram).all()
+    assert (other.mean == first.mean).all()
+    assert (other.rest == first.rest).all()
+
+
+@pytest.mark.parametrize("rows", [10, 5000])
+def test_one_thread_is_the_callers_and_has_one_of_blas(rows: int) -> None:
+    """As on a worker of a cluster that has one thread; also for a portion of one chunk."""
+    seen = []
+
+    def sum_chunk(table: Table, piece: Piece, before: int, buffers: list[Any]) -> int:
+        seen.append((threading.get_ident(), before, *_blas_threads()))
+        return before + len(piece[0])
+
+    with threadpool_limits(2, user_api="blas"):
+        pass_over(open_table(np.ones((rows, 2))), sum_chunk, lambda done: done, 2000, None, 1)
+        assert set(_blas_threads()) == {2}
+    here = threading.get_ident()
+    assert seen == [(here, start, *[1] * len(_blas_threads())) for start in range(0, rows, 2000)]
+
+
+def _blas_threads() -> list[int]:
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
 def test_merge_is_that_of_all_rows_in_any_order() -> None:
     rng = np.random.default_rng(5)
     x = rng.normal(size=(900, 4)) + np.array([0, 1, 1e3, 1e6])
@@ -245,7 +276,7 @@ def test_progress_reports_every_chunk() -> None:
 
 
 def test_blas_threads_are_given_back_after_passes_at_the_same_time() -> None:
-    before = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    before = _blas_threads()
     x = np.random.default_rng(6).normal(size=(30_000, 8))
     passes = [
         threading.Thread(target=moments, args=(open_table(x),), kwargs={"chunk_rows": 100 * n}) for n in (3, 5, 9)
@@ -254,7 +285,7 @@ def test_blas_threads_are_given_back_after_passes_at_the_same_time() -> None:
         one.start()
     for one in passes:
         one.join()
-    assert [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"] == before
+    assert _blas_threads() == before
 
 
 PASS_IN_A_PROCESS = """

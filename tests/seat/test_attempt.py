@@ -122,10 +122,24 @@ def test_a_dead_worker_makes_the_others_fail_with_the_cause(seats: Seats) -> Non
     os.kill(slow.run.pids[1], 9)
     failed = slow.run.failed()
     assert "killed by SIGKILL" in str(failed[1])
+    assert "killed by SIGKILL" in failed[1].failure.cause
+    assert failed[0].failure.cause == "PeerError"
     for seat in (0, 2, 3):
         assert "seat (0,1)" in str(failed[seat])
     assert not any(one.final for one in failed)
     assert_gone(slow.run.pids)
+
+
+def test_a_program_that_fails_is_named_by_the_type_of_its_exception(seats: Seats) -> None:
+    """What peers and logs may say of it is free of its text."""
+    failed = seats.start(ROWS, packets(data()), public={"choices": {"solver of 4711": 1}}).failed()
+    own = [one for one in failed if "4711" in str(one)]  # others may have heard of it from these before
+    assert own
+    for one in own:
+        assert one.failure.cause == "TypeError"
+        assert one.failure.places.startswith("fit:")
+    told = [one.failure.reason + one.failure.cause + one.failure.places for one in failed]
+    assert not any("4711" in text for text in told)
 
 
 def test_an_attempt_that_is_stopped_says_so(seats: Seats) -> None:

@@ -95,7 +95,7 @@ class Products:
             self._add(*(_unpacked(share, stop - start, self.d - start) for share in part.data))
 
     def add_rows(self, rows: SecretArray) -> None:
-        """Rows of X as they are (k, d)."""
+        """Rows of X as they are (k, w), without the zeros that they begin with: the last w columns."""
         self._add(*rows.data)
 
     def _add(self, left: NDArray[np.uint64], right: NDArray[np.uint64]) -> None:

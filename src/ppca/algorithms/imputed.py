@@ -9,7 +9,8 @@ in units of 2^(e_ij), F2 as it is.
 
 1. to 3. as in `entry`: means on a grid, distances to the first owner's, scales D_j.
 4. The joint means weigh distances by n_ij; delta and F1 in units of 2^D_j times 2^-h, 4^h above the joint n.
-5. F1 + F2 diag(delta) of all owners, one below the other, are X (56 fractional bits): X'X = n 4^-h C.
+5. F1 + F2 diag(delta) of all owners, one below the other, are X (56 fractional bits): X'X = n 4^-h C, a block of rows at a
+   time, as many as have 2^20 entries of the factors (see `factors`).
 
 C is positive by construction, whatever is missing. Nothing is opened, and shapes do not depend on what is missing. With one
 owner delta is 0, and X is F1.
@@ -18,7 +19,8 @@ times 2^-h 2^b / n_j < 2 with 62, 2^b above the joint n_j: 2^123. All others are
 Error: delta errs by 2^-46 units of 2^D_j: distances, below 1/8, come off their joint mean by 2^-44 of it, as 1 / n_j does. F errs
 by 2^-46 before the factor 2^-h, X by 2^-55 besides. A column of X so errs by 2^-44, an entry of C by 2^-44 (s_i + s_j), s the
 joint deviations in units of 2^D; all besides what the owners' doubles carry.
-Rounds: those of `entry`.
+Rounds: those of `entry` if one pass is enough; every further one takes two.
+Memory of a server: the factors, two packed triangles of local products, and what a pass takes.
 """
 
 from __future__ import annotations
@@ -26,9 +28,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..protocol import RingType, concatenate, together
+from ..protocol.triangles import row_starts, triangle_entries
 from .entry import (
     COUNT_BITS,
     DISTANCE_FRAC,
@@ -41,10 +42,9 @@ from .entry import (
     joint_rows,
     scaled_distances,
     scales_of,
-    upper,
     weighted,
 )
-from .factors import ROOT_FRAC, X_FRAC, shrinking, shrunk
+from .factors import DEPTH, ROOT_FRAC, X_FRAC, Products, passes, shrinking, shrunk
 from .scales import power_table
 
 LIFT = COUNT_BITS // 2
@@ -76,22 +76,57 @@ async def enter_imputed(sums: GapParts, d: int, common: bool) -> Joint:
 
 
 async def _products(sums: GapParts, scales: Scales, rows: Rows, present: Rows, d: int) -> Any:
-    """Steps 4 and 5: the packed upper triangle of X'X."""
-    m, (_, j) = len(sums.count), np.triu_indices(2 * d)
-
-    async def shrunk_own() -> Any:
-        power = await shrinking((scales.exponent - sums.deviation_exponent + rows.half).reshape(-1))
-        return await shrunk(sums.factor[:, j < d], power.reshape(m, d)[:, j[j < d]])
-
+    """Steps 4 and 5: the packed upper triangle of X'X. With one owner only F1 is looked at, the first d rows of the factor."""
+    m, products = len(sums.count), Products(sums.count, d)
+    powers = shrinking((scales.exponent - sums.deviation_exponent + rows.half).reshape(-1))
     if scales.distance is None:
-        X = upper(await shrunk_own(), d)
+        power, away = await powers, None
     else:
-        factors, away = await together(shrunk_own(), _away(scales, rows, present, d))
-        wide = await sums.factor[:, j >= d].mul(away[:, j[j >= d] - d], frac=ROOT_FRAC + DISTANCE_FRAC + LIFT)
-        kind = RingType(128, ROOT_FRAC + DISTANCE_FRAC + LIFT, 1)
-        moved = await wide.retype(kind).truncate(kind.frac - X_FRAC)
-        X = _stacked(factors, moved.retype(factors.dtype), d)
-    return await X.T.matmul_upper(X, frac=2 * X_FRAC)
+        power, away = await together(powers, _away(scales, rows, present, d))
+    power = power.reshape(m, d)
+    for first, last in passes(m, 2 * d, last=d if away is None else None):
+        X = await _moved_rows(sums.factor, power, away, (first, last))
+        for start in range(first, last, DEPTH):
+            block = X[:, start - first : start - first + DEPTH, _lead(start, d) - _lead(first, d) :]
+            products.add_rows(block.reshape(-1, block.shape[2]))
+    sums.factor = None  # most of what a server has in memory
+    return await products.exchanged()
+
+
+def _lead(row: int, d: int) -> int:
+    """Zeros at the beginning of a row of F1 + F2 diag(delta): none as long as F1 goes on."""
+    return max(0, row - d)
+
+
+async def _moved_rows(factor: Any, power: Any, away: Any, rows: tuple[int, int]) -> Any:
+    """These rows of F1 + F2 diag(delta) of every owner (m, rows, ..), without zeros that all of them begin with: two rounds."""
+    (m, d), (first, last) = power.shape, rows
+    begin, end = (int(row_starts(2 * d)[row]) for row in rows)
+    part = factor[:, begin:end]
+    row, column = triangle_entries(2 * d, begin, end)
+    places, waited = [], []
+    if first < d:
+        own = column < d
+        places.append((row[own], column[own]))
+        waited.append(shrunk(part[:, own], power[:, column[own]]))
+    if away is not None:
+        other = column >= d
+        places.append((row[other], column[other] - d))
+        waited.append(_moved(part[:, other], away[:, column[other] - d]))
+    X = None
+    for (i, j), found in zip(places, await together(*waited), strict=True):
+        term = found.zeros((m, last - first, d - _lead(first, d)))
+        term.data[:, :, i - first, j - _lead(first, d)] = found.data
+        X = term if X is None else (X + term).retype(term.dtype)
+    return X
+
+
+async def _moved(factor: Any, away: Any) -> Any:
+    """Entries of F2 times delta, as those of X: two rounds."""
+    kind = RingType(128, ROOT_FRAC + DISTANCE_FRAC + LIFT, 1)
+    wide = await factor.mul(away, frac=kind.frac)
+    short = await wide.retype(kind).truncate(kind.frac - X_FRAC)
+    return short.retype(RingType(128, X_FRAC, 1))
 
 
 async def _away(scales: Scales, rows: Rows, present: Rows, d: int) -> Any:
@@ -114,14 +149,3 @@ async def _lifted(half: Any, inverse: Any) -> tuple[Any, Any]:
     lift = (await half.reshape(1).classify(thresholds, values, 0))[..., 0]
     scaled = await inverse.retype(RingType(128, INVERSE_FRAC, 26)).mul(lift, frac=INVERSE_FRAC)
     return lift, scaled.retype(RingType(128, INVERSE_FRAC + LIFT, 2))
-
-
-def _stacked(factors: Any, moved: Any, d: int) -> Any:
-    """F1 + F2 diag(delta) of all owners, one below the other, from the packed F1 (m, ..) and F2 diag(delta) (m, ..)."""
-    i, j = np.triu_indices(2 * d)
-    own, other = np.full((2 * d, d), -1), np.full((2 * d, d), -1)
-    own[i[j < d], j[j < d]] = np.arange(factors.shape[1])
-    other[i[j >= d], j[j >= d] - d] = np.arange(moved.shape[1])
-    zero = factors[:, :1] * 0
-    parts = [concatenate([packed, zero], 1)[:, place] for packed, place in ((factors, own), (moved, other))]
-    return (parts[0] + parts[1]).retype(factors.dtype).reshape(-1, d)

@@ -25,6 +25,11 @@ PATIENCE = 30.0
 """Seconds until a scheduler has answered, and until it has a worker."""
 
 
+QUIET = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"}
+"""Settings of Dask for workers of this machine. Without them client, scheduler and two workers that do nothing take a tenth of a
+core: samples of a profile that nobody sees, a hundred a second, and looks at event loops, fifty."""
+
+
 @dataclass(frozen=True)
 class TlsFiles:
     """PEM files for the connection with a scheduler: the authority of its certificate, and the owner's certificate and key."""
@@ -109,10 +114,13 @@ def losses(label: str) -> Iterator[None]:
 @contextmanager
 def _workers_here(distributed: Any, workers: str | None) -> Iterator[Any]:
     """Worker processes of this machine, one thread each; who connects needs a certificate that is made for the block."""
+    import dask
+
     count = int(workers) if workers else len(os.sched_getaffinity(0))
     options = {"threads_per_worker": 1, "processes": True, "silence_logs": "ERROR"}
     pages = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}  # any port, no pages
     with (
+        dask.config.set(QUIET),
         distributed.LocalCluster(n_workers=count, host="127.0.0.1", security=True, **options, **pages) as here,
         distributed.Client(here) as client,
     ):

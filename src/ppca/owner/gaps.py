@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import BadColumns, NoRows
-from .moments import LARGEST, Array, Progress, add_to, check_spread, pass_over, refuse_too_large, taken, two_sum
+from .moments import LARGEST, Array, Progress, add_to, check_spread, pass_over, refuse_too_large, two_sum, work_array
 from .tables.table import Piece, Table, chunk_rows_for
 
 
@@ -125,8 +125,7 @@ def _sum_chunk(table: Table, piece: Piece, rows_before: int, buffers: list[Array
         table.refuse_not_finite(np.where(missing, 0, chunk), rows_before)
         refuse_too_large(table, chunk, rows_before)
     width = d + 1 if whole else 2 * d
-    buffer = taken(buffers, m * width)
-    y = buffer[: m * width].reshape(m, width)
+    y, buffer = work_array(buffers, chunk, width)
     centre, fine = _centre(y[:, :d], piece, missing, counts)
     if whole:
         y[:, d] = 1.0

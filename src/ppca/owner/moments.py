@@ -7,7 +7,8 @@ does not depend on the number of threads, nor on the kind of file. Per chunk of 
 
 1. centre c: the mean of every 16th row (the value itself where those rows are equal, so that a constant column is
    exactly zero from here on); largest and smallest value of each column (NaN shows here);
-2. y = x - c in float64, with a column of ones appended: one product [y 1]'[y 1] gives Gram matrix G and sums r;
+2. y = x - c in float64, in the order of x (by rows or by columns), with a column of ones appended: one product [y 1]'[y 1]
+   gives Gram matrix G and sums r;
 3. G - r r'/m is the Gram matrix about the chunk's own mean c + r/m.
 
 Chunks are merged as Chan, Golub and LeVeque (1979): M <- M + G + (n m/(n+m)) D D', D the difference of the means. All
@@ -58,8 +59,8 @@ SMALLEST_GRAM = 1e-290
 
 STRIDE = 16
 FEW_ROWS = 1024
-BLOCK_ROWS = 1024
-"""Rows that are converted, compared and centred while they are in the cache."""
+BLOCK_ROWS, BLOCK_LENGTH = 1024, 8192
+"""Rows that are converted, compared and centred while they are in the cache: of a chunk in the order of rows, of columns."""
 
 MOST_THREADS = 4
 
@@ -126,7 +127,10 @@ def pass_over(
     progress: Progress | None,
     threads: int | None,
 ) -> None:
-    """Sums all chunks in worker threads and adds their sums up here, in the order of the rows; `add` says the rows so far."""
+    """Sums all chunks in worker threads and adds their sums up here, in the order of the rows; `add` says the rows so far.
+
+    With one thread all of it runs in the caller's, as on the workers of a cluster.
+    """
 
     def finish(part: S) -> None:
         done = add(part)
@@ -134,9 +138,16 @@ def pass_over(
             progress(done, table.rows)
 
     buffers: list[Array] = []
-    if table.rows is not None and table.rows <= rows:
+    if threads is None and table.rows is not None and table.rows <= rows:
         for piece in table.pieces(rows, check=False):
             finish(sum_chunk(table, piece, 0, buffers))
+        return
+    if threads == 1:
+        with _SINGLE_THREADED_BLAS:
+            done = 0
+            for piece in table.pieces(rows, check=False):
+                finish(sum_chunk(table, piece, done, buffers))
+                done += len(piece[0])
         return
     workers = threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
     pending: deque[Future[S]] = deque()
@@ -192,21 +203,21 @@ def _sum_chunk(table: Table, piece: Piece, rows_before: int, buffers: list[Array
     """The sums of one chunk; runs in a worker thread. `buffers` are work arrays to take and to give back."""
     chunk, rest = piece
     m, d = chunk.shape
-    buffer = taken(buffers, m * (d + 1))
-    y = buffer[: m * (d + 1)].reshape(m, d + 1)
+    y, buffer = work_array(buffers, chunk, d + 1)
     every = STRIDE if m > FEW_ROWS else 1
-    sample = np.array(chunk[::every], dtype=np.float64, order="C")
+    sample = np.ascontiguousarray(chunk[::every].astype(np.float64))  # converted in its own order: that is faster
+    step = BLOCK_LENGTH if by_columns(chunk) else BLOCK_ROWS
     low, high = sample[0].copy(), sample[0].copy()
     with np.errstate(all="ignore"):  # NaN, infinity and overflow are looked for below
         centre = np.where((sample == sample[0]).all(axis=0), sample[0], sample.mean(axis=0))
         fine = np.zeros(d) if rest is None else _fine(sample, rest[::every], centre, np.asarray(rest.any(axis=0)))
-        for start in range(0, m, BLOCK_ROWS):
-            block = chunk[start : start + BLOCK_ROWS]
+        for start in range(0, m, step):
+            block = chunk[start : start + step]
             np.minimum(low, block.min(axis=0), out=low)
             np.maximum(high, block.max(axis=0), out=high)
-            away = np.subtract(block, centre, out=y[start : start + BLOCK_ROWS, :d])
+            away = np.subtract(block, centre, out=y[start : start + step, :d])
             if rest is not None:
-                away += rest[start : start + BLOCK_ROWS]
+                away += rest[start : start + step]
                 away -= fine
     y[:, d] = 1.0
     largest = np.maximum(-low, high)
@@ -226,13 +237,23 @@ def _fine(sample: Array, rest: Rest, centre: Array, moved: NDArray[np.bool_]) ->
     return np.where(moved, np.where((away == away[0]).all(axis=0), away[0], away.mean(axis=0)), 0.0)
 
 
-def taken(buffers: list[Array], size: int) -> Array:
-    """A work array of at least this size, one of `buffers` if there is one."""
+def by_columns(chunk: Chunk) -> bool:
+    """Whether the numbers of a column lie next to each other."""
+    return abs(chunk.strides[0]) < abs(chunk.strides[1])
+
+
+def work_array(buffers: list[Array], chunk: Chunk, width: int) -> tuple[Array, Array]:
+    """An array of as many rows as the chunk, in its order (by rows or by columns), and the buffer that it lies in: one of
+    `buffers` if that is large enough."""
+    rows = len(chunk)
     try:
         buffer = buffers.pop()
     except IndexError:
         buffer = np.empty(0)
-    return buffer if buffer.size >= size else np.empty(size)
+    if buffer.size < rows * width:
+        buffer = np.empty(rows * width)
+    flat = buffer[: rows * width]
+    return flat.reshape(width, rows).T if by_columns(chunk) else flat.reshape(rows, width), buffer
 
 
 def refuse_too_large(table: Table, chunk: Chunk, rows_before: int) -> None:

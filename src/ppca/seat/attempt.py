@@ -90,7 +90,8 @@ class Attempt:
         )
         seat = self.work.seat
         for refusal in heard.refusals.values():
-            raise self._failed(Failure(seat, str(refusal["error"]), str(refusal["trace"]), final=True))
+            error, trace = str(refusal["error"]), str(refusal["trace"])
+            raise self._failed(Failure(seat, error, trace, final=True, cause="ProgramError"))
         for failure in heard.failures:
             raise self._failed(failure)
         return heard.answers[seat]

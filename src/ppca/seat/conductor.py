@@ -28,6 +28,7 @@ from ..federation.text import plain
 from ..jobs.workers import DASK
 from ..servers.control import encode
 from ..servers.cores import threads_for
+from ..servers.failure import Failure
 from .attempt import Attempt
 from .keys import JOB
 from .office import Office
@@ -193,7 +194,7 @@ class Conductor:
         except AttemptFailed as failure:
             why = GOING if self._stopping else failure.failure.reason
             final = (failure.final and not self._stopping) or number >= policy.attempts
-            self._end(known.id, number, "failed", why, final=final)
+            self._end(known.id, number, "failed", why, final=final, failure=failure.failure)
         except (FederationError, OSError) as error:
             self._end(known.id, number, "failed", str(error), final=number >= policy.attempts)
         except Exception as error:
@@ -308,10 +309,22 @@ class Conductor:
             received=total["received_from"],
         )
 
-    def _end(self, job: str, number: int, outcome: str, why: str, *, final: bool = False, **about: Any) -> None:
-        """The one word about an attempt."""
+    def _end(
+        self,
+        job: str,
+        number: int,
+        outcome: str,
+        why: str,
+        *,
+        final: bool = False,
+        failure: Failure | None = None,
+        **about: Any,
+    ) -> None:
+        """The one word about an attempt. `failure`: what the log alone says besides, where a program failed here."""
         if outcome != FINISHED:
-            log.warning("attempt failed", extra={"job": job, "attempt": number, "why": why})
+            named = {} if failure is None else {"error": failure.cause, "at": failure.places}
+            known = {name: value for name, value in named.items() if value}
+            log.warning("attempt failed", extra={"job": job, "attempt": number, "why": why, **known})
         self.office.publish(
             "ended",
             job,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import traceback
 from datetime import UTC, datetime
+
+from ..servers.failure import places
 
 FIELDS = (
     *("job", "kind", "author", "by", "peer", "attempt", "why", "digest", "seat", "address", "revision", "build"),
-    *("member", "status", "path", "seconds", "bytes"),
+    *("member", "status", "path", "seconds", "bytes", "error", "at"),
 )
 
 
@@ -26,9 +27,8 @@ class JsonFormatter(logging.Formatter):
         }
         line |= {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
         if record.exc_info and record.exc_info[0] is not None:
-            places = traceback.extract_tb(record.exc_info[2])
             line["error"] = record.exc_info[0].__name__
-            line["at"] = " < ".join(f"{place.name}:{place.lineno}" for place in reversed(places[-6:]))
+            line["at"] = places(record.exc_info[2])
         return json.dumps(line, default=str)
 
 

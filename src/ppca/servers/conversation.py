@@ -147,7 +147,8 @@ def _hear(server: ServerProcess, wanted: str, heard: Heard, progress: Callable[.
     try:
         message = server.receive()
     except ChannelClosed:
-        heard.failures.append(Failure(seat, server.lost()))
+        lost = server.lost()
+        heard.failures.append(Failure(seat, lost, cause=lost))
         return True
     except CodecError as error:
         heard.failures.append(Failure(seat, f"it sent nonsense on its control channel: {error}"))

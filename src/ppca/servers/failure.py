@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from ..protocol import InconsistentShares, InputRefused, OpeningRefused
@@ -45,6 +46,8 @@ class Failure:
 
     reported: whether the server said so itself, and so is still there.
     final: whether it is a refusal or a disagreement, which running again cannot mend.
+    cause, places: what logs may say of it, free of data as well: the type of the exception, or what became of the process, and
+    where in the code it arose.
     """
 
     seat: int
@@ -54,15 +57,19 @@ class Failure:
     rank: int = CAUSE
     reported: bool = False
     final: bool = False
+    cause: str = ""
+    places: str = ""
 
     @classmethod
     def of(cls, seat: int, step: int | None, error: BaseException) -> Failure:
         """The failure behind an exception that ended a server's program."""
         if isinstance(error, TransportError):  # its message names seat, peer and step
-            return cls(seat, str(error), "", step, CONSEQUENCE if isinstance(error, PeerError) else SUSPECT)
-        if isinstance(error, CodecError | Refusal | OpeningRefused):  # the message says it all
-            return cls(seat, str(error), "", step, final=True)
-        return cls(seat, _in_words(error), trace_of(error), step, final=isinstance(error, FINAL))
+            found = cls(seat, str(error), "", step, CONSEQUENCE if isinstance(error, PeerError) else SUSPECT)
+        elif isinstance(error, CodecError | Refusal | OpeningRefused):  # the message says it all
+            found = cls(seat, str(error), "", step, final=True)
+        else:
+            found = cls(seat, _in_words(error), trace_of(error), step, final=isinstance(error, FINAL))
+        return replace(found, cause=type(error).__name__, places=places(error.__traceback__))
 
     @classmethod
     def from_fields(cls, seat: int, fields: dict[str, Any]) -> Failure:
@@ -76,6 +83,8 @@ class Failure:
             int(fields["rank"]),
             True,
             fields.get("final") is True,
+            str(fields.get("cause", "")),
+            str(fields.get("places", "")),
         )
 
     @property
@@ -129,6 +138,11 @@ def _in_words(error: BaseException) -> str:
     except Exception:  # a program's exception class may be broken too
         text = "(its text cannot be shown)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def places(frames: TracebackType | None) -> str:
+    """Functions and lines of the last frames of a traceback, the last one first: what logs say of where an error arose."""
+    return " < ".join(f"{place.name}:{place.lineno}" for place in reversed(traceback.extract_tb(frames)[-6:]))
 
 
 def trace_of(error: BaseException) -> str:

@@ -133,7 +133,8 @@ class ParquetTable(ArrowTable):
             {"buffer_size": PAGE_BUFFER, "pre_buffer": False} if isinstance(self.path, Path) else {"pre_buffer": True}
         )
         with source(self.path) as opened, pa.parquet.ParquetFile(opened, **pages) as file:
-            for batch in file.iter_batches(batch_size=rows, columns=self.wanted, row_groups=self.groups):
+            threads = self.groups is None  # a portion is read by the thread of a worker that sums it
+            for batch in file.iter_batches(rows, columns=self.wanted, row_groups=self.groups, use_threads=threads):
                 yield [batch.column(name) for name in self.wanted]
 
     def portions(self) -> list[Table]:
