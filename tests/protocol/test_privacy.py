@@ -17,6 +17,7 @@ from harness.lockstep import run
 from harness.privacy import FALSE_ALARM, SECRET, assert_uniform, fixed
 from ppca.native import kernels
 from ppca.protocol import (
+    Held,
     Pending,
     SecretArray,
     make_type,
@@ -67,6 +68,11 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
     "lookup": (lambda x: awaited(x.lookup([1.0, 2.0], [1.0, 0.0, 0.0])), (fixed(),), ()),
     "normalise": (lambda x: awaited(x.normalise()), (fixed(),), ()),
     "coarse power": (lambda x: awaited(x.coarse_power(-0.5, 2.0**-20)), (fixed(),), ()),
+    "mul, one split": (
+        lambda x, y: awaited(x.mul(y, within=64, narrow=True, only=Held.LEFT)),
+        (fixed(), fixed(0.0)),
+        (),
+    ),
     "slope": (lambda x: awaited(x.slope()), (fixed(-SECRET),), ()),
     "triangle": (lambda x, y: awaited(x.matmul_upper(y)), (fixed().reshape(20, 20), fixed(0.0).reshape(20, 20)), ()),
     "rsqrt": (lambda x: awaited(x.rsqrt()), (fixed(),), ()),
