@@ -13,7 +13,7 @@ from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
 from ppca.federation.disclosure import MEANING, PARTS, SERVERS, disclosures, in_words, to_receiver, to_servers, together
 from ppca.federation.drafting import draft_fit, draft_infer
 from ppca.federation.job import JobDescription
-from ppca.federation.jobfile import PARTS as JOB_PARTS
+from ppca.jobs.analysis import PARTS as JOB_PARTS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "openings.md").read_text()
 USE = {"model": "0" * 64, "model_owners": ("north",), "standardized": False, "scale_exponents": (1, 2, 3)}
@@ -27,12 +27,21 @@ def listed(heading: str) -> set[str]:
     return {row.strip() for row in rows} - {"what", "---"}
 
 
+LOADINGS = {what for line in listed("Loadings") for what in line.split(", ")}
+
+
 def infer(**use: Any) -> JobDescription:
     return draft_infer(ROSTER, "i", ["north"], RECEIVER, {**USE, **use}, COLUMNS)
 
 
-def columns(**more: Any) -> JobDescription:
-    return draft_fit(ROSTER, "v", OWNERS, {o: [f"{o}0", f"{o}1"] for o in OWNERS}, {RECEIVER: ["model"]}, **more)
+def columns(receivers: Any = None, **more: Any) -> JobDescription:
+    whom = receivers or {RECEIVER: ["model"]}
+    return draft_fit(ROSTER, "v", OWNERS, {o: [f"{o}0", f"{o}1"] for o in OWNERS}, whom, **more)
+
+
+def loadings(*parts: str, **fit: Any) -> JobDescription:
+    """A job that gives every owner its loadings, and the receiver the variances."""
+    return columns({RECEIVER: ["variances"], **{owner: ["loadings", *parts] for owner in OWNERS}}, fit=fit)
 
 
 EVERY = {
@@ -48,6 +57,9 @@ EVERY = {
     "columns": columns(),
     "columns aligned": columns(align={"way": "aligned"}),
     "columns, namespace": columns(align={"way": "namespace", "namespace": 10}),
+    "loadings": loadings(),
+    "loadings, raw": loadings("variances", "means"),
+    "loadings, standardised": loadings("variances", "means", "deviations", standardize=True),
     "transform": infer(operation="transform"),
     "flags": infer(operation="detect", threshold=1.0),
     "contamination": infer(operation="detect", contamination=0.1),
@@ -61,19 +73,21 @@ def test_every_job_opens_what_the_page_lists(name: str) -> None:
     made = EVERY[name]
     servers = listed("To the servers") | listed("Owners of columns")
     assert {line.what for line in to_servers(made.file)} <= servers
-    assert {line.what for line in to_receiver(made.file, RECEIVER)} <= listed("To the receiver")
+    for receiver in made.file.receivers:
+        page = LOADINGS if made.file.gets_own_only(receiver) else listed("To the receiver")
+        assert {line.what for line in to_receiver(made.file, receiver)} <= page
 
 
 def test_every_line_of_the_page_is_opened_by_some_job() -> None:
     found = {line.what for made in EVERY.values() for line in disclosures(made.file)}
-    page = listed("To the servers") | listed("Owners of columns") | listed("To the receiver")
+    page = listed("To the servers") | listed("Owners of columns") | listed("To the receiver") | LOADINGS
     assert page - found == {"rebuilt rows"}, "no job of a federation rebuilds rows"
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_opening_has_a_reader_a_bound_and_a_meaning(name: str) -> None:
     for line in disclosures(EVERY[name].file):
-        assert line.to in (SERVERS, RECEIVER)
+        assert line.to in (SERVERS, *EVERY[name].file.receivers)
         assert 1 <= line.most <= 1000
         assert line.meaning == MEANING[line.what]
         assert line.rule() == {"what": line.what, "to": line.to, "most": line.most}
@@ -101,6 +115,26 @@ def test_what_parameters_change() -> None:
     assert whats(EVERY["scores"], RECEIVER) == ["anomaly scores"]
     assert whats(EVERY["flags"], RECEIVER) == whats(EVERY["contamination"], RECEIVER) == ["anomaly flags"]
     assert whats(EVERY["transform"], RECEIVER) == ["coordinates"]
+
+
+def test_owners_of_loadings_get_nothing_of_others_columns() -> None:
+    every_column = {"components", "means", "scale of the means", "deviations", "scale of the deviations"}
+    for name in ("loadings", "loadings, raw", "loadings, standardised"):
+        for owner in OWNERS:
+            assert not every_column & set(whats(EVERY[name], owner))
+    variances = ["explained variance", "total variance", "scale of the variance"]
+    means = ["own means", "own scale of the means"]
+    deviations = ["own deviations", "own scale of the deviations"]
+    assert whats(EVERY["loadings"], "north") == ["loadings"]
+    assert whats(EVERY["loadings, raw"], "south") == ["scale exponents", "loadings", *variances, *means]
+    assert whats(EVERY["loadings, standardised"], "west") == [
+        *("own scale exponents", "loadings", *variances, *means, *deviations)
+    ]
+    assert whats(EVERY["loadings"], RECEIVER) == ["scale exponents", *variances]
+    (line,) = [line for line in in_words(EVERY["loadings"].file) if line.startswith("to north")]
+    assert line.startswith(
+        "to north: loadings (what the principal components say of its own columns; with its own rows it can"
+    )
 
 
 def test_parts_are_the_same_everywhere() -> None:

@@ -27,7 +27,10 @@ def new(
     owners: Annotated[list[str] | None, typer.Option("--owner", help="an owner, or several: a,b,c")] = None,
     receivers: Annotated[
         list[str] | None,
-        typer.Option("--receiver", help="a receiver of the model; name:components,variances for parts of it"),
+        typer.Option(
+            "--receiver",
+            help="a receiver of the model; name:components,variances for parts of it; of an owner of columns name:loadings",
+        ),
     ] = None,
     columns: Annotated[
         list[str] | None,

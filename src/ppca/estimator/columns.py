@@ -66,12 +66,13 @@ class FewMatches(OwnerError, MatchError):
 
 @dataclass
 class ColumnFit:
-    """What came out of a fit: what the servers returned, rows and bytes by owner, seconds by step.
+    """What came out of a fit: what the servers returned, columns, rows and bytes by owner, seconds by step.
 
     doubt: why so few rows are common, if it can be guessed.
     """
 
     result: dict[str, Any]
+    widths: list[int]
     rows_of_owners: list[int]
     bytes_sent: list[int]
     seconds: dict[str, float]
@@ -165,6 +166,7 @@ def fit_columns(
     clock.done("analysis")
     return ColumnFit(
         received(result),
+        sending.public["widths"],
         [len(owner.values) for owner in owners],
         [sent[number] for number in range(len(owners))],
         clock.seconds,

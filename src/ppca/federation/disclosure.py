@@ -8,6 +8,7 @@ from typing import Any
 
 from ..algorithms.solvers import TOPK, chosen
 from ..algorithms.topk import DEGREES
+from ..jobs.analysis import LOADINGS, has_scales
 from .errors import FileRefused
 from .jobfile import JobFile
 
@@ -31,6 +32,13 @@ class Disclosure:
 
 
 TAGS = "tags of common rows"
+BY_COLUMN = {
+    "scale exponents": "a power of two above the spread of the columns",
+    "means": "the joint mean of every column",
+    "scale of the means": "the unit of the means",
+    "deviations": "the joint deviation of every column",
+    "scale of the deviations": "the unit of the deviations",
+}
 MEANING = {
     "enough rows": "one bit: whether all owners together have as many rows as the job asks for",
     "convergence bit": "one bit per iteration: how the eigensolver proceeds",
@@ -40,15 +48,14 @@ MEANING = {
     "number of components": "how many components explain the part of the variance that was asked for",
     "match pattern of pseudonyms": "how many rows every owner has, and which pseudonyms all owners have in common",
     "number of rows": "how many rows all owners have together",
-    "scale exponents": "a power of two above the spread of the columns",
+    **BY_COLUMN,
     "components": "the principal components: how columns vary together",
+    "loadings": "what the principal components say of its own columns; with its own rows it can compute from that where all rows "
+    "lie along them, the better the more of the variance they explain",
     "explained variance": "the variance along every component",
     "total variance": "the sum of the variances of all columns",
     "scale of the variance": "the unit of the variances",
-    "means": "the joint mean of every column",
-    "scale of the means": "the unit of the means",
-    "deviations": "the joint deviation of every column",
-    "scale of the deviations": "the unit of the deviations",
+    **{f"own {what}": f"{meaning}, its own columns only" for what, meaning in BY_COLUMN.items()},
     "coordinates": "the coordinates of the new rows along the components",
     "anomaly scores": "how far every new row is from what the model expects",
     "anomaly flags": "which of the new rows are anomalous",
@@ -56,6 +63,7 @@ MEANING = {
 }
 PARTS = {
     "components": ("components",),
+    LOADINGS: ("loadings",),
     "variances": ("explained variance", "total variance", "scale of the variance"),
     "means": ("means", "scale of the means"),
     "deviations": ("deviations", "scale of the deviations"),
@@ -104,9 +112,21 @@ def to_receiver(job: JobFile, receiver: str) -> list[Disclosure]:
                 ["anomaly flags"] if operation.threshold is not None or operation.contamination is not None else []
             )
     else:
-        rows = [] if job.by_columns else ["number of rows"]
-        wanted = [*rows, "scale exponents", *(what for part in job.parts_of(receiver) for what in PARTS[part])]
+        wanted = _of_fit(job, receiver)
     return [Disclosure(what, receiver, 1, MEANING[what]) for what in wanted]
+
+
+def _of_fit(job: JobFile, receiver: str) -> list[str]:
+    """Who gets loadings gets nothing of others' columns; exponents of raw data are one, of all columns."""
+    parts, standardized = job.parts_of(receiver), bool(job.fit and job.fit.standardize)
+    found = [] if job.by_columns else ["number of rows"]
+    found += ["scale exponents"] if has_scales(parts, standardized) else []
+    found += [what for part in parts for what in PARTS[part]]
+    if not job.gets_own_only(receiver):
+        return found
+    return [
+        f"own {what}" if what in BY_COLUMN and (standardized or what != "scale exponents") else what for what in found
+    ]
 
 
 def check_lists(job: JobFile, label: str) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from ..jobs.analysis import LOADINGS, PARTS, WHOLE
 from . import toml
 from .errors import FileRefused
 from .identity import NAME
@@ -20,8 +21,8 @@ from .text import is_plain
 
 JOB_FILE = "job.toml"
 ROWS, COLUMNS, INFER = "pca-rows/1", "pca-columns/1", "infer/1"
-PARTS = ("components", "variances", "means", "deviations")
-"""What a receiver of a fit may get beside the number of rows and the scales."""
+MODEL = "model"
+"""All parts that make a whole model."""
 
 OPERATIONS = ("transform", "flags", "scores")
 MOST_COLUMNS = 1 << 16
@@ -228,11 +229,19 @@ class JobFile(toml.Strict):
             and self.fit.components > len(self.all_columns)
         ):
             raise ValueError(f"fit.components: at most {len(self.all_columns)}, the number of columns")
-        known = (*PARTS, "model") if fits else OPERATIONS
+        known = (*PARTS, MODEL) if fits else OPERATIONS
         for receiver, parts in self.receivers.items():
+            if LOADINGS in parts and fits:
+                self._check_loadings(receiver, parts)
             for part in parts:
                 if part not in known:
                     raise ValueError(f"receivers.{receiver}: {part!r} is unknown; choose from {', '.join(known)}")
+
+    def _check_loadings(self, receiver: str, parts: Texts) -> None:
+        if not self.by_columns or receiver not in self.owners:
+            raise ValueError(f"receivers.{receiver}: loadings are for an owner of columns, of its own columns")
+        if {"components", MODEL} & set(parts):
+            raise ValueError(f"receivers.{receiver}: loadings are in place of components; name one of them")
 
     @property
     def by_columns(self) -> bool:
@@ -259,13 +268,29 @@ class JobFile(toml.Strict):
         """The parts of a fit that a receiver gets."""
         assert self.fit is not None
         named = self.receivers[receiver]
-        wanted = PARTS if "model" in named else tuple(part for part in PARTS if part in named)
+        wanted = WHOLE if MODEL in named else tuple(part for part in PARTS if part in named)
         return [part for part in wanted if part != "deviations" or self.fit.standardize]
+
+    def gets_own_only(self, receiver: str) -> bool:
+        """Whether a receiver gets, of what there is for every column, its own columns only."""
+        return self.fit is not None and LOADINGS in self.receivers[receiver]
+
+    def own_columns(self, owner: str) -> tuple[int, int]:
+        """The first of an owner's columns among all, and the one after its last."""
+        assert isinstance(self.columns, dict)
+        start = sum(len(self.columns[other]) for other in self.owners[: self.owners.index(owner)])
+        return start, start + len(self.columns[owner])
+
+    def columns_of(self, receiver: str) -> list[str]:
+        """The columns that a receiver's result is about."""
+        if self.gets_own_only(receiver) and isinstance(self.columns, dict):
+            return list(self.columns[receiver])
+        return self.all_columns
 
 
 def whole_parts(file: JobFile) -> list[str]:
     """The parts that make a whole model."""
-    return [part for part in PARTS if part != "deviations" or (file.fit is not None and file.fit.standardize)]
+    return [part for part in WHOLE if part != "deviations" or (file.fit is not None and file.fit.standardize)]
 
 
 def seconds(span: str) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 from ..federation.disclosure import disclosures
 from ..federation.job import JobDescription
 from ..federation.jobfile import COLUMNS, INFER
+from ..jobs.analysis import FACTS
 from ..jobs.inference import SCORE
 from .work import TABLE
 
@@ -51,7 +52,8 @@ def choices(job: JobDescription) -> dict[str, Any]:
         "max_iterations": file.fit.max_iterations,
         "keep": None if file.keep is None else kept_name(job.id),
         "allow": {} if file.keep is None else {name: list(whom) for name, whom in file.keep.allow.items()},
-        "receivers": {name: ["facts", *file.parts_of(name)] for name in file.receivers},
+        "receivers": {name: [FACTS, *file.parts_of(name)] for name in file.receivers},
+        "own": {name: list(file.own_columns(name)) for name in file.receivers if file.gets_own_only(name)},
     }
 
 
