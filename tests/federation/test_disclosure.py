@@ -57,6 +57,13 @@ EVERY = {
     "columns": columns(),
     "columns aligned": columns(align={"way": "aligned"}),
     "columns, namespace": columns(align={"way": "namespace", "namespace": 10}),
+    "wide rows": job(wide=True),
+    "wide rows, few components": job(columns=tuple(f"c{i}" for i in range(300)), fit={"components": 5}, wide=True),
+    "wide rows, about to be topk": job(
+        columns=tuple(f"c{i}" for i in range(198)), fit={"components": 5}, wide=True, until_converged=True
+    ),
+    "wide columns": columns(wide=True),
+    "wide columns aligned": columns(wide=True, align={"way": "aligned"}),
     "loadings": loadings(),
     "loadings, raw": loadings("variances", "means"),
     "loadings, standardised": loadings("variances", "means", "deviations", standardize=True),
@@ -71,7 +78,7 @@ EVERY = {
 @pytest.mark.parametrize("name", EVERY)
 def test_every_job_opens_what_the_page_lists(name: str) -> None:
     made = EVERY[name]
-    servers = listed("To the servers") | listed("Owners of columns")
+    servers = listed("To the servers") | listed("Owners of columns") | listed("More columns than rows")
     assert {line.what for line in to_servers(made.file)} <= servers
     for receiver in made.file.receivers:
         page = LOADINGS if made.file.gets_own_only(receiver) else listed("To the receiver")
@@ -81,6 +88,7 @@ def test_every_job_opens_what_the_page_lists(name: str) -> None:
 def test_every_line_of_the_page_is_opened_by_some_job() -> None:
     found = {line.what for made in EVERY.values() for line in disclosures(made.file)}
     page = listed("To the servers") | listed("Owners of columns") | listed("To the receiver") | LOADINGS
+    page |= listed("More columns than rows")
     assert page - found == {"rebuilt rows"}, "no job of a federation rebuilds rows"
 
 
@@ -115,6 +123,19 @@ def test_what_parameters_change() -> None:
     assert whats(EVERY["scores"], RECEIVER) == ["anomaly scores"]
     assert whats(EVERY["flags"], RECEIVER) == whats(EVERY["contamination"], RECEIVER) == ["anomaly flags"]
     assert whats(EVERY["transform"], RECEIVER) == ["coordinates"]
+
+
+def test_more_columns_than_rows() -> None:
+    for name in ("wide rows", "wide rows, few components", "wide columns", "wide columns aligned"):
+        assert {"verification of components", "shuffled ranks"} <= set(whats(EVERY[name], SERVERS))
+        assert ("rounded numbers of rows" in whats(EVERY[name], SERVERS)) == ("rows" in name)
+    assert "verification of components" not in whats(EVERY["rows"], SERVERS)
+    assert "convergence level" in whats(EVERY["wide rows, about to be topk"], SERVERS), "201 rows may be of 198 columns"
+    (line,) = [line for line in in_words(EVERY["wide rows"].file) if "rounded numbers of rows" in line]
+    assert line == (
+        "to the four servers: rounded numbers of rows (how many rows every owner has, rounded up to a multiple of 32; all who "
+        "have a part in the job see that, too, from the sizes of uploads)"
+    )
 
 
 def test_owners_of_loadings_get_nothing_of_others_columns() -> None:

@@ -45,6 +45,10 @@ def new(
     ] = "all",
     standardize: Annotated[bool, typer.Option("--standardize", help="divide columns by their joint deviation")] = False,
     missing: Annotated[str, typer.Option(help="rows with a missing value: refuse, drop, or mean")] = "refuse",
+    wide: Annotated[
+        bool,
+        typer.Option("--wide", help="there are fewer rows than columns: analyse products of rows, not the covariance"),
+    ] = False,
     rows_at_least: Annotated[
         int | None, typer.Option(min=1, help="check on shares that there are so many rows")
     ] = None,
@@ -125,6 +129,7 @@ def new(
             fit=fit,
             align=align,
             keep=keep,
+            wide=wide,
             rows_at_least=rows_at_least,
             until_converged=until_converged,
         )

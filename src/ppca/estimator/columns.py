@@ -151,8 +151,7 @@ def fit_columns(
         raise OwnerError("a partition by columns needs at least two owners; one owner of all columns needs no servers")
     way, clock = partition.way, _Clock()
     arranged = arrange(owners, way)
-    wide = job.takes_wide_tables and is_wide(arranged)
-    sending = _wide(arranged, choices) if wide else _tall(arranged, partition)
+    sending = _wide(arranged, choices) if is_wide(arranged) else _tall(arranged, partition)
     clock.done("arrange")
     with job.table() as table:
         sent = upload(job, table, sending.pieces, sending.total)

@@ -9,8 +9,9 @@ from typing import Any
 from ..algorithms.solvers import TOPK, chosen
 from ..algorithms.topk import DEGREES
 from ..jobs.analysis import LOADINGS, has_scales
+from ..jobs.wide_rows import ROUNDED, ROWS_TOGETHER
 from .errors import FileRefused
-from .jobfile import JobFile
+from .jobfile import WIDE_ROWS, JobFile
 
 SERVERS = "servers"
 MOST_CHECKS = 1000
@@ -47,6 +48,9 @@ MEANING = {
     "shuffled ranks": "a uniformly random permutation: nothing",
     "number of components": "how many components explain the part of the variance that was asked for",
     "match pattern of pseudonyms": "how many rows every owner has, and which pseudonyms all owners have in common",
+    ROUNDED: f"how many rows every owner has, rounded up to a multiple of {ROWS_TOGETHER}; all who have a part in the job see "
+    "that, too, from the sizes of uploads",
+    "verification of components": "one bit: whether the components are as accurate as promised",
     "number of rows": "how many rows all owners have together",
     **BY_COLUMN,
     "components": "the principal components: how columns vary together",
@@ -79,6 +83,8 @@ def to_servers(job: JobFile) -> list[Disclosure]:
     found: list[tuple[str, int]] = []
     if job.align is not None and job.align.way == "psi":
         found.append(("match pattern of pseudonyms", 1))
+    if job.program == WIDE_ROWS:
+        found.append((ROUNDED, 1))
     if job.fit is not None:
         if job.rows_at_least is not None:
             found.append(("enough rows", 1))
@@ -86,20 +92,24 @@ def to_servers(job: JobFile) -> list[Disclosure]:
         if job.fit.fixed_iterations is None:
             found += [("convergence bit", MOST_CHECKS), *([("convergence level", loops)] if loops else [])]
         found.append(("verification bit", 3 if loops else 2))
-        if len(job.all_columns) > 1:
+        if job.is_wide or len(job.all_columns) > 1:
             found.append(("shuffled ranks", 2 + loops))
         if isinstance(job.fit.components, float):
             found.append(("number of components", 1))
+        if job.is_wide:
+            found.append(("verification of components", 1))
     return [Disclosure(what, SERVERS, most, MEANING[what]) for what, most in found]
 
 
 def _by_topk(job: JobFile) -> bool:
-    """Whether the solver is `topk`, which goes in loops."""
+    """Whether the solver is `topk`, which goes in loops; of products of rows, whose number is not known: whether it may be."""
     fit = job.fit
     if fit is None:
         return False
     components = None if isinstance(fit.components, str) else fit.components
-    return chosen(fit.solver, len(job.all_columns), components, fit.fixed_iterations) == TOPK
+    # There are fewer rows than columns, those of zeros included, and one more for every owner.
+    most = len(job.all_columns) + (len(job.owners) if job.is_wide else 0)
+    return chosen(fit.solver, most, components, fit.fixed_iterations) == TOPK
 
 
 def to_receiver(job: JobFile, receiver: str) -> list[Disclosure]:

@@ -21,6 +21,10 @@ from .text import is_plain
 
 JOB_FILE = "job.toml"
 ROWS, COLUMNS, INFER = "pca-rows/1", "pca-columns/1", "infer/1"
+WIDE_ROWS, WIDE_COLUMNS = "pca-rows-wide/1", "pca-columns-wide/1"
+"""Of tables with more columns than rows: products of rows are analysed, not the covariance."""
+
+PROGRAMS = (ROWS, COLUMNS, WIDE_ROWS, WIDE_COLUMNS, INFER)
 MODEL = "model"
 """All parts that make a whole model."""
 
@@ -165,7 +169,7 @@ class JobFile(toml.Strict):
     name: Text = Field(max_length=80)
     federation: Digest
     build: Text
-    program: Literal["pca-rows/1", "pca-columns/1", "infer/1"]
+    program: Literal["pca-rows/1", "pca-columns/1", "pca-rows-wide/1", "pca-columns-wide/1", "infer/1"]
     owners: Names
     columns: Texts | dict[str, Texts]
     tables: tuple[int, ...] | None = Field(default=None, strict=False)
@@ -192,6 +196,8 @@ class JobFile(toml.Strict):
             raise ValueError(f"{self.program} needs the table [{'fit' if fits else 'infer'}], and not the other one")
         if self.by_columns != (self.align is not None):
             raise ValueError("the table [align] goes with owners of columns, and only with them")
+        if self.program == WIDE_ROWS and self.fit is not None and self.fit.missing == "mean":
+            raise ValueError(f"{WIDE_ROWS}: missing values that count as the joint mean need the covariance ({ROWS})")
         if fits and not self.receivers and self.keep is None:
             raise ValueError("nobody would have the result: name receivers, or keep the model")
         if not fits and (self.keep is not None or len(self.receivers) != 1):
@@ -246,7 +252,14 @@ class JobFile(toml.Strict):
     @property
     def by_columns(self) -> bool:
         """Whether the owners hold columns of the same individuals."""
-        return self.program == COLUMNS or (self.infer is not None and self.infer.model_columns == "columns")
+        return self.program in (COLUMNS, WIDE_COLUMNS) or (
+            self.infer is not None and self.infer.model_columns == "columns"
+        )
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether owners say that they have more columns than rows."""
+        return self.program in (WIDE_ROWS, WIDE_COLUMNS)
 
     @property
     def all_columns(self) -> list[str]:

@@ -14,6 +14,7 @@ from ..algorithms.scales import EXPONENT, maximum, on_grid
 from ..algorithms.wide import ENTRIES, ENTRY_FRAC, WideTable, columns_of_piece
 from ..native import ring
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
+from ..servers.failure import Refusal
 from ..servers.programs import offered
 from ..servers.spool import Spool
 from .analysis import Choices
@@ -21,7 +22,7 @@ from .columns import means_on_grid, too_few
 from .kept import drop_sums
 from .matching import MINIMUM
 from .uploads import Uploads, align, forget
-from .wide import SCALED_AT_ONCE, analyse_wide, pieces_in, too_large
+from .wide import SCALED_AT_ONCE, analyse_wide, pieces_in, too_large, too_tall
 
 INVERSE = RingType(128, 40, 2)
 """2^e / deviation of a column, e the exponent of the deviation."""
@@ -46,8 +47,10 @@ async def fit(
     if "refused" in answer:
         return answer
     rows, width = answer["rows"], sum(widths)
-    if refused := too_few(rows, width, chosen) or too_large(rows, width):
+    if refused := too_few(rows, width, chosen) or too_tall(rows, width) or too_large(rows, width):
         return {"rows": rows, "refused": refused}
+    if [spool.rows for _, spool in sorted(Uploads.of(party, table).rows.items())] != widths:
+        raise Refusal("an owner has not uploaded every one of its columns")
     if chosen.keep is not None:
         drop_sums(party, chosen.keep)
     uploads = Uploads.of(party, table)
