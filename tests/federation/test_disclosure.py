@@ -114,6 +114,9 @@ def test_what_parameters_change() -> None:
     assert not {"convergence level", "convergence bit"} & set(whats(EVERY["the same, fixed"], SERVERS))
     assert "number of components" in whats(EVERY["rows, part of the variance"], SERVERS)
     assert "enough rows" in whats(EVERY["rows, enough of them"], SERVERS)
+    assert "enough rows" not in whats(columns(rows_at_least=100), SERVERS), (
+        "servers see how many rows owners of columns have"
+    )
     assert "shuffled ranks" not in whats(EVERY["one column"], SERVERS)
     assert "match pattern of pseudonyms" in whats(EVERY["columns"], SERVERS)
     assert "match pattern of pseudonyms" not in whats(EVERY["columns aligned"], SERVERS)

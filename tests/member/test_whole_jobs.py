@@ -247,6 +247,20 @@ def test_too_few_rows_are_refused_on_shares(field: Field) -> None:
         run(field, job, "analyst", {owner: f"{owner}.csv" for owner in OWNERS})
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_too_few_rows_of_owners_of_columns_are_refused(field: Field, wide: bool) -> None:
+    job = draft_fit(
+        *(field.member("analyst").roster, f"few-{wide}", list(OWNERS), BY_COLUMNS, {"analyst": ["model"]}),
+        align={"way": "aligned"},
+        rows_at_least=5,
+        wide=wide,
+    )
+    with pytest.raises(
+        AssertionError, match="fewer than 5 rows in common, the fewest that this job or an operator allows"
+    ):
+        run(field, job, "analyst", write_columns(field, POOLED[:4]))
+
+
 def test_one_person_for_all_owners(field: Field) -> None:
     folder = field.folder / "solo"
     federation = ppca.Federation.open(folder / "federation.toml", folder / "identity.key", folder / "state")

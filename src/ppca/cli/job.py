@@ -50,7 +50,8 @@ def new(
         typer.Option("--wide", help="there are fewer rows than columns: analyse products of rows, not the covariance"),
     ] = False,
     rows_at_least: Annotated[
-        int | None, typer.Option(min=1, help="check on shares that there are so many rows")
+        int | None,
+        typer.Option(min=1, help="compute nothing if there are fewer rows; of owners of rows checked on shares"),
     ] = None,
     alignment: Annotated[str, typer.Option(help="psi, aligned or namespace", rich_help_panel=COLUMNS)] = "psi",
     namespace: Annotated[int | None, typer.Option(help="number of ids", rich_help_panel=COLUMNS)] = None,

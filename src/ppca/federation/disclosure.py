@@ -86,7 +86,7 @@ def to_servers(job: JobFile) -> list[Disclosure]:
     if job.program == WIDE_ROWS:
         found.append((ROUNDED, 1))
     if job.fit is not None:
-        if job.rows_at_least is not None:
+        if job.rows_at_least is not None and not job.by_columns:  # servers know how many rows owners of columns have
             found.append(("enough rows", 1))
         loops = len(DEGREES) + 1 if _by_topk(job) else 0
         if job.fit.fixed_iterations is None:

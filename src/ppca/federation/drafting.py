@@ -133,7 +133,7 @@ def draft_server(file: ServerFile) -> bytes:
         "[store]\n# keys: destroying a key erases its job. Leave that folder out of backups. keep: records of old jobs.\n"
         + toml.lines(file.store.model_dump()),
         "[policy]\n# What is computed here, for whom. owners_at_least: with two, each learns the other's sums from the result.\n"
-        "# rows_at_least (not set): jobs must check on shares that there are so many rows.\n"
+        "# rows_at_least (not set): jobs must check that there are so many rows, of owners of rows on shares.\n"
         + toml.lines(file.policy.model_dump()),
         "[work]\n# threads of a job (0: the cores of this machine, shared by its seats and the jobs at once);\n"
         "# seconds that a round, and finding all peers, may take.\n" + toml.lines(file.work.model_dump()),

@@ -62,6 +62,7 @@ def _columns(job: JobDescription) -> tuple[str, dict[str, Any]]:
     file = job.file
     assert file.align is not None
     public = {"table": TABLE, "widths": file.widths, "minimum": file.align.minimum, "choices": choices(job)}
+    public |= {} if file.rows_at_least is None else {"rows_at_least": file.rows_at_least}
     if file.is_wide:
         return "ppca.jobs.wide_columns:fit", public
     return "ppca.jobs.columns:fit", {"own": file.align.way != "psi", **public}
