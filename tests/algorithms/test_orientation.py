@@ -39,6 +39,12 @@ def test_as_of_whole_components(d: int) -> None:
     assert all(line.to == "test" for line in found.audits[0]), "nothing is opened"
 
 
+def test_bytes() -> None:
+    """As wide.md says: about 900 bytes of every server for each entry."""
+    found = run(oriented, vectors(10, 115))
+    assert all(800 < sent / 1150 < 1000 for sent in found.traffic.sent)
+
+
 def test_on_plain_numbers() -> None:
     V = vectors(4, 9)
 
