@@ -82,7 +82,7 @@ def draft(field: Field, name: str, columns: Any, receivers: Any = None, **fit: A
     align = {"way": fit.pop("way", "aligned")} if isinstance(columns, dict) else None
     return draft_fit(
         *(field.member("analyst").roster, name, list(OWNERS), columns, receivers or {"analyst": ["model"]}),
-        fit={"components": K, "fixed_iterations": 20, **fit},
+        fit={"components": K, **fit},
         align=align,
         wide=True,
         rows_at_least=20 if align is None else None,
@@ -105,6 +105,7 @@ def check(evidence: Evidence, standardize: bool) -> None:
     audit = evidence.account().audit
     opened = {(line["what"], line["to"]) for line in audit}
     assert opened == {(line.what, line.to) for line in disclosures(evidence.job.file)}
+    assert not model.fell_back
     (ranks,) = [line["shape"] for line in audit if line["what"] == "shuffled ranks"]
     assert ranks[0] < len(NAMES), "products of rows were analysed, not the covariance"
 
