@@ -13,7 +13,7 @@ from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
 from ppca.federation.disclosure import MEANING, PARTS, SERVERS, disclosures, in_words, to_receiver, to_servers, together
 from ppca.federation.drafting import draft_fit, draft_infer
 from ppca.federation.job import JobDescription
-from ppca.federation.jobfile import PARTS as JOB_PARTS
+from ppca.jobs.analysis import PARTS as JOB_PARTS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "openings.md").read_text()
 USE = {"model": "0" * 64, "model_owners": ("north",), "standardized": False, "scale_exponents": (1, 2, 3)}
@@ -27,12 +27,21 @@ def listed(heading: str) -> set[str]:
     return {row.strip() for row in rows} - {"what", "---"}
 
 
+LOADINGS = {what for line in listed("Loadings") for what in line.split(", ")}
+
+
 def infer(**use: Any) -> JobDescription:
     return draft_infer(ROSTER, "i", ["north"], RECEIVER, {**USE, **use}, COLUMNS)
 
 
-def columns(**more: Any) -> JobDescription:
-    return draft_fit(ROSTER, "v", OWNERS, {o: [f"{o}0", f"{o}1"] for o in OWNERS}, {RECEIVER: ["model"]}, **more)
+def columns(receivers: Any = None, **more: Any) -> JobDescription:
+    whom = receivers or {RECEIVER: ["model"]}
+    return draft_fit(ROSTER, "v", OWNERS, {o: [f"{o}0", f"{o}1"] for o in OWNERS}, whom, **more)
+
+
+def loadings(*parts: str, **fit: Any) -> JobDescription:
+    """A job that gives every owner its loadings, and the receiver the variances."""
+    return columns({RECEIVER: ["variances"], **{owner: ["loadings", *parts] for owner in OWNERS}}, fit=fit)
 
 
 EVERY = {
@@ -48,6 +57,16 @@ EVERY = {
     "columns": columns(),
     "columns aligned": columns(align={"way": "aligned"}),
     "columns, namespace": columns(align={"way": "namespace", "namespace": 10}),
+    "wide rows": job(wide=True),
+    "wide rows, few components": job(columns=tuple(f"c{i}" for i in range(300)), fit={"components": 5}, wide=True),
+    "wide rows, about to be topk": job(
+        columns=tuple(f"c{i}" for i in range(198)), fit={"components": 5}, wide=True, until_converged=True
+    ),
+    "wide columns": columns(wide=True),
+    "wide columns aligned": columns(wide=True, align={"way": "aligned"}),
+    "loadings": loadings(),
+    "loadings, raw": loadings("variances", "means"),
+    "loadings, standardised": loadings("variances", "means", "deviations", standardize=True),
     "transform": infer(operation="transform"),
     "flags": infer(operation="detect", threshold=1.0),
     "contamination": infer(operation="detect", contamination=0.1),
@@ -59,21 +78,24 @@ EVERY = {
 @pytest.mark.parametrize("name", EVERY)
 def test_every_job_opens_what_the_page_lists(name: str) -> None:
     made = EVERY[name]
-    servers = listed("To the servers") | listed("Owners of columns")
+    servers = listed("To the servers") | listed("Owners of columns") | listed("More columns than rows")
     assert {line.what for line in to_servers(made.file)} <= servers
-    assert {line.what for line in to_receiver(made.file, RECEIVER)} <= listed("To the receiver")
+    for receiver in made.file.receivers:
+        page = LOADINGS if made.file.gets_own_only(receiver) else listed("To the receiver")
+        assert {line.what for line in to_receiver(made.file, receiver)} <= page
 
 
 def test_every_line_of_the_page_is_opened_by_some_job() -> None:
     found = {line.what for made in EVERY.values() for line in disclosures(made.file)}
-    page = listed("To the servers") | listed("Owners of columns") | listed("To the receiver")
+    page = listed("To the servers") | listed("Owners of columns") | listed("To the receiver") | LOADINGS
+    page |= listed("More columns than rows")
     assert page - found == {"rebuilt rows"}, "no job of a federation rebuilds rows"
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_opening_has_a_reader_a_bound_and_a_meaning(name: str) -> None:
     for line in disclosures(EVERY[name].file):
-        assert line.to in (SERVERS, RECEIVER)
+        assert line.to in (SERVERS, *EVERY[name].file.receivers)
         assert 1 <= line.most <= 1000
         assert line.meaning == MEANING[line.what]
         assert line.rule() == {"what": line.what, "to": line.to, "most": line.most}
@@ -92,6 +114,9 @@ def test_what_parameters_change() -> None:
     assert not {"convergence level", "convergence bit"} & set(whats(EVERY["the same, fixed"], SERVERS))
     assert "number of components" in whats(EVERY["rows, part of the variance"], SERVERS)
     assert "enough rows" in whats(EVERY["rows, enough of them"], SERVERS)
+    assert "enough rows" not in whats(columns(rows_at_least=100), SERVERS), (
+        "servers see how many rows owners of columns have"
+    )
     assert "shuffled ranks" not in whats(EVERY["one column"], SERVERS)
     assert "match pattern of pseudonyms" in whats(EVERY["columns"], SERVERS)
     assert "match pattern of pseudonyms" not in whats(EVERY["columns aligned"], SERVERS)
@@ -101,6 +126,39 @@ def test_what_parameters_change() -> None:
     assert whats(EVERY["scores"], RECEIVER) == ["anomaly scores"]
     assert whats(EVERY["flags"], RECEIVER) == whats(EVERY["contamination"], RECEIVER) == ["anomaly flags"]
     assert whats(EVERY["transform"], RECEIVER) == ["coordinates"]
+
+
+def test_more_columns_than_rows() -> None:
+    for name in ("wide rows", "wide rows, few components", "wide columns", "wide columns aligned"):
+        assert {"verification of components", "shuffled ranks"} <= set(whats(EVERY[name], SERVERS))
+        assert ("rounded numbers of rows" in whats(EVERY[name], SERVERS)) == ("rows" in name)
+    assert "verification of components" not in whats(EVERY["rows"], SERVERS)
+    assert "convergence level" in whats(EVERY["wide rows, about to be topk"], SERVERS), "201 rows may be of 198 columns"
+    (line,) = [line for line in in_words(EVERY["wide rows"].file) if "rounded numbers of rows" in line]
+    assert line == (
+        "to the four servers: rounded numbers of rows (how many rows every owner has, rounded up to a multiple of 32; all who "
+        "have a part in the job see that, too, from the sizes of uploads)"
+    )
+
+
+def test_owners_of_loadings_get_nothing_of_others_columns() -> None:
+    every_column = {"components", "means", "scale of the means", "deviations", "scale of the deviations"}
+    for name in ("loadings", "loadings, raw", "loadings, standardised"):
+        for owner in OWNERS:
+            assert not every_column & set(whats(EVERY[name], owner))
+    variances = ["explained variance", "total variance", "scale of the variance"]
+    means = ["own means", "own scale of the means"]
+    deviations = ["own deviations", "own scale of the deviations"]
+    assert whats(EVERY["loadings"], "north") == ["loadings"]
+    assert whats(EVERY["loadings, raw"], "south") == ["scale exponents", "loadings", *variances, *means]
+    assert whats(EVERY["loadings, standardised"], "west") == [
+        *("own scale exponents", "loadings", *variances, *means, *deviations)
+    ]
+    assert whats(EVERY["loadings"], RECEIVER) == ["scale exponents", *variances]
+    (line,) = [line for line in in_words(EVERY["loadings"].file) if line.startswith("to north")]
+    assert line.startswith(
+        "to north: loadings (what the principal components say of its own columns; with its own rows it can"
+    )
 
 
 def test_parts_are_the_same_everywhere() -> None:

@@ -208,3 +208,26 @@ def test_spans_that_are_none(text: str) -> None:
 def test_a_folder_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_bytes(JOB.data)
     assert JobDescription.load(tmp_path).id == JobDescription.load(tmp_path / "job.toml").id == JOB.id
+
+
+@pytest.mark.parametrize(
+    ("receivers", "words"),
+    [
+        ({RECEIVER: ["loadings"]}, "loadings are for an owner of columns"),
+        ({"north": ["loadings", "components"]}, "in place of components"),
+        ({"north": ["loadings", "model"]}, "in place of components"),
+    ],
+)
+def test_loadings_are_for_owners_of_columns_and_in_place_of_components(receivers: Any, words: str) -> None:
+    with pytest.raises(FileRefused, match=words):
+        draft_fit(ROSTER, "v", OWNERS, {o: [f"{o}{i}" for i in range(2)] for o in OWNERS}, receivers)
+    with pytest.raises(FileRefused, match="loadings are for an owner of columns"):
+        job(receivers={"north": ["loadings"]})
+
+
+def test_the_columns_that_a_result_is_about() -> None:
+    columns = {"north": ["a"], "south": ["b", "c"], "west": ["d"]}
+    file = draft_fit(ROSTER, "v", OWNERS, columns, {RECEIVER: ["model"], "south": ["loadings"]}).file
+    assert file.columns_of(RECEIVER) == ["a", "b", "c", "d"]
+    assert file.columns_of("south") == ["b", "c"]
+    assert [file.own_columns(owner) for owner in file.owners] == [(0, 1), (1, 3), (3, 4)]

@@ -18,6 +18,7 @@ import ppca
 from benchmarks.field import OPERATORS, Field
 from ppca.cli.fetch import fetch_into
 from ppca.estimator.federated import fitted_of
+from ppca.federation.disclosure import to_receiver
 from ppca.federation.drafting import draft_fit, draft_infer
 from ppca.federation.errors import FederationError
 from ppca.federation.identity import Identity
@@ -26,6 +27,7 @@ from ppca.member import Member
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
 from ppca.member.joining import own_ids
+from ppca.receiver.parts import signed
 
 Floats = NDArray[np.float64]
 OWNERS = ("north", "south", "west")
@@ -48,7 +50,7 @@ def write(path: Path, table: Floats) -> Path:
 @pytest.fixture(scope="module")
 def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
     folder = tmp_path_factory.mktemp("field")
-    with Field(folder, (*OWNERS, "solo"), ("analyst", "auditor", "solo", "north")) as found:
+    with Field(folder, (*OWNERS, "solo"), ("analyst", "auditor", "solo", *OWNERS)) as found:
         for owner, table in TABLES.items():
             write(folder / f"{owner}.csv", table)
         write(folder / "new.csv", NEW)
@@ -140,6 +142,62 @@ def test_who_is_no_receiver_gets_nothing(field: Field, fit: Evidence) -> None:
         Evidence.gather(field.member("west"), fit.job)
 
 
+BY_COLUMNS = {"north": ["a", "b"], "south": ["c"], "west": ["d", "e"]}
+
+
+def write_columns(field: Field, rows: Floats) -> dict[str, str]:
+    """Every owner's columns of the same rows, in their order."""
+    for owner, mine in BY_COLUMNS.items():
+        part = rows[:, [COLUMNS.index(name) for name in mine]]
+        path = field.folder / f"{owner}-in-order.csv"
+        np.savetxt(path, part, delimiter=",", header=",".join(mine), comments="", fmt="%.17g")
+    return {owner: f"{owner}-in-order.csv" for owner in BY_COLUMNS}
+
+
+def test_every_owner_of_columns_gets_its_own_loadings(field: Field, tmp_path: Path) -> None:
+    rows = POOLED[:60]
+    owners = {owner: ["loadings", "variances", "means", "deviations"] for owner in OWNERS}
+    job = draft_fit(
+        *(field.member("analyst").roster, "loadings", list(OWNERS), BY_COLUMNS),
+        {"analyst": ["variances"], "auditor": ["components"], **owners},
+        fit={"components": 2, "standardize": True},
+        align={"way": "aligned"},
+    )
+    run(field, job, "analyst", write_columns(field, rows), "auditor")
+    scaled = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    values, vectors = np.linalg.eigh(np.cov(scaled.T))
+    truth = signed(vectors.T[::-1][:2])
+    components = np.asarray(Evidence.gather(field.member("auditor"), job).result()["components"])
+    np.testing.assert_allclose(components, truth, atol=1e-6)
+    start = 0
+    for owner, mine in BY_COLUMNS.items():
+        columns = slice(start, start := start + len(mine))
+        folder = tmp_path / owner
+        evidence = fetch_into(field.member(owner), job, folder, replace=False)
+        found = evidence.result()
+        assert np.shape(found["loadings"]) == (2, len(mine))
+        np.testing.assert_array_equal(found["loadings"], components[:, columns])
+        assert {np.shape(found[name]) for name in ("exponents", "mean", "mean_exponents", "inverse", "power")} == {
+            (len(mine),)
+        }
+        assert "components" not in found
+        assert {path.name for path in folder.iterdir()} == {
+            *("loadings.csv", "explained_variance.csv", "means.csv", "deviations.csv", "evidence")
+        }
+        table = np.genfromtxt(folder / "loadings.csv", delimiter=",", names=True)
+        assert list(table.dtype.names or ()) == mine
+        np.testing.assert_allclose(np.stack([table[name] for name in mine], axis=1), truth[:, columns], atol=1e-6)
+        deviations = np.genfromtxt(folder / "deviations.csv", delimiter=",", names=True, dtype=None, encoding=None)
+        np.testing.assert_allclose(np.atleast_1d(deviations)["deviation"], rows[:, columns].std(axis=0), rtol=1e-6)
+        variances = np.genfromtxt(folder / "explained_variance.csv", delimiter=",", names=True)["explained_variance"]
+        np.testing.assert_allclose(variances, values[::-1][:2], atol=1e-6)
+        command = [sys.executable, "-m", "ppca.cli.main", "verify", str(folder)]
+        assert subprocess.run(command, capture_output=True).returncode == 0
+        opened = {(line["what"], tuple(line["shape"])) for line in evidence.account().audit if line["to"] == owner}
+        assert ("loadings", (2, len(mine))) in opened
+        assert {what for what, _ in opened} == {line.what for line in to_receiver(job.file, owner)}
+
+
 def use(field: Field, fit: Evidence, name: str, receiver: str, **wanted: Any) -> JobDescription:
     infer = {
         "model": fit.job.id,
@@ -187,6 +245,20 @@ def test_too_few_rows_are_refused_on_shares(field: Field) -> None:
     )
     with pytest.raises(AssertionError, match="rows"):
         run(field, job, "analyst", {owner: f"{owner}.csv" for owner in OWNERS})
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_too_few_rows_of_owners_of_columns_are_refused(field: Field, wide: bool) -> None:
+    job = draft_fit(
+        *(field.member("analyst").roster, f"few-{wide}", list(OWNERS), BY_COLUMNS, {"analyst": ["model"]}),
+        align={"way": "aligned"},
+        rows_at_least=5,
+        wide=wide,
+    )
+    with pytest.raises(
+        AssertionError, match="fewer than 5 rows in common, the fewest that this job or an operator allows"
+    ):
+        run(field, job, "analyst", write_columns(field, POOLED[:4]))
 
 
 def test_one_person_for_all_owners(field: Field) -> None:

@@ -62,7 +62,7 @@ def fetch(
         _show(evidence, output, quiet=quiet, as_json=as_json)
 
 
-TABLES = ("projected.csv", "flags.csv", "means.csv", "deviations.csv")
+TABLES = ("projected.csv", "flags.csv", "loadings.csv", "means.csv", "deviations.csv")
 
 
 def _known() -> tuple[str, ...]:
@@ -116,9 +116,9 @@ def write_fetched(folder: Path, evidence: Evidence) -> None:
         settings = settings_of(fitted, True, servers=f"the four seats of {evidence.roster.name}")
         write_result(folder, fitted, title=evidence.job.name, settings=settings, owners=list(file.owners))
     else:
-        for name, columns in parts_of(evidence).tables(file.all_columns).items():
+        for name, columns in parts_of(evidence).tables(file.columns_of(evidence.receiver)).items():
             write_table(folder / name, columns)
-    if file.keep is not None:
+    if file.keep is not None and not file.gets_own_only(evidence.receiver):  # who uses it must know all columns' units
         fitted_of(evidence).facts.save(folder / SHARED)
     evidence.save(folder / EVIDENCE)
 

@@ -27,7 +27,10 @@ def new(
     owners: Annotated[list[str] | None, typer.Option("--owner", help="an owner, or several: a,b,c")] = None,
     receivers: Annotated[
         list[str] | None,
-        typer.Option("--receiver", help="a receiver of the model; name:components,variances for parts of it"),
+        typer.Option(
+            "--receiver",
+            help="a receiver of the model; name:components,variances for parts of it; of an owner of columns name:loadings",
+        ),
     ] = None,
     columns: Annotated[
         list[str] | None,
@@ -42,8 +45,13 @@ def new(
     ] = "all",
     standardize: Annotated[bool, typer.Option("--standardize", help="divide columns by their joint deviation")] = False,
     missing: Annotated[str, typer.Option(help="rows with a missing value: refuse, drop, or mean")] = "refuse",
+    wide: Annotated[
+        bool,
+        typer.Option("--wide", help="there are fewer rows than columns: analyse products of rows, not the covariance"),
+    ] = False,
     rows_at_least: Annotated[
-        int | None, typer.Option(min=1, help="check on shares that there are so many rows")
+        int | None,
+        typer.Option(min=1, help="compute nothing if there are fewer rows; of owners of rows checked on shares"),
     ] = None,
     alignment: Annotated[str, typer.Option(help="psi, aligned or namespace", rich_help_panel=COLUMNS)] = "psi",
     namespace: Annotated[int | None, typer.Option(help="number of ids", rich_help_panel=COLUMNS)] = None,
@@ -122,6 +130,7 @@ def new(
             fit=fit,
             align=align,
             keep=keep,
+            wide=wide,
             rows_at_least=rows_at_least,
             until_converged=until_converged,
         )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..algorithms.solvers import AUTO, NAMES, TOPK
-from ..jobs.analysis import FACTS, PARTS
+from ..jobs.analysis import FACTS, WHOLE
 from ..jobs.kept import CLIENT, Allowed, allowance
 from ..owner.errors import ParameterRefused
 from .columns import Columns
@@ -107,7 +107,7 @@ class Choices:
             "max_iterations": None if self.max_iterations is None else int(self.max_iterations),
             "keep": self.keep,
             "allow": self.allowed(column_owners),
-            "receivers": {CLIENT: [FACTS, *PARTS] if self.reveal else [FACTS]},
+            "receivers": {CLIENT: [FACTS, *WHOLE] if self.reveal else [FACTS]},
         }
 
 

@@ -66,12 +66,13 @@ class FewMatches(OwnerError, MatchError):
 
 @dataclass
 class ColumnFit:
-    """What came out of a fit: what the servers returned, rows and bytes by owner, seconds by step.
+    """What came out of a fit: what the servers returned, columns, rows and bytes by owner, seconds by step.
 
     doubt: why so few rows are common, if it can be guessed.
     """
 
     result: dict[str, Any]
+    widths: list[int]
     rows_of_owners: list[int]
     bytes_sent: list[int]
     seconds: dict[str, float]
@@ -150,8 +151,7 @@ def fit_columns(
         raise OwnerError("a partition by columns needs at least two owners; one owner of all columns needs no servers")
     way, clock = partition.way, _Clock()
     arranged = arrange(owners, way)
-    wide = job.takes_wide_tables and is_wide(arranged)
-    sending = _wide(arranged, choices) if wide else _tall(arranged, partition)
+    sending = _wide(arranged, choices) if is_wide(arranged) else _tall(arranged, partition)
     clock.done("arrange")
     with job.table() as table:
         sent = upload(job, table, sending.pieces, sending.total)
@@ -165,6 +165,7 @@ def fit_columns(
     clock.done("analysis")
     return ColumnFit(
         received(result),
+        sending.public["widths"],
         [len(owner.values) for owner in owners],
         [sent[number] for number in range(len(owners))],
         clock.seconds,

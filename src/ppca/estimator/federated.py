@@ -23,8 +23,9 @@ def holds_model(evidence: Evidence) -> bool:
 
 def parts_of(evidence: Evidence) -> Parts:
     """The parts that the receiver of a fit got."""
-    result, width = evidence.result(), len(evidence.job.file.all_columns)
-    return Parts.of(result, np.broadcast_to(np.asarray(result["exponents"], np.int64), (width,)).copy())
+    result, width = evidence.result(), len(evidence.job.file.columns_of(evidence.receiver))
+    exponents = np.asarray(result.get("exponents", 0), np.int64)  # of loadings alone there are none, and none is needed
+    return Parts.of(result, np.broadcast_to(exponents, (width,)).copy())
 
 
 def fitted_of(evidence: Evidence) -> Fitted:
@@ -32,7 +33,7 @@ def fitted_of(evidence: Evidence) -> Fitted:
     result, job = evidence.result(), evidence.job
     by_columns = None
     if job.file.by_columns:
-        by_columns = ColumnFit(result, [], [], {}, None)
+        by_columns = ColumnFit(result, job.file.widths, [], [], {}, None)
     return Fitted(
         choices_of(job, evidence.receiver),
         result,

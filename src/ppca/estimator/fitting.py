@@ -115,7 +115,7 @@ def add_tables(tables: Sequence[Table], choices: Choices, job: Job, former: Fitt
         )
     public = choices.public()
     job.start_soon()
-    owners = wide_records(tables) if former is None and job.takes_wide_tables else None
+    owners = wide_records(tables) if former is None else None
     if owners is None:
         result = fit_rows(job, tables, public, None if former is None else choices.keep)
     else:

@@ -53,11 +53,6 @@ class Job:
             self.servers.stop()
             self._started = False
 
-    @property
-    def takes_wide_tables(self) -> bool:
-        """Whether the servers run the programs for tables with more columns than rows: seats of a federation do not."""
-        return not getattr(self.servers, "covariance_only", False)
-
     def start_soon(self) -> None:
         """Starts the servers of this block in the background: they are up by the time the owners have read their tables."""
         if self._may_start and not self._started and not self.servers.running:

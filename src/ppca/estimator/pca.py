@@ -74,6 +74,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     resolution_, resolved_ : variances below this part of the total are noise; which components stand above it
     openings_ : everything that left the sharing
     rows_of_owners_, bytes_uploaded_, owner_seconds_ : of owners of columns: rows and bytes that each sent; seconds by step
+    loadings_ : of owners of columns: the columns of components_ that are each one's own, in the order of the owners
     account_ : rounds, bytes and seconds by stage
     """
 
@@ -173,6 +174,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._take_shape(fitted.rows, fitted.width, fitted.count, fitted.names)
         if self.reveal:
             self._take(fitted.model)
+            if fitted.by_columns is not None:
+                self.loadings_ = np.split(self.components_, np.cumsum(fitted.by_columns.widths)[:-1], axis=1)
         return self
 
     def _take_shape(self, rows: int, width: int, count: int, names: Sequence[str] | None) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 from ..algorithms.solvers import TOPK, chosen
 from ..algorithms.topk import DEGREES
+from ..jobs.analysis import LOADINGS, has_scales
+from ..jobs.wide_rows import ROUNDED, ROWS_TOGETHER
 from .errors import FileRefused
-from .jobfile import JobFile
+from .jobfile import WIDE_ROWS, JobFile
 
 SERVERS = "servers"
 MOST_CHECKS = 1000
@@ -31,6 +33,13 @@ class Disclosure:
 
 
 TAGS = "tags of common rows"
+BY_COLUMN = {
+    "scale exponents": "a power of two above the spread of the columns",
+    "means": "the joint mean of every column",
+    "scale of the means": "the unit of the means",
+    "deviations": "the joint deviation of every column",
+    "scale of the deviations": "the unit of the deviations",
+}
 MEANING = {
     "enough rows": "one bit: whether all owners together have as many rows as the job asks for",
     "convergence bit": "one bit per iteration: how the eigensolver proceeds",
@@ -39,16 +48,18 @@ MEANING = {
     "shuffled ranks": "a uniformly random permutation: nothing",
     "number of components": "how many components explain the part of the variance that was asked for",
     "match pattern of pseudonyms": "how many rows every owner has, and which pseudonyms all owners have in common",
+    ROUNDED: f"how many rows every owner has, rounded up to a multiple of {ROWS_TOGETHER}; all who have a part in the job see "
+    "that, too, from the sizes of uploads",
+    "verification of components": "one bit: whether the components are as accurate as promised",
     "number of rows": "how many rows all owners have together",
-    "scale exponents": "a power of two above the spread of the columns",
+    **BY_COLUMN,
     "components": "the principal components: how columns vary together",
+    "loadings": "what the principal components say of its own columns; with its own rows it can compute from that where all rows "
+    "lie along them, the better the more of the variance they explain",
     "explained variance": "the variance along every component",
     "total variance": "the sum of the variances of all columns",
     "scale of the variance": "the unit of the variances",
-    "means": "the joint mean of every column",
-    "scale of the means": "the unit of the means",
-    "deviations": "the joint deviation of every column",
-    "scale of the deviations": "the unit of the deviations",
+    **{f"own {what}": f"{meaning}, its own columns only" for what, meaning in BY_COLUMN.items()},
     "coordinates": "the coordinates of the new rows along the components",
     "anomaly scores": "how far every new row is from what the model expects",
     "anomaly flags": "which of the new rows are anomalous",
@@ -56,6 +67,7 @@ MEANING = {
 }
 PARTS = {
     "components": ("components",),
+    LOADINGS: ("loadings",),
     "variances": ("explained variance", "total variance", "scale of the variance"),
     "means": ("means", "scale of the means"),
     "deviations": ("deviations", "scale of the deviations"),
@@ -71,27 +83,33 @@ def to_servers(job: JobFile) -> list[Disclosure]:
     found: list[tuple[str, int]] = []
     if job.align is not None and job.align.way == "psi":
         found.append(("match pattern of pseudonyms", 1))
+    if job.program == WIDE_ROWS:
+        found.append((ROUNDED, 1))
     if job.fit is not None:
-        if job.rows_at_least is not None:
+        if job.rows_at_least is not None and not job.by_columns:  # servers know how many rows owners of columns have
             found.append(("enough rows", 1))
         loops = len(DEGREES) + 1 if _by_topk(job) else 0
         if job.fit.fixed_iterations is None:
             found += [("convergence bit", MOST_CHECKS), *([("convergence level", loops)] if loops else [])]
         found.append(("verification bit", 3 if loops else 2))
-        if len(job.all_columns) > 1:
+        if job.is_wide or len(job.all_columns) > 1:
             found.append(("shuffled ranks", 2 + loops))
         if isinstance(job.fit.components, float):
             found.append(("number of components", 1))
+        if job.is_wide:
+            found.append(("verification of components", 1))
     return [Disclosure(what, SERVERS, most, MEANING[what]) for what, most in found]
 
 
 def _by_topk(job: JobFile) -> bool:
-    """Whether the solver is `topk`, which goes in loops."""
+    """Whether the solver is `topk`, which goes in loops; of products of rows, whose number is not known: whether it may be."""
     fit = job.fit
     if fit is None:
         return False
     components = None if isinstance(fit.components, str) else fit.components
-    return chosen(fit.solver, len(job.all_columns), components, fit.fixed_iterations) == TOPK
+    # There are fewer rows than columns, those of zeros included, and one more for every owner.
+    most = len(job.all_columns) + (len(job.owners) if job.is_wide else 0)
+    return chosen(fit.solver, most, components, fit.fixed_iterations) == TOPK
 
 
 def to_receiver(job: JobFile, receiver: str) -> list[Disclosure]:
@@ -104,9 +122,21 @@ def to_receiver(job: JobFile, receiver: str) -> list[Disclosure]:
                 ["anomaly flags"] if operation.threshold is not None or operation.contamination is not None else []
             )
     else:
-        rows = [] if job.by_columns else ["number of rows"]
-        wanted = [*rows, "scale exponents", *(what for part in job.parts_of(receiver) for what in PARTS[part])]
+        wanted = _of_fit(job, receiver)
     return [Disclosure(what, receiver, 1, MEANING[what]) for what in wanted]
+
+
+def _of_fit(job: JobFile, receiver: str) -> list[str]:
+    """Who gets loadings gets nothing of others' columns; exponents of raw data are one, of all columns."""
+    parts, standardized = job.parts_of(receiver), bool(job.fit and job.fit.standardize)
+    found = [] if job.by_columns else ["number of rows"]
+    found += ["scale exponents"] if has_scales(parts, standardized) else []
+    found += [what for part in parts for what in PARTS[part]]
+    if not job.gets_own_only(receiver):
+        return found
+    return [
+        f"own {what}" if what in BY_COLUMN and (standardized or what != "scale exponents") else what for what in found
+    ]
 
 
 def check_lists(job: JobFile, label: str) -> None:

@@ -12,7 +12,7 @@ from . import toml
 from .build import build
 from .disclosure import to_receiver, to_servers
 from .job import JobDescription
-from .jobfile import COLUMNS, INFER, ROWS, JobFile, after
+from .jobfile import COLUMNS, INFER, ROWS, WIDE_COLUMNS, WIDE_ROWS, JobFile, after
 from .roster import Roster
 from .serverfile import ServerFile
 
@@ -42,11 +42,12 @@ def draft_fit(
     align: Mapping[str, Any] | None = None,
     keep: Mapping[str, Any] | None = None,
     tables: Sequence[int] | None = None,
+    wide: bool = False,
     rows_at_least: int | None = None,
     until_converged: bool = False,
     now: datetime | None = None,
 ) -> JobDescription:
-    """A job that fits a model: of owners of columns, if columns are given by owner."""
+    """A job that fits a model: of owners of columns, if columns are given by owner. wide: there are fewer rows than columns."""
     by_columns = isinstance(columns, Mapping)
     width = sum(map(len, columns.values())) if isinstance(columns, Mapping) else len(columns)
     parameters = dict(fit or {})
@@ -54,7 +55,7 @@ def draft_fit(
     if not until_converged and solver == "allpairs":
         parameters.setdefault("fixed_iterations", iterations_for(width))
     fields: dict[str, Any] = {
-        "program": COLUMNS if by_columns else ROWS,
+        "program": (WIDE_COLUMNS if wide else COLUMNS) if by_columns else (WIDE_ROWS if wide else ROWS),
         "owners": list(owners),
         "columns": {k: list(v) for k, v in columns.items()} if isinstance(columns, Mapping) else list(columns),
         "tables": None if tables is None else list(tables),
@@ -132,7 +133,7 @@ def draft_server(file: ServerFile) -> bytes:
         "[store]\n# keys: destroying a key erases its job. Leave that folder out of backups. keep: records of old jobs.\n"
         + toml.lines(file.store.model_dump()),
         "[policy]\n# What is computed here, for whom. owners_at_least: with two, each learns the other's sums from the result.\n"
-        "# rows_at_least (not set): jobs must check on shares that there are so many rows.\n"
+        "# rows_at_least (not set): jobs must check that there are so many rows, of owners of rows on shares.\n"
         + toml.lines(file.policy.model_dump()),
         "[work]\n# threads of a job (0: the cores of this machine, shared by its seats and the jobs at once);\n"
         "# seconds that a round, and finding all peers, may take.\n" + toml.lines(file.work.model_dump()),

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from ..jobs.analysis import LOADINGS, PARTS, WHOLE
 from . import toml
 from .errors import FileRefused
 from .identity import NAME
@@ -20,8 +21,12 @@ from .text import is_plain
 
 JOB_FILE = "job.toml"
 ROWS, COLUMNS, INFER = "pca-rows/1", "pca-columns/1", "infer/1"
-PARTS = ("components", "variances", "means", "deviations")
-"""What a receiver of a fit may get beside the number of rows and the scales."""
+WIDE_ROWS, WIDE_COLUMNS = "pca-rows-wide/1", "pca-columns-wide/1"
+"""Of tables with more columns than rows: products of rows are analysed, not the covariance."""
+
+PROGRAMS = (ROWS, COLUMNS, WIDE_ROWS, WIDE_COLUMNS, INFER)
+MODEL = "model"
+"""All parts that make a whole model."""
 
 OPERATIONS = ("transform", "flags", "scores")
 MOST_COLUMNS = 1 << 16
@@ -164,7 +169,7 @@ class JobFile(toml.Strict):
     name: Text = Field(max_length=80)
     federation: Digest
     build: Text
-    program: Literal["pca-rows/1", "pca-columns/1", "infer/1"]
+    program: Literal["pca-rows/1", "pca-columns/1", "pca-rows-wide/1", "pca-columns-wide/1", "infer/1"]
     owners: Names
     columns: Texts | dict[str, Texts]
     tables: tuple[int, ...] | None = Field(default=None, strict=False)
@@ -191,6 +196,8 @@ class JobFile(toml.Strict):
             raise ValueError(f"{self.program} needs the table [{'fit' if fits else 'infer'}], and not the other one")
         if self.by_columns != (self.align is not None):
             raise ValueError("the table [align] goes with owners of columns, and only with them")
+        if self.program == WIDE_ROWS and self.fit is not None and self.fit.missing == "mean":
+            raise ValueError(f"{WIDE_ROWS}: missing values that count as the joint mean need the covariance ({ROWS})")
         if fits and not self.receivers and self.keep is None:
             raise ValueError("nobody would have the result: name receivers, or keep the model")
         if not fits and (self.keep is not None or len(self.receivers) != 1):
@@ -228,16 +235,31 @@ class JobFile(toml.Strict):
             and self.fit.components > len(self.all_columns)
         ):
             raise ValueError(f"fit.components: at most {len(self.all_columns)}, the number of columns")
-        known = (*PARTS, "model") if fits else OPERATIONS
+        known = (*PARTS, MODEL) if fits else OPERATIONS
         for receiver, parts in self.receivers.items():
+            if LOADINGS in parts and fits:
+                self._check_loadings(receiver, parts)
             for part in parts:
                 if part not in known:
                     raise ValueError(f"receivers.{receiver}: {part!r} is unknown; choose from {', '.join(known)}")
 
+    def _check_loadings(self, receiver: str, parts: Texts) -> None:
+        if not self.by_columns or receiver not in self.owners:
+            raise ValueError(f"receivers.{receiver}: loadings are for an owner of columns, of its own columns")
+        if {"components", MODEL} & set(parts):
+            raise ValueError(f"receivers.{receiver}: loadings are in place of components; name one of them")
+
     @property
     def by_columns(self) -> bool:
         """Whether the owners hold columns of the same individuals."""
-        return self.program == COLUMNS or (self.infer is not None and self.infer.model_columns == "columns")
+        return self.program in (COLUMNS, WIDE_COLUMNS) or (
+            self.infer is not None and self.infer.model_columns == "columns"
+        )
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether owners say that they have more columns than rows."""
+        return self.program in (WIDE_ROWS, WIDE_COLUMNS)
 
     @property
     def all_columns(self) -> list[str]:
@@ -259,13 +281,29 @@ class JobFile(toml.Strict):
         """The parts of a fit that a receiver gets."""
         assert self.fit is not None
         named = self.receivers[receiver]
-        wanted = PARTS if "model" in named else tuple(part for part in PARTS if part in named)
+        wanted = WHOLE if MODEL in named else tuple(part for part in PARTS if part in named)
         return [part for part in wanted if part != "deviations" or self.fit.standardize]
+
+    def gets_own_only(self, receiver: str) -> bool:
+        """Whether a receiver gets, of what there is for every column, its own columns only."""
+        return self.fit is not None and LOADINGS in self.receivers[receiver]
+
+    def own_columns(self, owner: str) -> tuple[int, int]:
+        """The first of an owner's columns among all, and the one after its last."""
+        assert isinstance(self.columns, dict)
+        start = sum(len(self.columns[other]) for other in self.owners[: self.owners.index(owner)])
+        return start, start + len(self.columns[owner])
+
+    def columns_of(self, receiver: str) -> list[str]:
+        """The columns that a receiver's result is about."""
+        if self.gets_own_only(receiver) and isinstance(self.columns, dict):
+            return list(self.columns[receiver])
+        return self.all_columns
 
 
 def whole_parts(file: JobFile) -> list[str]:
     """The parts that make a whole model."""
-    return [part for part in PARTS if part != "deviations" or (file.fit is not None and file.fit.standardize)]
+    return [part for part in WHOLE if part != "deviations" or (file.fit is not None and file.fit.standardize)]
 
 
 def seconds(span: str) -> float:

@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import Field, field_validator
 
 from . import toml
-from .jobfile import COLUMNS, INFER, ROWS, Span, Texts
+from .jobfile import PROGRAMS, Span, Texts
 from .roster import address
 
 SERVER_FILE = "server.toml"
@@ -65,7 +65,7 @@ class Policy(toml.Strict):
     bytes_per_member: int = Field(default=16 << 30, ge=1 << 20)
     requests_per_second: float = Field(default=50.0, gt=0)
     attempts: int = Field(default=5, ge=1)
-    programs: Texts = (ROWS, COLUMNS, INFER)
+    programs: Texts = PROGRAMS
 
 
 class Work(toml.Strict):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..algorithms.certificate import promise
 from ..algorithms.covariance import Normalised, normalised_correlation, normalised_covariance
 from ..algorithms.decomposition import Spectrum, components_for, decompose, resolution
 from ..algorithms.entry import Joint
+from ..algorithms.orientation import oriented
 from ..algorithms.scales import MEAN_FRAC, floating, in_units
 from ..algorithms.solvers import TOPK
 from ..protocol import Party, RingType, SecretArray, together
@@ -18,8 +20,19 @@ from . import inference
 from .kept import CLIENT, Allowed, keep
 
 FACTS = "facts"
-PARTS = ("components", "variances", "means", "deviations")
-"""Parts of a result: what a receiver may get beside the facts (number of rows, scale exponents), which every receiver gets."""
+LOADINGS = "loadings"
+"""In place of components, for an owner of columns: of these, and of means and deviations, what belongs to its own columns."""
+
+PARTS = ("components", LOADINGS, "variances", "means", "deviations")
+"""Parts of a result: what a receiver may get beside the facts (number of rows, scale exponents: see `has_scales`)."""
+
+WHOLE = tuple(part for part in PARTS if part != LOADINGS)
+"""What makes a whole model."""
+
+
+def has_scales(parts: Collection[str], standardized: bool) -> bool:
+    """Whether a receiver of these parts gets scale exponents: every one does, but of an owner's loadings only who needs them."""
+    return LOADINGS not in parts or ("deviations" if standardized else "variances") in parts
 
 
 @dataclass
@@ -27,7 +40,8 @@ class Choices:
     """The public parameters of an analysis, as the estimator has them.
 
     keep: the name under which model and sums stay shared with the servers. allow: what a kept model may be used for.
-    receivers: who gets which parts of the result.
+    receivers: who gets which parts of the result. own: of receivers of loadings, the first of their columns and the one after
+    their last.
     """
 
     components: int | float | None
@@ -38,7 +52,8 @@ class Choices:
     max_iterations: int | None = None
     keep: str | None = None
     allow: Allowed = field(default_factory=dict)
-    receivers: dict[str, list[str]] = field(default_factory=lambda: {CLIENT: [FACTS, *PARTS]})
+    receivers: dict[str, list[str]] = field(default_factory=lambda: {CLIENT: [FACTS, *WHOLE]})
+    own: dict[str, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = {part for parts in self.receivers.values() for part in parts} - {FACTS, *PARTS}
@@ -46,6 +61,20 @@ class Choices:
             raise Refusal(
                 f"{', '.join(sorted(unknown))}: no part of a result; choose from {', '.join((FACTS, *PARTS))}"
             )
+        for receiver, parts in self.receivers.items():
+            if LOADINGS in parts and (receiver not in self.own or "components" in parts):
+                raise Refusal(
+                    f"loadings of {receiver}: they are for an owner of columns, and in place of components; say which are its own"
+                )
+
+    def of_own(self, receiver: str, width: int) -> slice | None:
+        """The columns of a receiver of loadings, of so many in all; None for any other receiver."""
+        if LOADINGS not in self.receivers[receiver]:
+            return None
+        start, stop = self.own[receiver]
+        if not 0 <= start < stop <= width:
+            raise Refusal(f"columns {start} to {stop} are not there: all owners together have {width}")
+        return slice(start, stop)
 
 
 async def analyse(party: Party, joint: Joint, choices: Choices) -> dict[str, Any]:
@@ -107,6 +136,9 @@ async def concluded(
 ) -> dict[str, Any]:
     """Keeps the first `count` pairs of a spectrum, if that is chosen, and reveals them to whom they are for."""
     with party.stage("result"):
+        own = {receiver: choices.of_own(receiver, len(joint.grid)) for receiver in choices.receivers}
+        if any(columns is not None for columns in own.values()):
+            spectrum = replace(spectrum, vectors=await oriented(spectrum.vectors[:count]))
         if choices.keep is not None:
             assert means.kept is not None
             kept = {"vectors": spectrum.vectors[:count], "values": spectrum.values[:count], "mean": means.kept}
@@ -116,7 +148,7 @@ async def concluded(
             keep(party, choices.keep, kept, {"features": len(joint.grid), "components": count}, choices.allow)
         party.progress("result", 1.0)
         to = {
-            receiver: _revealed(receiver, parts, joint, scaled, spectrum, count, (means.mean, means.exponent))
+            receiver: _revealed(receiver, parts, own[receiver], joint, scaled, spectrum, count, means)
             for receiver, parts in choices.receivers.items()
         }
     public = {"ratio": joint.ratio if isinstance(joint.ratio, float) else None}
@@ -128,33 +160,41 @@ async def concluded(
 def _revealed(
     receiver: str,
     parts: list[str],
+    own: slice | None,
     joint: Joint,
     scaled: Normalised,
     spectrum: Spectrum,
     count: int,
-    mean: tuple[SecretArray, SecretArray],
+    means: Means,
 ) -> dict[str, Any]:
-    """What one receiver gets: the facts, and the parts that are for it."""
+    """What one receiver gets: the facts, and the parts that are for it. own: its columns, if it gets nothing of any others."""
 
     def reveal(array: SecretArray, what: str) -> Any:
         return array.reveal(receiver, what=what, why="agreed result")
 
+    def by_column(array: SecretArray, what: str) -> Any:
+        return reveal(array, what) if own is None else reveal(array[own], f"own {what}")
+
+    standardized = scaled.inverse_deviation is not None
     found = {} if isinstance(joint.rows, int) else {"rows": reveal(joint.rows, "number of rows")}
-    found["exponents"] = reveal(joint.exponent, "scale exponents")
+    if has_scales(parts, standardized):
+        found["exponents"] = (by_column if standardized else reveal)(joint.exponent, "scale exponents")
     if "components" in parts:
         found["components"] = reveal(spectrum.vectors[:count], "components")
+    if own is not None:
+        found["loadings"] = reveal(spectrum.vectors[:count, own], "loadings")
     if "variances" in parts:
         found["values"] = reveal(spectrum.values[:count], "explained variance")
         # The trace: the sum of all eigenvalues, also of those that were not asked for and are not verified.
         found["total"] = reveal(scaled.matrix.diagonal().sum(), "total variance")
         found["factor"] = reveal(scaled.factor.retype(RingType(128, 100, 26)), "scale of the variance")
     if "means" in parts:
-        found["mean"] = reveal(mean[0], "means")
-        found["mean_exponents"] = reveal(mean[1], "scale of the means")
+        found["mean"] = by_column(means.mean, "means")
+        found["mean_exponents"] = by_column(means.exponent, "scale of the means")
     if "deviations" in parts and scaled.inverse_deviation is not None:
         inverse, power = scaled.inverse_deviation
-        found["inverse"] = reveal(inverse, "deviations")
-        found["power"] = reveal(power.retype(RingType(128, 60, 62)), "scale of the deviations")
+        found["inverse"] = by_column(inverse, "deviations")
+        found["power"] = by_column(power.retype(RingType(128, 60, 62)), "scale of the deviations")
     return found
 
 

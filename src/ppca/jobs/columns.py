@@ -31,12 +31,14 @@ async def fit(
     pieces: int | None = None,
     own: bool = False,
     workers: Workers = 0,
+    rows_at_least: int | None = None,
     choices: dict[str, Any],
 ) -> dict[str, Any]:
     """Joint PCA of the rows that all owners have: their number is in the answer, or why there are too few.
 
     Inputs, of one owner after the other: exponents of its columns; exponents, mantissas and their upper halves of what it
     subtracted from them; with own=True its own second moments. minimum: the fewest common ids that are worked on (psi).
+    rows_at_least: the fewest common rows, however they were found.
     """
     chosen = Choices(**choices)
     with party.stage("align"):
@@ -44,7 +46,7 @@ async def fit(
     if "refused" in answer:
         return answer
     rows: int = answer["rows"]
-    if refused := too_few(rows, sum(widths), chosen):
+    if refused := too_few(rows, sum(widths), chosen, rows_at_least):
         return {"rows": rows, "refused": refused}
     if chosen.keep is not None:
         drop_sums(party, chosen.keep)
@@ -67,8 +69,10 @@ async def fit(
     return await analyse(party, Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2), chosen)
 
 
-def too_few(rows: int, width: int, chosen: Choices) -> str | None:
-    """Why so few common rows cannot give what was chosen."""
+def too_few(rows: int, width: int, chosen: Choices, least: int | None = None) -> str | None:
+    """Why so few common rows cannot give what was chosen, or are fewer than the least that are worked on."""
+    if least is not None and rows < least:
+        return f"all owners together have fewer than {least:,} rows in common, the fewest that this job or an operator allows"
     if rows < 2:
         return f"all owners together have {rows} row in common; a covariance needs at least 2"
     if isinstance(chosen.components, int) and chosen.components > min(rows, width):

@@ -44,7 +44,7 @@ async def fit(
             )
         sums = {name: concatenate([old[name], new]) for name, new in sums.items()}
     if rows_at_least is not None:
-        await _check_rows(party, sums["count"], rows_at_least)
+        await check_rows(party, sums["count"], rows_at_least)
     if chosen.keep is not None:
         keep_sums(party, chosen.keep, sums, chosen.allow, chosen.receivers)
     with party.stage("covariance"):
@@ -69,7 +69,7 @@ def _stacked(parts: list[SecretArray]) -> SecretArray:
     return whole
 
 
-async def _check_rows(party: Party, count: SecretArray, least: int) -> None:
+async def check_rows(party: Party, count: SecretArray, least: int) -> None:
     """Refuses fewer joint rows, from their shared number: one bit is opened."""
     with party.stage("number of rows"):
         total = count.sum().retype(COUNT)

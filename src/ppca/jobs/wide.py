@@ -37,6 +37,16 @@ def pieces_in(spool: Spool, rows: int) -> Callable[[], Iterator[Words]]:
     return pieces
 
 
+def too_tall(rows: int, width: int) -> str | None:
+    """Why a table of this shape is not analysed so. rows: those of zeros included."""
+    if rows < width:
+        return None
+    return (
+        f"there are not fewer rows than the {width:,} columns (rows of zeros count, where owners add some): "
+        "analyse the covariance, with a job that is not for more columns than rows"
+    )
+
+
 def too_large(rows: int, width: int) -> str | None:
     """Why a table of this shape is not worked on."""
     if rows * width <= MOST_NUMBERS:

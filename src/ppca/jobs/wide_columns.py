@@ -14,6 +14,7 @@ from ..algorithms.scales import EXPONENT, maximum, on_grid
 from ..algorithms.wide import ENTRIES, ENTRY_FRAC, WideTable, columns_of_piece
 from ..native import ring
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
+from ..servers.failure import Refusal
 from ..servers.programs import offered
 from ..servers.spool import Spool
 from .analysis import Choices
@@ -21,7 +22,7 @@ from .columns import means_on_grid, too_few
 from .kept import drop_sums
 from .matching import MINIMUM
 from .uploads import Uploads, align, forget
-from .wide import SCALED_AT_ONCE, analyse_wide, pieces_in, too_large
+from .wide import SCALED_AT_ONCE, analyse_wide, pieces_in, too_large, too_tall
 
 INVERSE = RingType(128, 40, 2)
 """2^e / deviation of a column, e the exponent of the deviation."""
@@ -31,7 +32,13 @@ Words = NDArray[np.uint64]
 
 @offered
 async def fit(
-    party: Party, *inputs: SecretArray, table: str, widths: list[int], minimum: int = MINIMUM, choices: dict[str, Any]
+    party: Party,
+    *inputs: SecretArray,
+    table: str,
+    widths: list[int],
+    minimum: int = MINIMUM,
+    rows_at_least: int | None = None,
+    choices: dict[str, Any],
 ) -> dict[str, Any]:
     """Joint PCA of the rows that all owners have.
 
@@ -39,6 +46,7 @@ async def fit(
     exponent of its unit. An owner who knows the common rows has centred its columns over them; it sends the products of its rows
     too, and if columns are standardised in place of its unit the exponents of their deviations, and 2^exponent / deviation.
     If servers find the common rows by tags and standardise columns, every column comes in a unit of its own.
+    minimum, rows_at_least: see `columns.fit`.
     """
     chosen = Choices(**choices)
     with party.stage("align"):
@@ -46,8 +54,10 @@ async def fit(
     if "refused" in answer:
         return answer
     rows, width = answer["rows"], sum(widths)
-    if refused := too_few(rows, width, chosen) or too_large(rows, width):
+    if refused := too_few(rows, width, chosen, rows_at_least) or too_tall(rows, width) or too_large(rows, width):
         return {"rows": rows, "refused": refused}
+    if [spool.rows for _, spool in sorted(Uploads.of(party, table).rows.items())] != widths:
+        raise Refusal("an owner has not uploaded every one of its columns")
     if chosen.keep is not None:
         drop_sums(party, chosen.keep)
     uploads = Uploads.of(party, table)

@@ -14,22 +14,32 @@ from ..algorithms.entry import Joint, joint_mean
 from ..algorithms.wide import ENTRIES, WideTable, columns_of_piece
 from ..algorithms.wide_entry import Entered, RowSums
 from ..protocol import Party, SecretArray, concatenate, stack
+from ..protocol.opening import SERVERS, record
 from ..servers.failure import Refusal
 from ..servers.programs import offered
 from ..servers.spool import Spool
 from .analysis import Choices
 from .kept import drop_sums
+from .rows import check_rows
 from .uploads import Uploads, forget
-from .wide import SCALED_AT_ONCE, analyse_wide, pieces_in, too_large
+from .wide import SCALED_AT_ONCE, analyse_wide, pieces_in, too_large, too_tall
+
+ROWS_TOGETHER = 32
+"""An owner's number of rows is rounded up to a multiple of this, and only that is seen."""
+
+ROUNDED = "rounded numbers of rows"
+"""What servers see of the sizes of uploads, as the audit calls it."""
 
 Words = NDArray[np.uint64]
 
 
 @offered
-async def fit(party: Party, *inputs: SecretArray, table: str, choices: dict[str, Any]) -> dict[str, Any]:
+async def fit(
+    party: Party, *inputs: SecretArray, table: str, rows_at_least: int | None = None, choices: dict[str, Any]
+) -> dict[str, Any]:
     """Joint PCA of uploaded rows: columns one below the other, so many rows in each as the owner has, and rows of zeros.
 
-    Inputs, of one owner after the other: the parts of `RowSums`.
+    Inputs, of one owner after the other: the parts of `RowSums`. rows_at_least: see `rows.fit`.
     """
     chosen = Choices(**choices)
     names = [field.name for field in fields(RowSums)][: 7 if chosen.standardize else 6]
@@ -41,12 +51,15 @@ async def fit(party: Party, *inputs: SecretArray, table: str, choices: dict[str,
     if len(spools) != len(sums.count) or any(spool.rows != width for spool in spools):
         raise Refusal("an owner has not uploaded every column of its rows")
     lengths = [spool.width // 2 for spool in spools]
+    record(party, ROUNDED, (len(lengths),), SERVERS, "sizes of uploads")
     between = len(lengths) > 1
     owner = np.repeat(np.arange(len(lengths) + between), [*lengths, *([len(lengths)] * between)])
-    if refused := too_large(len(owner), width):
+    if refused := too_tall(sum(lengths), width) or too_large(len(owner), width):
         raise Refusal(refused)
     if isinstance(chosen.components, int) and chosen.components > len(owner):
         raise Refusal(f"{chosen.components} components of fewer rows; choose at most as many as there are rows")
+    if rows_at_least is not None:
+        await check_rows(party, sums.count, rows_at_least)
     if chosen.keep is not None:
         drop_sums(party, chosen.keep)
     with party.stage("covariance"):

@@ -18,6 +18,7 @@ from ..owner.tables.owners import open_columns, open_like, open_rows
 from ..owner.tables.reading import Reading
 from ..owner.tables.records import Records
 from ..owner.tables.table import Table
+from ..owner.wide import WideColumns, WideRows, padded
 from ..protocol import InputPacket
 from .desk import Member, Told
 
@@ -73,6 +74,9 @@ def _fill(
             parcels.add("packets", [batch])
     else:
         (table,) = open_rows([data], columns=list(job.file.all_columns), how=how)
+        if job.file.is_wide:
+            _fill_wide_rows(member, job, table, parcels)
+            return
         parcels.add("packets", _sums(job, table, _rows_told(told)))
 
 
@@ -81,6 +85,26 @@ def _sums(job: JobDescription, table: Table, told: Any) -> list[list[InputPacket
     if job.file.fit is not None and job.file.fit.missing == "mean":
         return row_owner.share_gap_sums(row_owner.gap_sums_of(table, told), owners)
     return row_owner.share_sums(row_owner.sums_of(table, told), owners)
+
+
+def _fill_wide_rows(member: Member, job: JobDescription, table: Table, parcels: Parcels) -> None:
+    assert job.file.fit is not None
+    records = Records.of(table)
+    _refuse_tall(job, padded(len(records.values)))
+    rows = WideRows.of(records, job.file.fit.standardize)
+    for piece in rows.pieces(job.file.owners.index(member.name)):
+        parcels.add("rows", [piece.packets])
+    parcels.add("packets", rows.share_sums())
+
+
+def _refuse_tall(job: JobDescription, rows: int) -> None:
+    """Refuses rows that are not fewer than the columns of all owners, before any of them leaves."""
+    width = len(job.file.all_columns)
+    if rows >= width:
+        raise FederationError(
+            f"{job.name!r} is for fewer rows than its {width:,} columns; this table has {rows:,}, rounded up as they are sent. "
+            "Have a job proposed without --wide."
+        )
 
 
 def _fill_columns(
@@ -108,6 +132,15 @@ def _fill_columns(
         scale = np.asarray(job.file.infer.scale_exponents, np.int64)[start : start + len(mine)]
         for piece in column_owner.new_rows(number, arranged, scale, job.file.infer.standardized):
             parcels.add("rows", [piece.packets], tags=piece.tags)
+        return
+    assert job.file.fit is not None
+    if job.file.is_wide:
+        if way.owners_know_rows:
+            _refuse_tall(job, len(arranged.values))
+        columns = WideColumns.of(arranged, job.file.fit.standardize)
+        for piece in columns.pieces(number):
+            parcels.add("rows", [piece.packets], tags=piece.tags)
+        parcels.add("packets", columns.share_sums())
         return
     own = way.owners_know_rows
     centred = column_owner.Centred.of(arranged)

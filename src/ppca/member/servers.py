@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -31,7 +31,8 @@ from .desk import Member
 from .fetching import Evidence
 
 CLIENT = "client"
-ROWS, COLUMNS = "ppca.jobs.rows:fit", "ppca.jobs.columns:fit"
+WIDE = ("ppca.jobs.wide_rows:fit", "ppca.jobs.wide_columns:fit")
+FITS = ("ppca.jobs.rows:fit", "ppca.jobs.columns:fit", *WIDE)
 UPLOAD, FORGET = "ppca.jobs.uploads:upload", "ppca.jobs.uploads:forget"
 TRANSFORM, ADD_SCORES, DETECT = (
     "ppca.jobs.inference:transform",
@@ -48,9 +49,6 @@ Packets = Sequence[list[InputPacket]]
 @dataclass(eq=False)
 class Federation:
     """Four seats as `PCA` and `Job` use servers. Kept models are found again by the same identity under their names."""
-
-    covariance_only: ClassVar[bool] = True
-    """Seats run no programs for tables with more columns than rows: these are fitted by their covariance."""
 
     member: Member
     patience: float = PATIENCE
@@ -103,7 +101,7 @@ class Federation:
         if name == ADD_SCORES:
             self._scored.setdefault(public["table"], (public["model"], []))[1].append(inputs[0])
             return _nothing(None)
-        if name in (ROWS, COLUMNS):
+        if name in FITS:
             return self._fit(name, inputs, public, progress)
         if name == TRANSFORM:
             return self._infer(public["model"], [inputs[0]], {"operation": "transform"}, progress)
@@ -145,6 +143,7 @@ class Federation:
             if widths
             else None,
             tables=widths,
+            wide=name in WIDE,
             keep=keep,
             until_converged=chosen["fixed_iterations"] is None,
         )

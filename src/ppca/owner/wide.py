@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..algorithms import dual, entry, scales
 from ..algorithms.wide import ENTRIES, ENTRY_FRAC
 from ..jobs import wide_columns
+from ..jobs.wide_rows import ROWS_TOGETHER
 from ..native import ring
 from ..protocol import InputPacket, share, share_ring
 from . import rows
@@ -133,10 +134,6 @@ class WideRows:
         if self.roots is not None:
             found.append(share(self.roots, entry.ROOT, f"sums of squares of {self.label}"))
         return found
-
-
-ROWS_TOGETHER = 32
-"""An owner's number of rows is rounded up to a multiple of this, and only that is seen."""
 
 
 def padded(count: int) -> int:

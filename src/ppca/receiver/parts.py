@@ -15,7 +15,10 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class Parts:
-    """What was revealed to one receiver; None: it was not. Variances and components as scikit-learn has them."""
+    """What was revealed to one receiver; None: it was not. Variances and components as scikit-learn has them.
+
+    loadings: what belongs of the components to the receiver's own columns. Means and deviations are then of these, too.
+    """
 
     rows: int
     standardized: bool
@@ -24,16 +27,17 @@ class Parts:
     total_variance: float | None
     mean: Floats | None
     deviation: Floats | None
+    loadings: Floats | None = None
 
     @classmethod
     def of(cls, result: dict[str, Any], scale: NDArray[np.int64]) -> Self:
-        """From what the servers returned, joined for one receiver (`unsealing.received`). scale: exponents of the columns."""
+        """From what the servers returned, joined for one receiver (`unsealing.received`). scale: exponents of its columns."""
         rows, grow, standardized = int(result["rows"]), np.ldexp(1.0, scale), bool(result["standardized"])
         # The servers had ratio * C; of owners of rows it is n / 4^h with 4^h above n, which only the receiver knows.
         ratio = result["ratio"] or rows / 4.0 ** -(-rows.bit_length() // 2)
         components = variances = total = mean = deviation = None
         if "components" in result:
-            components = _signed(np.asarray(result["components"], np.float64)[:rows])
+            components = signed(np.asarray(result["components"], np.float64)[:rows])
         if "values" in result:
             unit = _variance_unit(result, rows, standardized, ratio, float(grow[0]))
             variances = np.maximum(np.asarray(result["values"], np.float64), 0.0)[:rows] * unit
@@ -43,7 +47,10 @@ class Parts:
         if "inverse" in result:
             inverse = np.asarray(result["inverse"]) * np.asarray(result["power"]) * 2.0**60 * math.sqrt(ratio)
             deviation = np.divide(grow, inverse, out=np.ones_like(grow), where=inverse > 0)
-        return cls(rows, standardized, components, variances, total, mean, deviation)
+        loadings = None
+        if "loadings" in result:  # with the signs that the servers gave to whole components
+            loadings = np.asarray(result["loadings"], np.float64)[:rows]
+        return cls(rows, standardized, components, variances, total, mean, deviation, loadings)
 
     @property
     def missing(self) -> list[str]:
@@ -60,10 +67,11 @@ class Parts:
         return self.variances / self.total_variance if self.total_variance else np.zeros_like(self.variances)
 
     def tables(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """What there is as tables, by the name of their file: columns by their headings. names: of the columns of the data."""
+        """What there is as tables, by the name of their file: columns by their headings. names: of the receiver's columns."""
         found: dict[str, dict[str, Any]] = {}
-        if self.components is not None:
-            found["components.csv"] = dict(zip(names, self.components.T, strict=True))
+        for name, vectors in (("components", self.components), ("loadings", self.loadings)):
+            if vectors is not None:
+                found[f"{name}.csv"] = dict(zip(names, vectors.T, strict=True))
         if self.variances is not None and self.variance_ratio is not None:
             found["explained_variance.csv"] = {
                 "component": np.arange(1, len(self.variances) + 1),
@@ -90,7 +98,7 @@ def _variance_unit(result: dict[str, Any], rows: int, standardized: bool, ratio:
     return float(unit * unbiased if standardized else unit / ratio * unbiased * grow**2)
 
 
-def _signed(components: Floats) -> Floats:
+def signed(components: Floats) -> Floats:
     """scikit-learn's convention: the entry of largest magnitude of every component is positive."""
     if not components.size:
         return components

@@ -245,8 +245,8 @@ class Conductor:
         return list(hosts.values()).count(hosts[self.office.seat])
 
     def _pieces(self, known: JobDescription) -> Iterator[Piece]:
-        """Rows of owners of columns, piece by piece."""
-        if not known.file.by_columns:
+        """Rows of owners of columns, and of owners of rows that are fewer than columns, piece by piece."""
+        if not (known.file.by_columns or known.file.is_wide):
             return
         for number, owner in enumerate(known.file.owners):
             for kind, fields in self.shares.messages_of(known, owner):

@@ -6,7 +6,8 @@ from typing import Any
 
 from ..federation.disclosure import disclosures
 from ..federation.job import JobDescription
-from ..federation.jobfile import COLUMNS, INFER
+from ..federation.jobfile import INFER, WIDE_ROWS
+from ..jobs.analysis import FACTS
 from ..jobs.inference import SCORE
 from .work import TABLE
 
@@ -28,14 +29,15 @@ def call(job: JobDescription) -> tuple[str, dict[str, Any]]:
     """The program, and its public parameters."""
     if job.file.program == INFER:
         return _infer(job)
-    if job.file.program == COLUMNS:
+    if job.file.by_columns:
         return _columns(job)
     assert job.file.fit is not None
-    means = job.file.fit.missing == "mean"
-    public: dict[str, Any] = {"mean_for_missing": means, "choices": choices(job)}
+    public: dict[str, Any] = {"choices": choices(job)}
     if job.file.rows_at_least is not None:
         public["rows_at_least"] = job.file.rows_at_least
-    return "ppca.jobs.rows:fit", public
+    if job.file.program == WIDE_ROWS:
+        return "ppca.jobs.wide_rows:fit", {"table": TABLE, **public}
+    return "ppca.jobs.rows:fit", {"mean_for_missing": job.file.fit.missing == "mean", **public}
 
 
 def choices(job: JobDescription) -> dict[str, Any]:
@@ -51,20 +53,19 @@ def choices(job: JobDescription) -> dict[str, Any]:
         "max_iterations": file.fit.max_iterations,
         "keep": None if file.keep is None else kept_name(job.id),
         "allow": {} if file.keep is None else {name: list(whom) for name, whom in file.keep.allow.items()},
-        "receivers": {name: ["facts", *file.parts_of(name)] for name in file.receivers},
+        "receivers": {name: [FACTS, *file.parts_of(name)] for name in file.receivers},
+        "own": {name: list(file.own_columns(name)) for name in file.receivers if file.gets_own_only(name)},
     }
 
 
 def _columns(job: JobDescription) -> tuple[str, dict[str, Any]]:
     file = job.file
     assert file.align is not None
-    return "ppca.jobs.columns:fit", {
-        "table": TABLE,
-        "widths": file.widths,
-        "minimum": file.align.minimum,
-        "own": file.align.way != "psi",
-        "choices": choices(job),
-    }
+    public = {"table": TABLE, "widths": file.widths, "minimum": file.align.minimum, "choices": choices(job)}
+    public |= {} if file.rows_at_least is None else {"rows_at_least": file.rows_at_least}
+    if file.is_wide:
+        return "ppca.jobs.wide_columns:fit", public
+    return "ppca.jobs.columns:fit", {"own": file.align.way != "psi", **public}
 
 
 def _infer(job: JobDescription) -> tuple[str, dict[str, Any]]:

@@ -23,6 +23,8 @@ MEANING = {
 PROGRAMS = {
     "pca-rows/1": "Joint principal components of the rows of all owners together",
     "pca-columns/1": "Joint principal components of the columns of all owners, joined row by row",
+    "pca-rows-wide/1": "Joint principal components of the rows of all owners together, which are fewer than columns",
+    "pca-columns-wide/1": "Joint principal components of the columns of all owners, who have fewer rows than columns",
     "infer/1": "Use of a kept model on new rows",
 }
 

@@ -1,0 +1,66 @@
+"""`ppca job new`: what its options write into the job's file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from harness.federation import ROSTER
+from ppca.cli.main import app
+from ppca.federation.job import JobDescription
+from ppca.federation.roster import write_signatures
+
+COLUMNS = ["--columns", "north=a,b", "--columns", "south=c", "--columns", "west=d,e"]
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Path:
+    path = tmp_path / "federation.toml"
+    path.write_bytes(ROSTER.data)
+    write_signatures(path.with_suffix(".sigs"), ROSTER.signatures)
+    return path
+
+
+def new(federation: Path, *words: str) -> tuple[int, str, Path]:
+    output = federation.parent / "job.toml"
+    command = ["job", "new", "n", "--owner", "north,south,west", "-f", str(federation), "-o", str(output), *words]
+    done = CliRunner().invoke(app, command)
+    return done.exit_code, done.output, output
+
+
+def test_loadings_for_owners_and_variances_for_the_receiver(federation: Path) -> None:
+    whom = ["--receiver", "analyst:variances", "--receiver", "north:loadings", "--receiver", "west:loadings,variances"]
+    code, text, output = new(federation, *COLUMNS, *whom)
+    assert code == 0, text
+    file = JobDescription.load(output).file
+    assert file.program == "pca-columns/1"
+    assert file.reveals["north"] == ("loadings",)
+    assert file.reveals["west"][:2] == ("scale exponents", "loadings")
+    assert "loadings" not in file.reveals["analyst"]
+
+
+def test_loadings_are_not_for_a_receiver_without_columns(federation: Path) -> None:
+    code, text, output = new(federation, *COLUMNS, "--receiver", "analyst:loadings")
+    assert code != 0
+    assert "loadings are for an owner of columns" in " ".join(text.split())
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("columns", "program"), [(COLUMNS, "pca-columns-wide/1"), (["--columns", "a,b,c"], "pca-rows-wide/1")]
+)
+def test_more_columns_than_rows(federation: Path, columns: list[str], program: str) -> None:
+    code, text, output = new(federation, *columns, "--receiver", "analyst", "--wide")
+    assert code == 0, text
+    file = JobDescription.load(output).file
+    assert file.program == program
+    assert "verification of components" in file.opens
+    assert ("rounded numbers of rows" in file.opens) == ("rows" in program)
+
+
+def test_joint_means_of_missing_values_need_the_covariance(federation: Path) -> None:
+    code, text, _ = new(federation, "--columns", "a,b,c", "--receiver", "analyst", "--wide", "--missing", "mean")
+    assert code != 0
+    assert "need the covariance (pca-rows/1)" in " ".join(text.split())
