@@ -1,13 +1,16 @@
 """The certificate of the largest eigenpairs: that no larger eigenvalue than the K-th is missing, up to a tenth.
 
-Let V and theta be the K pairs that were found, B = A - V theta V' what is left, and beta a little above theta_K. If nothing is
-missing, all eigenvalues of B lie in [0, beta], T_j(2 B / beta - 1) has norm at most one for every j, and public random columns
-g stay as long as they are. If an eigenvalue above (1 + MARGIN) beta is left, T_m makes its part of g grow past that, unless g is
-nearly orthogonal to its eigenvector, which happens with probability `misses`.
+Let V and theta be the K pairs that were found, with |A V - V theta|_F < r, B = A - V theta V' what is left, and beta a little
+above theta_K. If nothing is missing, all eigenvalues of B lie in [-r, beta]: what is left out of V couples zeros with the rest
+and can make an eigenvalue as small as -r, and a larger one larger by r^2 / beta, which is little. So with A + r in place of A,
+for w = beta + r, T_j(2 (B + r) / w - 1) has norm at most one for every j, and public random columns g stay as long as they are.
+If an eigenvalue above beta + MARGIN w is left, T_m makes its part of g grow past that, unless g is nearly orthogonal to its
+eigenvector, which happens with probability `misses`. No larger eigenvalue of A is then missing: A has at most K above the
+largest of B (Weyl).
 
-    1. 2 / beta from a table of theta_K                                                     2 rounds
-    2. V theta 2 / beta; then for j = 1 .. m, with the first product free (g is public)       2 m + 1
-         r1   A P | V'P        r2   (A P) 2 / beta | (V theta 2 / beta)(V'P)
+    1. 2 / w from a table of theta_K                                                        2 rounds
+    2. V theta 2 / w; then for j = 1 .. m, with the first product free (g is public)          2 m + 1
+         r1   (A + r) P | V'P        r2   ((A + r) P) 2 / w | (V theta 2 / w)(V'P)
     3. |P_j|^2 <= (1 + SLACK) |g|^2 for EVERY j: so the first P_j that grows is seen before anything can overflow; one bit   4
 """
 
@@ -25,7 +28,7 @@ PROBES = 8
 """Public random columns."""
 
 MARGIN = 0.1
-"""Eigenvalues above 1 + MARGIN times beta are excluded."""
+"""Eigenvalues of B above beta by this part of beta + r are excluded."""
 
 SLACK = 2.0**-6
 """What rounding may add to the squared length of the probes."""
@@ -38,16 +41,30 @@ STEPS_PER_OCTAVE = 128
 FLOOR = 2.0**-18
 """The smallest beta: below it the rounding of A to 40 bits would count."""
 
-
-def excluded(theta: float) -> float:
-    """Eigenvalues above this are not missing, given the K-th that was found."""
-    return (1 + MARGIN) * (1 + 2.0**-10) * max(theta * math.pow(2, 1 / STEPS_PER_OCTAVE), FLOOR)
+RESIDUALS = 16
+"""beta is at least so many times r: then r^2 / beta is below what the table leaves of room, a step of its own."""
 
 
-def promise() -> dict[str, float]:
+def floor(residual: float) -> float:
+    """The smallest beta that is asked for, where |A V - V theta|_F may be `residual`."""
+    return max(FLOOR, RESIDUALS * residual)
+
+
+def excluded(theta: float, residual: float) -> float:
+    """Eigenvalues above this are not missing, given the K-th that was found and what |A V - V theta|_F may be."""
+    beta = (1 + 2.0**-10) * max(theta * math.pow(2, 1 / STEPS_PER_OCTAVE), floor(residual))
+    return beta + MARGIN * (beta + residual)
+
+
+def promise(residual: float) -> dict[str, float]:
     """What a passed certificate says, for whoever receives the result: eigenvalues above `factor` times the smallest that was
     found, and above `floor` times |A|_F, are not missing, but with `probability`."""
-    return {"factor": excluded(1.0), "floor": 2 * excluded(0.0), "probability": MISSES}
+    least = floor(residual)
+    return {
+        "factor": excluded(least, residual) / least,
+        "floor": 2 * excluded(0, residual),
+        "probability": MISSES,
+    }
 
 
 def degree(d: int) -> int:
@@ -56,7 +73,7 @@ def degree(d: int) -> int:
 
 
 def misses(d: int, m: int) -> float:
-    """The probability that an eigenvalue of (1 + MARGIN) beta passes.
+    """The probability that an eigenvalue of beta + MARGIN (beta + r) passes.
 
     Its eigenvector v grows by T = T_m(1 + 2 MARGIN). What is left of the probes is no shorter than T (v'g), so passing needs a
     chi-square of PROBES degrees, d sum (v'g)^2, below PROBES a with a = (1 + SLACK) d / T^2, and that has (Chernoff) at most
@@ -68,25 +85,29 @@ def misses(d: int, m: int) -> float:
     return 1.0 if a >= 1 else (a * math.exp(1 - a)) ** (PROBES / 2)
 
 
-async def none_is_missing(A: Any, values: Any, vectors: Any, run: str) -> Any:
-    """A shared bit: no eigenvalue above `excluded(theta_K)` is missing. values: descending; vectors: as rows."""
+async def none_is_missing(A: Any, values: Any, vectors: Any, run: str, residual: float) -> Any:
+    """A shared bit: no eigenvalue above `excluded(theta_K, residual)` is missing. values: descending; vectors: as rows.
+
+    residual: a bound of |A V - V theta|_F that is verified beside; where it does not hold, the bit may be 0 without need.
+    """
     d = len(A)
     g = gaussian(run, "probes", (d, PROBES), d**-0.5)
     g *= math.sqrt(PROBES / np.sum(g * g))  # on average of length one each: then a is what `misses` says
     probes = np.round(np.ldexp(g, 24)) * 2.0**-24
     V = vectors.T
-    top = 2.0
-    octaves = np.arange(math.log2(FLOOR) * STEPS_PER_OCTAVE, STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE
-    beta = np.append(FLOOR, 2.0 ** (octaves + 1 / STEPS_PER_OCTAVE)) * (1 + 2.0**-10)
-    scale = (await values[-1].within(top).lookup(2.0**octaves, 2 / beta, 24)).within(2 / FLOOR)
+    top, least = 2.0, floor(residual)
+    steps = np.arange(math.floor(math.log2(least) * STEPS_PER_OCTAVE), STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE
+    beta = np.append(least, 2.0 ** (steps + 1 / STEPS_PER_OCTAVE)) * (1 + 2.0**-10)
+    scale = (await values[-1].within(top).lookup(2.0**steps, 2 / (beta + residual), 24)).within(2 / least)
     scaled = (await V.mul(values, within=1.5)).within(1.5)
-    scaled = (await scaled.mul(scale, frac=40, within=2 / FLOOR)).within(2 / FLOOR)
+    scaled = (await scaled.mul(scale, frac=40, within=2 / least)).within(2 / least)
     before, now, lengths = None, None, []
     for _ in range(degree(d)):
         if now is None:
-            product, inside = (A @ probes).within(2), (V.T @ probes).within(2)
+            product, inside = (A @ probes + residual * probes).within(2), (V.T @ probes).within(2)
         else:
             product, inside = await together(A.matmul(now, within=4, narrow=True), V.T.matmul(now, within=4))
+            product = product + now * residual
         grown, taken = await together(
             product.within(4).mul(scale, frac=40, within=2.0**20), scaled.matmul(inside.within(4), within=2.0**20)
         )

@@ -41,8 +41,9 @@ def resolution(solver: str, d: int, tol: float) -> float:
     which moves them by d 2^-40; and the trace of A is at least |A|_F >= 1/2. Of `topk`, eigenvalues below the floor of its
     certificate may be missing.
     """
-    off = 2 * promised_residual(solver, d, tol) + d * 2.0**-40
-    return 2 * (max(off, certificate.excluded(0)) if solver == TOPK else off)
+    residual = 2 * promised_residual(solver, d, tol)
+    off = residual + d * 2.0**-40
+    return 2 * (max(off, certificate.excluded(0, residual)) if solver == TOPK else off)
 
 
 @dataclass
@@ -89,7 +90,7 @@ async def decompose(
         progress("verification", 0.96)
         bounded, complete = await together(
             is_bounded(largest.values, largest.vectors),
-            certificate.none_is_missing(A, largest.values, largest.vectors, run),
+            certificate.none_is_missing(A, largest.values, largest.vectors, run, 2 * tol),
         )
         verified = await is_accurate(A, largest.values, largest.vectors, await (bounded * complete), 2 * tol)
         if verified or len(A) > FALLBACK:

@@ -5,11 +5,13 @@ d b elements a product in place of the d^2 of all-pairs.
 
     start   Y = A (A Omega), whitened; Omega is public, so that A Omega is free                                   22 rounds
             five times Y := A Y, whitened (`whitening.py`): directions that are lost are filled with public ones  79
-    ritz    H = Y'AY; all-pairs on H (b x b) until the rows of its K largest are clean; Y := Y V, sorted          15 + 9 a step
+    ritz    H = Y'AY; all-pairs on H (b x b) until the rows of its K largest are clean; Y := Y V, sorted          17 + 9 a step
     test    |A Y - Y theta| over the K, in factors of four of the tolerance: one small number is opened           7
             0: done. If two late loops have brought less than a factor of four, or after eight of them: given up
     filter  Y := T_m(2 A / mu - 1) Y, mu about the smallest Ritz value, every column scaled by its own growth     3 m
             whitened, filled, orthonormal again (36), and on to ritz
+    or      once, where the test says that the K-th Ritz value is below 2^-8 of the first: powers of what the columns that are
+            eigenvectors already leave of A (`deflation.py`), filled, orthonormal again (91), and on to ritz
 
 Values are accurate to tol^2 / gap, vectors to tol / gap, as the test promises. Whether these are the LARGEST eigenvalues is
 another question, which `certificate.py` answers.
@@ -24,6 +26,7 @@ import numpy as np
 
 from ..protocol import ready, stack, symmetric, together
 from .allpairs import eigh_allpairs
+from .deflation import deflated_powers
 from .eigen import defect, identity_like
 from .iteration import Progress, silent
 from .whitening import FINE, ROUGH, complete, gaussian, gram, scale_of, whiten, whiten_any
@@ -46,9 +49,8 @@ ORTHOGONALITY = 3e-8
 LEVELS = 12
 """The residual is told in factors of four of the tolerance, up to so many."""
 
-FLATTEST = 2.0**-16
-"""What is added to mu, as a part of the largest Ritz value, in filters of degree 3 and of higher ones: what a column picks up of
-stronger ones grows by its reciprocal."""
+FLATTEST = 2.0**-21
+"""What is added to mu, as a part of the largest Ritz value: what a column picks up of stronger ones grows by its reciprocal."""
 
 GROWN = 64.0
 """Columns that are no Ritz vectors yet grow more than their Ritz value says: up to this, where all is well."""
@@ -56,10 +58,17 @@ GROWN = 64.0
 SHRINKING = (4.0 ** np.arange(1, 9), 2.0 ** -np.r_[0, np.arange(3, 11)])
 """Squares of lengths, and what a column of such a length is multiplied by: above 2, so that it is below 1/2 and may grow."""
 
-OCTAVES = 22
+REACH = 2.0**-8
+"""Ritz values below this part of the largest are out of reach of whitened powers, which keep 2^-10 at a time: their columns are
+random ones still."""
+
+USUAL, CAREFUL = 2, 3
+"""Steps to make a filled block orthonormal: many random columns of a small d are not so to begin with."""
+
+OCTAVES = 24
 """1 / mu is looked up in so many octaves below one."""
 
-STEEPEST = 17.0
+STEEPEST = 22.0
 """log2 of the largest 2 theta / mu - 1."""
 
 
@@ -84,11 +93,18 @@ class TopK:
 
 @dataclass
 class _Block:
-    """Orthonormal columns, A times them, and their Ritz values in descending order."""
+    """Orthonormal columns, A times them, and their Ritz values theta in descending order.
+
+    squares: theta^2. rest: |A y - theta y|^2 of every column. skew: |Y'Y - I|_F^2 of the first K. All three have 80 fractional
+    bits.
+    """
 
     Y: Any
     AY: Any
     theta: Any
+    squares: Any
+    rest: Any
+    skew: Any
 
 
 class _Filter(NamedTuple):
@@ -122,18 +138,26 @@ async def eigh_topk(
     progress("eigendecomposition, start", 0.0)
     Y = await complete(await _start(A, gaussian(run, "start", shape, 0.25)), fill)
     levels: list[int] = []
+    restarted = False
     while True:
         loops = len(levels)
         progress(f"eigendecomposition, loop {loops}", min(0.95, (loops + 1) / 4))
         block = await _ritz(A, Y, k, tol, loops, fixed_iterations is not None)
-        degree = DEGREES[min(loops, len(DEGREES) - 1)]  # of the filter that follows, if one does
-        level, scaling = await together(
-            ready(LEVELS) if fixed_iterations is not None else _level(block, k, tol), _scaling(block, degree)
+        (level, below), scaling = await together(
+            ready((LEVELS, 0)) if fixed_iterations is not None else _level(block, k, tol, restarted), _scaling(block)
         )
         levels.append(level)
-        if level == 0 or loops == most or (fixed_iterations is None and stalls(levels)):
+        if level == 0 or loops == most or (fixed_iterations is None and stalls(levels[restarted:])):
             break
-        Y = await complete((await whiten_any(await _filtered(A, block, scaling, degree))).within(2), fill)
+        if below == 2:
+            restarted = True
+            Y = await deflated_powers(A, block.Y, block.AY, block.squares, block.rest)
+        else:
+            if below:  # columns of the block are random still: each holds a part of what is left out, of about b / d
+                scaling = await _scaling(block, d / shape[1])
+            degree = DEGREES[min(loops - restarted, len(DEGREES) - 1)]
+            Y = (await whiten_any(await _filtered(A, block, scaling, degree))).within(2)
+        Y = await complete(Y, fill, CAREFUL if below or restarted else USUAL)
     converged = None if fixed_iterations is not None else level == 0
     residual = tol * 4.0**level if level < LEVELS else None
     return TopK(block.theta[:k], block.Y[:, :k].T, loops, converged, residual)
@@ -159,7 +183,7 @@ async def _start(A: Any, omega: Any) -> Any:
 
 
 async def _ritz(A: Any, Y: Any, k: int, tol: float, loops: int, silently: bool) -> _Block:
-    """Ritz vectors in descending order of their values: 8 rounds and those of all-pairs on H = Y'AY."""
+    """Ritz vectors in descending order of their values, and how good they are: 10 rounds and those of all-pairs on H = Y'AY."""
     b = Y.shape[1]
     AY = (await A.matmul(Y, within=1.5, narrow=True)).within(1.5)
     H = symmetric(await Y.T.matmul_upper(AY, within=1.5), b)
@@ -169,39 +193,51 @@ async def _ritz(A: Any, Y: Any, k: int, tol: float, loops: int, silently: bool) 
     theta, rows = await found.values.within(2).sort(found.vectors.T, descending=True)
     V = rows.T.within(1.5)
     Y, AY = await together(Y.matmul(V, within=1.5, narrow=True), AY.matmul(V, within=1.5, narrow=True))
-    return _Block(Y.within(1.5), AY.within(1.5), theta.within(1.5))
-
-
-async def _level(block: _Block, k: int, tol: float) -> int:
-    """0 if |A Y - Y theta|_F < tol over the K columns, 1 if < 4 tol, ...; LEVELS if Y is not orthonormal: five rounds."""
-    Y = block.Y[:, :k]
-    scaled, off = await together(Y.mul(block.theta[:k], within=1.5, narrow=True), defect(Y))
-    residual = block.AY[:, :k] - scaled
-    square, lost = await together(residual.inner(residual, frac=80), off.inner(off, frac=80))
-    limits = (tol * 4.0 ** np.arange(LEVELS)) ** 2
-    above, skewed = await together(
-        square.within(8).lookup(limits, np.arange(LEVELS + 1), 0),
-        lost.within(k * k + 1.0).lookup([ORTHOGONALITY**2], [0, LEVELS + 1], 0),
+    Y, AY, theta = Y.within(1.5), AY.within(1.5), theta.within(1.5)
+    scaled, squares, off = await together(
+        Y.mul(theta, within=1.5, narrow=True), theta.mul(theta, frac=80), defect(Y[:, :k])
     )
-    level = await (above + skewed).open(what="convergence level", why="stop the iteration, or give up")
-    return min(int(level), LEVELS)
+    left = AY - scaled
+    rest, skew = await together(left.inner(left, axis=0, frac=80), off.inner(off, frac=80))
+    return _Block(Y, AY, theta, squares, rest, skew)
 
 
-async def _scaling(block: _Block, degree: int) -> _Filter:
+async def _level(block: _Block, k: int, tol: float, restarted: bool) -> tuple[int, int]:
+    """How far the K are from the tolerance; and how many of the K-th and the last Ritz value lie below REACH theta_1, unless the
+    block was restarted (then 0): four rounds.
+
+    The level is 0 if |A Y - Y theta|_F < tol over the K, 1 if < 4 tol, ...; LEVELS if Y is not orthonormal. What is opened is
+    above + (LEVELS + 1) (skewed + 2 below): the last only if above is not 0.
+    """
+    limits, counts = (tol * 4.0 ** np.arange(LEVELS)) ** 2, np.arange(LEVELS + 1)
+    found, skewed, small = await together(
+        block.rest[:k].sum().within(8).classify(limits, [counts, np.minimum(counts, 1)], 0),
+        block.skew.within(k * k + 1.0).lookup([ORTHOGONALITY**2], [0, 1], 0),
+        ready(None) if restarted else (block.squares[[k - 1, -1]] - block.squares[0] * REACH**2).within(8).negative(),
+    )
+    told = found[..., 0] + skewed * (LEVELS + 1)
+    if small is not None:
+        told = told + await (small.sum() * found[..., 1]) * (2 * (LEVELS + 1))
+    opened = await told.open(what="convergence level", why="stop the iteration, choose how to go on, or give up")
+    below, rest = divmod(int(opened), 2 * (LEVELS + 1))
+    return min(rest, LEVELS), below
+
+
+async def _scaling(block: _Block, weight: float = 1) -> _Filter:
     """T_j(2 A / mu - 1) with every column divided by g^-j, what it grows by at its own Ritz value: seven rounds.
 
-    mu^2 = theta_b^2 + a small part of theta_1^2 + |A Y - Y theta|_F^2: while the block still holds directions that are none of
-    eigenvectors, the last Ritz value is less than what is left out. e = 1 / mu, x = 2 theta e - 1 and
+    mu^2 = theta_b^2 + a small part of theta_1^2 + weight |A Y - Y theta|_F^2: while the block still holds directions that are
+    none of eigenvectors, the last Ritz value is less than what is left out. e = 1 / mu, x = 2 theta e - 1 and
     g = 1 / (x + sqrt(x^2 - 1)); any other g would be right, too.
     """
-    theta, AY = block.theta, block.AY
-    squares, size = await together(theta.mul(theta, frac=80), AY.inner(AY, frac=80))
-    mu2 = squares[-1] + squares[0] * FLATTEST**2 + (size - squares.sum())
+    squares, theta = block.squares, block.theta
+    # In two steps: a public factor has 40 fractional bits.
+    mu2 = squares[-1] + (squares[0] * FLATTEST) * FLATTEST + block.rest.sum() * weight
     octaves = np.arange(-32 * OCTAVES, 32) / 16
     e = await mu2.within(4).lookup(2.0**octaves, 2.0 ** (-np.append(-2 * OCTAVES, octaves) / 2), 24)
     e = e.within(2.0**OCTAVES)
     x = (await theta.mul(e, within=2.0**STEEPEST)) * 2 - 1
-    t = np.arange(1, 32 * 13) / 32
+    t = np.arange(1, 32 * 17) / 32
     g = np.exp(-np.append(0, t))
     found = await x.within(2.0**STEEPEST * 2).classify(np.cosh(t), [2 * g, g * g], 40)
     b, c = found[..., 0].within(2), found[..., 1].within(1)

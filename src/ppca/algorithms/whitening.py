@@ -72,11 +72,11 @@ async def whiten(Z: Any, steps: int, out: Any = None) -> Any:
     return await Z.matmul(await gram_steps(await gram(Z), WHITEN[:steps], out), frac=40, within=4, narrow=True)
 
 
-async def whiten_any(Z: Any) -> Any:
-    """Z Q, its singular values near one, for columns of length at most 8, however short: 21 rounds, four to measure it."""
+async def whiten_any(Z: Any, steps: int = FINE) -> Any:
+    """Z Q, its singular values near one, for columns of length at most 8, however short: 3 steps + 6 rounds."""
     raw = await gram(Z, GRAM_FRAC, within=64)
     c, root = await scale_of(raw.astype(40))
-    Q = await gram_steps((await raw.mul(c, frac=40, within=2)).within(2), WHITEN, root)
+    Q = await gram_steps((await raw.mul(c, frac=40, within=2)).within(2), WHITEN[:steps], root)
     return await Z.matmul(Q, frac=40, within=4, narrow=True)
 
 
@@ -110,8 +110,9 @@ async def gram_steps(G: Any, coefficients: Sequence[Sequence[float]], out: Any =
     raise ValueError("at least one step is needed")
 
 
-async def complete(Y: Any, fill: NDArray[np.float64]) -> Any:
-    """Lost directions of a whitened block become public random ones, the others stay; then it is made orthonormal: 15 rounds.
+async def complete(Y: Any, fill: NDArray[np.float64], steps: int = 2) -> Any:
+    """Lost directions of a whitened block become public random ones, the others stay; then it is made orthonormal: 7 + 4 steps
+    rounds.
 
     With G = Y'Y, (I - G)^4 is one where a direction is lost and near zero where it is not.
     """
@@ -120,7 +121,7 @@ async def complete(Y: Any, fill: NDArray[np.float64]) -> Any:
         D = symmetric(await D.matmul_upper(D, within=4), Y.shape[1])
     M = await (Y.T @ fill).within(4).matmul(D, within=4)
     Y = (Y + (D.T @ fill.T).T - await Y.matmul(M, within=4, narrow=True)).within(4)
-    for _ in range(2):
+    for _ in range(steps):
         Y = (await Y.matmul(await gram_steps(await gram(Y), (SCHULZ,)), frac=40, within=4, narrow=True)).within(4)
     return (await orthonormal(Y)).within(2)
 

@@ -43,7 +43,8 @@ BY_COLUMN = {
 MEANING = {
     "enough rows": "one bit: whether all owners together have as many rows as the job asks for",
     "convergence bit": "one bit per iteration: how the eigensolver proceeds",
-    "convergence level": "one number of at most 13 values per loop: how far the eigensolver's residual is from the tolerance",
+    "convergence level": "one number per loop: how far the eigensolver's residual is from the tolerance (13 values), whether its "
+    "columns are orthonormal, and how many of two eigenvalues are below 1/256 of the first",
     "verification bit": "one bit: whether the decomposition is as accurate as promised",
     "shuffled ranks": "a uniformly random permutation: nothing",
     "number of components": "how many components explain the part of the variance that was asked for",

@@ -236,7 +236,7 @@ def facts_of(spectrum: Spectrum, scaled: Normalised, count: int, tol: float) -> 
         "iterations": spectrum.iterations,
         "standardized": scaled.inverse_deviation is not None,
         "resolution": resolution(spectrum.solver, spectrum.vectors.shape[1], tol),
-        "certificate": promise() if spectrum.solver == TOPK and not spectrum.fell_back else None,
+        "certificate": promise(2 * tol) if spectrum.solver == TOPK and not spectrum.fell_back else None,
         "residual": spectrum.residual,
         "verified": spectrum.verified,
         "fell_back": spectrum.fell_back,
