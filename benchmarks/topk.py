@@ -164,7 +164,7 @@ def _print(rows: list[Row], tol: float) -> None:
     for name in ("d", "K", "loops", "rounds", "sent", "time", "memory", "residual", "eigenvalues", "verified"):
         table.add_column(name, justify="right")
     for row in rows:
-        verified = "yes" if row.verified else f"no: {row.reached:.0e}" if row.reached else "no"
+        verified = ("yes" if row.verified else "no") + (f", to {row.reached:.0e}" if row.reached else "")
         table.add_row(
             row.spectrum, row.solver, f"{row.d:,}", str(row.k), str(row.loops), str(row.rounds), size(row.bytes_per_server),
             duration(row.seconds), size(row.memory), f"{row.residual:.1e}", f"{row.eigenvalue_error:.1e}",

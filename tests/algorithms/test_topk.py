@@ -9,7 +9,7 @@ import pytest
 
 from harness.lockstep import run
 from harness.spectra import Matrix, finish
-from ppca.algorithms import certificate
+from ppca.algorithms import certificate, decomposition
 from ppca.algorithms.decomposition import decompose, resolution
 from ppca.algorithms.deflation import deflated_powers
 from ppca.algorithms.solvers import chosen
@@ -193,6 +193,36 @@ def test_all_pairs_take_over_where_it_fails() -> None:
     assert (verified, fell_back) == (1, 1)
     check(A, 2, values[:2], vectors[:2])
     assert opened.count("verification bit") == 2
+
+
+def test_what_was_reached_is_verified_where_nothing_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The level that is opened says which tolerance was reached: residual, certificate and resolution are that one's."""
+    monkeypatch.setattr(decomposition, "FALLBACK", 30)
+    A = rotated(np.r_[1.0, 0.5, spectrum("noise", 38) / 100], seed=3)
+
+    async def program(shared: SecretArray) -> list[Any]:
+        found = await decompose(shared.within(1), run=shared.party.run, solver="topk", tol=TOL, top=4, max_iterations=0)
+        assert found.residual is not None
+        return [found.values, found.vectors, int(found.verified), int(found.fell_back), found.residual]
+
+    outcome = run(program, A)
+    values, vectors, verified, fell_back, residual = outcome.value
+    assert (verified, fell_back) == (1, 0)
+    assert TOL < residual <= decomposition.LOOSEST
+    assert np.log(residual / TOL) / np.log(4) == pytest.approx(round(np.log(residual / TOL) / np.log(4)))
+    assert residual / 4.1 < np.linalg.norm(A @ vectors.T - vectors.T * values) < residual
+    exact = np.linalg.eigvalsh(A)[::-1]
+    np.testing.assert_allclose(values[:2], exact[:2], atol=2 * TOL)
+    assert np.all(values[:2] > resolution("topk", 40, residual) * np.trace(A))
+    assert resolution("topk", 40, residual) > 64 * residual
+    assert [line.what for line in outcome.audits[0]].count("verification bit") == 1
+
+
+def test_what_is_far_from_any_tolerance_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above LOOSEST the tolerance asked for is verified, which fails."""
+    monkeypatch.setattr(decomposition, "FALLBACK", 30)
+    (_, _, verified, fell_back, _), _, _ = solve(rotated(spectrum("noise", 40), seed=3), 2, max_iterations=0)
+    assert (verified, fell_back) == (0, 0)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "zero"])

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from harness.lockstep import LockstepServers
 from ppca import PCA, Job
+from ppca.algorithms import decomposition, topk
 from ppca.algorithms.allpairs import FIRST_CHECK
+from ppca.algorithms.decomposition import resolution
 from ppca.algorithms.jacobi import enough_steps
 from ppca.estimator.choices import Choices
 from ppca.jobs import rows
@@ -103,6 +106,25 @@ def test_fit_by_topk(seats: LockstepServers) -> None:
     ranks = ("shuffled ranks", (D,), "servers")  # the block has as many columns as the tables
     assert opened.pop(ranks) == pca.n_iter_ + 1
     assert wanted.pop(ranks) == 1
+    assert opened == wanted
+
+
+def test_fit_by_topk_that_gives_up(seats: LockstepServers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing more is opened: the tolerance that was reached follows from the last level. A warning names it."""
+    monkeypatch.setattr(decomposition, "FALLBACK", 0)
+    monkeypatch.setattr(topk, "block_size", lambda k, d: 3)  # the start then leaves 1e-8 to 1e-6
+    monkeypatch.setattr(topk, "DEGREES", ())  # no loops
+    with pytest.warns(ConvergenceWarning, match="topk gave up at a tolerance of"):
+        pca = PCA(1, solver="topk", tol=1e-9, servers=seats).fit(OWNERS)
+    assert pca.verified_
+    assert not pca.fell_back_
+    assert 1e-9 < pca.residual_ <= decomposition.LOOSEST
+    assert pca.resolution_ == resolution("topk", D, pca.residual_)
+    assert pca.model_.residual == pca.residual_
+    opened = found(pca.openings_)
+    assert opened.pop(BIT) > 0
+    wanted = expected(*ALWAYS, RAW, REVEALED, "`topk`, until converged", components=1)
+    assert opened.pop(("shuffled ranks", (3,), "servers")) == wanted.pop(("shuffled ranks", (D,), "servers")) == 1
     assert opened == wanted
 
 

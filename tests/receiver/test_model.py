@@ -51,6 +51,7 @@ def answer(k: int, standardize: bool, ratio: float | None = None) -> dict[str, A
         "fell_back": False,
         "resolution": 1e-6,
         "certificate": None,
+        "residual": None,
     }
     power = 2.0 ** np.array([3, 4, 5, 6])
     return found | (
@@ -203,7 +204,14 @@ def test_something_else_is_refused(text: str, tmp_path: Path) -> None:
             ("solver", None),
             ("iterations", -1),
         ),
-        *(("verified", 1), ("fell_back", None), ("allowed", ["flags"]), ("allowed", {"flags": "client"})),
+        *(
+            ("verified", 1),
+            ("residual", "small"),
+            ("residual", 2.0),
+            ("fell_back", None),
+            ("allowed", ["flags"]),
+            ("allowed", {"flags": "client"}),
+        ),
         *(("audit", {}), ("audit", [{"what": "means"}]), ("audit", [{**OPENING, "shape": 3}])),
     ],
 )

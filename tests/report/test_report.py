@@ -158,6 +158,11 @@ def test_user_strings_are_escaped(tmp_path: Path) -> None:
 
 def test_failed_verification_and_fall_back_are_said(tmp_path: Path) -> None:
     assert "check on shares failed" in page_of(tmp_path, model_of(3, 2, verified=False))
+
+
+def test_a_tolerance_that_was_not_reached_is_named(tmp_path: Path) -> None:
+    assert "gave up at a tolerance of 6e-06" in page_of(tmp_path, model_of(3, 2, residual=6.4e-6))
+    assert "gave up" not in page_of(tmp_path, model_of(3, 2))
     assert "check on shares failed" not in page_of(tmp_path, model_of(3, 2))
     assert "another computed it again" in page_of(tmp_path, model_of(3, 2, fell_back=True))
 

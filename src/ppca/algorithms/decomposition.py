@@ -33,6 +33,9 @@ COARSE = 10
 FALLBACK = 600
 """Up to so many columns all-pairs takes over where `topk` fails: more would take hours and gigabytes."""
 
+LOOSEST = 1e-3
+"""Above that many columns, a result of `topk` is verified with the tolerance that it has reached, up to this."""
+
 
 def resolution(solver: str, d: int, tol: float) -> float:
     """A variance below this part of the total is noise: what the certificate allows an eigenvalue to be off.
@@ -51,7 +54,8 @@ class Spectrum:
     """Shared eigenvalues in descending order, eigenvectors as ROWS in the same order, and the public course of events.
 
     solver: which was asked first; fell_back: whether another had to take over.
-    residual: a bound of |A V - V L|_F that was reached, where `topk` has given up and no other solver took over.
+    residual: where `topk` has given up and no other solver took over, the tolerance that it has reached: its result was verified
+    with that, in place of the one that was asked for.
     """
 
     values: Any
@@ -79,7 +83,8 @@ async def decompose(
     run: a public name of this run, from which `topk` draws public random numbers. top: how many of the largest pairs are wanted
     (None: all); `topk` gives only these. max_iterations, fixed_iterations: see `eigh`.
     If verification says no: up to FALLBACK columns all-pairs takes over from `topk`, and cyclic Jacobi from the others; that
-    runs until it has converged; with `fixed_iterations` a fixed number of steps, too.
+    runs until it has converged; with `fixed_iterations` a fixed number of steps, too. Of more columns, what `topk` has found
+    when it gives up is verified with the tolerance that it says it has reached, see `Spectrum.residual`.
     """
     name = chosen(solver, len(A), top, fixed_iterations)
     limits = {"max_iterations": max_iterations, "fixed_iterations": fixed_iterations}
@@ -87,14 +92,17 @@ async def decompose(
         if top is None:
             raise ValueError("topk finds a given number of the largest pairs: say how many")
         largest = await eigh_topk(A, top, run=run, tol=tol, progress=progress, **limits)
+        reached = None
+        if len(A) > FALLBACK and largest.residual is not None and tol < largest.residual <= LOOSEST:
+            reached = largest.residual
+        allowed = 2 * (reached or tol)
         progress("verification", 0.96)
         bounded, complete = await together(
             is_bounded(largest.values, largest.vectors),
-            certificate.none_is_missing(A, largest.values, largest.vectors, run, 2 * tol),
+            certificate.none_is_missing(A, largest.values, largest.vectors, run, allowed),
         )
-        verified = await is_accurate(A, largest.values, largest.vectors, await (bounded * complete), 2 * tol)
+        verified = await is_accurate(A, largest.values, largest.vectors, await (bounded * complete), allowed)
         if verified or len(A) > FALLBACK:
-            reached = None if verified else largest.residual
             return Spectrum(largest.values, largest.vectors, name, largest.iterations, verified, False, reached)
         limits = {"fixed_iterations": None if fixed_iterations is None else ENOUGH_ITERATIONS}
     first = "allpairs" if name == TOPK else name

@@ -74,6 +74,7 @@ def fit_summary(fitted: Fitted, owners: Sequence[str], output: Path) -> str:
         "iterations": result["iterations"],
         "verified": result["verified"],
         "fell_back": result["fell_back"],
+        "residual": result["residual"],
     }
     if fitted.by_columns is not None:
         summary["rows_of_owners"] = fitted.by_columns.rows_of_owners
@@ -155,6 +156,8 @@ def print_traffic(console: Console, run: Account) -> None:
 
 def solver_text(model: PCAModel | SharedFacts) -> str:
     verified = "verified on shares" if model.verified else "VERIFICATION FAILED: less accurate than promised"
+    if model.verified and model.residual is not None:
+        verified = f"verified on shares with the tolerance that it reached, {model.residual:.0e}"
     text = f"eigensolver {model.solver}: {model.iterations} iterations, {verified}"
     return f"{text}, after falling back to another solver" if model.fell_back else text
 

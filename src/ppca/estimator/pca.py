@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..owner.tables.owners import are_several, match_names, open_columns, open_like, open_rows
@@ -71,6 +72,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn (scale_: the deviations, or None)
     solver_, n_iter_, verified_, fell_back_ : which eigensolver it was, how it went, whether another had to take over
     certificate_ : of "topk": what is excluded, that a larger component is missing, and with which probability; else None
+    residual_ : the tolerance with which the result was verified, where "topk" gave up before it reached `tol`; else None
     resolution_, resolved_ : variances below this part of the total are noise; which components stand above it
     openings_ : everything that left the sharing
     rows_of_owners_, bytes_uploaded_, owner_seconds_ : of owners of columns: rows and bytes that each sent; seconds by step
@@ -165,6 +167,14 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.solver_, self.certificate_ = result["solver"], result["certificate"]
         self.n_iter_, self.verified_, self.fell_back_ = result["iterations"], result["verified"], result["fell_back"]
         self.openings_, self.account_ = account.audit, account
+        self.residual_ = result["residual"]
+        if self.verified_ and self.residual_ is not None:
+            warnings.warn(
+                f"the solver topk gave up at a tolerance of {self.residual_:.0e} in place of {self.tol:g}, and its result was "
+                "verified with that: resolved_ says which components stand above it. Fewer components may be reached.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
         if fitted.by_columns is not None:
             found = fitted.by_columns
             self.rows_of_owners_, self.bytes_uploaded_ = found.rows_of_owners, found.bytes_sent
@@ -324,5 +334,6 @@ def load(result: str | Path) -> PCA:
     pca._take_shape(model.rows, width, count, model.feature_names)
     pca._take(model)
     pca.n_iter_, pca.verified_, pca.fell_back_ = model.iterations, model.verified, model.fell_back
+    pca.residual_ = model.residual
     pca.openings_ = model.audit
     return pca

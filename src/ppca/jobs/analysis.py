@@ -228,7 +228,8 @@ async def _unshrunk(inverse: SecretArray, ratio: Any) -> SecretArray:
 
 
 def facts_of(spectrum: Spectrum, scaled: Normalised, count: int, tol: float) -> dict[str, Any]:
-    """The public course of a decomposition."""
+    """The public course of a decomposition. tol: what was asked for; a solver may have given up before."""
+    tol = spectrum.residual or tol
     return {
         "count": count,
         "shift": scaled.shift,

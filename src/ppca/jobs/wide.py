@@ -85,10 +85,11 @@ async def analyse_wide(
         make = dual.Scaled.by_columns if by_columns else dual.Scaled.by_rows
         Y = await make(table, shift + unit.exponent)
         values = spectrum.values[:count]
-        noise = resolution(spectrum.solver, table.rows, choices.tol)
+        tol = spectrum.residual or choices.tol
+        noise = resolution(spectrum.solver, table.rows, tol)
         least = scaled.matrix.diagonal().sum() * (noise / 2)
         found = await dual.components(Y, values, spectrum.vectors[:count], least)
-        promised = 2 * promised_residual(spectrum.solver, table.rows, choices.tol)
+        promised = 2 * promised_residual(spectrum.solver, table.rows, tol)
         accurate = await dual.is_accurate(Y, values, found, unit, promised)
     verified = replace(spectrum, vectors=found.vectors.T, verified=spectrum.verified and accurate)
     answer = await concluded(party, joint, scaled, verified, count, means, choices)

@@ -16,7 +16,7 @@ MOST_EXPONENT = 1100
 class SharedFacts:
     """What is public of a model whose shares stay with the servers: enough to use it, nothing of its content.
 
-    allowed: the operations that the servers agree to, each with its receivers (`ppca.jobs.kept`).
+    allowed: the operations that the servers agree to, each with its receivers (`ppca.jobs.kept`). residual: as in `PCAModel`.
     """
 
     name: str
@@ -31,6 +31,7 @@ class SharedFacts:
     fell_back: bool
     allowed: dict[str, list[str]]
     audit: list[dict[str, Any]] = field(default_factory=list)
+    residual: float | None = None
 
     FORMAT = "ppca-shared-1"
 
@@ -67,6 +68,7 @@ class SharedFacts:
             "iterations": _whole(self.iterations) and self.iterations >= 0,
             "verified": isinstance(self.verified, bool),
             "fell_back": isinstance(self.fell_back, bool),
+            "residual": self.residual is None or (type(self.residual) is float and 0 < self.residual < 1),
             "allowed": isinstance(self.allowed, dict) and all(_all(to, _text) for to in self.allowed.values()),
             "audit": _all(self.audit, _opening),
         }

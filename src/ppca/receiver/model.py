@@ -30,6 +30,7 @@ class PCAModel:
     resolution: a variance below this part of the total is noise of the computation, and so is its component.
     certificate: of a solver that looked for the largest components only, what is excluded that it missed: a variance of `factor`
     times the last one that it found (and above `floor` of the total), but with `probability`.
+    residual: the tolerance with which the result was verified, where the solver gave up before it reached the one asked for.
     """
 
     components: Floats
@@ -47,6 +48,7 @@ class PCAModel:
     resolution: float
     certificate: dict[str, float] | None = None
     audit: list[dict[str, Any]] = field(default_factory=list)
+    residual: float | None = None
 
     @classmethod
     def from_result(
@@ -79,6 +81,7 @@ class PCAModel:
             fell_back=result["fell_back"],
             resolution=result["resolution"],
             certificate=result["certificate"],
+            residual=result["residual"],
             audit=audit,
         )
 

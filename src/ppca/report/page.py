@@ -213,6 +213,8 @@ def _course(model: PCAModel, run: Account) -> str:
         False: "failed: the result is less accurate than promised",
         None: "not checked",
     }[model.verified]
+    if model.verified and model.residual is not None:
+        checked += f". The solver gave up at a tolerance of {model.residual:.0e}, and that is what was compared with"
     fell_back = (
         "yes: the first solver's result did not pass the check, another computed it again" if model.fell_back else "no"
     )
