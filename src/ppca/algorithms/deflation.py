@@ -8,7 +8,7 @@ powers of their own:
     1. weights of 0 and 1; S and A S                                                        3 rounds
     2. three times Z = (I - S S') A F, times a secret power of two that makes it of size one;
        F = Z whitened. The first product is there already                                   19 + 21 + 27
-    3. F without what rounding has left of S; S + F                                         2
+    3. F without what rounding has left in the places of S, and of S itself; S + F          3
 
 Nothing is subtracted from A itself: (I - S S') A F = A F - (S (A S)') F is a round more, and no product of size d x d. The 40
 fractional bits of A are an absolute error of 2^-40 sqrt(d), far below any tolerance in units of A, so what is left of A needs no
@@ -24,8 +24,8 @@ import numpy as np
 from ..protocol import together
 from .whitening import FINE, ROUGH, whiten_any
 
-ANGLE = 2.0**-8
-"""Columns with |A y - theta y|^2 < ANGLE theta^2 are eigenvectors already."""
+ANGLE = 2**8
+"""Columns with ANGLE |A y - theta y|^2 < theta^2 are eigenvectors already. A whole number: products with it are exact."""
 
 POWERS = 3
 """Of what is left of A."""
@@ -39,7 +39,7 @@ async def deflated_powers(A: Any, Y: Any, AY: Any, squares: Any, rest: Any) -> A
 
     Y: Ritz vectors; AY: A Y; squares: of their Ritz values; rest: |A y - theta y|^2 of every column.
     """
-    good = await (rest - squares * ANGLE).within(8).negative()
+    good = await (rest * ANGLE - squares).within(2.0 * ANGLE).negative()
     S, AS = (part.within(1.5) for part in await together(Y.mul(good), AY.mul(good)))
 
     async def left(P: Any) -> Any:
@@ -52,6 +52,7 @@ async def deflated_powers(A: Any, Y: Any, AY: Any, squares: Any, rest: Any) -> A
         Z = await left(F) if power else (AY - AS).within(1.5)
         Z = (await Z.mul(await _unit(Z), frac=40, within=2)).within(2)
         F = (await whiten_any(Z, FINE if power == POWERS - 1 else ROUGH)).within(4)
+    F = (F - await F.mul(good)).within(4)  # where all columns are set apart, the others are rounding made large
     return (S + F - await S.matmul((await S.T.matmul(F, within=4)).within(4), within=4, narrow=True)).within(4)
 
 

@@ -11,7 +11,7 @@ d b elements a product in place of the d^2 of all-pairs.
     filter  Y := T_m(2 A / mu - 1) Y, mu about the smallest Ritz value, every column scaled by its own growth     3 m
             whitened, filled, orthonormal again (36), and on to ritz
     or      once, where the test says that the K-th Ritz value is below 2^-8 of the first: powers of what the columns that are
-            eigenvectors already leave of A (`deflation.py`), filled, orthonormal again (91), and on to ritz
+            eigenvectors already leave of A (`deflation.py`), filled, orthonormal again (92), and on to ritz
 
 Values are accurate to tol^2 / gap, vectors to tol / gap, as the test promises. Whether these are the LARGEST eigenvalues is
 another question, which `certificate.py` answers.
@@ -58,8 +58,8 @@ GROWN = 64.0
 SHRINKING = (4.0 ** np.arange(1, 9), 2.0 ** -np.r_[0, np.arange(3, 11)])
 """Squares of lengths, and what a column of such a length is multiplied by: above 2, so that it is below 1/2 and may grow."""
 
-REACH = 2.0**-8
-"""Ritz values below this part of the largest are out of reach of whitened powers, which keep 2^-10 at a time: their columns are
+REACH = 2**8
+"""Ritz values so many times below the largest are out of reach of whitened powers, which keep 2^-10 at a time: their columns are
 random ones still."""
 
 USUAL, CAREFUL = 2, 3
@@ -95,14 +95,15 @@ class TopK:
 class _Block:
     """Orthonormal columns, A times them, and their Ritz values theta in descending order.
 
-    squares: theta^2. rest: |A y - theta y|^2 of every column. skew: |Y'Y - I|_F^2 of the first K. All three have 80 fractional
-    bits.
+    With 80 fractional bits: squares: theta^2. least: (FLATTEST theta_1)^2. rest: |A y - theta y|^2 of every column.
+    skew: |Y'Y - I|_F^2 of the first K.
     """
 
     Y: Any
     AY: Any
     theta: Any
     squares: Any
+    least: Any
     rest: Any
     skew: Any
 
@@ -154,7 +155,7 @@ async def eigh_topk(
             Y = await deflated_powers(A, block.Y, block.AY, block.squares, block.rest)
         else:
             if below:  # columns of the block are random still: each holds a part of what is left out, of about b / d
-                scaling = await _scaling(block, d / shape[1])
+                scaling = await _scaling(block, -(-d // shape[1]))
             degree = DEGREES[min(loops - restarted, len(DEGREES) - 1)]
             Y = (await whiten_any(await _filtered(A, block, scaling, degree))).within(2)
         Y = await complete(Y, fill, CAREFUL if below or restarted else USUAL)
@@ -194,17 +195,21 @@ async def _ritz(A: Any, Y: Any, k: int, tol: float, loops: int, silently: bool) 
     V = rows.T.within(1.5)
     Y, AY = await together(Y.matmul(V, within=1.5, narrow=True), AY.matmul(V, within=1.5, narrow=True))
     Y, AY, theta = Y.within(1.5), AY.within(1.5), theta.within(1.5)
-    scaled, squares, off = await together(
-        Y.mul(theta, within=1.5, narrow=True), theta.mul(theta, frac=80), defect(Y[:, :k])
+    flattest = theta[0] * FLATTEST
+    scaled, squares, least, off = await together(
+        Y.mul(theta, within=1.5, narrow=True),
+        theta.mul(theta, frac=80),
+        flattest.mul(flattest, frac=80),
+        defect(Y[:, :k]),
     )
     left = AY - scaled
     rest, skew = await together(left.inner(left, axis=0, frac=80), off.inner(off, frac=80))
-    return _Block(Y, AY, theta, squares, rest, skew)
+    return _Block(Y, AY, theta, squares, least, rest, skew)
 
 
 async def _level(block: _Block, k: int, tol: float, restarted: bool) -> tuple[int, int]:
-    """How far the K are from the tolerance; and how many of the K-th and the last Ritz value lie below REACH theta_1, unless the
-    block was restarted (then 0): four rounds.
+    """How far the K are from the tolerance; and how many of the K-th and the last Ritz value lie below theta_1 / REACH (0 if the
+    block was restarted): four rounds.
 
     The level is 0 if |A Y - Y theta|_F < tol over the K, 1 if < 4 tol, ...; LEVELS if Y is not orthonormal. What is opened is
     above + (LEVELS + 1) (skewed + 2 below): the last only if above is not 0.
@@ -213,7 +218,9 @@ async def _level(block: _Block, k: int, tol: float, restarted: bool) -> tuple[in
     found, skewed, small = await together(
         block.rest[:k].sum().within(8).classify(limits, [counts, np.minimum(counts, 1)], 0),
         block.skew.within(k * k + 1.0).lookup([ORTHOGONALITY**2], [0, 1], 0),
-        ready(None) if restarted else (block.squares[[k - 1, -1]] - block.squares[0] * REACH**2).within(8).negative(),
+        ready(None)
+        if restarted
+        else (block.squares[[k - 1, -1]] * REACH**2 - block.squares[0]).within(2.0 * REACH**2).negative(),
     )
     told = found[..., 0] + skewed * (LEVELS + 1)
     if small is not None:
@@ -223,7 +230,7 @@ async def _level(block: _Block, k: int, tol: float, restarted: bool) -> tuple[in
     return min(rest, LEVELS), below
 
 
-async def _scaling(block: _Block, weight: float = 1) -> _Filter:
+async def _scaling(block: _Block, weight: int = 1) -> _Filter:
     """T_j(2 A / mu - 1) with every column divided by g^-j, what it grows by at its own Ritz value: seven rounds.
 
     mu^2 = theta_b^2 + a small part of theta_1^2 + weight |A Y - Y theta|_F^2: while the block still holds directions that are
@@ -231,13 +238,12 @@ async def _scaling(block: _Block, weight: float = 1) -> _Filter:
     g = 1 / (x + sqrt(x^2 - 1)); any other g would be right, too.
     """
     squares, theta = block.squares, block.theta
-    # In two steps: a public factor has 40 fractional bits.
-    mu2 = squares[-1] + (squares[0] * FLATTEST) * FLATTEST + block.rest.sum() * weight
+    mu2 = squares[-1] + block.least + block.rest.sum() * weight
     octaves = np.arange(-32 * OCTAVES, 32) / 16
     e = await mu2.within(4).lookup(2.0**octaves, 2.0 ** (-np.append(-2 * OCTAVES, octaves) / 2), 24)
     e = e.within(2.0**OCTAVES)
     x = (await theta.mul(e, within=2.0**STEEPEST)) * 2 - 1
-    t = np.arange(1, 32 * 17) / 32
+    t = np.arange(1, 32 * 16) / 32  # x is below cosh(16)
     g = np.exp(-np.append(0, t))
     found = await x.within(2.0**STEEPEST * 2).classify(np.cosh(t), [2 * g, g * g], 40)
     b, c = found[..., 0].within(2), found[..., 1].within(1)
