@@ -42,7 +42,7 @@ def conditions(options: Options, budget: float) -> list[str]:
     return [
         source,
         "The packages bring no eigensolver: theirs is a vectorised parallel Jacobi that we wrote (`benchmarks/spu_jacobi.py`, "
-        f"`benchmarks/ppca_jacobi.mpc`), with as many steps as our cyclic Jacobi needs for a tolerance of {TOL:g}.",
+        f"`benchmarks/ppca_jacobi.mpc`), with as many steps as our cyclic Jacobi needs in the clear for a tolerance of {TOL:g}.",
         "SPU: ABY3 in its 128-bit ring with default settings (26 fractional bits), three processes. MP-SPDZ: Rep3 and Rep4, "
         "128-bit ring, 26 fractional bits, probabilistic truncation. PPCA: 40 fractional bits, four processes. PPCA and "
         "MP-SPDZ over TLS, SPU without, as they come; all on one machine over loopback, all in this run.",
