@@ -128,11 +128,11 @@ def exponent(records: list[dict[str, Any]], solver: str, distribution: str) -> f
 
 
 def exponent_table(records: list[dict[str, Any]]) -> Table:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for solver in SOLVERS:
         fitted = {name: exponent(records, solver, name) for name in DISTRIBUTIONS}
         paper, most = PAPER_EXPONENTS.get(solver, ("", None))
-        rows.append({"solver": solver, "paper": paper, "paper_most": most} | fitted)
+        rows.append({"solver": solver, "paper": paper, "paper_most": most, **fitted})
 
     def beside(name: str) -> Callable[[Any], str]:
         def show(record: dict[str, Any]) -> str:

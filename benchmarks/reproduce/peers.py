@@ -11,17 +11,17 @@ from ppca.report import duration, size
 
 from .peer_runs import TOL, absent, ours, theirs
 from .result import Options, Plot, Result, Table, behind, cell
-from .style import figure, lines, logarithmic
+from .style import dimensions, figure, lines, logarithmic
 
 
 def run(options: Options) -> Result:
-    dimensions = options.pick(full=(20, 50), quick=(20,), tiny=(4,))
+    sizes = options.pick(full=(20, 50), quick=(20,), tiny=(4,))
     budget = options.pick(full=60.0, quick=20.0, tiny=1.0)
     if options.spu is not None:
         options.say("preparing SPU's virtual environment")
         environments.ensure_venv(options.spu)
     records = []
-    for d in dimensions:
+    for d in sizes:
         records += compared([*ours(d, options, ("allpairs", "jacobi"), budget), *theirs(d, options, budget)])
     return Result("Peers: the same decomposition", conditions(options, budget), [table(records)], [plot(records)])
 
@@ -103,7 +103,7 @@ def plot(records: list[dict[str, Any]]) -> Plot:
     for panel, value in zip(panels, (_seconds, _rounds, _megabytes), strict=True):
         lines(panel, [(name, [one["d"] for one in own], [value(one) for one in own]) for name, own in by_name])
         logarithmic(panel)
-        panel.set_xlabel("dimension d")
+        dimensions(panel, sorted({record["d"] for record in records}))
     drawn.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8.5
     )
