@@ -24,6 +24,9 @@ PARTS = {
 NOT_TIMED = ("table5", "convergence", "anomaly", "attack")
 """Parts that show counts and qualities but no times: how busy the machine was does not matter."""
 
+WITHOUT_DATA = ("table1", "table2", "convergence")
+"""Parts whose numbers are made, whatever data are given."""
+
 
 def part(name: str) -> Callable[[Options], Result]:
     """The function that measures the part of that name."""

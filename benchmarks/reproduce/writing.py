@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from docs.generate import markdown
 from ppca.pages.amounts import counted
 
-from .parts import NOT_TIMED
+from .parts import NOT_TIMED, WITHOUT_DATA
 from .result import Options, Result
 from .style import save
 
@@ -36,7 +36,7 @@ def content(name: str, result: Result, options: Options, machine: dict[str, Any]
 def command(name: str, options: Options) -> str:
     """How to run the part again; folders are the reader's own."""
     words = ["ppca bench reproduce", name]
-    words += ["--data DATA"] if options.data is not None else []
+    words += ["--data DATA"] if options.data is not None and name not in WITHOUT_DATA else []
     words += [f"--{options.scale}"] if options.scale != "full" else []
     words += ["--spu VENV"] if options.spu is not None and name in ("peers", "wan") else []
     words += ["--mp-spdz TREE"] if options.mp_spdz is not None and name in ("peers", "wan") else []

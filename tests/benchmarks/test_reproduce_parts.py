@@ -146,6 +146,12 @@ def test_load_is_spoken_of_where_times_are_shown() -> None:
     assert "1 core of p, load 9.0" in counted
 
 
+def test_command_names_the_data_where_they_are_used(tmp_path: Path) -> None:
+    options = Options(tmp_path, data=tmp_path, scale="quick", mp_spdz=tmp_path)
+    assert writing.command("table1", options) == "ppca bench reproduce table1 --quick"
+    assert writing.command("wan", options) == "ppca bench reproduce wan --data DATA --quick --mp-spdz TREE"
+
+
 def test_front_has_a_row_for_every_peer() -> None:
     ours = {"who": "PPCA, all-pairs", "parties": "4, semi-honest", "d": 20, "rounds": 117, "messages": None}
     ours |= {
