@@ -171,7 +171,6 @@ def plot(records: list[dict[str, Any]]) -> Plot:
         bars(panel, names, [("measured", OURS, measured), ("predicted from rounds and bytes", TRUTH, expected)])
         logarithmic(panel)
         panel.tick_params("x", labelsize=8)
-        panel.set_title(job, fontsize=9)
     panels[0].set_ylabel("seconds on the servers")
     drawn.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=8.5
