@@ -1,6 +1,6 @@
 """The paper's convergence figure: iterations against the dimension, by solver and distribution, and the exponents that fit them.
 
-Plaintext backend in fixed-point mode: the text that servers run, every product rounded to 40 fractional bits as on shares.
+Plaintext backend in fixed-point mode: the code that servers run, every product rounded to 40 fractional bits as on shares.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from .table2 import MEANING
 TOL = 1e-5
 """The paper's threshold."""
 
-PAPER_EXPONENTS = {"qr": "0.74 to 0.80", "jacobi-classic": "about 1", "jacobi-eo": "about 1"}
+PAPER_EXPONENTS = {"qr": ("0.74 to 0.80", 0.8), "jacobi-classic": ("about 1", 1.0), "jacobi-eo": ("about 1", 1.0)}
+"""As printed, and the largest of them."""
+
 TITLES = {
     "allpairs": "all-pairs (ours)",
     "jacobi": "cyclic Jacobi (ours)",
@@ -103,9 +105,11 @@ def run(options: Options) -> Result:
     shown = ", ".join(map(str, dimensions))
     conditions = [
         f"Synthetic: covariance matrices of 4 d rows of five distributions, {seeds} seeds each, d = {shown}.",
-        "Plaintext backend in fixed-point mode (40 fractional bits, products rounded as on shares): the text that servers run.",
-        f"Until the off-diagonal is below {TOL:g} of the matrix. An iteration is one step of a cyclic Jacobi (d/2 pairs), one of "
-        "all-pairs (all pairs), one of QR.",
+        "Counted with the code that servers run, in the clear and in fixed point: 40 fractional bits, products rounded as on "
+        "shares.",
+        f"Until the norm of the off-diagonal is below {TOL:g} of the norm of the matrix. An iteration is one step of a cyclic "
+        "Jacobi (d/2 pairs), one of all-pairs (all pairs), one of QR. Solvers that find only the largest pairs (topk, power) "
+        "are not among them.",
     ]
     tables = [exponent_table(records), iteration_table(records, dimensions)]
     return Result("Convergence: iterations against the dimension", conditions, tables, [plot(records, dimensions)])
@@ -124,14 +128,31 @@ def exponent(records: list[dict[str, Any]], solver: str, distribution: str) -> f
 
 
 def exponent_table(records: list[dict[str, Any]]) -> Table:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for solver in SOLVERS:
         fitted = {name: exponent(records, solver, name) for name in DISTRIBUTIONS}
-        rows.append({"solver": solver, "paper": PAPER_EXPONENTS.get(solver, "")} | fitted)
+        paper, most = PAPER_EXPONENTS.get(solver, ("", None))
+        rows.append({"solver": solver, "paper": paper, "paper_most": most, **fitted})
+
+    def beside(name: str) -> Callable[[Any], str]:
+        def show(record: dict[str, Any]) -> str:
+            most = record["paper_most"]
+            above = most is not None and record[name] > most
+            return f"{record[name]:.2f}" + (" (above the paper)" if above else "")
+
+        return show
+
     columns: dict[str, Callable[[Any], str]] = {"solver": lambda r: MEANING[r["solver"]]}
-    columns |= {name: cell(name, "{:.2f}") for name in DISTRIBUTIONS}
+    columns |= {name: beside(name) for name in DISTRIBUTIONS}
     columns["paper"] = lambda r: r["paper"]
-    return Table.of("Fitted exponents: iterations grow as d to this power", rows, columns)
+    return Table.of(
+        "Fitted exponents: iterations grow as d to this power",
+        rows,
+        columns,
+        "The paper stops when the mean of the off-diagonal is small, which for the same threshold allows a norm about d times "
+        "as large: its criterion is looser the larger d is. That explains a part of the difference only: with a threshold d "
+        "times as large our exponents are a little smaller, and still above the paper's.",
+    )
 
 
 def iteration_table(records: list[dict[str, Any]], dimensions: tuple[int, ...]) -> Table:

@@ -21,6 +21,12 @@ PARTS = {
 }
 """Name of the module, and what it measures; in the order of the page."""
 
+NOT_TIMED = ("table5", "convergence", "anomaly", "attack")
+"""Parts that show counts and qualities but no times: how busy the machine was does not matter."""
+
+WITHOUT_DATA = ("table1", "table2", "convergence")
+"""Parts whose numbers are made, whatever data are given."""
+
 
 def part(name: str) -> Callable[[Options], Result]:
     """The function that measures the part of that name."""

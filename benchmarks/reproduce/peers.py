@@ -11,17 +11,17 @@ from ppca.report import duration, size
 
 from .peer_runs import TOL, absent, ours, theirs
 from .result import Options, Plot, Result, Table, behind, cell
-from .style import figure, lines, logarithmic
+from .style import dimensions, figure, lines, logarithmic
 
 
 def run(options: Options) -> Result:
-    dimensions = options.pick(full=(20, 50), quick=(20,), tiny=(4,))
+    sizes = options.pick(full=(20, 50), quick=(20,), tiny=(4,))
     budget = options.pick(full=60.0, quick=20.0, tiny=1.0)
     if options.spu is not None:
         options.say("preparing SPU's virtual environment")
         environments.ensure_venv(options.spu)
     records = []
-    for d in dimensions:
+    for d in sizes:
         records += compared([*ours(d, options, ("allpairs", "jacobi"), budget), *theirs(d, options, budget)])
     return Result("Peers: the same decomposition", conditions(options, budget), [table(records)], [plot(records)])
 
@@ -42,7 +42,7 @@ def conditions(options: Options, budget: float) -> list[str]:
     return [
         source,
         "The packages bring no eigensolver: theirs is a vectorised parallel Jacobi that we wrote (`benchmarks/spu_jacobi.py`, "
-        f"`benchmarks/ppca_jacobi.mpc`), with as many steps as our cyclic Jacobi needs for a tolerance of {TOL:g}.",
+        f"`benchmarks/ppca_jacobi.mpc`), with as many steps as our cyclic Jacobi needs in the clear for a tolerance of {TOL:g}.",
         "SPU: ABY3 in its 128-bit ring with default settings (26 fractional bits), three processes. MP-SPDZ: Rep3 and Rep4, "
         "128-bit ring, 26 fractional bits, probabilistic truncation. PPCA: 40 fractional bits, four processes. PPCA and "
         "MP-SPDZ over TLS, SPU without, as they come; all on one machine over loopback, all in this run.",
@@ -103,7 +103,7 @@ def plot(records: list[dict[str, Any]]) -> Plot:
     for panel, value in zip(panels, (_seconds, _rounds, _megabytes), strict=True):
         lines(panel, [(name, [one["d"] for one in own], [value(one) for one in own]) for name, own in by_name])
         logarithmic(panel)
-        panel.set_xlabel("dimension d")
+        dimensions(panel, sorted({record["d"] for record in records}))
     drawn.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8.5
     )

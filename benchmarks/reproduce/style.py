@@ -74,6 +74,14 @@ def bars(panel: Axes, names: Sequence[str], groups: Sequence[tuple[str, str, Seq
     panel.grid(False, axis="x")
 
 
+def dimensions(panel: Axes, values: Sequence[int]) -> None:
+    """An x axis of the dimensions that were measured, with room beside them."""
+    room = 0.1 * (max(values) - min(values)) or 5.0
+    panel.set_xticks(values, map(str, values))
+    panel.set_xlim(min(values) - room, max(values) + room)
+    panel.set_xlabel("dimension d")
+
+
 def logarithmic(panel: Axes) -> None:
     """A logarithmic y axis with numbers as people write them; 1, 2 and 5 of each decade where there are few."""
     panel.set_yscale("log")

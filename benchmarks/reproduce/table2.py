@@ -38,8 +38,8 @@ def run(options: Options) -> Result:
     with LocalServers(timeout=600, developer=True) as servers:
         sorts = [vars(counts.measure(servers, name, n)) for n in sizes for name in ("batch_sort", "sort")]
     conditions = [
-        f"Counted, not timed: one iteration of each solver at d = {d} on arrays that count; a call on a whole array counts once, "
-        "as in the paper.",
+        f"First table: counted, not timed. One iteration of each solver at d = {d} on arrays that count; a call on a whole array "
+        "counts once, as in the paper.",
         "A table look-up is this project's way round square roots and reciprocals; it costs as much as a comparison (2 rounds).",
         "An iteration is one step of a cyclic Jacobi (d/2 pairs), one of all-pairs (all d(d-1)/2 pairs), one QR iteration "
         "(d - 1 reflections).",
@@ -116,6 +116,6 @@ def plot(records: list[dict[str, Any]]) -> Plot:
     panel.set_xlim(0, 1.25 * max(left))
     panel.grid(False, axis="y")
     panel.set_xlabel("calls on whole arrays in one iteration")
-    legend(panel, loc="upper right")
+    legend(panel, loc="lower right")
     caption = "Batches of expensive operations of one iteration, by solver and kind; of QR, of one of its reflections."
     return Plot("counts", caption, drawn)

@@ -11,7 +11,7 @@ from ppca.report import duration, size
 from ppca.servers import LocalServers
 
 from .result import Options, Plot, Result, Table, behind, cell
-from .style import PAPER, figure, lines, logarithmic
+from .style import PAPER, dimensions, figure, lines, logarithmic
 from .table2 import MEANING
 
 DIMENSIONS = (50, 70, 100, 120)
@@ -35,11 +35,11 @@ SOLVERS = ("allpairs", "jacobi", "jacobi-eo", "jacobi-classic", "qr")
 
 
 def run(options: Options) -> Result:
-    dimensions = options.pick(full=DIMENSIONS, quick=(50, 120), tiny=(4,))
+    sizes = options.pick(full=DIMENSIONS, quick=(50, 120), tiny=(4,))
     budget = options.pick(full=30.0, quick=4.0, tiny=10.0)
     records = []
     with LocalServers(timeout=600, developer=True) as servers:
-        for d in dimensions:
+        for d in sizes:
             for solver in SOLVERS:
                 options.say(f"{solver}, d = {d}")
                 records.append(beside(asdict(eigen.measure(servers, d, options.data, solver, TOL, budget))))
@@ -103,7 +103,7 @@ def plot(records: list[dict[str, Any]]) -> Plot:
             series.append((MEANING[solver], [record["d"] for record in own], [record[key] for record in own]))
         lines(panel, series)
         logarithmic(panel)
-        panel.set_xlabel("dimension d")
+        dimensions(panel, sorted({record["d"] for record in records}))
     for (solver, seconds), dash in zip(PAPER_SECONDS.items(), ((1, 1), (4, 2), (6, 1)), strict=True):
         times.plot(
             DIMENSIONS, seconds, color=PAPER, linestyle=(0, dash), linewidth=1.2, label=f"paper: {PRINTED[solver]}"

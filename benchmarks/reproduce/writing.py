@@ -11,7 +11,9 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from docs.generate import markdown
+from ppca.pages.amounts import counted
 
+from .parts import NOT_TIMED, WITHOUT_DATA
 from .result import Options, Result
 from .style import save
 
@@ -34,7 +36,7 @@ def content(name: str, result: Result, options: Options, machine: dict[str, Any]
 def command(name: str, options: Options) -> str:
     """How to run the part again; folders are the reader's own."""
     words = ["ppca bench reproduce", name]
-    words += ["--data DATA"] if options.data is not None else []
+    words += ["--data DATA"] if options.data is not None and name not in WITHOUT_DATA else []
     words += [f"--{options.scale}"] if options.scale != "full" else []
     words += ["--spu VENV"] if options.spu is not None and name in ("peers", "wan") else []
     words += ["--mp-spdz TREE"] if options.mp_spdz is not None and name in ("peers", "wan") else []
@@ -48,11 +50,11 @@ def section(data: dict[str, Any], figures: str) -> str:
     lines = [f"## {data['title']}", "", f"    {data['command']}", ""]
     lines += [f"- {sentence}" for sentence in data["conditions"]]
     lines += [
-        f"- {machine['cores']} cores of {machine['processor']}, load {machine['load']} before the run; "
+        f"- {counted(machine['cores'], 'core')} of {machine['processor']}, load {machine['load']} before the run; "
         f"the run took {data['seconds']:.0f} s"
         + (f", of commit {machine['commit']}." if machine.get("commit") else ".")
     ]
-    if machine["load"] > machine["cores"]:
+    if machine["load"] > machine["cores"] and data["part"] not in NOT_TIMED:
         lines += [
             "- The machine was busy with other things: times are larger than on a quiet one, most where there are many rounds."
         ]

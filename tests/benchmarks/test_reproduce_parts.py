@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks import mp_spdz
 from benchmarks.peers import PeerError
-from benchmarks.reproduce import convergence, front, paper_sets, peer_runs
+from benchmarks.reproduce import convergence, front, paper_sets, peer_runs, table3, wan, writing
+from benchmarks.reproduce.result import Options
 from benchmarks.slow import SlowServers
 from ppca import PCA
 from ppca.servers import LocalServers
@@ -53,6 +54,20 @@ def test_exponent_of_a_power() -> None:
     assert convergence.exponent(records, "s", "n") == pytest.approx(0.75)
 
 
+def test_exponents_above_the_papers_say_so() -> None:
+    counts = {solver: {"allpairs": 0.2, "qr": 0.79}.get(solver, 1.3) for solver in convergence.SOLVERS}
+    records = [
+        {"solver": solver, "distribution": name, "d": d, "median": 3 * d**power}
+        for solver, power in counts.items()
+        for name in convergence.DISTRIBUTIONS
+        for d in (10, 20)
+    ]
+    shown = {row[0]: row[1] for row in convergence.exponent_table(records).rows}
+    assert shown["all-pairs Jacobi (ours)"] == "0.20"
+    assert shown["QR shift with Householder"] == "0.79"
+    assert shown["Jacobi with EO-reduction"] == "1.30 (above the paper)"
+
+
 def runs(many: Any) -> list[dict[str, Any]]:
     return [{"seconds": 1 + 0.5 * n, "bytes_per_party": 10 * n, "rounds": 7 * n} for n in many]
 
@@ -86,6 +101,75 @@ def test_slow_links_delay_every_round() -> None:
         assert isinstance(slow, LocalServers)
         account = PCA(servers=slow).fit([rows]).account_
     assert account.seconds > 0.95 * delay * account.rounds
+
+
+def test_prediction_starts_from_the_proxies_alone(tmp_path: Path) -> None:
+    """What the proxies cost a machine is in every measured time, so it must be in the predicted ones."""
+    done = wan.run(Options(tmp_path, scale="tiny"))
+    for job in ("d = 6, all components", "d = 12, two largest"):
+        here, alone, slow = (record for record in done.tables[0].records if record["work"] == job)
+        assert (here["network"], here["predicted"], alone["predicted"]) == ("loopback", None, None)
+        expected = alone["seconds"] + 0.0002 * slow["rounds"] + 8 * slow["busiest_link"] / 1e9
+        assert slow["predicted"] == pytest.approx(expected)
+        assert max(here["ratio_error"], alone["ratio_error"], slow["ratio_error"]) < 1e-8
+    assert any("solver allpairs" in sentence for sentence in done.conditions)
+    assert any(f"tolerance {PCA().tol:g}" in sentence for sentence in done.conditions)
+
+
+@pytest.mark.parametrize(("factor", "said"), [(0.5, ", 2x faster"), (2.0, " (behind the paper: 2x)")])
+def test_the_whole_of_table_3_says_where_we_fall_short(factor: float, said: str) -> None:
+    record = {"name": "Wine", "rows": 5, "columns": 2, "owners": 2, "paper": dict.fromkeys(table3.STEPS, 1.0)}
+    (row,) = table3.times([record | dict.fromkeys(table3.STEPS, factor)]).rows
+    assert row[-1].endswith(said)
+
+
+def test_projections_stand_beside_the_papers() -> None:
+    record = {"name": "Wine", "columns": 11, "inferred": 100, "inference": 0.05, "inference_standardised": 0.2}
+    (row,) = table3.projections([record | {"paper": {"inference": 0.1}}]).rows
+    assert row == ["Wine", "100 x 11", "50 ms", "500 µs", "200 ms (behind the paper: 2x)", "0.1 s"]
+
+
+def test_load_is_spoken_of_where_times_are_shown() -> None:
+    data = {
+        "title": "t",
+        "command": "c",
+        "seconds": 1.0,
+        "machine": {"cores": 1, "processor": "p", "load": 9.0},
+        "conditions": [],
+        "scale": "full",
+        "tables": [],
+        "plots": [],
+    }
+    assert "busy" in writing.section(data | {"part": "table3"}, "")
+    counted = writing.section(data | {"part": "convergence"}, "")
+    assert "busy" not in counted
+    assert "1 core of p, load 9.0" in counted
+
+
+def test_command_names_the_data_where_they_are_used(tmp_path: Path) -> None:
+    options = Options(tmp_path, data=tmp_path, scale="quick", mp_spdz=tmp_path)
+    assert writing.command("table1", options) == "ppca bench reproduce table1 --quick"
+    assert writing.command("wan", options) == "ppca bench reproduce wan --data DATA --quick --mp-spdz TREE"
+
+
+def test_front_has_a_row_for_every_peer() -> None:
+    ours = {"who": "PPCA, all-pairs", "parties": "4, semi-honest", "d": 20, "rounds": 117, "messages": None}
+    ours |= {
+        "seconds": 3.0,
+        "projected": False,
+        "bytes": 2e6,
+        "eigenvalue_error": 1e-11,
+        "fastest": (2.0, "SPU, Jacobi"),
+    }
+    peer = ours | {"who": "SPU, Jacobi", "parties": "3, semi-honest", "rounds": None, "messages": 900, "seconds": 2.0}
+    cyclic = ours | {"who": "PPCA, cyclic Jacobi"}
+    smaller = ours | {"d": 10}
+    shown = front.front({"peers": {"tables": [{"records": [smaller, ours, cyclic, peer | {"projected": True}]}]}})
+    rows = [line for line in shown.splitlines() if "semi-honest" in line]
+    assert [row.split(" | ")[:3] for row in rows] == [
+        ["| eigendecomposition alone, d = 20: 4 servers, semi-honest", "3.0 s (behind SPU, Jacobi: 1.5x)", "117"],
+        ["| the same by SPU: 3 servers, semi-honest", "2.0 s (projected)", "900 messages"],
+    ]
 
 
 def test_front_says_where_we_fall_short() -> None:

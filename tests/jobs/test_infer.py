@@ -50,6 +50,21 @@ def test_transform_of_several_batches(kept: tuple[LockstepServers, PCA]) -> None
     assert opened(seats) == [("coordinates", (7, 2), "client")]
 
 
+@pytest.mark.parametrize(("standardize", "rounds"), [(False, 2), (True, 4)])
+def test_transform_takes_few_rounds_and_keeps_digits(standardize: bool, rounds: int) -> None:
+    """Also of columns of unlike magnitudes and of rows far away."""
+    unlike = X * [1e3, 1, 1e-2, 1] if standardize else X
+    far = np.vstack([unlike[:5], unlike.mean(axis=0) + 1000 * unlike.std(axis=0) * np.sign(NEW[0])])
+    seats = LockstepServers()
+    pca = PCA(2, standardize=standardize, servers=seats, keep="m", allow=ALLOWED).fit(np.array_split(unlike, 3))
+    model = pca.shared_model()
+    found = model.transform(far)
+    assert model.job.account.rounds == rounds
+    wanted = pca.transform(far)
+    signs = np.sign((found * wanted).sum(axis=0))
+    np.testing.assert_allclose(found * signs, wanted, rtol=1e-9, atol=1e-8)
+
+
 @pytest.mark.parametrize(
     ("use", "what"),
     [

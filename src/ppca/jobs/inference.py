@@ -1,8 +1,8 @@
 """Inference on shares: the model and the rows are both secret; only the agreed result reaches its receiver.
 
-transform   rows projected onto the components               raw: 2 rounds; standardised: 6
+transform   rows projected onto the components               raw: 2 rounds; standardised: 4
 inverse     rows rebuilt from projected ones                  2 rounds; standardised: the units are put back by the receiver
-scores      squared distance of every row to its projection   8 rounds more; batch by batch, they stay shared
+scores      squared distance of every row to its projection   8 rounds more (standardised: 10); batch by batch, they stay shared
 flags       score above a public threshold, or the `contamination` fraction of rows with the largest scores
 """
 
@@ -51,10 +51,25 @@ async def centred(rows: SecretArray, model: dict[str, SecretArray]) -> SecretArr
     """Rows minus the joint mean, divided by the joint deviations if the model is standardised; 40 fractional bits."""
     if "inverse" not in model:
         return rows - model["mean"].astype(40)
+    result: SecretArray = await (await _levelled(rows, model) * model["inverse"])
+    return result
+
+
+async def _levelled(rows: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
+    """Rows minus the joint mean, times a power of two near the inverse of the deviation; 40 fractional bits."""
     spread = rows - model["mean"].astype(ROW_FRAC)
     scaled = await spread.mul(model["power"].retype(RingType(128, 0, 62)), frac=ROW_FRAC)
-    short = await scaled.truncate(ROW_FRAC - 40)
-    result: SecretArray = await (short * model["inverse"])
+    result: SecretArray = await scaled.truncate(ROW_FRAC - 40)
+    return result
+
+
+async def coordinates(rows: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
+    """Coordinates alone. What is left of the deviations is divided out of the components, which are fewer than the rows."""
+    if "inverse" not in model:
+        _, z = await project(rows, model)
+        return z
+    levelled, weights = await together(_levelled(rows, model), model["vectors"] * model["inverse"])
+    result: SecretArray = await (levelled @ weights.T)
     return result
 
 
@@ -91,7 +106,7 @@ async def transform(party: Party, rows: SecretArray, *, model: str, receiver: st
     """Coordinates of secret rows under a shared model."""
     arrays, fit = recall(party, model, "transform", receiver)
     with party.stage("transform"):
-        _, z = await project(rows, arrays)
+        z = await coordinates(rows, arrays)
         return {"fit": fit, "coordinates": z.reveal(receiver, what="coordinates", why="agreed result")}
 
 
@@ -196,8 +211,10 @@ async def _inferred(
     with party.stage(use.operation):
         for batch in batches:
             _check_width(batch, model)
-            x, z = await project(batch, model)
-            parts.append(z if use.operation == "transform" else await residuals(x, z, model))
+            if use.operation == "transform":
+                parts.append(await coordinates(batch, model))
+            else:
+                parts.append(await residuals(*await project(batch, model), model))
         every: SecretArray = concatenate(parts)
         if use.operation == "transform":
             return {"coordinates": every.reveal(use.receiver, what="coordinates", why="agreed result")}
