@@ -63,6 +63,7 @@ SECTIONS = (
     "signs",
     "compare",
     "normalise",
+    "slopes",
     "functions",
     "shuffle",
 )
