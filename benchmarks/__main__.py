@@ -107,7 +107,10 @@ def topk(
     ks: Annotated[list[int] | None, typer.Option("--k", help="number of pairs; repeat the option")] = None,
     kinds: Annotated[
         list[str] | None,
-        typer.Option("--spectrum", help="decaying, steep, very steep, flat, noisy, gene or real; repeat the option"),
+        typer.Option(
+            "--spectrum",
+            help="decaying, steep, very steep, flat, noisy, gene, halving, scales or real; repeat the option",
+        ),
     ] = None,
     beside: Annotated[int, typer.Option(help="run all-pairs beside it up to this dimension")] = 0,
     tol: Annotated[float, typer.Option(help="tolerance of the solvers")] = 1e-7,
