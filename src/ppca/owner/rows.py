@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
 from ..algorithms import entry, scales
 from ..jobs import inference
@@ -150,10 +149,11 @@ def _root_of_dependent(matrix: Floats) -> Floats:
     of all, and so everything left is. The r rows that it found, their columns in order again, are made triangular by rotations.
     Reference: N. Higham, Accuracy and Stability of Numerical Algorithms, section 10.3.
     """
+    from scipy.linalg import lapack  # slow to import, and few owners need it
+
     d = len(matrix)
-    found, order, rank, _ = lapack.dpstrf(
-        matrix.T, overwrite_a=True
-    )  # symmetric; its transpose is in the order of LAPACK
+    # Symmetric: its transpose is the same, in the order of LAPACK.
+    found, order, rank, _ = lapack.dpstrf(matrix.T, overwrite_a=True)
     rows = np.empty((rank, d))
     rows[:, order - 1] = np.triu(found[:rank])
     root = np.zeros((d, d))
