@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.spectra import SPECTRA, check, matrix, on_plain, on_shares
-from ppca.algorithms.allpairs import eigh_allpairs
+from ppca.algorithms.allpairs import eigh_allpairs, rotation_coefficients
 from ppca.protocol import PlainArray
 
 
@@ -34,6 +34,35 @@ def test_shares(name: str, d: int) -> None:
     check(A, solved)
     assert set(solved.opened) <= {"convergence bit"}
     assert len(solved.opened) == (0 if d == 1 else solved.iterations - 6)
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1e-5, 1e-6, 1e-8])
+@pytest.mark.parametrize("others", [0, 8])
+def test_tight_clusters(spread: float, others: int) -> None:
+    """Thirty eigenvalues that agree to `spread`: what the rotation lacks in orthogonality must not disturb them."""
+    rng = np.random.default_rng(others)
+    values = np.concatenate([1 + spread * rng.uniform(size=30), np.linspace(0.1, 0.9, others)])
+    Q = np.linalg.qr(rng.normal(size=(len(values), len(values))))[0]
+    A = (Q * values) @ Q.T
+    A /= 2.0 ** np.ceil(np.log2(np.linalg.norm(A)))
+    solved = on_plain(eigh_allpairs, A, "fixed")
+    assert solved.converged
+    assert solved.iterations <= 25
+    check(A, solved)
+
+
+def test_the_rotation_of_a_skew_matrix_is_nearly_orthogonal() -> None:
+    c = rotation_coefficients()
+    assert np.allclose(c[:3], [1, 1, 0.5], rtol=0, atol=1e-15)
+    product = np.convolve(c, c * (-1.0) ** np.arange(len(c)))
+    assert np.abs(product[1:-1]).max() < 1e-15
+    assert product[-1] == pytest.approx(np.sin(np.pi / 16) ** 16)
+    rng = np.random.default_rng(0)
+    T = rng.normal(size=(20, 20))
+    T -= T.T
+    T *= 1.4 / np.linalg.norm(T, 2)
+    W = sum(c[k] * np.linalg.matrix_power(T, k) for k in range(len(c)))
+    assert np.linalg.norm(W.T @ W - np.eye(20), 2) < 4.5e-12 * 1.4**16
 
 
 def test_nine_rounds_an_iteration() -> None:
