@@ -87,7 +87,7 @@ def iterations(case: tuple[str, str, int, int]) -> int:
 
 def run(options: Options) -> Result:
     seeds = options.pick(full=50, quick=5, tiny=2)
-    dimensions = options.pick(full=(10, 20, 40, 80), quick=(6, 12, 24), tiny=(4, 8))
+    dimensions = options.pick(full=(6, 12, 24, 48), quick=(6, 12, 24), tiny=(4, 8))
     cases = [(s, name, d, seed) for s in SOLVERS for name in DISTRIBUTIONS for d in dimensions for seed in range(seeds)]
     cases.sort(key=lambda case: -case[2])
     context = multiprocessing.get_context("spawn")
