@@ -86,8 +86,22 @@ def _compile(tree: Path, folder: Path, arguments: list[str]) -> None:
     checked(command, RUN_TIMEOUT, "MP-SPDZ's compiler", folder)
 
 
+TRIES = 3
+"""Ports are free when they are chosen, and may be taken when a party listens."""
+
+
 def _run(machine: Path, folder: Path, program: str, parties: int, delay: float, rate: float) -> list[str]:
     """What the parties said, by number."""
+    for _ in range(TRIES - 1):
+        try:
+            return _run_once(machine, folder, program, parties, delay, rate)
+        except PeerError as failed:
+            if "waiting for peer" not in str(failed):
+                raise
+    return _run_once(machine, folder, program, parties, delay, rate)
+
+
+def _run_once(machine: Path, folder: Path, program: str, parties: int, delay: float, rate: float) -> list[str]:
     ports = free_ports(parties)
     with ExitStack() as stack:
         dialled = ports
