@@ -25,7 +25,7 @@ from ppca.servers import LocalServers
 ROUND_LIMITS = {50: 260, 115: 330, 200: 420}
 """Rounds that a whole job may take up to so many columns, at the default tolerance."""
 
-BYTE_LIMITS = {115: 170e6}
+BYTE_LIMITS = {115: 100e6}
 """Bytes that a server may send in a whole job up to so many columns."""
 
 WIDTH = 170
@@ -175,7 +175,7 @@ def main(names: list[str], data: Folder, directory: Path) -> None:
     for name, why in absent:
         console.print(f"{name} was left out: {why}", highlight=False)
     console.print(
-        "limits: ratios and orthogonality 1e-8, eigenvalues and residual 1e-7, rounds as shown, 170 MB sent up to 115 columns"
+        "limits: ratios and orthogonality 1e-8, eigenvalues and residual 1e-7, rounds as shown, 100 MB sent up to 115 columns"
     )
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "accuracy.json"

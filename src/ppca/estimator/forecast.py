@@ -16,8 +16,8 @@ from ..algorithms.solvers import TOPK, chosen
 from ..algorithms.topk import block_size
 from .choices import Choices
 
-ROUND_SECONDS = 8.5e-4
-BYTE_SECONDS = 6e-9
+ROUND_SECONDS = 8.4e-4
+BYTE_SECONDS = 1.56e-8
 """Of four local servers on two cores, per round and per byte that a server sends: the accuracy table of docs/benchmarks.md. Over
 a network, add the rounds times its delay, and the bytes over its speed."""
 
