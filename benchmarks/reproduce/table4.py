@@ -55,7 +55,8 @@ def run(options: Options) -> Result:
         "All solvers run on this project's engine, four server processes of one machine over loopback. The paper's seconds are "
         "of four servers with 40 cores each.",
         f"(projected): a run that would take more than {budget:g} s is measured for a few iterations and extended by the number "
-        "that the plaintext backend needs.",
+        "that the plaintext backend needs. Of QR, whose later iterations work on ever smaller matrices, that is too much: the "
+        "projection is an upper bound.",
     ]
     return Result("Table 4: eigensolvers on shares", conditions, [table(records)], [plot(records)])
 
