@@ -10,7 +10,7 @@ from ppca.report import duration, size
 
 from .paper_sets import MOST_IN_MEMORY
 from .peers import rounds_of, time_of
-from .result import behind
+from .result import behind, was_busy
 from .table3 import STEPS
 
 SHOWN = ("Wine", "IoT-9", "MOOC-10")
@@ -38,7 +38,7 @@ def front(kept: dict[str, dict[str, Any]]) -> str:
 def _busy(kept: dict[str, dict[str, Any]]) -> str:
     """What must be said of the times, if the machine had other things to do."""
     machines = [kept[part]["machine"] for part in ("table3", "peers", "wan") if "machine" in kept.get(part, {})]
-    if all(machine["load"] <= machine["cores"] for machine in machines):
+    if not any(map(was_busy, machines)):
         return ""
     worst = max(machines, key=lambda machine: float(machine["load"]))
     return (

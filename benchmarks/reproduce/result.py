@@ -102,6 +102,11 @@ def machine() -> dict[str, Any]:
     }
 
 
+def was_busy(machine: dict[str, Any]) -> bool:
+    """Whether other things ran beside a part. The load is an average: a part that has just ended leaves four servers in it."""
+    return float(machine["load"]) > 2 * int(machine["cores"])
+
+
 def commit() -> str:
     """The version of this software, as git knows it; with a plus sign if files differ from it."""
     command = ["git", "describe", "--always", "--exclude=*", "--abbrev=9", "--dirty=+"]

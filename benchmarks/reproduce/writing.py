@@ -14,7 +14,7 @@ from docs.generate import markdown
 from ppca.pages.amounts import counted
 
 from .parts import NOT_TIMED, WITHOUT_DATA
-from .result import Options, Result
+from .result import Options, Result, was_busy
 from .style import save
 
 
@@ -54,7 +54,7 @@ def section(data: dict[str, Any], figures: str) -> str:
         f"the run took {data['seconds']:.0f} s"
         + (f", of commit {machine['commit']}." if machine.get("commit") else ".")
     ]
-    if machine["load"] > machine["cores"] and data["part"] not in NOT_TIMED:
+    if was_busy(machine) and data["part"] not in NOT_TIMED:
         lines += [
             "- The machine was busy with other things: times are larger than on a quiet one, most where there are many rounds."
         ]
