@@ -53,7 +53,7 @@ def rotation_coefficients(degree: int = DEGREE) -> NDArray[np.float64]:
 C = [float(c) for c in rotation_coefficients()]
 
 TAU = 1.4
-"""Largest spectral norm of the generator when the damping is taken from the iteration before; 1.8 is marginal."""
+"""The spectral norm of the generator that the damping aims at; taken from the iteration before, it was seen up to 2.3."""
 
 STEERING = 20
 """Fractional bits of what only steers the damping."""
@@ -125,7 +125,7 @@ async def eigh_allpairs(
     tol: stop when the off-diagonal has Frobenius norm below it; one bit is opened per check, and the iteration beside it is the
         last one. It takes the off-diagonal down by another factor of two to thirty.
     max_iterations: give up after so many (None: 60).
-    fixed_iterations: run so many and open nothing (24 suit d <= 115, 28 suit d <= 200).
+    fixed_iterations: run so many and open nothing; docs/eigensolvers.md tells how many are usual, and too few are found out.
     top: stop as soon as the `top` largest eigenpairs are that accurate; the others need not be.
     warm: begin where a run would be after so many iterations, for a matrix that is nearly diagonal.
     """
