@@ -212,8 +212,9 @@ def test_every_stage_and_a_thousand_jobs() -> None:
 def test_the_facts_of_a_real_seat(tmp_path: Path) -> None:
     """All that the page of a real office needs is there, for a job that waits, one that failed once, and one that is done."""
     office = federation.office(tmp_path)
-    stories = [federation.story(federation.job(name=name)) for name in ("waits", "fails", "ends", "gone")]
-    failed = federation.ended(federation.job(name="fails"), "beta", outcome="failed", why="the disk is full")
+    jobs = [federation.job(name=name) for name in ("waits", "fails", "ends", "gone")]
+    stories = [federation.story(job) for job in jobs]
+    failed = federation.ended(jobs[1], "beta", outcome="failed", why="the disk is full")
     told = [*stories[0][:8], *(item for item in stories[1] if item.header.kind != "ended"), failed, *stories[2]]
     erased = [federation.make(name, "erased", stories[3][0].header.job, what="job") for name in federation.OPERATORS]
     for item in (*told, *stories[3], *erased):

@@ -24,6 +24,7 @@ from ..transport import open_listener
 from . import logs
 from .api import Api
 from .conductor import Conductor
+from .door import Door
 from .local_page import local_page
 from .office import LEAF_VALIDITY, Office
 from .replication import Followers
@@ -34,7 +35,6 @@ from .staging import Staging
 
 log = logging.getLogger("ppca.server")
 RELOAD_SECONDS = 2.0
-HANDSHAKE_SECONDS = 10.0
 RENEWAL = LEAF_VALIDITY.total_seconds() / 2
 
 
@@ -55,7 +55,6 @@ class Daemon:
             auto_decompress=False,
             shutdown_timeout=5,
         )
-        self._door: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -68,10 +67,11 @@ class Daemon:
         local = web.AppRunner(local_page(self.office, self.conductor, self.followers), access_log=None)
         await self._api.setup()
         await local.setup()
-        await self._open_door()
+        assert self._api.server is not None
+        self._door = Door(self._api.server, self.office.tls.context(dialing=False))
+        await self._door.open(*address(self.settings.file.listen.api))
         host, port = address(self.settings.file.listen.local)
         await web.TCPSite(local, host, port).start()
-        assert self._api.server is not None
         self._start(self._handlers.sweep(self._api.server))
         self._start(self.conductor.conduct())
         self._start(self._keep_current())
@@ -99,29 +99,11 @@ class Daemon:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._door is not None:
-            self._door.close()
+        await self._door.close()
         await self._api.cleanup()
         await local.cleanup()
         self.router.close()
         self.office.mailbox.close()
-
-    async def _open_door(self) -> None:
-        """Listens with the present leaf and pins; the former door closes after the new one is open."""
-        host, port = address(self.settings.file.listen.api)
-        context = self.office.tls.context(dialing=False)
-        assert self._api.server is not None
-        former = self._door
-        self._door = await asyncio.get_running_loop().create_server(
-            self._api.server,
-            *(host, port),
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            reuse_address=True,
-            reuse_port=True,
-        )
-        if former is not None:
-            former.close()
 
     async def _keep_current(self) -> None:
         """Reads the federation's file when it changes, renews the leaf in time, and tells systemd that all is well."""
@@ -136,7 +118,7 @@ class Daemon:
             seen = stamp
             if changed or loop.time() >= due:
                 self.office.renew_tls()
-                await self._open_door()
+                self._door.context = self.office.tls.context(dialing=False)
                 due = loop.time() + RENEWAL
 
     def _stamp(self) -> tuple[float, ...]:

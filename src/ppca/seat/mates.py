@@ -6,19 +6,22 @@ Nothing is reconstructed: a seat that asks gets what it had, and its diagonal ha
 from __future__ import annotations
 
 import http.client
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..federation.errors import FederationError
 from ..federation.parcels import messages
-from ..federation.roster import address
+from ..federation.roster import Seat, address
 from ..protocol import InputPacket
 from ..servers.control import Message, encode
 from .office import Office
 from .staging import record_bytes
 
 ROW, COLUMN = "row", "column"
-CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 600.0
+ANSWER_SECONDS = 600.0
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds between tries: a seat that starts again, or reads a new revision of the federation, is back within a few."""
 
 
 def split_for(asker: int, here: int) -> str:
@@ -74,11 +77,28 @@ class Mates:
             yield b"".join(encode(kind, **{**fields, "packets": packets}))
 
     def get(self, seat: int, path: str, *, missing_ok: bool = False) -> bytes:
+        """What another seat answers; asked again for a while if it is not reached."""
         peer = self.office.roster.seats[seat]
-        host, port = address(peer.api)
-        connection = http.client.HTTPSConnection(
-            host, port, timeout=ANSWER_SECONDS, context=self.office.tls.context(dialing=True)
-        )
+        for pause in (*PAUSES, None):
+            try:
+                status, data = self._ask(peer, path)
+                break
+            except (OSError, http.client.HTTPException) as error:
+                if pause is None:
+                    raise FederationError(
+                        f"seat {seat} ({peer.member}) is not reached: {error}. All other seats must run, with the revision "
+                        f"of the federation that this one has; then say it again."
+                    ) from None
+                time.sleep(pause)
+        if status == 200:
+            return data
+        if missing_ok and status in (404, 410):
+            return b""
+        raise FederationError(f"seat {seat} ({peer.member}) answered {status} to {path}: {data[:300]!r}")
+
+    def _ask(self, peer: Seat, path: str) -> tuple[int, bytes]:
+        context = self.office.tls.context(dialing=True)
+        connection = http.client.HTTPSConnection(*address(peer.api), timeout=ANSWER_SECONDS, context=context)
         try:
             connection.connect()
             sock: Any = connection.sock
@@ -86,15 +106,6 @@ class Mates:
                 raise FederationError(f"there is somebody else in place of {peer.member}")
             connection.request("GET", path)
             response = connection.getresponse()
-            data = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            raise FederationError(
-                f"seat {seat} ({peer.member}) is not reached: {error}. All other seats must run."
-            ) from None
+            return response.status, response.read()
         finally:
             connection.close()
-        if response.status == 200:
-            return data
-        if missing_ok and response.status in (404, 410):
-            return b""
-        raise FederationError(f"seat {seat} ({peer.member}) answered {response.status} to {path}: {data[:300]!r}")

@@ -1,0 +1,143 @@
+"""The door of a seat: nobody who knocks while it is renewed is lost, the pins of the moment count, failures leave nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from harness.federation import IDENTITIES, ROSTER, free_port, roster
+from ppca.federation.roster import Roster
+from ppca.seat import door as module
+from ppca.seat.door import Door
+from ppca.transport.pinned import PinnedTls, issue_leaf
+
+
+class Greeting(asyncio.Protocol):
+    """Says a word to who is let in."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"welcome")
+        transport.close()
+
+
+def tls(name: str, federation: Roster = ROSTER) -> PinnedTls:
+    leaf = issue_leaf(name, IDENTITIES[name].key, timedelta(hours=1))
+    return PinnedTls(leaf, federation.keys, federation.operators)
+
+
+def greeted(port: int, context: ssl.SSLContext) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), 10) as sock, context.wrap_socket(sock) as inside:
+        return inside.recv(100)
+
+
+def at_door(body: Callable[[Door, int], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        port, door = free_port(), Door(Greeting, tls("alpha").context(dialing=False))
+        await door.open("127.0.0.1", port)
+        try:
+            await body(door, port)
+        finally:
+            await door.close()
+
+    asyncio.run(whole())
+
+
+def test_nobody_who_knocks_while_it_is_renewed_is_sent_away() -> None:
+    dialing, over = tls("north").context(dialing=True), threading.Event()
+
+    def knock(port: int) -> int:
+        times = 0
+        while not over.is_set():
+            assert greeted(port, dialing) == b"welcome"
+            times += 1
+        return times
+
+    async def body(door: Door, port: int) -> None:
+        visitors = [asyncio.create_task(asyncio.to_thread(knock, port)) for _ in range(4)]
+        try:
+            for _ in range(100):
+                door.context = tls("alpha").context(dialing=False)
+                await asyncio.sleep(0.005)
+        finally:
+            over.set()
+        assert min(await asyncio.gather(*visitors)) > 2
+
+    at_door(body)
+
+
+def test_the_pins_of_the_moment_count() -> None:
+    async def body(door: Door, port: int) -> None:
+        visitor = tls("visitor").context(dialing=True)
+        assert await asyncio.to_thread(greeted, port, visitor) == b"welcome"
+        door.context = tls("alpha", roster(2, left_out=["visitor"])).context(dialing=False)
+        said = b""
+        with contextlib.suppress(OSError):  # an alert, or only the end, as the alert comes in time or not
+            said = await asyncio.to_thread(greeted, port, visitor)
+        assert said == b""
+        assert await asyncio.to_thread(greeted, port, tls("north").context(dialing=True)) == b"welcome"
+
+    at_door(body)
+
+
+def test_who_says_nothing_or_nonsense_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 0.5)
+
+    async def body(door: Door, port: int) -> None:
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        loud = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        for sock in loud:
+            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert await asyncio.to_thread(greeted, port, tls("north").context(dialing=True)) == b"welcome"
+        for sock in (*silent, *loud):
+            sock.settimeout(10)
+            with contextlib.suppress(ConnectionResetError):
+                while await asyncio.to_thread(sock.recv, 100):
+                    pass  # an alert; then it is closed from the other side
+            sock.close()
+        await asyncio.sleep(0)
+        assert not door._entering
+
+    at_door(body)
+
+
+def test_a_taken_port_is_said() -> None:
+    async def body(door: Door, port: int) -> None:
+        with pytest.raises(OSError, match="in use"):
+            await Door(Greeting, door.context).open("127.0.0.1", port)
+
+    at_door(body)
+
+
+def test_a_machine_without_room_goes_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """No file descriptor is left for a moment: it is logged, and the next one is let in."""
+    monkeypatch.setattr(module, "PAUSE", 0.05)
+
+    async def body(door: Door, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        accept, failures = loop.sock_accept, iter([OSError(24, "Too many open files")] * 2)
+
+        async def poor(listening: socket.socket) -> tuple[socket.socket, object]:
+            found = await accept(listening)
+            if (failure := next(failures, None)) is None:
+                return found
+            found[0].close()
+            raise failure
+
+        monkeypatch.setattr(loop, "sock_accept", poor)
+        dialing = tls("north").context(dialing=True)
+        welcome = 0
+        for _ in range(5):
+            with contextlib.suppress(OSError):
+                welcome += await asyncio.to_thread(greeted, port, dialing) == b"welcome"
+        assert welcome >= 2
+        assert "a connection is not accepted" in caplog.text
+
+    at_door(body)
