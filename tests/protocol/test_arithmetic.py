@@ -565,7 +565,7 @@ def test_narrow_products(within: float) -> None:
     x, y = (np.round(np.ldexp(v, 40)) * 2.0**-40 for v in (x, y))
 
     async def program(a: Any, b: Any) -> Any:
-        product, bit = await together(a.mul(b, within=within, narrow=True), a.negative(narrow=True))
+        product, bit = await together(a.mul(b, within=within, narrow=True), a.negative())
         flipped = await bit.mul(b, frac=40, within=within, narrow=True)
         whole = await product.truncate(0)
         return [whole, bit, flipped]

@@ -77,7 +77,6 @@ RUNNERS: dict[str, Callable[[int], Ended]] = {
     "lt": binary(lambda x, y: x < y),
     "eq": binary(lambda x, y: x == y),
     "negative": unary(lambda x: x.negative()),
-    "negative, narrow": unary(lambda x: x.negative(narrow=True)),
     "sign": unary(lambda x: x.sign()),
     "table": unary(lambda x: x.lookup([-1.0, 0.25, 1.0, 7.5], [1.0, 2.0, 3.0, 4.0, 5.0])),
     "rsqrt": unary(lambda x: x.rsqrt()),

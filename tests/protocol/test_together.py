@@ -19,7 +19,6 @@ from ppca.protocol import (
     SecretArray,
     agree_keys,
     drive,
-    first_round,
     local_parties,
     run_lockstep,
     share,
@@ -271,16 +270,3 @@ def test_agreed_tree_keys() -> None:
 
 async def _agree(seat: int, session: bytes) -> Any:
     return await Pending(agree_keys(seat, session))
-
-
-def test_what_is_left_after_the_first_round_goes_on_beside_something_else() -> None:
-    values = np.array([1.0, -2.0])
-
-    async def program(x: Any) -> Any:
-        rest, one = await together(first_round(chain(x, 3)), chain(x, 1))
-        none = await first_round(chain(x + 5, 0))
-        return [*await together(rest, chain(x + 1, 2)), one, await none]
-
-    outcome = run(program, values)
-    assert outcome.traffic.rounds == 3
-    assert [part.tolist() for part in outcome.value] == [(values + i).tolist() for i in (0, 1, 0, 5)]

@@ -6,7 +6,7 @@ from .opening import InconsistentShares, OpeningRefused, Sealed, unseal
 from .party import MaskReuseError, Opening, Party, agree_keys, local_parties
 from .pending import Pending, ready
 from .plain import PlainArray, RangeError
-from .rounds import Round, Traffic, drive, first_round, run_lockstep, together
+from .rounds import Round, Traffic, drive, run_lockstep, together
 from .secret import SecretArray, concatenate, stack, where
 from .shares import Held
 from .triangles import skew, symmetric
@@ -33,7 +33,6 @@ __all__ = [
     "agree_keys",
     "concatenate",
     "drive",
-    "first_round",
     "local_parties",
     "make_type",
     "ready",

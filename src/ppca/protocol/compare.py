@@ -27,7 +27,7 @@ from .gates import apply_gate, by_dealer, gate_bytes, gate_rounds, weighted_sums
 from .rounds import Bytes, Received, Step
 from .shapes import broadcast_shape
 from .shares import Data, Shares
-from .signs import NARROW, sign_bits, sign_bytes
+from .signs import sign_bits, sign_bytes
 
 S = TypeVar("S", bound=Shares)
 
@@ -123,18 +123,9 @@ def gate_width(dtype: RingType) -> int:
     input_range="|x| < 2^span",
     error="exact",
 )
-@declare(
-    "negative, narrow",
-    rounds=gate_rounds,
-    sent=lambda seat, n: sign_bytes(seat, n, COMPARE_BITS - 1, NARROW),
-    bytes_text="16 bytes per bit of range and evaluator (71 bits by default), 3 x 6 bytes",
-    input_range="|x| < 2^span",
-    error="exact",
-    failure="2^-46 per element",
-)
-def negative(x: S, narrow: bool = False) -> Step[S]:
+def negative(x: S) -> Step[S]:
     """[x < 0], exactly, as a shared bit."""
-    return sign_bits(x, x.row, gate_width(x.dtype), narrow)
+    return sign_bits(x, x.row, gate_width(x.dtype))
 
 
 @declare(

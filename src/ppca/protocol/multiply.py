@@ -351,14 +351,12 @@ def inner(x: S, y: Shares, axis: int | None = None, frac: int | None = None, wit
     return bilinear(x, y, shape, local, product_type(x.dtype, y.dtype, frac, _span(x, y, terms, within)))
 
 
-def sum_of_products(
-    pairs: Sequence[tuple[S, Shares]], frac: int | None = None, within: float | None = None, narrow: bool = False
-) -> Step[S]:
+def sum_of_products(pairs: Sequence[tuple[S, Shares]], frac: int | None = None, within: float | None = None) -> Step[S]:
     """x1*y1 + x2*y2 + ... element-wise, sending the sum only. All pairs have the same fractional bits."""
     first, second = pairs[0]
     widest = max(x.dtype.span + y.dtype.span for x, y in pairs) + math.ceil(math.log2(len(pairs)))
     span = widest if within is None else span_of(within)
-    plan = product_type(first.dtype, second.dtype, frac, span, narrow=narrow)
+    plan = product_type(first.dtype, second.dtype, frac, span)
     for x, y in pairs[1:]:
         if (x.dtype.frac, y.dtype.frac) != (first.dtype.frac, second.dtype.frac):
             raise TypeError("all pairs of a sum of products must have the same fractional bits")

@@ -259,9 +259,7 @@ class PlainArray(Unreadable):
         product = np.asarray(self.values @ other.values)
         return ready(self._product(other, product[np.triu_indices(len(product), 1 if strict else 0)], frac, within))
 
-    def sum_of_squares(
-        self, other: PlainArray, frac: int | None = None, within: float | None = None, narrow: bool = False
-    ) -> Pending:
+    def sum_of_squares(self, other: PlainArray, frac: int | None = None, within: float | None = None) -> Pending:
         return ready(self._product(other, self.values**2 + other.values**2, frac, within))
 
     def coarse_power(self, exponent: float, smallest: float, frac: int | None = 40) -> Pending:
@@ -285,7 +283,7 @@ class PlainArray(Unreadable):
     def extend(self) -> Pending:
         return ready(self.like(self.values, make_type(128, self.dtype.frac, self.dtype.span)))
 
-    def negative(self, narrow: bool = False) -> Pending:
+    def negative(self) -> Pending:
         return self < 0
 
     def sign(self) -> Pending:

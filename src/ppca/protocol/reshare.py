@@ -48,7 +48,7 @@ def reshare(
         stream = party.row_stream
         stream.claim(op, 0)
         kernels.reshare_out(data, own.start, message, pieces, stream.key, op, party.column)
-        short = low_bytes(message, kept)
+        short = _low_bytes(message, kept)
         sends = party.counted("resharing", [(party.column_mate, short), (party.diagonal, short[1])])
     count = theirs.stop - theirs.start
     size = count * (data[0, :1].size // data.shape[-1]) * kept
@@ -56,17 +56,17 @@ def reshare(
         yield Round(sends, [])
         return
     mate, diagonal = yield Round(sends, [(party.column_mate, 2 * size), (party.diagonal, size)])
-    whole = (whole_elements(part, kept, data.shape[-1]) for part in (mate, diagonal))
+    whole = (_whole_elements(part, kept, data.shape[-1]) for part in (mate, diagonal))
     kernels.reshare_in(data, theirs.start, count, *whole)
 
 
-def low_bytes(elements: Data, kept: int) -> NDArray[Any]:
+def _low_bytes(elements: Data, kept: int) -> NDArray[Any]:
     """The low bytes of every element."""
     size = 8 * elements.shape[-1]
     return elements if kept == size else np.ascontiguousarray(elements.view(np.uint8)[..., :kept])
 
 
-def whole_elements(part: Received, kept: int, limbs: int) -> Received:
+def _whole_elements(part: Received, kept: int, limbs: int) -> Received:
     """Elements of which the low bytes have arrived, the others zero."""
     if kept == 8 * limbs:
         return part

@@ -94,45 +94,6 @@ def together(*parts: Awaitable[Any]) -> Awaitable[list[Any]]:
     return _Together(parts)
 
 
-def first_round(part: Awaitable[Any]) -> Awaitable[Awaitable[Any]]:
-    """Awaits the first round of `part` only, and returns what is left of it, to be awaited later beside something else."""
-    return _FirstRound(part)
-
-
-class _FirstRound(Awaitable[Awaitable[Any]]):
-    __slots__ = ("_part",)
-
-    def __init__(self, part: Awaitable[Any]) -> None:
-        self._part = part
-
-    def __await__(self) -> Generator[Round, list[Bytes], Awaitable[Any]]:
-        generator = _start(self._part)
-        try:
-            arrived = yield generator.send(None)
-        except StopIteration as stop:  # it needs no round at all
-            return _Rest(None, stop.value)
-        return _Rest(generator, arrived)
-
-
-class _Rest(Awaitable[Any]):
-    """What is left of a protocol after its first round: the generator and what has arrived for it, or its result."""
-
-    __slots__ = ("_generator", "_value")
-
-    def __init__(self, generator: Any, value: Any) -> None:
-        self._generator = generator
-        self._value = value
-
-    def __await__(self) -> Generator[Round, list[Bytes], Any]:
-        value = self._value
-        while self._generator is not None:
-            try:
-                value = yield self._generator.send(value)
-            except StopIteration as stop:
-                return stop.value
-        return value
-
-
 def drive(program: Coroutine[Any, Any, T], mesh: Exchange) -> T:
     """Runs one server's program to its end: every yielded round is one exchange over `mesh`."""
     send, exchange = program.send, mesh.exchange

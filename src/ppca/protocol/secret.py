@@ -130,11 +130,9 @@ class SecretArray(Shares):
         matmul_shape(self.shape, other.shape)
         return Pending(multiply.matmul_upper(self, other, strict, frac, within, narrow, only))
 
-    def sum_of_squares(
-        self, other: Shares, frac: int | None = None, within: float | None = None, narrow: bool = False
-    ) -> Pending:
+    def sum_of_squares(self, other: Shares, frac: int | None = None, within: float | None = None) -> Pending:
         """self**2 + other**2, sending the sum only."""
-        return Pending(multiply.sum_of_products([(self, self), (other, other)], frac, within, narrow))
+        return Pending(multiply.sum_of_products([(self, self), (other, other)], frac, within))
 
     def coarse_power(self, exponent: float, smallest: float, frac: int | None = 40) -> Pending:
         """self**exponent within about 11% (for -1/2), where smallest <= self: two rounds. frac=None keeps few fractional bits."""
@@ -161,9 +159,9 @@ class SecretArray(Shares):
         """From the 64-bit to the 128-bit ring."""
         return Pending(wrap.extend(self))
 
-    def negative(self, narrow: bool = False) -> Pending:
-        """[self < 0]; `narrow` sends fewer bytes, see `signs`."""
-        return Pending(compare.negative(self, narrow))
+    def negative(self) -> Pending:
+        """[self < 0]."""
+        return Pending(compare.negative(self))
 
     def sign(self) -> Pending:
         """-1, 0 or 1."""

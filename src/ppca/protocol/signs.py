@@ -18,10 +18,8 @@ between the two values that r can have for it, by three-server oblivious transfe
 - (1,1) gets R1 and C1 for both r1 from (0,0), under masks of row 0's key, and the masks for its r1 from (0,1);
 - (1,0) gets R1 for both r0 from (0,1), under masks of row 0's key, and the mask for its r0 from (0,0);
 - (0,1) gets C1 for both r1 from (1,0), under masks of row 1's key, and the mask for its r1 from (1,1).
-With `narrow` six bytes of every offer and mask travel: r is then shared mod 2^48, which gives shares in the whole ring
-but with probability 2^-46 (see `gates.narrowed`).
-Rounds: 2 for each 65,536 elements. Error: none. Failure: never, 2^-46 if narrow.
-Sent: 16 bytes per bit of range and evaluator, 3 elements (3 x 6 bytes if narrow), 3 bits per two elements.
+Rounds: 2 for each 65,536 elements. Error: none. Failure: never.
+Sent: 16 bytes per bit of range and evaluator, 3 elements, 3 bits per two elements.
 Security: evaluators see m and one key; z is masked by the bit of the column a server is not in; the other row sees the
 two shares of z under s, so no share of b by itself, though it dealt the keys. Of the two offers one stays masked.
 References: Boyle et al., Eurocrypt 2021 (FSS gates); Guo et al., "Half-Tree", Eurocrypt 2023 (the tree); Rotaru, Wood,
@@ -37,9 +35,8 @@ import numpy as np
 
 from ..native import clock, kernels
 from .dtypes import bit_type
-from .gates import PASS, after_passes, in_passes, masked_bytes, narrowed
+from .gates import PASS, after_passes, in_passes, masked_bytes
 from .party import Party
-from .reshare import low_bytes, whole_elements
 from .rounds import Round, Step
 from .shares import Data, Shares
 
@@ -92,22 +89,15 @@ def sign_bytes(seat: int, n: int, bits: int, itemsize: int = 16) -> int:
     return total
 
 
-NARROW = 6
-"""Bytes of the shares of a random bit that travel where that is enough: 48 bits, of which a bit takes one."""
-
-
-def sign_bits(like: S, row_shares: Data, bits: int, narrow: bool = False) -> Step[S]:
+def sign_bits(like: S, row_shares: Data, bits: int) -> Step[S]:
     """Shared bits [X < 0] of `bits`-wide integers X with these row shares (*shape, limbs), in the ring of `like`."""
     done = []
-    whole = 8 * row_shares.shape[-1]
-    element = min(whole, NARROW) if narrow else whole
     for part in in_passes(row_shares):
-        data = yield from _one_pass(like.party, part, bits, element)
-        done.append(data if element == whole else narrowed(like.party, data, element))
+        done.append((yield from _one_pass(like.party, part, bits)))
     return like.like(after_passes(done).reshape(2, *row_shares.shape), bit_type(like.dtype.bits))
 
 
-def _one_pass(party: Party, row_shares: Data, bits: int, element: int) -> Step[Data]:
+def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
     n, limbs = row_shares.shape
     seat, column = party.seat, party.column
     half, mine, evaluated, dealt_by, evaluated_bytes, other_bytes = _layout(n, seat)
@@ -139,11 +129,10 @@ def _one_pass(party: Party, row_shares: Data, bits: int, element: int) -> Step[D
     for c, peer in ((0, first), (1, second)):
         sends += party.counted("keys of signs", [(peer, roots[c]), (peer, words)])
         sends += party.counted("masked values", [(peer, masked)])
-    sends += party.counted("random bits", [(diagonal, low_bytes(offers, element)), (mate, low_bytes(choices, element))])
+    sends += party.counted("random bits", [(diagonal, offers), (mate, choices)])
     expects = [*((first, size) for size in keys[:3]), *((second, size) for size in keys[3:])]
-    expects += [(diagonal, from_diagonal * element), (mate, from_mate * element)]
-    roots0, words0, masked0, roots1, words1, masked1, *dealt_bits = yield Round(sends, expects)
-    offered, chosen = (whole_elements(part, element, limbs) for part in dealt_bits)
+    expects += [(diagonal, from_diagonal * 8 * limbs), (mate, from_mate * 8 * limbs)]
+    roots0, words0, masked0, roots1, words1, masked1, offered, chosen = yield Round(sends, expects)
 
     # Round 2: evaluate, and open the bits under the random ones.
     m = np.empty((dealt_by[0] + dealt_by[1], 2), np.uint64)
