@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,28 +13,18 @@ from ..algorithms import dual
 from ..algorithms.covariance import Normalised
 from ..algorithms.decomposition import resolution
 from ..algorithms.entry import Joint
+from ..algorithms.scales import EXPONENT
 from ..algorithms.solvers import promised_residual
-from ..algorithms.wide import MOST_NUMBERS, WideTable, columns_of_piece
+from ..algorithms.wide import ENTRIES, MOST_NUMBERS, WideTable, columns_of_piece
 from ..protocol import Party, SecretArray, together
 from ..servers.spool import Spool
 from .analysis import Choices, components_wanted, concluded, joint_means, solved
+from .uploads import Uploads
 
 SCALED_AT_ONCE = 4
 """Entries are standardised in pieces so many times smaller: several copies of a piece are in memory then."""
 
 Words = NDArray[np.uint64]
-
-
-def pieces_in(spool: Spool, rows: int) -> Callable[[], Iterator[Words]]:
-    """A spool of columns of so many rows, as a `WideTable` reads it."""
-
-    def pieces() -> Iterator[Words]:
-        step = columns_of_piece(rows)
-        for first in range(0, spool.rows, step):
-            words = spool.take(slice(first, first + step))
-            yield words.reshape(2, -1, rows, 2)
-
-    return pieces
 
 
 def too_tall(rows: int, width: int) -> str | None:
@@ -94,3 +84,49 @@ async def analyse_wide(
     verified = replace(spectrum, vectors=found.vectors.T, verified=spectrum.verified and accurate)
     answer = await concluded(party, joint, scaled, verified, count, means, choices)
     return {**answer, "summed": summed, "resolution": noise}
+
+
+async def analyse_standardised(
+    party: Party,
+    uploads: Uploads,
+    rows: int,
+    pieces: Callable[[], Iterator[Words]],
+    standardised: Callable[[SecretArray, slice], Awaitable[SecretArray]],
+    joint_of: Callable[[SecretArray], Joint],
+    inverse_deviation: tuple[SecretArray, SecretArray],
+    choices: Choices,
+) -> dict[str, Any]:
+    """The same for uploads whose entries are divided by joint deviations on shares first, a piece at a time, and then let go.
+
+    pieces: of the uploads. standardised: the entries of these columns, of all `rows`. joint_of: of the products of rows.
+    """
+    width = len(inverse_deviation[0])
+    spool = Spool(2 * rows)
+    try:
+        with party.stage("standardise"):
+            for piece in pieces():
+                columns = slice(spool.rows, spool.rows + piece.shape[1])
+                done = await standardised(SecretArray(party, piece, ENTRIES), columns)
+                spool.append(piece.shape[1], [(False, np.ascontiguousarray(split)) for split in done.data])
+                party.progress(f"standardise, column {spool.rows:,} of {width:,}", spool.rows / width)
+        uploads.close()
+        table = WideTable(party, _pieces_in(spool, rows), rows, width)
+        with party.stage("second moments"):
+            products = await dual.sums_of(await table.gram())
+        joint = joint_of(dual.joined(products.reshape(1, -1)))
+        shift = SecretArray.constant(party, np.zeros(1, np.int64), EXPONENT)
+        return await analyse_wide(party, joint, table, shift, False, inverse_deviation, choices, summed=False)
+    finally:
+        spool.close()
+
+
+def _pieces_in(spool: Spool, rows: int) -> Callable[[], Iterator[Words]]:
+    """A spool of columns of so many rows, as a `WideTable` reads it."""
+
+    def pieces() -> Iterator[Words]:
+        step = columns_of_piece(rows)
+        for first in range(0, spool.rows, step):
+            words = spool.take(slice(first, first + step))
+            yield words.reshape(2, -1, rows, 2)
+
+    return pieces

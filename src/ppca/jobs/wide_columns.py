@@ -11,18 +11,17 @@ from numpy.typing import NDArray
 from ..algorithms import dual, wide_entry
 from ..algorithms.entry import Joint
 from ..algorithms.scales import EXPONENT, maximum, on_grid
-from ..algorithms.wide import ENTRIES, ENTRY_FRAC, WideTable, columns_of_piece
+from ..algorithms.wide import ENTRY_FRAC, WideTable, columns_of_piece
 from ..native import ring
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from ..servers.failure import Refusal
 from ..servers.programs import offered
-from ..servers.spool import Spool
 from .analysis import Choices
 from .columns import means_on_grid, too_few
 from .kept import drop_sums
 from .matching import MINIMUM
 from .uploads import Uploads, align, forget
-from .wide import SCALED_AT_ONCE, analyse_wide, pieces_in, too_large, too_tall
+from .wide import SCALED_AT_ONCE, analyse_standardised, analyse_wide, too_large, too_tall
 
 INVERSE = RingType(128, 40, 2)
 """2^e / deviation of a column, e the exponent of the deviation."""
@@ -140,26 +139,16 @@ async def _matched(
         squares = (await centred.squares()).retype(RingType(128, 2 * ENTRY_FRAC, 1))
         inverse, power = await wide_entry.inverse_roots(squares)
         factor = (await inverse.mul(power, frac=40)).retype(RingType(128, 40, 24))
-    spool = Spool(2 * rows)
-    with party.stage("standardise"):
-        start = 0
-        for piece in pieces_of(uploads, rows, mean.data, at_once=SCALED_AT_ONCE)():
-            stop = start + piece.shape[1]
-            done = await wide_entry.multiplied(SecretArray(party, piece, ENTRIES), factor[start:stop])
-            spool.append(stop - start, [(False, np.ascontiguousarray(split)) for split in done.data])
-            party.progress(f"standardise, column {stop:,} of {width:,}", stop / width)
-            start = stop
-    uploads.close()
-    table = WideTable(party, pieces_in(spool, rows), rows, width)
-    with party.stage("second moments"):
-        products_of_all = await dual.sums_of(await table.gram())
-    packed = dual.joined(products_of_all.reshape(1, -1))
-    joint = Joint(packed, exponent, grid, largest, rows, float(rows))
-    shift = exponent[:1] * 0
-    try:
-        return await analyse_wide(party, joint, table, shift, False, (inverse, power), chosen, summed=False)
-    finally:
-        spool.close()
+
+    async def standardised(entries: SecretArray, columns: slice) -> SecretArray:
+        done: SecretArray = await wide_entry.multiplied(entries, factor[columns])
+        return done
+
+    def joint_of(packed: SecretArray) -> Joint:
+        return Joint(packed, exponent, grid, largest, rows, float(rows))
+
+    pieces = pieces_of(uploads, rows, mean.data, at_once=SCALED_AT_ONCE)
+    return await analyse_standardised(party, uploads, rows, pieces, standardised, joint_of, (inverse, power), chosen)
 
 
 async def _mean(sums: SecretArray, rows: int) -> SecretArray:

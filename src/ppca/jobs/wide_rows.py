@@ -11,18 +11,17 @@ from numpy.typing import NDArray
 
 from ..algorithms import dual, wide_entry
 from ..algorithms.entry import Joint, joint_mean
-from ..algorithms.wide import ENTRIES, WideTable, columns_of_piece
+from ..algorithms.wide import WideTable, columns_of_piece
 from ..algorithms.wide_entry import Entered, RowSums
 from ..protocol import Party, SecretArray, concatenate, stack
 from ..protocol.opening import SERVERS, record
 from ..servers.failure import Refusal
 from ..servers.programs import offered
-from ..servers.spool import Spool
 from .analysis import Choices
 from .kept import drop_sums
 from .rows import check_rows
 from .uploads import Uploads, forget
-from .wide import SCALED_AT_ONCE, analyse_wide, pieces_in, too_large, too_tall
+from .wide import SCALED_AT_ONCE, analyse_standardised, analyse_wide, too_large, too_tall
 
 ROWS_TOGETHER = 32
 """An owner's number of rows is rounded up to a multiple of this, and only that is seen."""
@@ -106,35 +105,23 @@ async def _standardised(
     chosen: Choices,
 ) -> dict[str, Any]:
     """Every entry is divided by the joint deviation first, a piece at a time; columns then have norm 1."""
-    n, width = len(owner), len(grid)
     with party.stage("covariance"):
         standard = await wide_entry.standard(sums, entered)
-    spool = Spool(2 * n)
-    start, own = 0, owner if standard.between is None else owner[: -len(sums.count)]
-    with party.stage("standardise"):
-        for piece in _pieces(uploads, SCALED_AT_ONCE * n, None)():
-            stop = start + piece.shape[1]
-            entries = SecretArray(party, piece, ENTRIES)
-            done = await wide_entry.standardised(entries, standard.factor[:, start:stop], own)
-            if standard.between is not None:
-                done = concatenate([done, standard.between[:, start:stop].T], 1)
-            spool.append(stop - start, [(False, np.ascontiguousarray(split)) for split in done.data])
-            party.progress(f"standardise, column {stop:,} of {width:,}", stop / width)
-            start = stop
-    uploads.close()
+    between = standard.between
+    own = owner if between is None else owner[: -len(sums.count)]
 
-    table = WideTable(party, pieces_in(spool, n), n, width)
-    with party.stage("second moments"):
-        products = await dual.sums_of(await table.gram())
-    packed = dual.joined(products.reshape(1, -1))
-    scales, joint_rows = entered.scales, entered.joint
-    joint = Joint(packed, scales.exponent, grid, scales.largest, joint_rows.rows, joint_rows.ratio)
+    async def standardised(entries: SecretArray, columns: slice) -> SecretArray:
+        done: SecretArray = await wide_entry.standardised(entries, standard.factor[:, columns], own)
+        return done if between is None else concatenate([done, between[:, columns].T], 1)
+
+    def joint_of(packed: SecretArray) -> Joint:
+        return Joint(
+            packed, entered.scales.exponent, grid, entered.scales.largest, entered.joint.rows, entered.joint.ratio
+        )
+
+    pieces = _pieces(uploads, SCALED_AT_ONCE * len(owner), None)
     inverse = (standard.inverse, standard.power)
-    shift = scales.exponent[:1] * 0
-    try:
-        return await analyse_wide(party, joint, table, shift, False, inverse, chosen, summed=False)
-    finally:
-        spool.close()
+    return await analyse_standardised(party, uploads, len(owner), pieces, standardised, joint_of, inverse, chosen)
 
 
 def _pieces(uploads: Uploads, rows: int, last: SecretArray | None) -> Callable[[], Iterator[Words]]:
