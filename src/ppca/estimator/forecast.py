@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..algorithms.allpairs import FIRST_CHECK, regularisation
+from ..algorithms.allpairs import is_checked, regularisation
 from ..algorithms.solvers import TOPK, chosen
 from ..algorithms.topk import block_size
 from .choices import Choices
@@ -76,8 +76,8 @@ def _solved(width: int, iterations: float, tol: float, top: bool) -> float:
     """Bytes of covariance, iteration, verification and sort. Keys of tables get longer as delta shrinks."""
     smallest = max(tol, 64 * math.sqrt(width) * 2.0**-40)
     bits = sum(-math.log2(regularisation(step, smallest)) for step in range(round(iterations)))
-    checks = max(0.0, iterations - FIRST_CHECK) if top else 0.0
-    per_entry = 192 * iterations + 3.41 * bits + 224 * checks + 40
+    checks = sum(is_checked(done, width) for done in range(round(iterations))) if top else 0
+    per_entry = 192 * iterations + 3.41 * bits + 172 * checks + 40
     return per_entry * width**2 + 10_800 * iterations + 1550 * width * math.log2(max(2, width)) + 14_200
 
 
