@@ -83,12 +83,12 @@ def dimensions(panel: Axes, values: Sequence[int]) -> None:
 
 
 def logarithmic(panel: Axes) -> None:
-    """A logarithmic y axis with numbers as people write them; 1, 2 and 5 of each decade where there are few."""
+    """A logarithmic y axis with numbers as people write them: powers of ten, and more of each decade where there are few."""
     panel.set_yscale("log")
     low, high = panel.get_ylim()
-    steps = (1.0, 2.0, 5.0) if high / low < 200 else (1.0,)
+    steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 5 else (1.0, 2.0, 5.0) if high / low < 200 else (1.0,)
     panel.yaxis.set_major_locator(LogLocator(subs=steps, numticks=20))
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}"))
     panel.yaxis.set_minor_locator(NullLocator())
 
 

@@ -74,7 +74,7 @@ def run(options: Options) -> Result:
 
 def by_device(servers: LocalServers, rows: Traffic, most: int, options: Options) -> list[dict[str, Any]]:
     """One record per draw of devices and split; most: training rows of a device."""
-    draws = options.pick(full={1: 9, 3: 4, 5: 4, 9: 2}, quick={1: 4, 3: 2, 5: 2, 9: 1}, tiny={1: 1, 3: 1})
+    draws = options.pick(full={1: 9, 3: 12, 5: 12, 9: 6}, quick={1: 4, 3: 2, 5: 2, 9: 1}, tiny={1: 1, 3: 1})
     records = []
     for count, repeats in draws.items():
         for draw in range(repeats):
@@ -121,8 +121,8 @@ def by_group(servers: LocalServers, taken: Enrolments, most: int, options: Optio
 
     Students split at random, which leaks, are shown for the fewest and the most owners only.
     """
-    draws = options.pick(full={1: 4, 3: 4, 7: 4, 10: 4}, quick={1: 3, 3: 1, 7: 1, 10: 1}, tiny={1: 1, 3: 1})
-    ends = {count: min(repeats, 2) for count, repeats in draws.items() if count in (min(draws), max(draws))}
+    draws = options.pick(full={1: 10, 3: 10, 7: 10, 10: 10}, quick={1: 3, 3: 1, 7: 1, 10: 1}, tiny={1: 1, 3: 1})
+    ends = {count: min(repeats, 4) for count, repeats in draws.items() if count in (min(draws), max(draws))}
     whole, apart = taken.of_the_paper(), taken.held_out()
     records = []
     for name in TASKS:
