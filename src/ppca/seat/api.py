@@ -300,7 +300,8 @@ class Api:
                 self._member(request)
                 place = await self._send_objects(response, member, place)
                 try:
-                    event = await asyncio.wait_for(queue.get(), HEARTBEAT)
+                    async with asyncio.timeout(HEARTBEAT):
+                        event = await queue.get()
                 except TimeoutError:
                     await response.write(b": still here\n\n")
                     continue

@@ -72,7 +72,8 @@ class Conductor:
         with self.office.news() as queue:
             while True:
                 try:
-                    event = await asyncio.wait_for(queue.get(), TICK)
+                    async with asyncio.timeout(TICK):  # wait_for may lose a cancellation
+                        event = await queue.get()
                     jobs = [event["header"].job] if "header" in event else []
                 except TimeoutError:
                     jobs = []

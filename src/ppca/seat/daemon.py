@@ -35,6 +35,7 @@ from .staging import Staging
 
 log = logging.getLogger("ppca.server")
 RELOAD_SECONDS = 2.0
+STOP_SECONDS = 10.0
 RENEWAL = LEAF_VALIDITY.total_seconds() / 2
 
 
@@ -98,7 +99,7 @@ class Daemon:
         await self.conductor.stop()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
         await self._door.close()
         await self._api.cleanup()
         await local.cleanup()

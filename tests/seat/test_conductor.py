@@ -1,0 +1,36 @@
+"""The loop of a seat ends when it is told to, whatever happens in the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from harness import federation
+from ppca.seat.conductor import Conductor
+from ppca.seat.router import Router
+from ppca.transport import open_listener
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_it_ends_though_news_come_in_the_same_moment(tmp_path: Path, steps: int) -> None:
+    """steps: how far the news have come when it is cancelled. At one of them `asyncio.wait_for` of Python 3.11 goes on."""
+    office, router = federation.office(tmp_path), Router(open_listener())
+
+    async def body() -> None:
+        conducting = asyncio.create_task(Conductor(office, router).conduct())
+        await asyncio.sleep(0.05)
+        office._spread({})
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        conducting.cancel()
+        done, _ = await asyncio.wait([conducting], timeout=3)
+        assert done, "it goes on"
+        assert conducting.cancelled()
+
+    try:
+        asyncio.run(asyncio.wait_for(body(), 10))
+    finally:
+        router.close()
+        office.mailbox.close()
