@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,19 +24,12 @@ from ppca.federation.identity import Identity, key_text
 from ppca.federation.roster import Roster, RosterFile, render, statement, write_signatures, write_whole
 from ppca.federation.serverfile import ServerFile
 from ppca.member import Member
+from ppca.transport import free_ports
 
 from .proxy import Proxy
 
 OPERATORS = ("alpha", "beta", "gamma", "delta")
 HEALTH_SECONDS = 2.0
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 class Field:
@@ -61,7 +53,8 @@ class Field:
         self.folder = folder
         names = list(dict.fromkeys([*OPERATORS, *owners, *receivers]))
         self.identities = {name: Identity.create(name, folder / name / "identity.key") for name in names}
-        self.ports = [tuple(free_ports(3)) for _ in OPERATORS]
+        ports = iter(free_ports(3 * len(OPERATORS)))
+        self.ports = [(next(ports), next(ports), next(ports)) for _ in OPERATORS]
         self.api_proxies = [None if api is None else Proxy(("127.0.0.1", ports[0]), **api) for ports in self.ports]
         self.mesh_proxies = [None if mesh is None else Proxy(("127.0.0.1", ports[1]), **mesh) for ports in self.ports]
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * 4

@@ -44,6 +44,7 @@ from ppca.seat.mailbox import Mailbox
 from ppca.seat.office import Office
 from ppca.seat.staging import record_bytes, record_of
 from ppca.servers.control import encode
+from ppca.transport import free_ports
 from ppca.transport.pinned import PinnedTls, issue_leaf
 
 OPERATORS, OWNERS, RECEIVER = ("alpha", "beta", "gamma", "delta"), ("north", "south", "west"), "analyst"
@@ -290,8 +291,7 @@ class Door:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ppca-fuzz-seat-"))
-        with socket.create_server(("127.0.0.1", 0)) as sock:
-            self.port = sock.getsockname()[1]
+        self.port = free_ports(1)[0]
         self.roster = roster(self.port)
         self._write_files()
         self.office = Office(ServerSettings.load(self.folder))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from ppca.federation.serverfile import ServerFile, ServerSettings
 from ppca.protocol import share
 from ppca.seat.api import Api
 from ppca.seat.office import Office
+from ppca.transport import free_ports
 
 OPERATORS = ("alpha", "beta", "gamma", "delta")
 OWNERS = ("north", "south", "west")
@@ -110,8 +110,7 @@ def headers(items: Sequence[Object]) -> list[Header]:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def write_files(folder: Path, federation: Roster, seat: int = 0, **tables: Any) -> Path:

@@ -25,7 +25,9 @@ from ppca.transport import (
     connect,
     connect_mesh,
     create_certificates,
+    free_ports,
 )
+from ppca.transport.connect import PORTS
 from ppca.transport.frames import DATA, HELLO, pack_header
 
 pytestmark = pytest.mark.alone
@@ -290,3 +292,11 @@ def test_old_tls_versions_are_refused(servers: Servers, certificates: Path) -> N
         context.wrap_socket(sock)
     thread.join()
     assert isinstance(results[0], PeerTimeout)
+
+
+def test_free_ports_are_different_and_below_those_of_outgoing_connections() -> None:
+    found = free_ports(40)
+    assert len(set(found)) == 40
+    assert all(port in PORTS for port in found)
+    with socket.create_server(("127.0.0.1", found[0])):
+        assert all(found[0] not in free_ports(3) for _ in range(20))

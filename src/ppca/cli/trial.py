@@ -11,7 +11,6 @@ import json
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -87,9 +86,12 @@ class Stage:
     """The members of the trial, and what they do one after the other."""
 
     def __init__(self, folder: Path, console: Terminal) -> None:
+        from ..transport import free_ports
+
         self.folder = folder
         self.console = console
-        self.ports = _free_ports()
+        ports = iter(free_ports(3 * len(OPERATORS)))
+        self.ports = [(next(ports), next(ports), next(ports)) for _ in OPERATORS]
         self.servers: list[subprocess.Popen[bytes]] = []
 
     def say(self, text: str, style: str = "") -> None:
@@ -261,12 +263,3 @@ def _links_up(port: int) -> int:
             return int(json.loads(answer.read())["links_up"])
     except (OSError, ValueError, KeyError):
         return 0
-
-
-def _free_ports() -> list[tuple[int, int, int]]:
-    """Three free ports for each seat; all are held until all are known, so that no two are the same."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3 * len(OPERATORS))]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return [(ports[3 * i], ports[3 * i + 1], ports[3 * i + 2]) for i in range(len(OPERATORS))]

@@ -16,8 +16,9 @@ import select
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from queue import SimpleQueue
+from random import SystemRandom
 from threading import Event, Lock, Thread
 from time import monotonic
 
@@ -33,6 +34,9 @@ from .tls import Credentials, TlsLink
 GREETING_SECONDS = 10.0
 """How long an accepted connection may take to prove that it is a peer."""
 
+PORTS = range(20_000, 32_000)
+"""Where `free_ports` looks."""
+
 _MAX_STRANGERS = 32  # connections that greet at the same time
 _REFUSAL_SECONDS = 0.5  # how long a refused connection is kept, so that the other end can read why
 
@@ -42,6 +46,22 @@ _log = logging.getLogger(__name__)
 def open_listener(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     """A listening socket for ``connect_mesh``; port 0 takes a free one, see ``getsockname``."""
     return socket.create_server((host, port), backlog=64)
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports of this machine at which nobody listens now, for servers that are started later.
+
+    They are below those that the system gives to outgoing connections: one of these may be in use a moment later.
+    """
+    with ExitStack() as held:
+        found: list[int] = []
+        for port in SystemRandom().sample(PORTS, len(PORTS)):
+            if len(found) == count:
+                break
+            with suppress(OSError):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+                found.append(port)
+        return found
 
 
 def connect_mesh(
