@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.data_sets import Floats
 from benchmarks.peers import RUN_TIMEOUT, PeerError, checked
 from benchmarks.proxy import Proxy
-from benchmarks.spu_parties import free_ports
+from ppca.transport import free_ports
 
 PROGRAM = "ppca_jacobi"
 NORM = 64.0

@@ -61,6 +61,8 @@ def free_ports(count: int) -> list[int]:
             with suppress(OSError):
                 held.enter_context(socket.create_server(("127.0.0.1", port)))
                 found.append(port)
+        if len(found) < count:
+            raise OSError(f"{count} ports are wanted, and {len(found)} of {PORTS.start} to {PORTS.stop - 1} are free")
         return found
 
 
