@@ -81,7 +81,7 @@ MOST_ITERATIONS = 60
 
 SELDOM = 64
 """From so many columns on, whether the largest pairs are done is checked after every second iteration: the check compares all
-pairs of the diagonal, which takes as many bytes as an iteration, and an iteration too many takes nine rounds."""
+pairs of the diagonal, which takes two thirds of the bytes of an iteration, and an iteration too many takes nine rounds."""
 
 RANK_BITS = 3
 """Bits beyond those of the tolerance in which the diagonal is ordered."""
@@ -280,11 +280,11 @@ async def _top_is_clean(A: Any, tol: float, top: int) -> Any:
     """Whether the `top` largest diagonal entries are eigenvalues, and the largest ones: eight rounds.
 
     Their rows must be clean: the squares of their off-diagonal entries add up to less than (TOP_MARGIN tol)^2, or to what
-    rounding leaves. And no eigenvalue of the rest may exceed them by more than tol: by Weyl it is enough that the whole
+    rounding leaves. And no eigenvalue of the rest may exceed them by more than 2 tol: by Weyl it is enough that the whole
     off-diagonal is less than their distance to the next diagonal entry, or than tol (so equal eigenvalues at the border
     do not keep the iteration going). Or all pairs are done, as without `top`.
-    The diagonal is ordered to an eighth of tol, so the entries on both sides of the border may be exchanged if they differ by
-    less; what tol allows is then used up to that.
+    The diagonal is ordered in units of an eighth of tol, every entry right to one of them: four units are what ordering may add
+    to the tol of the border, and two more where it has exchanged the entries at it.
     """
     d = len(A)
     clean = min(tol, max(TOP_MARGIN * tol, 64 * math.sqrt(d * top) * 2.0**-40))
