@@ -81,6 +81,12 @@ def test_fixed_iterations_open_nothing() -> None:
     check(A, solved)
 
 
+def solve(A: np.ndarray, top: int | None, tol: float) -> Any:
+    with pytest.raises(StopIteration) as stop:
+        eigh_allpairs(PlainArray(A), PlainArray(np.eye(len(A))), tol=tol, top=top).send(None)
+    return stop.value.value
+
+
 @pytest.mark.parametrize("tie", [False, True])
 def test_top_pairs_stop_earlier_and_are_the_largest(tie: bool) -> None:
     rng = np.random.default_rng(5)
@@ -91,18 +97,20 @@ def test_top_pairs_stop_earlier_and_are_the_largest(tie: bool) -> None:
     A = (Q * spectrum) @ Q.T
     A /= 2.0 ** np.ceil(np.log2(np.linalg.norm(A)))
 
-    async def solve(top: int | None) -> Any:
-        return await eigh_allpairs(PlainArray(A), PlainArray(np.eye(20)), tol=1e-6, top=top)
-
-    def finish(program: Any) -> Any:
-        with pytest.raises(StopIteration) as stop:
-            program.send(None)
-        return stop.value.value
-
-    everything, largest = finish(solve(None)), finish(solve(4))
+    everything, largest = solve(A, None, 1e-6), solve(A, 4, 1e-6)
     order = np.argsort(-largest.values.values)[:4]
     V, values = largest.vectors.values[:, order], largest.values.values[order]
     assert largest.converged
     assert largest.iterations <= everything.iterations
     assert np.abs(values - np.sort(np.linalg.eigvalsh(A))[::-1][:4]).max() < 2e-6
     assert np.linalg.norm(A @ V - V * values) < 2e-6
+
+
+def test_top_vectors_of_small_eigenvalues() -> None:
+    """Pairs far below the largest one are turned as far as they are when all are asked for: raw data often have such a spectrum."""
+    spectrum = np.concatenate([[1, 2e-3], np.geomspace(1e-4, 1e-7, 11)])
+    for seed in range(20):
+        Q = np.linalg.qr(np.random.default_rng(seed).normal(size=(13, 13)))[0]
+        solved = solve((Q * spectrum) @ Q.T / 2, 2, 1e-7)
+        second = solved.vectors.values[:, np.argsort(-solved.values.values)[1]]
+        assert np.linalg.norm(second - Q[:, 1] * np.sign(second @ Q[:, 1])) < 1e-6
