@@ -107,7 +107,7 @@ def test_top_pairs_stop_earlier_and_are_the_largest(tie: bool) -> None:
 
 
 def test_top_vectors_of_small_eigenvalues() -> None:
-    """Pairs far below the largest one are turned as far as they are when all are asked for: raw data often have such a spectrum."""
+    """Pairs far below the largest one are right as they are when all are asked for: raw data often have such a spectrum."""
     spectrum = np.concatenate([[1, 2e-3], np.geomspace(1e-4, 1e-7, 11)])
     for seed in range(20):
         Q = np.linalg.qr(np.random.default_rng(seed).normal(size=(13, 13)))[0]

@@ -15,15 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.lockstep import run
+from harness.numbers import grid
 from ppca.protocol import RingType, SecretArray, make_type
 from ppca.protocol.functions import HIGH, LOW, coefficients
 
 ULP = 2.0**-40
 few = settings(max_examples=25, deadline=None)
-
-
-def grid(values: Any, frac: int = 40) -> np.ndarray:
-    return np.round(np.ldexp(values, frac)) * 2.0**-frac
 
 
 def inputs(low: int = -30, high: int = 30) -> np.ndarray:
