@@ -53,6 +53,19 @@ def test_rounds_and_bytes_of_a_fit(
     assert 0.5 < guessed.rounds / pca.account_.rounds < 2
 
 
+@pytest.mark.parametrize(("width", "k", "standardize"), [(220, 4, False), (250, 9, True)])
+def test_rounds_and_bytes_of_the_largest_pairs(seats: LockstepServers, width: int, k: int, standardize: bool) -> None:
+    rng = np.random.default_rng(width)
+    turn = np.linalg.qr(rng.normal(size=(width, width)))[0]
+    rows = (rng.normal(size=(2 * width, width)) / np.arange(1, width + 1) ** 0.5) @ turn
+    pca = PCA(k, servers=seats, standardize=standardize).fit(np.array_split(rows, 3))
+    assert (pca.solver_, pca.n_iter_) == ("topk", 1)
+    expected = forecast(Choices(k, standardize=standardize), width, 3)
+    assert expected is not None
+    assert expected.rounds == pytest.approx(pca.account_.rounds, rel=0.1)
+    assert expected.bytes == pytest.approx(max(pca.account_.bytes_sent), rel=0.1)
+
+
 def test_seconds_follow_from_rounds_and_bytes() -> None:
     """Within a factor of two of every job in the accuracy table, and so are guesses of most of them."""
     text = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()

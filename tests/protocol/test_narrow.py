@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from harness.lockstep import run
+from harness.numbers import grid
 from ppca.protocol import Held, SecretArray, skew, symmetric, together
 
 RANDOM = np.random.default_rng(11)
@@ -104,17 +105,20 @@ def test_narrow_products(within: float) -> None:
     rng = np.random.default_rng(3)
     x = np.concatenate([rng.uniform(-1, 1, 2000), [0.0, 1.0, -1.0, 2.0**-40]])
     y = np.concatenate([rng.uniform(-within, within, 2000), [within, within, within, 1.0]])
-    x, y = (np.round(np.ldexp(v, 40)) * 2.0**-40 for v in (x, y))
+    x, y = grid(x), grid(y)
 
     async def program(a: Any, b: Any) -> Any:
         product, bit = await together(a.mul(b, within=within, narrow=True), a.negative())
         flipped = await bit.mul(b, frac=40, within=within, narrow=True)
-        whole = await product.truncate(0)
-        return [whole, bit, flipped]
+        whole, sums = await together(
+            product.truncate(0), a.reshape(3, -1).inner(b.reshape(3, -1), axis=0, within=3 * within, narrow=True)
+        )
+        return [whole, bit, flipped, sums]
 
-    product, bit, flipped = run(program, x, y).value
+    product, bit, flipped, sums = run(program, x, y).value
     error = np.ldexp(product - x * y, 40)
     assert np.abs(error).max() < 1.25 + 2.0**-10  # doubles round the exact product
     assert abs(error.mean()) < 5 * error.std() / np.sqrt(len(error))
     np.testing.assert_array_equal(bit, x < 0)
     np.testing.assert_array_equal(flipped, np.where(x < 0, y, 0))
+    assert np.abs(sums - (x * y).reshape(3, -1).sum(0)).max() < 1.26 * ULP

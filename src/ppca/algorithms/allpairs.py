@@ -88,8 +88,8 @@ RANK_BITS = 3
 
 TOP_MARGIN = 0.01
 """Rows of the largest pairs must be so much cleaner than the tolerance: while the rest is still unclean they converge linearly, a
-factor of ten or so an iteration. The last iteration does not square their error as it does when all pairs are done, and vectors of
-eigenvalues far below the largest one would show that."""
+factor of ten or so an iteration. The last iteration does not square their error as it does when all pairs are done, and vectors
+of eigenvalues far below the largest one would show that."""
 
 
 COARSEST = 3
@@ -130,6 +130,7 @@ async def eigh_allpairs(
     max_iterations: int | None = None,
     fixed_iterations: int | None = None,
     top: int | None = None,
+    margin: float = TOP_MARGIN,
     warm: int = 0,
     progress: Progress = silent,
 ) -> Eigen:
@@ -139,7 +140,8 @@ async def eigh_allpairs(
         last one. It takes the off-diagonal down by another factor of two to thirty.
     max_iterations: give up after so many (None: 60).
     fixed_iterations: run so many and open nothing; docs/eigensolvers.md tells how many are usual, and too few are found out.
-    top: stop as soon as the `top` largest eigenpairs are that accurate; the others need not be.
+    top: stop as soon as the `top` largest eigenpairs are that accurate; the others need not be. margin: rows of these must be
+        cleaner than tol by this factor.
     warm: begin where a run would be after so many iterations, for a matrix that is nearly diagonal.
     """
     d = A0.shape[0]
@@ -158,7 +160,7 @@ async def eigh_allpairs(
     compared = d if top is not None and top < d else 0
 
     def good(state: _State) -> Awaitable[Any]:
-        return _top_is_clean(state.A, tol, top) if top is not None and compared else off_is_small(state.A, tol)
+        return _top_is_clean(state.A, tol, top, margin) if top is not None and compared else off_is_small(state.A, tol)
 
     state, iterations, converged = await until_converged(
         _State(A0, identity, A0, identity, await _pair_scales(A0, regularisation(warm, delta_min)) if warm else None),
@@ -277,10 +279,10 @@ async def _damping(nu: Any, d: int) -> tuple[Any, Any]:
     return found[..., 0], found[..., 1]
 
 
-async def _top_is_clean(A: Any, tol: float, top: int) -> Any:
+async def _top_is_clean(A: Any, tol: float, top: int, margin: float) -> Any:
     """Whether the `top` largest diagonal entries are eigenvalues, and the largest ones: eight rounds.
 
-    Their rows must be clean: the squares of their off-diagonal entries add up to less than (TOP_MARGIN tol)^2, or to what
+    Their rows must be clean: the squares of their off-diagonal entries add up to less than (margin tol)^2, or to what
     rounding leaves. And no eigenvalue of the rest may exceed them by more than 2 tol: by Weyl it is enough that the whole
     off-diagonal is less than their distance to the next diagonal entry, or than tol (so equal eigenvalues at the border
     do not keep the iteration going). Or all pairs are done, as without `top`.
@@ -288,7 +290,7 @@ async def _top_is_clean(A: Any, tol: float, top: int) -> Any:
     to the tol of the border, and two more where it has exchanged the entries at it.
     """
     d = len(A)
-    clean = min(tol, max(TOP_MARGIN * tol, 64 * math.sqrt(d * top) * 2.0**-40))
+    clean = min(tol, max(margin * tol, 64 * math.sqrt(d * top) * 2.0**-40))
     diagonal = A.diagonal()
     coarse = diagonal.within(1.5).astype(min(40, math.ceil(-math.log2(tol)) + RANK_BITS))
     rest = A - type(A).stack([diagonal] * d, axis=1) * np.eye(d, dtype=np.int64)

@@ -8,9 +8,9 @@ If an eigenvalue above beta + MARGIN w is left, T_m makes its part of g grow pas
 eigenvector, which happens with probability `misses`. No larger eigenvalue of A is then missing: A has at most K above the
 largest of B (Weyl).
 
-    1. 2 / w from a table of theta_K                                                        2 rounds
-    2. V theta 2 / w; then for j = 1 .. m, with the first product free (g is public)          2 m + 1
-         r1   (A + r) P | V'P        r2   ((A + r) P) 2 / w | (V theta 2 / w)(V'P)
+    1. c = 2 / w from a table of theta_K                                                    2 rounds
+    2. V theta and c V; then for j = 1 .. m, with the first product free (g is public)        2 m
+         r1   (A + r) P | (c V)'P    r2   ((A + r) P) c - V theta ((c V)'P), one product of blocks
     3. |P_j|^2 <= (1 + SLACK) |g|^2 for EVERY j: so the first P_j that grows is seen before anything can overflow; one bit   4
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol import stack, together
+from ..protocol import Held, concatenate, stack, together
 from .whitening import gaussian
 
 PROBES = 8
@@ -37,6 +37,9 @@ MISSES = 2.0**-40
 """The probability with which one of them is missed all the same."""
 
 STEPS_PER_OCTAVE = 128
+
+SCALE_FRAC = 24
+"""Fractional bits of 2 / w and of what is multiplied by it first: an error of 2^-24 theta a step, far below SLACK."""
 
 FLOOR = 2.0**-18
 """The smallest beta: below it the rounding of A to 40 bits would count."""
@@ -98,20 +101,25 @@ async def none_is_missing(A: Any, values: Any, vectors: Any, run: str, residual:
     top, least = 2.0, floor(residual)
     steps = np.arange(math.floor(math.log2(least) * STEPS_PER_OCTAVE), STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE
     beta = np.append(least, 2.0 ** (steps + 1 / STEPS_PER_OCTAVE)) * (1 + 2.0**-10)
-    scale = (await values[-1].within(top).lookup(2.0**steps, 2 / (beta + residual), 24)).within(2 / least)
-    scaled = (await V.mul(values, within=1.5)).within(1.5)
-    scaled = (await scaled.mul(scale, frac=40, within=2 / least)).within(2 / least)
+    scale = (await values[-1].within(top).lookup(2.0**steps, 2 / (beta + residual), SCALE_FRAC)).within(2 / least)
+    weighted, scaled = await together(
+        V.mul(values, within=1.5, narrow=True, only=Held.LEFT),
+        V.mul(scale, frac=SCALE_FRAC, within=2 / least, narrow=True),
+    )
+    scaled, largest = scaled.within(2 / least), 8 / least
     before, now, lengths = None, None, []
     for _ in range(degree(d)):
         if now is None:
-            product, inside = (A @ probes + residual * probes).within(2), (V.T @ probes).within(2)
+            product, inside = A @ probes + residual * probes, scaled.T @ probes
         else:
-            product, inside = await together(A.matmul(now, within=4, narrow=True), V.T.matmul(now, within=4))
+            product, inside = await together(
+                A.matmul(now, within=4, narrow=True, only=Held.LEFT),
+                scaled.T.matmul(now, frac=SCALE_FRAC, within=largest, narrow=True, only=Held.RIGHT),
+            )
             product = product + now * residual
-        grown, taken = await together(
-            product.within(4).mul(scale, frac=40, within=2.0**20), scaled.matmul(inside.within(4), within=2.0**20)
-        )
-        turned = grown - taken
+        left = concatenate([product.within(4), weighted.within(1.5)], 1)
+        right = concatenate([scale * np.eye(PROBES, dtype=np.int64), -inside])
+        turned = await left.matmul(right, frac=40, within=largest, narrow=True)
         if now is None:
             before, now = probes, (turned - probes).within(4)
         else:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..protocol import together
+from ..protocol import Held, together
 from .whitening import FINE, ROUGH, whiten_any
 
 ANGLE = 2**8
@@ -40,20 +40,25 @@ async def deflated_powers(A: Any, Y: Any, AY: Any, squares: Any, rest: Any) -> A
     Y: Ritz vectors; AY: A Y; squares: of their Ritz values; rest: |A y - theta y|^2 of every column.
     """
     good = await (rest * ANGLE - squares).within(2.0 * ANGLE).negative()
-    S, AS = (part.within(1.5) for part in await together(Y.mul(good), AY.mul(good)))
+    S, AS = (part.within(1.5) for part in await together(*(P.mul(good, within=1.5, narrow=True) for P in (Y, AY))))
 
     async def left(P: Any) -> Any:
         """(I - S S') A P."""
-        product, inside = await together(A.matmul(P, within=4, narrow=True), AS.T.matmul(P, within=4))
+        product, inside = await together(
+            A.matmul(P, within=4, narrow=True), AS.T.matmul(P, within=4, narrow=True, only=Held.RIGHT)
+        )
         return (product - await S.matmul(inside.within(4), within=4, narrow=True)).within(4)
 
     F = (Y - S).within(1.5)
     for power in range(POWERS):
         Z = await left(F) if power else (AY - AS).within(1.5)
-        Z = (await Z.mul(await _unit(Z), frac=40, within=2)).within(2)
-        F = (await whiten_any(Z, FINE if power == POWERS - 1 else ROUGH)).within(4)
-    F = (F - await F.mul(good)).within(4)  # where all columns are set apart, the others are rounding made large
-    return (S + F - await S.matmul((await S.T.matmul(F, within=4)).within(4), within=4, narrow=True)).within(4)
+        Z = (await Z.mul(await _unit(Z), frac=40, within=2, narrow=True)).within(2)
+        last = power == POWERS - 1
+        F = (await whiten_any(Z, FINE if last else ROUGH, Held.BOTH if last else Held.RIGHT)).within(4)
+    # Where all columns are set apart, the others are rounding made large.
+    F = (F - await F.mul(good, within=4, narrow=True)).within(4)
+    inside = await S.T.matmul(F, within=4, narrow=True, only=Held.RIGHT)
+    return (S + F - await S.matmul(inside.within(4), within=4, narrow=True)).within(4)
 
 
 async def _unit(Z: Any) -> Any:

@@ -48,7 +48,6 @@ async def defect(V: Any, only: Held = Held.BOTH) -> Any:
     return symmetric(upper - np.eye(d, dtype=np.int64)[np.triu_indices(d)], d)
 
 
-async def orthonormal(V: Any, E: Any | None = None) -> Any:
-    """One Newton-Schulz step, V - V E / 2 with E = V'V - I: two rounds, one if E is known. The distance is squared."""
-    E = await defect(V) if E is None else E
-    return V - (await V.matmul(E, within=3, narrow=True)) * 0.5
+async def orthonormal(V: Any) -> Any:
+    """One Newton-Schulz step, V - V E / 2 with E = V'V - I: two rounds. The distance is squared."""
+    return V - (await V.matmul(await defect(V, Held.RIGHT), within=3, narrow=True)) * 0.5

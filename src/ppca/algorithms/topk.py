@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..protocol import ready, stack, symmetric, together
+from ..protocol import Held, ready, stack, symmetric, together
 from .allpairs import eigh_allpairs
 from .deflation import deflated_powers
 from .eigen import defect, identity_like
@@ -40,8 +40,8 @@ DEGREES = (3, 6, 12, 24, 24, 24, 24, 24)
 WARM = 6
 """The schedule of all-pairs after a filter begins here: H is nearly diagonal."""
 
-CLEAN = 0.3
-"""Rows of H are cleaned to this part of the tolerance."""
+CLEAN, MARGIN = 0.3, 0.25
+"""H is made diagonal to this part of the tolerance, and in the rows of its K largest to that part of it."""
 
 ORTHOGONALITY = 3e-8
 """What the test asks of |Y'Y - I|_F."""
@@ -172,13 +172,13 @@ def stalls(levels: list[int]) -> bool:
 async def _start(A: Any, omega: Any) -> Any:
     """Whitened powers of A on public random columns: 26 + 12 (POWERS - 1) + 17 rounds."""
     Z = (await A.matmul((A @ omega).within(4), within=2, narrow=True)).within(2)
-    Y = (await whiten_any(Z)).within(2)
+    Y = (await whiten_any(Z, only=Held.RIGHT)).within(2)
     Z = await A.matmul(Y, within=2, narrow=True)
     _, root = await scale_of(await gram(Z))
     half = root * 0.5  # |A Y half|_2 <= 1, also where three steps leave singular values up to 2
     Z = (await Z.mul(half, frac=40, within=2, narrow=True)).within(2)
     for _ in range(POWERS - 1):
-        P = (await whiten(Z, ROUGH, half)).within(2.0**9)
+        P = (await whiten(Z, ROUGH, half, only=Held.RIGHT)).within(2.0**9)
         Z = (await A.matmul(P, frac=40, within=2, narrow=True)).within(2)
     return (await whiten(Z, FINE)).within(2)
 
@@ -190,7 +190,9 @@ async def _ritz(A: Any, Y: Any, k: int, tol: float, loops: int, silently: bool) 
     H = symmetric(await Y.T.matmul_upper(AY, within=1.5), b)
     enough = (16 if loops else 30) if silently else None
     warm = WARM if loops else 0
-    found = await eigh_allpairs(H, identity_like(H), tol=CLEAN * tol, top=k, warm=warm, fixed_iterations=enough)
+    found = await eigh_allpairs(
+        H, identity_like(H), tol=CLEAN * tol, top=k, margin=MARGIN, warm=warm, fixed_iterations=enough
+    )
     theta, rows = await found.values.within(2).sort(found.vectors.T, descending=True)
     V = rows.T.within(1.5)
     Y, AY = await together(Y.matmul(V, within=1.5, narrow=True), AY.matmul(V, within=1.5, narrow=True))
@@ -265,10 +267,10 @@ async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
 
     async def combined(factors: list[Any], columns: list[Any]) -> Any:
         row = [factor.reshape(1, len(factor)) for factor in factors]
-        return (await stack(columns).inner(stack(row), axis=0, frac=40, within=GROWN)).within(GROWN)
+        return (await stack(columns).inner(stack(row), axis=0, frac=40, within=GROWN, narrow=True)).within(GROWN)
 
     async def corrected(Z: Any, now: Any, M: Any) -> tuple[Any, Any]:
-        taken = await together(AY.matmul(M, within=GROWN, narrow=True), Y.matmul(M, within=GROWN, narrow=True))
+        taken = await together(*(part.matmul(M, within=GROWN, narrow=True, only=Held.LEFT) for part in (AY, Y)))
         return Z - taken[0], now - taken[1]
 
     async def following(Z: Any, now: Any, M: Any, before: Any, factors: Any) -> tuple[Any, Any]:
@@ -281,8 +283,8 @@ async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
         # P_before has not been divided by what P was, so c takes two factors.
         scaled = ready(None) if shrink is None else stack([*by, last]).mul(shrink, within=2.0**OCTAVES)
         Z, M, lengths, new = await together(
-            A.matmul(now, within=GROWN, narrow=True),
-            Y.T.matmul(now, within=GROWN),
+            A.matmul(now, within=GROWN, narrow=True, only=Held.LEFT),
+            Y.T.matmul(now, within=GROWN, narrow=True, only=Held.RIGHT),
             now.inner(now, axis=0, within=GROWN**3),
             scaled,
         )
@@ -290,5 +292,5 @@ async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
             factors, last = [new[0], new[1], new[3]], new[2]
         step = following(Z, now, (M * stronger).within(GROWN), before, factors)
         (before, now), shrink = await together(step, lengths.within(GROWN**3).lookup(*SHRINKING, 20))
-    M = (await Y.T.matmul(now, within=GROWN)) * stronger
+    M = (await Y.T.matmul(now, within=GROWN, narrow=True, only=Held.RIGHT)) * stronger
     return ((now - await Y.matmul(M.within(GROWN), within=GROWN, narrow=True)) * (1 / GROWN)).within(1)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..protocol import ready, symmetric, together
+from ..protocol import Held, ready, symmetric, together
 from .eigen import defect, orthonormal
 
 WHITEN = (
@@ -55,7 +55,7 @@ LARGEST_SQUARE = 4.0
 
 async def gram(Z: Any, frac: int | None = None, within: float = 4) -> Any:
     """Z'Z: one round."""
-    return symmetric(await Z.T.matmul_upper(Z, frac=frac, within=within), Z.shape[1])
+    return symmetric(await Z.T.matmul_upper(Z, frac=frac, within=within, narrow=True), Z.shape[1])
 
 
 async def scale_of(G: Any) -> tuple[Any, Any]:
@@ -67,23 +67,28 @@ async def scale_of(G: Any) -> tuple[Any, Any]:
     return found[..., 0].within(2.0**-SMALLEST), found[..., 1].within(2.0 ** (-SMALLEST / 2))
 
 
-async def whiten(Z: Any, steps: int, out: Any = None) -> Any:
-    """Z Q, its singular values near one, for |Z|_2 <= 1: 3 steps + 2 rounds. out: a shared factor of the result."""
-    return await Z.matmul(await gram_steps(await gram(Z), WHITEN[:steps], out), frac=40, within=4, narrow=True)
+async def whiten(Z: Any, steps: int, out: Any = None, only: Held = Held.BOTH) -> Any:
+    """Z Q, its singular values near one, for |Z|_2 <= 1: 3 steps + 2 rounds.
+
+    out: a shared factor of the result. only: for one side of products.
+    """
+    Q = await gram_steps(await gram(Z), WHITEN[:steps], out)
+    return await Z.matmul(Q, frac=40, within=4, narrow=True, only=only)
 
 
-async def whiten_any(Z: Any, steps: int = FINE) -> Any:
+async def whiten_any(Z: Any, steps: int = FINE, only: Held = Held.BOTH) -> Any:
     """Z Q, its singular values near one, for columns of length at most 8, however short: 3 steps + 6 rounds."""
     raw = await gram(Z, GRAM_FRAC, within=64)
     c, root = await scale_of(raw.astype(40))
     Q = await gram_steps((await raw.mul(c, frac=40, within=2)).within(2), WHITEN[:steps], root)
-    return await Z.matmul(Q, frac=40, within=4, narrow=True)
+    return await Z.matmul(Q, frac=40, within=4, narrow=True, only=only)
 
 
 async def gram_steps(G: Any, coefficients: Sequence[Sequence[float]], out: Any = None) -> Any:
     """Q after these steps on G, |G|_2 <= LARGEST_SQUARE, times the shared number `out`: three rounds each.
 
-    G is held divided by that bound, so that its powers stay below one and their truncations local.
+    Q is for the right of products only. G is held divided by that bound, so that its powers stay below one and their truncations
+    local.
     """
     b = len(G)
     one = np.eye(b, dtype=np.int64)
@@ -92,20 +97,24 @@ async def gram_steps(G: Any, coefficients: Sequence[Sequence[float]], out: Any =
     for number, plain in enumerate(coefficients):
         c = [factor * LARGEST_SQUARE**power for power, factor in enumerate(plain)]
         last = number == len(coefficients) - 1
-        G2 = symmetric(await G.matmul_upper(G, within=2), b)
-        found = await together(G.matmul_upper(G2, within=2), ready(None) if last else G2.matmul_upper(G2, within=2))
+        sides, side = (Held.RIGHT, Held.RIGHT) if last else (Held.BOTH, Held.LEFT)
+        G2 = symmetric(await G.matmul_upper(G, within=2, narrow=True, only=sides), b)
+        found = await together(
+            G.matmul_upper(G2, within=2, narrow=True, only=sides),
+            ready(None) if last else G2.matmul_upper(G2, within=2, narrow=True, only=Held.RIGHT),
+        )
         G3 = symmetric(found[0], b)
         R = (G * c[1] + G2 * c[2] + G3 * c[3] + one * c[0]).within(16)
         if Q is not None:
-            turned = Q.matmul(R, frac=FACTOR_FRAC, within=GROWTH)
+            turned = Q.matmul(R, frac=FACTOR_FRAC, within=GROWTH, narrow=True, only=side)
         elif out is not None:
-            turned = R.mul(out, frac=FACTOR_FRAC, within=GROWTH)
+            turned = R.mul(out, frac=FACTOR_FRAC, within=GROWTH, narrow=True, only=side)
         else:
             turned = ready(R.astype(FACTOR_FRAC))
         if last:
             return await turned
         new = G * c[0] + G2 * c[1] + G3 * c[2] + symmetric(found[1], b) * c[3]
-        Q, upper = await together(turned, R.matmul_upper(new.within(16), within=2))
+        Q, upper = await together(turned, R.matmul_upper(new.within(16), within=2, narrow=True))
         G = symmetric(upper, b).within(2)
     raise ValueError("at least one step is needed")
 
@@ -118,8 +127,8 @@ async def complete(Y: Any, fill: NDArray[np.float64], steps: int = 2) -> Any:
     """
     D = -await defect(Y)
     for _ in range(2):
-        D = symmetric(await D.matmul_upper(D, within=4), Y.shape[1])
-    M = await (Y.T @ fill).within(4).matmul(D, within=4)
+        D = symmetric(await D.matmul_upper(D, within=4, narrow=True), Y.shape[1])
+    M = await (Y.T @ fill).within(4).matmul(D, within=4, narrow=True, only=Held.RIGHT)
     Y = (Y + (D.T @ fill.T).T - await Y.matmul(M, within=4, narrow=True)).within(4)
     for _ in range(steps):
         Y = (await Y.matmul(await gram_steps(await gram(Y), (SCHULZ,)), frac=40, within=4, narrow=True)).within(4)

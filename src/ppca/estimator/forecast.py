@@ -1,7 +1,7 @@
 """What a fit will take, from public numbers alone, so that nobody is surprised by a long job.
 
 Rounds and bytes of the default solvers follow from public numbers and the number of iterations. The coefficients are fitted
-to counted jobs of 4 to 80 columns, 2 to 10 owners and 7 to 24 iterations, those of `topk` to jobs of 500 and 1,000 columns;
+to counted jobs of 4 to 80 columns, 2 to 10 owners and 7 to 24 iterations, those of `topk` to jobs of 200 to 1,000 columns;
 `tests/estimator/test_forecast.py` counts others. How many iterations there will be depends on the data, unless they are fixed:
 that is a guess. A fall-back to another solver is not foreseen.
 """
@@ -47,7 +47,7 @@ def forecast(
         return None
     by_columns = choices.partition != "rows"
     if solver == TOPK:
-        rounds, sent = 440.0 + 54, _few(width, int(choices.n_components or 1), choices.standardize)
+        rounds, sent = 480.0, _few(width, int(choices.n_components or 1), choices.standardize)
     else:
         fixed = choices.fixed_iterations
         top = _some(choices, width) and fixed is None
@@ -64,7 +64,7 @@ def forecast(
 def _few(width: int, components: int, standardize: bool) -> float:
     """Bytes of covariance and `topk`, which mostly takes one loop: what travels are columns of its block."""
     block = block_size(components, width)
-    return (128 if standardize else 70) * width**2 + 1306 * width * block + 12_900 * block**2
+    return (140 if standardize else 63) * width**2 + 1060 * width * block + 9300 * block**2
 
 
 def _guess(width: int, top: bool) -> float:

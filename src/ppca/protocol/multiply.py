@@ -330,7 +330,14 @@ def matmul_upper(
     return bilinear(x, y, (n * (n - 1 if strict else n + 1) // 2,), local, plan)
 
 
-def inner(x: S, y: Shares, axis: int | None = None, frac: int | None = None, within: float | None = None) -> Step[S]:
+def inner(
+    x: S,
+    y: Shares,
+    axis: int | None = None,
+    frac: int | None = None,
+    within: float | None = None,
+    narrow: bool = False,
+) -> Step[S]:
     """(x * y).sum(axis), sending the sums only."""
     full = broadcast_shape(x.shape, y.shape)
     if axis is None:
@@ -348,7 +355,8 @@ def inner(x: S, y: Shares, axis: int | None = None, frac: int | None = None, wit
             return ring.total(products.reshape(-1, products.shape[-1]), 0)
         return ring.total(products, axis)
 
-    return bilinear(x, y, shape, local, product_type(x.dtype, y.dtype, frac, _span(x, y, terms, within)))
+    plan = product_type(x.dtype, y.dtype, frac, _span(x, y, terms, within), narrow=narrow)
+    return bilinear(x, y, shape, local, plan)
 
 
 def sum_of_products(pairs: Sequence[tuple[S, Shares]], frac: int | None = None, within: float | None = None) -> Step[S]:

@@ -243,7 +243,12 @@ class PlainArray(Unreadable):
         return ready(self._product(other, np.asarray(self.values @ other.values), frac, within))
 
     def inner(
-        self, other: PlainArray, axis: int | None = None, frac: int | None = None, within: float | None = None
+        self,
+        other: PlainArray,
+        axis: int | None = None,
+        frac: int | None = None,
+        within: float | None = None,
+        narrow: bool = False,
     ) -> Pending:
         return ready(self._product(other, np.asarray((self.values * other.values).sum(axis)), frac, within))
 

@@ -143,10 +143,15 @@ class SecretArray(Shares):
         return Pending(slopes.slope(self))
 
     def inner(
-        self, other: Shares, axis: int | None = None, frac: int | None = None, within: float | None = None
+        self,
+        other: Shares,
+        axis: int | None = None,
+        frac: int | None = None,
+        within: float | None = None,
+        narrow: bool = False,
     ) -> Pending:
         """(self * other).sum(axis), sending the sums only."""
-        return Pending(multiply.inner(self, other, axis, frac, within))
+        return Pending(multiply.inner(self, other, axis, frac, within, narrow))
 
     def square(self) -> Pending:
         return Pending(multiply.multiply(self, self))
