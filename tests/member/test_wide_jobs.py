@@ -79,7 +79,9 @@ def run(field: Field, job: JobDescription, tables: Mapping[str, Path], id: str |
 
 
 def draft(field: Field, name: str, columns: Any, receivers: Any = None, **fit: Any) -> JobDescription:
-    align = {"way": fit.pop("way", "aligned")} if isinstance(columns, dict) else None
+    way = fit.pop("way", "aligned")
+    numbers = {"namespace": len(X)} if way == "namespace" else {}
+    align = {"way": way, **numbers} if isinstance(columns, dict) else None
     return draft_fit(
         *(field.member("analyst").roster, name, list(OWNERS), columns, receivers or {"analyst": ["model"]}),
         fit={"components": K, **fit},
@@ -130,12 +132,12 @@ def test_owners_of_rows(field: Field, tmp_path: Path, standardize: bool) -> None
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
-@pytest.mark.parametrize("way", ["aligned", "psi"])
+@pytest.mark.parametrize("way", ["aligned", "psi", "namespace"])
 def test_owners_of_columns_and_their_loadings(field: Field, tmp_path: Path, way: str, standardize: bool) -> None:
     receivers = {"analyst": ["model"], **{owner: ["loadings"] for owner in OWNERS}}
     job = draft(field, f"wide-columns-{way}-{standardize}", CUTS, receivers, way=way, standardize=standardize)
     assert job.file.program == "pca-columns-wide/1"
-    ids = [f"P{i:02}" for i in range(len(X))] if way == "psi" else None
+    ids = {"aligned": None, "psi": [f"P{i:02}" for i in range(len(X))], "namespace": [str(i) for i in range(len(X))]}[way]
     tables, start = {}, 0
     for number, (owner, mine) in enumerate(CUTS.items()):
         part = X[:, start : (start := start + len(mine))]

@@ -1,0 +1,258 @@
+"""Admission of jobs: whose, which, how many and how large; and what the policy of a seat lets it take part in."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.admission import OF, STORY, Door, until
+from harness.federation import (
+    IDENTITIES,
+    OWNERS,
+    RECEIVER,
+    ROSTER,
+    contribution,
+    job,
+    make,
+    offers,
+    roster,
+)
+from ppca.federation.drafting import draft_fit
+from ppca.federation.errors import NotNow, ObjectRefused
+from ppca.federation.identity import Identity
+from ppca.federation.job import JobDescription
+from ppca.federation.objects import Object
+from ppca.federation.serverfile import Policy
+from ppca.seat import admission as module
+from ppca.seat.admission import pieces_of
+from ppca.seat.policy import refusal_of
+
+
+def submitted(of: JobDescription, author: str = RECEIVER) -> Object:
+    return make(author, "job", of, of.data)
+
+
+def test_an_altered_job_is_another_job(door: Door) -> None:
+    """No approval counts for it, and its name is not the digest of its file."""
+    door.tell(*until("contribution"))
+    altered = JobDescription(OF.data.replace(b'name = "first"', b'name = "other"'))
+    door.refuses(make(RECEIVER, "job", OF.id, altered.data), "not the digest")
+    door.tell(submitted(altered))
+    assert all(item.what.startswith(("offer", "approve")) for item in door.course(altered.id).waiting)
+    for item in contribution(altered, "north"):
+        door.refuses(item, "has not approved")
+
+
+def test_an_approval_counts_for_its_job_only(door: Door) -> None:
+    other = job(name="other")
+    door.tell(*until("approval"), submitted(other), make("north", "approval", OF))
+    replayed = make("north", "approval", OF).data.replace(OF.id.encode(), other.id.encode())
+    door.refuses(Object.parse(replayed), "did not sign")
+    assert any(item.who == "north" and item.what.startswith("approve") for item in door.course(other.id).waiting)
+
+
+def test_nothing_for_a_job_that_is_not_there(door: Door) -> None:
+    for item in (make("north", "approval", OF), *offers(OF)):
+        with pytest.raises(NotNow, match="not known here"):
+            door.tell(item)
+
+
+def test_who_may_submit(door: Door) -> None:
+    door.refuses(submitted(OF, "visitor"), "has no part in the job")
+    for author in (RECEIVER, "north", "alpha"):
+        door.tell(submitted(OF, author))
+    door.tell(make(RECEIVER, "cancel", OF))
+    assert door.course(OF.id).stage == "cancelled"
+
+
+def test_jobs_of_members_that_there_are_not(door: Door) -> None:
+    for fields in (
+        {"owners": (*OWNERS, "nobody")},
+        {"owners": (*OWNERS, RECEIVER)},
+        {"owners": (*OWNERS, "alpha")},
+        {"receivers": {RECEIVER: ["model"], "north": ["model"]}},
+    ):
+        door.refuses(submitted(job(**fields)), "is no (owner|receiver) in test")
+
+
+def test_jobs_of_another_revision_or_out_of_time(door: Door) -> None:
+    door.refuses(submitted(job(roster(2))), "another revision")
+    old = draft_fit(ROSTER, "old", OWNERS, ["a"], {RECEIVER: ["model"]}, now=datetime.now(UTC) - timedelta(days=8))
+    door.refuses(submitted(old), "has expired")
+    door.refuses(make(RECEIVER, "job", "0" * 64, b"no file"), "not the digest")
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"a = 1", b"[" * 9999, b"expires = 9999-12-31T23:59:59-12:00"])
+def test_files_that_are_no_jobs(data: bytes, door: Door) -> None:
+    from ppca.federation.errors import FederationError
+    from ppca.federation.objects import sha256
+
+    with pytest.raises(FederationError):
+        door.tell(make(RECEIVER, "job", sha256(data), data))
+    assert door.mailbox.jobs() == []
+
+
+def test_a_job_file_that_is_too_long(door: Door) -> None:
+    long = JobDescription(OF.data + b"#" * (1 << 20))
+    door.refuses(submitted(long), "too long")
+
+
+def test_a_removed_member_is_out(door: Door) -> None:
+    door.tell(*until("approval"))
+    door.federation = roster(2, left_out=("north",))
+    item = make("north", "approval", OF)
+    door.refuses(item, "no member")
+    door.refuses(item, "no member", carrier="beta")
+    door.refuses(submitted(job(door.federation)), "north is no owner")
+
+
+def test_a_former_key_counts_only_through_a_seat(tmp_path: Path) -> None:
+    old = IDENTITIES["nobody"]
+    from ppca.federation.identity import key_text
+
+    door = Door(tmp_path)
+    door.federation = roster(former=({"name": "north", "key": key_text(old.public)},))
+    of = job(door.federation)
+    door.tell(submitted(of))
+    item = Object.make(Identity("north", old.key), "approval", of.id)
+    door.refuses(item, "did not sign")
+    assert door.admit(item, "beta")
+
+
+# -- limits --------------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_under_way_and_in_a_day(tmp_path: Path) -> None:
+    door = Door(tmp_path, jobs_per_member=2, jobs_per_day=3)
+    first, second = job(name="1"), job(name="2")
+    door.tell(submitted(first), submitted(second))
+    with pytest.raises(NotNow, match="2 jobs under way"):
+        door.tell(submitted(job(name="3")))
+    door.tell(submitted(job(name="4"), "north"))
+    door.tell(make(RECEIVER, "cancel", first), submitted(job(name="3")))
+    door.tell(make(RECEIVER, "cancel", second))
+    with pytest.raises(NotNow, match="in a day"):
+        door.tell(submitted(job(name="5")))
+
+
+def test_a_member_cannot_fill_the_store(tmp_path: Path) -> None:
+    door = Door(tmp_path, bytes_per_member=1 << 20)
+    door.tell(*until("envelope"))
+    payload = bytes(300_000)
+    with pytest.raises(NotNow, match="as much as this seat allows a member"):
+        door.tell(*(make("north", "envelope", OF, payload, to=0, piece=piece) for piece in range(10)))
+    assert door.mailbox.bytes_of("north") <= 1 << 20
+    door.tell(make("south", "envelope", OF, payload, to=0, piece=0))
+
+
+def test_a_full_store(tmp_path: Path) -> None:
+    door = Door(tmp_path, at_most=1 << 20)
+    door.tell(*until("envelope"))
+    with pytest.raises(NotNow, match="store of this seat is full"):
+        door.tell(make("north", "envelope", OF, bytes(1 << 20), to=0, piece=0))
+    door._at_most = 1
+    door.refuses(make("west", "refusal", OF, why="no"), "is full")
+    door.tell(make("beta", "refusal", OF, why="no"))
+
+
+def test_a_member_cannot_flood_with_small_objects(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_OBJECTS", 20)
+    door.tell(*until("envelope"))
+    with pytest.raises(ObjectRefused, match="as many objects"):
+        door.tell(*(make("north", "envelope", OF, b"x", to=0, piece=piece) for piece in range(100)))
+    assert door.mailbox.count("north", OF.id) == 20
+    door.tell(make("south", "envelope", OF, b"x", to=0, piece=0))
+
+
+def test_parsed_jobs_are_not_kept_without_end(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PARSED_JOBS", 3)
+    jobs = [job(name=str(n)) for n in range(6)]
+    door.tell(*map(submitted, jobs))
+    assert [door.job(each.id).id for each in jobs] == [each.id for each in jobs]
+    assert len(door._jobs) == 3
+
+
+def test_threads_do_not_get_two_of_what_is_said_once(door: Door) -> None:
+    """Checked and stored as one step: of many different approvals, contributions and starts at once, one gets in."""
+    door.tell(*until("start"))
+    items = [make("alpha", "start", OF, attempt=1, n=n) for n in range(16)]
+    items += [make("north", "approval", OF, n=n) for n in range(16)]
+
+    def put(item: Object) -> bool:
+        try:
+            return door.admit(item, item.header.author)
+        except ObjectRefused:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(put, items)) == 1
+    assert [header.kind for header in door.mailbox.headers(OF.id)].count("start") == 1
+
+
+def test_threads_do_not_get_over_the_limit(tmp_path: Path) -> None:
+    door = Door(tmp_path, jobs_per_member=3)
+    items = [submitted(job(name=str(n))) for n in range(12)]
+
+    def put(item: Object) -> bool:
+        try:
+            return door.admit(item, RECEIVER)
+        except NotNow:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(put, items)) == 3
+
+
+def test_lost_content_is_taken_again_whatever_has_happened_since(door: Door) -> None:
+    door.tell(*STORY)
+    envelope = next(item for item in STORY if item.header.kind == "envelope")
+    door.mailbox._path(envelope.digest).unlink()
+    assert door.mailbox.get(envelope.digest) is None
+    assert not door.admit(envelope, "delta")
+    assert door.mailbox.get(envelope.digest) == envelope
+
+
+# -- the policy of a seat ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "policy", "words"),
+    [
+        ({}, {}, None),
+        ({"owners": OWNERS[:2]}, {}, "wants 3"),
+        ({"owners": OWNERS[:1]}, {}, "wants 3"),
+        ({"owners": ("spare",), "receivers": {"spare": ["model"]}}, {}, None),
+        ({}, {"columns_at_most": 2}, "at most 2"),
+        ({}, {"programs": ("pca-columns/1",)}, "not pca-rows/1"),
+        ({}, {"rows_at_least": 50}, "rows_at_least = 50"),
+        ({"rows_at_least": 50}, {"rows_at_least": 50}, None),
+        ({"expires": "91d"}, {}, "stay longer"),
+        ({"erase_after": "91d"}, {}, "stay longer"),
+        ({"expires": "91d"}, {"longest": "100d"}, None),
+    ],
+)
+def test_what_a_seat_takes_part_in(
+    fields: dict[str, Any], policy: dict[str, Any], words: str | None, door: Door
+) -> None:
+    found = refusal_of(job(**fields).file, Policy(**policy), door)
+    assert (found is None) == (words is None), found
+    assert words is None or words in (found or "")
+
+
+def test_another_build_is_refused(door: Door) -> None:
+    other = JobDescription(OF.data.replace(b"+", b"+f", 1))
+    assert "must have the same" in (refusal_of(other.file, Policy(), door) or "")
+
+
+@pytest.mark.parametrize(
+    "payload", [b"[]", b"{}", b'{"pieces": 1}', b'{"pieces": [[], [], []]}', b'{"pieces": [[1], [], [], []]}', b"x"]
+)
+def test_contributions_that_list_no_envelopes(payload: bytes) -> None:
+    from ppca.federation.errors import FederationError
+
+    with pytest.raises(FederationError):
+        pieces_of(make("north", "contribution", OF, payload))
