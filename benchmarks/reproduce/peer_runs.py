@@ -20,6 +20,9 @@ from .result import Options
 TOL = 1e-5
 """The paper's threshold; peers make as many Jacobi steps as our cyclic Jacobi needs for it."""
 
+REPEATS = 3
+"""Of our runs, which take fractions of a second: the median counts. Peers take seconds, after short runs that warm them up."""
+
 PROBE = (1, 3)
 """Steps of the short runs that a projection is made of."""
 
@@ -36,7 +39,8 @@ def ours(
     with servers or LocalServers(timeout=600, developer=True, tls=True) as running:
         for solver in solvers:
             options.say(f"PPCA, {solver}, d = {d}")
-            row = asdict(eigen.measure(running, d, options.data, solver, TOL, budget))
+            found = [eigen.measure(running, d, options.data, solver, TOL, budget) for _ in range(REPEATS)]
+            row = asdict(sorted(found, key=lambda one: one.seconds)[REPEATS // 2])
             yield {
                 "who": "PPCA, all-pairs" if solver == "allpairs" else "PPCA, cyclic Jacobi",
                 "parties": "4, semi-honest, one of four",

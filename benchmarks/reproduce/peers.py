@@ -9,7 +9,7 @@ from benchmarks.data_sets import MissingData, find
 from benchmarks.eigen import file_of
 from ppca.report import duration, size
 
-from .peer_runs import TOL, absent, ours, theirs
+from .peer_runs import REPEATS, TOL, absent, ours, theirs
 from .result import Options, Plot, Result, Table, behind, cell
 from .style import dimensions, figure, lines, logarithmic
 
@@ -47,6 +47,7 @@ def conditions(options: Options, budget: float) -> list[str]:
         "128-bit ring, 26 fractional bits, probabilistic truncation. PPCA: 40 fractional bits, four processes. PPCA and "
         "MP-SPDZ over TLS, SPU without, as they come; all on one machine over loopback, all in this run.",
         "Threat models differ: Rep4 withstands a malicious party, the others do not.",
+        f"PPCA: the median of {REPEATS} runs. Peers: one run, after short ones.",
         f"(projected): a run that would take more than {budget:g} s is extended from short ones.",
         *absent(options),
     ]
