@@ -137,7 +137,9 @@ def test_owners_of_columns_and_their_loadings(field: Field, tmp_path: Path, way:
     receivers = {"analyst": ["model"], **{owner: ["loadings"] for owner in OWNERS}}
     job = draft(field, f"wide-columns-{way}-{standardize}", CUTS, receivers, way=way, standardize=standardize)
     assert job.file.program == "pca-columns-wide/1"
-    ids = {"aligned": None, "psi": [f"P{i:02}" for i in range(len(X))], "namespace": [str(i) for i in range(len(X))]}[way]
+    ids = {"aligned": None, "psi": [f"P{i:02}" for i in range(len(X))], "namespace": [str(i) for i in range(len(X))]}[
+        way
+    ]
     tables, start = {}, 0
     for number, (owner, mine) in enumerate(CUTS.items()):
         part = X[:, start : (start := start + len(mine))]
