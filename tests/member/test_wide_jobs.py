@@ -137,9 +137,8 @@ def test_owners_of_columns_and_their_loadings(field: Field, tmp_path: Path, way:
     receivers = {"analyst": ["model"], **{owner: ["loadings"] for owner in OWNERS}}
     job = draft(field, f"wide-columns-{way}-{standardize}", CUTS, receivers, way=way, standardize=standardize)
     assert job.file.program == "pca-columns-wide/1"
-    ids = {"aligned": None, "psi": [f"P{i:02}" for i in range(len(X))], "namespace": [str(i) for i in range(len(X))]}[
-        way
-    ]
+    pattern = {"psi": "P{:02}", "namespace": "{}"}.get(way)
+    ids = [pattern.format(i) for i in range(len(X))] if pattern else None
     tables, start = {}, 0
     for number, (owner, mine) in enumerate(CUTS.items()):
         part = X[:, start : (start := start + len(mine))]
