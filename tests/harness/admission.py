@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.federation import (
-    ROSTER,
-    job,
-    story,
-)
+from harness.federation import ROSTER, job, story
 from ppca.federation.errors import ObjectRefused
 from ppca.federation.objects import Object
 from ppca.federation.serverfile import Policy

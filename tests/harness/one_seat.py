@@ -7,15 +7,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
-from harness.federation import (
-    IDENTITIES,
-    Loop,
-    free_port,
-    job,
-    office,
-    roster,
-    story,
-)
+from harness.federation import IDENTITIES, Loop, free_port, job, office, roster, story
 from ppca.federation.objects import Object
 from ppca.federation.roster import Roster
 from ppca.member.seats import SeatClient

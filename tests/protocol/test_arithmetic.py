@@ -18,15 +18,7 @@ from hypothesis.extra import numpy as hnp
 
 from harness.lockstep import run
 from harness.numbers import grid
-from ppca.protocol import (
-    Pending,
-    PlainArray,
-    RingType,
-    make_type,
-    skew,
-    symmetric,
-    triangles,
-)
+from ppca.protocol import Pending, PlainArray, RingType, make_type, skew, symmetric, triangles
 from ppca.protocol.dtypes import span_of
 from ppca.protocol.multiply import product_type, sum_of_products
 

@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from harness.numbers import secret
-from ppca.protocol import (
-    SecretArray,
-    concatenate,
-    stack,
-)
+from ppca.protocol import SecretArray, concatenate, stack
 
 
 def opened(x: SecretArray) -> np.ndarray:

@@ -10,16 +10,7 @@ import pytest
 
 from harness.lockstep import run
 from harness.numbers import secret
-from ppca.protocol import (
-    Pending,
-    PlainArray,
-    RangeError,
-    RingType,
-    SecretArray,
-    make_type,
-    together,
-    where,
-)
+from ppca.protocol import Pending, PlainArray, RangeError, RingType, SecretArray, make_type, together, where
 
 ULP = 2.0**-40
 

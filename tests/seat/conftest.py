@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.admission import Door
-from harness.federation import (
-    Loop,
-    served,
-)
+from harness.federation import Loop, served
 from harness.one_seat import Seat
 
 

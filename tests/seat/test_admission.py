@@ -9,18 +9,7 @@ from typing import Any
 import pytest
 
 from harness.admission import KINDS, OF, STORY, Door, until
-from harness.federation import (
-    IDENTITIES,
-    RECEIVER,
-    ROSTER,
-    SEAT_KEYS,
-    contribution,
-    ended,
-    job,
-    make,
-    offers,
-    roster,
-)
+from harness.federation import IDENTITIES, RECEIVER, ROSTER, SEAT_KEYS, contribution, ended, job, make, offers, roster
 from ppca.federation.identity import Identity
 from ppca.federation.objects import Object
 from ppca.seat import admission as module

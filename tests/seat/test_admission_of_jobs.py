@@ -10,17 +10,7 @@ from typing import Any
 import pytest
 
 from harness.admission import OF, STORY, Door, until
-from harness.federation import (
-    IDENTITIES,
-    OWNERS,
-    RECEIVER,
-    ROSTER,
-    contribution,
-    job,
-    make,
-    offers,
-    roster,
-)
+from harness.federation import IDENTITIES, OWNERS, RECEIVER, ROSTER, contribution, job, make, offers, roster
 from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import NotNow, ObjectRefused
 from ppca.federation.identity import Identity

@@ -11,15 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harness.federation import (
-    IDENTITIES,
-    OWNERS,
-    RECEIVER,
-    job,
-    make,
-    put_roster,
-    roster,
-)
+from harness.federation import IDENTITIES, OWNERS, RECEIVER, job, make, put_roster, roster
 from harness.one_seat import HELLO, Seat, asked
 from ppca.federation.errors import NotReached
 from ppca.federation.roster import Roster

@@ -9,14 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.federation import (
-    IDENTITIES,
-    RECEIVER,
-    Loop,
-    contribution,
-    make,
-    served,
-)
+from harness.federation import IDENTITIES, RECEIVER, Loop, contribution, make, served
 from harness.one_seat import Seat, asked
 from ppca.federation.errors import NotReached
 from ppca.federation.objects import MOST_BYTES, Object, sha256
