@@ -21,7 +21,7 @@ TOL = 1e-5
 """The paper's threshold; peers make as many Jacobi steps as our cyclic Jacobi needs for it."""
 
 REPEATS = 3
-"""Of our runs, which take fractions of a second: the median counts. Peers take seconds, after short runs that warm them up."""
+"""Of our runs, which are short: the median counts. Peers take longer, and have short runs before that warm them up."""
 
 PROBE = (1, 3)
 """Steps of the short runs that a projection is made of."""
