@@ -8,8 +8,6 @@ import numpy as np
 
 from ppca.protocol import RingType, SecretArray, local_parties, share
 
-PARTY = local_parties()[0]
-
 
 def grid(values: Any, frac: int = 40) -> np.ndarray:
     """Rounded to multiples of 2^-frac, so that sharing is exact."""
@@ -18,4 +16,4 @@ def grid(values: Any, frac: int = 40) -> np.ndarray:
 
 def secret(values: Any, dtype: RingType | None = None) -> SecretArray:
     """One seat's shares of these, for what is local."""
-    return SecretArray.from_packet(PARTY, share(values, dtype)[0])
+    return SecretArray.from_packet(local_parties()[0], share(values, dtype)[0])
