@@ -9,7 +9,7 @@ import pytest
 
 from harness.lockstep import run
 from harness.spectra import Matrix, matrix
-from ppca.algorithms.decomposition import is_accurate, is_bounded
+from ppca.algorithms.decomposition import decompose, is_accurate, is_bounded
 from ppca.native import ring
 from ppca.protocol import SecretArray
 
@@ -62,3 +62,26 @@ def test_a_small_error_does_not_pass_either() -> None:
         return int(await is_accurate(A.within(1), values, rows, bounded, 2e-6))
 
     assert not run(program, A, values, vectors.T.copy()).value
+
+
+def uncorrelated_column(d: int = 13) -> Matrix:
+    """A covariance with one column that is uncorrelated with the others: an eigenpair from the start, and not the largest."""
+    A = np.full((d, d), 0.87) + 0.13 * np.eye(d)
+    A[-1, :-1] = A[:-1, -1] = 0.0
+    A[-1, -1] = 6.0
+    return np.round(np.ldexp(A / np.linalg.norm(A) * 0.9, 40)) * 2.0**-40
+
+
+@pytest.mark.parametrize("limit", [{"max_iterations": 1}, {"fixed_iterations": 1}], ids=["maximum", "fixed"])
+@pytest.mark.parametrize("solver", ["allpairs", "jacobi", "jacobi-classic", "jacobi-eo", "qr", "power"])
+def test_pairs_that_are_not_the_largest_do_not_pass(solver: str, limit: dict[str, int]) -> None:
+    """One iteration leaves an eigenvector among the first columns that belongs to a smaller eigenvalue."""
+    A = uncorrelated_column()
+    exact = np.linalg.eigvalsh(A)[::-1]
+
+    async def program(shared: SecretArray) -> list[Any]:
+        found = await decompose(shared.within(1), run=shared.party.run, solver=solver, top=1, **limit)
+        return [found.values, int(found.verified)]
+
+    values, verified = run(program, A).value
+    assert not verified or abs(values[0] - exact[0]) < 1e-2

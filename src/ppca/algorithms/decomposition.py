@@ -106,23 +106,25 @@ async def decompose(
             return Spectrum(largest.values, largest.vectors, name, largest.iterations, verified, False, reached)
         limits = {"fixed_iterations": None if fixed_iterations is None else ENOUGH_ITERATIONS}
     first = "allpairs" if name == TOPK else name
-    # Without convergence bits nobody says that the first pairs are the largest: all are verified then.
-    count = top if fixed_iterations is None else None
-    found = await eigh(A, identity_like(A), solver=first, tol=tol, top=count, progress=progress, **limits)
-    values, vectors, verified = await _verified(A, found, 2 * promised_residual(first, len(A), tol), count, progress)
+    few = top if fixed_iterations is None else None
+    found = await eigh(A, identity_like(A), solver=first, tol=tol, top=few, progress=progress, **limits)
+    values, vectors, verified = await _verified(A, found, 2 * promised_residual(first, len(A), tol), top, progress)
     fell_back = name == TOPK
     if not verified and first != "jacobi":
         fell_back = True
         steps = None if fixed_iterations is None else enough_steps(len(A))
         found = await eigh(A, identity_like(A), solver="jacobi", tol=tol, fixed_iterations=steps, progress=progress)
-        values, vectors, verified = await _verified(A, found, 2 * tol, count, progress)
+        values, vectors, verified = await _verified(A, found, 2 * tol, top, progress)
     return Spectrum(values, vectors, name, found.iterations, verified, fell_back)
 
 
 async def _verified(A: Any, found: Eigen, tol: float, top: int | None, progress: Progress) -> tuple[Any, Any, bool]:
-    """Values in descending order, the vectors as rows, and the verification bit."""
+    """Values in descending order, the vectors as rows, and the verification bit.
+
+    Only an opened convergence bit says that the first `top` pairs are the largest. Without it all pairs are verified.
+    """
     bounded, (values, vectors) = await together(is_bounded(found.values, found.vectors), _sorted(found, progress))
-    return values, vectors, await is_accurate(A, values, vectors, bounded, tol, top)
+    return values, vectors, await is_accurate(A, values, vectors, bounded, tol, top if found.converged else None)
 
 
 async def _sorted(found: Eigen, progress: Progress) -> tuple[Any, Any]:
