@@ -5,22 +5,26 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 NATIVE := $(wildcard native/*/*) CMakeLists.txt pyproject.toml
 
-WORKERS := --numprocesses auto --maxprocesses 8 --dist loadgroup
+# One worker per core. A file's tests stay on one worker, so each module fixture is set up once. Files are started in the order
+# of collection; tests/conftest.py puts the slow ones first.
+WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+PYTEST  := $(BIN)/python -m pytest
 
-.PHONY: help setup shell demo test quick lint format bench docs wheel clean
+.PHONY: help setup shell demo quick test test-release lint format bench docs wheel clean
 
 help:
-	@echo "make demo    three hospitals on four local servers, beside the plaintext answer"
-	@echo "make quick   the tests that start no process, in about a minute: what to run while you work"
-	@echo "make test    all tests"
-	@echo "make lint    ruff, mypy and clang-format"
-	@echo "make format  write the code as ruff and clang-format want it"
-	@echo "make bench   native kernels and secure operations: tables, JSON and plots in bench-results/"
-	@echo "make docs    write the generated parts of README.md and docs/ again"
-	@echo "make wheel   dist/*.whl, which installs without a compiler: what operators, owners and receivers deploy"
-	@echo "make shell   a shell with $(BIN) first in PATH: ppca, python, pytest"
-	@echo "make setup   build and install into $(VENV) (the others do it when needed)"
-	@echo "make clean   remove $(VENV) and build products"
+	@echo "make demo          three hospitals on four local servers, compared with the plaintext answer"
+	@echo "make quick         tests that start no process: run them while you work"
+	@echo "make test          all tests except release tests, less than five minutes on two cores"
+	@echo "make test-release  slow tests and release tests: guide, wheel, fresh clone, chaos, long fuzzing"
+	@echo "make lint          ruff, mypy and clang-format"
+	@echo "make format        format the code with ruff and clang-format"
+	@echo "make bench         benchmark kernels and secure operations into bench-results/"
+	@echo "make docs          update the generated parts of README.md and docs/"
+	@echo "make wheel         build dist/*.whl, which installs without a compiler"
+	@echo "make shell         open a shell with $(BIN) first in PATH: ppca, python, pytest"
+	@echo "make setup         build and install into $(VENV) (the other targets do it when needed)"
+	@echo "make clean         remove $(VENV) and build products"
 
 setup: $(STAMP)
 
@@ -35,13 +39,18 @@ shell: setup
 demo: setup
 	$(BIN)/ppca demo
 
-# Whatever asserts times runs after the others, with the machine to itself.
-test: setup
-	$(BIN)/python -m pytest $(WORKERS) -m "not alone" --durations=15
-	$(BIN)/python -m pytest -m alone --durations=5
-
 quick: setup
-	$(BIN)/python -m pytest $(WORKERS) -m "not alone and not processes and not slow"
+	$(PYTEST) $(WORKERS) -m "not release and not alone and not processes"
+
+# Tests that assert times run last, by themselves.
+test: setup
+	$(PYTEST) $(WORKERS) -m "not release and not alone" -rs --durations=15
+	$(PYTEST) -m "alone and not release" -rs --durations=5
+
+# Property tests run again, with more examples. The rest builds, installs or takes long.
+test-release: setup
+	$(PYTEST) $(WORKERS) -m "(release or hypothesis) and not alone" --hypothesis-profile=thorough -rs --durations=15
+	$(PYTEST) -m "release and alone" -rs --durations=5 || test $$? = 5  # 5: no such test
 
 lint: setup
 	$(BIN)/ruff check .

@@ -114,7 +114,8 @@ def fresh_clone(place: Path) -> Path:
     return clone
 
 
-@pytest.mark.slow
+@pytest.mark.release
+@pytest.mark.processes
 @pytest.mark.timeout(1900)  # it builds and installs: a minute and a half on two idle cores
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the tests do not lie in a git repository")
 def test_the_first_screen_of_the_readme_in_a_fresh_clone(tmp_path: Path) -> None:

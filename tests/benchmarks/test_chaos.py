@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.release
+@pytest.mark.processes
 @pytest.mark.timeout(900)
 def test_a_few_kills(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "chaos", "--kills", "3", "--seed", "1", "-o", str(tmp_path)]

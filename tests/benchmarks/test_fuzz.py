@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import fuzz
@@ -36,14 +36,12 @@ def seeds() -> dict[str, list[bytes]]:
 
 
 @pytest.mark.parametrize("name", fuzz.TARGETS)
-@settings(max_examples=100, deadline=None)
 @given(number=NUMBERS)
 def test_malformed_inputs_are_refused_by_name(name: str, seeds: dict[str, list[bytes]], number: int) -> None:
     feed(name, fuzz.made(seeds[name], number, fuzz.TARGETS[name].structured), number)
 
 
 @pytest.mark.parametrize("name", fuzz.TARGETS)
-@settings(max_examples=50, deadline=None)
 @given(content=st.binary(max_size=200), number=NUMBERS)
 def test_any_bytes(name: str, content: bytes, number: int) -> None:
     feed(name, content, number)
@@ -55,7 +53,6 @@ def feed(name: str, content: bytes, number: int) -> None:
         target.feed(content, number, Path(FOLDER.name))
 
 
-@settings(max_examples=300, deadline=None)
 @given(value=JSON, buffers=st.lists(st.binary(max_size=40), max_size=3))
 def test_any_json_with_buffers(value: Any, buffers: list[bytes]) -> None:
     """What is taken for good can be packed again; the rest is a CodecError."""

@@ -15,7 +15,8 @@ from benchmarks.reproduce.style import MOST_BYTES
 from ppca.cli.main import app
 
 
-@pytest.mark.slow
+@pytest.mark.release
+@pytest.mark.processes
 @pytest.mark.parametrize("name", PARTS)
 def test_part_at_a_tiny_size(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PPCA_DATA", raising=False)

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from ppca.cli.main import app
 
 
-@pytest.mark.slow
+@pytest.mark.release
+@pytest.mark.processes
 def test_scale(tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install 'ppca[dask]'")
     files = tmp_path / "files"

@@ -12,7 +12,7 @@ import pytest
 from ppca.cli.fetch import verified
 from ppca.member.fetching import EVIDENCE, Evidence
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.release, pytest.mark.processes, pytest.mark.timeout(900)]
 
 
 def ppca(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -27,7 +27,7 @@ STEP = re.compile(
     r"^```sh (?P<hosts>[\w ]+)\n(?P<script>.*?)^```$|^<!-- (?P<verb>send|lose) (?P<what>.*?) -->$",
     re.MULTILINE | re.DOTALL,
 )
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.release, pytest.mark.processes, pytest.mark.timeout(1800)]
 
 
 def tables() -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ from ppca import __version__
 from ppca.federation.build import build
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.release, pytest.mark.processes, pytest.mark.timeout(1800)]
 PAGES = (".html", ".css", ".js", ".svg")
 COMPILERS = ("cc", "gcc", "g++", "c++", "clang", "cmake", "ninja", "make")
 

@@ -145,7 +145,7 @@ def test_three_ways(seats: LockstepServers, way: str, standardize: bool) -> None
     check(pca.fit(split(X, [1, 4])), X)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 5, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), owners=st.sampled_from([3, 5, 10]), standardize=st.booleans())
 def test_random_overlaps(seed: int, owners: int, standardize: bool) -> None:
     """The joint PCA is that of the intersection, however rows and columns are dealt out."""

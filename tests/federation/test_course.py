@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.federation import (
@@ -95,13 +95,11 @@ def test_every_stage_says_who_is_waited_for() -> None:
     assert first[RECEIVER] == "offer a key (ppca approve)"
 
 
-@settings(max_examples=300, deadline=None)
 @given(items=ANY, draw=st.data())
 def test_the_order_of_objects_does_not_matter(items: list[Object], draw: st.DataObject) -> None:
     assert course(items) == course(draw.draw(st.permutations(items)))
 
 
-@settings(max_examples=300, deadline=None)
 @given(items=ANY)
 def test_never_done_without_four_words_that_agree(items: list[Object]) -> None:
     found = course(items)
@@ -123,7 +121,6 @@ def one_word_each(items: Sequence[Object]) -> bool:
     return len(said) == len(set(map(str, said)))
 
 
-@settings(max_examples=300, deadline=None)
 @given(items=ANY, more=ANY)
 def test_what_is_done_stays_done(items: list[Object], more: list[Object]) -> None:
     """As long as no seat says two things about one attempt, which seats do not admit."""
@@ -132,7 +129,6 @@ def test_what_is_done_stays_done(items: list[Object], more: list[Object]) -> Non
         assert course(whole).done
 
 
-@settings(max_examples=300, deadline=None)
 @given(items=ANY, more=ANY)
 def test_an_end_stays_an_end(items: list[Object], more: list[Object]) -> None:
     """A bad end can still become a good one, if all four seats had finished; nothing else comes after an end."""
@@ -141,7 +137,6 @@ def test_an_end_stays_an_end(items: list[Object], more: list[Object]) -> None:
         assert course(whole).over
 
 
-@settings(max_examples=200, deadline=None)
 @given(items=ANY)
 def test_time_only_ends_what_was_not_over(items: list[Object]) -> None:
     now, late = course(items), course(items, JOB.file.expires)

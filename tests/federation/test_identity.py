@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppca.federation.errors import FederationError, FileRefused
@@ -68,7 +68,6 @@ def test_any_cut_of_the_file_is_refused(path: Path) -> None:
             Identity.load(path)
 
 
-@settings(max_examples=200, deadline=None)
 @given(place=st.integers(0, 200), value=st.integers(0, 255))
 def test_a_damaged_file_is_refused_or_is_another_key(
     tmp_path_factory: pytest.TempPathFactory, place: int, value: int

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
@@ -184,7 +184,6 @@ def test_another_byte_is_another_job() -> None:
     assert JobDescription(JOB.data + b"\n").id != JOB.id
 
 
-@settings(max_examples=300, deadline=None)
 @given(place=st.integers(0, len(JOB.data) - 1), cut=st.integers(0, 30), new=st.binary(max_size=8))
 def test_any_damage_is_refused_by_name_or_another_good_job(place: int, cut: int, new: bytes) -> None:
     data = JOB.data[:place] + new + JOB.data[place + cut :]

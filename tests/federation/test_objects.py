@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.federation import IDENTITIES, ROSTER, job, make, roster
@@ -29,7 +29,6 @@ FACTS = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     payload=st.binary(max_size=300),
@@ -153,7 +152,6 @@ INFO: dict[str, Any] = {"what": "envelope", "job": JOB.id, "owner": "north", "se
 SEALED = seal(b"a share", KEY.public, **INFO)
 
 
-@settings(deadline=None, max_examples=30)
 @given(plain=st.binary(max_size=1000))
 def test_what_is_sealed_opens_for_its_reader(plain: bytes) -> None:
     assert KEY.open(seal(plain, KEY.public, **INFO), **INFO) == plain

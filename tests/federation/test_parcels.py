@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.federation import IDENTITIES, OWNERS, SEAT_KEYS, contribution, job
@@ -107,7 +107,6 @@ def test_a_stream_cut_anywhere_breaks_off(size: int) -> None:
         list(messages([STREAM[:size]]))
 
 
-@settings(max_examples=100, deadline=None)
 @given(cuts=st.lists(st.integers(0, len(STREAM)), max_size=6))
 def test_where_pieces_end_does_not_matter(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(STREAM)]
@@ -115,7 +114,6 @@ def test_where_pieces_end_does_not_matter(cuts: list[int]) -> None:
     assert summands_at(3, messages(pieces)) == summands_at(3, messages([STREAM]))
 
 
-@settings(max_examples=300, deadline=None)
 @given(place=st.integers(0, len(STREAM) - 1), new=st.binary(min_size=1, max_size=6))
 def test_a_damaged_stream_is_refused_by_name_if_it_is_noticed(place: int, new: bytes) -> None:
     data = STREAM[:place] + new + STREAM[place + len(new) :]

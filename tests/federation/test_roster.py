@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.federation import IDENTITIES, OPERATORS, ROSTER, put_roster, roster
@@ -55,7 +55,6 @@ def test_a_signature_of_another_revision_or_member_does_not_count(tmp_path: Path
     assert Roster(ROSTER.data, outsider).faults()
 
 
-@settings(max_examples=150, deadline=None)
 @given(place=st.integers(0, len(ROSTER.data) - 1), bit=st.integers(0, 7))
 def test_any_changed_bit_undoes_the_signatures(place: int, bit: int) -> None:
     data = bytearray(ROSTER.data)

@@ -17,9 +17,14 @@ import aiohttp
 import pytest
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 PATIENCE = 60.0
 PHONE, DESK = 390, 1200
+
+
+def needs_browser(test: Any) -> Any:
+    """Mark a test that starts Chromium. It is skipped where Chromium is not installed."""
+    present = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+    return pytest.mark.processes(present(test))
 
 
 class Page:

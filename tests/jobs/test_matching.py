@@ -6,7 +6,7 @@ import secrets
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppca.jobs.matching import MatchError, match, positions_in
@@ -30,7 +30,6 @@ def tables(draw: st.DrawFn) -> list[list[str]]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(tables())
 def test_the_match_is_the_intersection(owners: list[list[str]]) -> None:
     key = secrets.token_bytes(16)

@@ -16,7 +16,6 @@ from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError
 from ppca.federation.objects import PIECE_BYTES
 from ppca.member.contributing import contribute
-from ppca.servers import LocalServers  # noqa: F401 - marks this module as one that starts processes
 
 OWNERS = ("north", "south", "west")
 COLUMNS = {"north": ["a", "b", "c", "d"], "south": ["e"], "west": ["f"]}
@@ -49,7 +48,8 @@ class Scissors(threading.Thread):
                 due = self.passed() + self._random.randrange(12 << 20)
 
 
-@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_an_upload_that_is_cut_at_random_bytes(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")

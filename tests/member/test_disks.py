@@ -19,8 +19,8 @@ from ppca.federation.job import JobDescription
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
 from ppca.protocol import InputPacket
-from ppca.servers import LocalServers  # noqa: F401 - marks this module as one that starts processes
 
+pytestmark = pytest.mark.processes
 OWNERS = ("north", "south", "west")
 COLUMNS = ["a", "b", "c", "d", "e"]
 PATIENCE = 240.0

@@ -14,8 +14,8 @@ from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError
 from ppca.federation.job import JobDescription
 from ppca.member.contributing import contribute
-from ppca.servers import LocalServers  # noqa: F401 - marks this module as one that starts processes
 
+pytestmark = pytest.mark.processes
 OWNERS = ("north", "south", "west")
 COLUMNS = ["a", "b", "c"]
 PATIENCE = 240.0

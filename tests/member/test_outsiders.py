@@ -30,11 +30,11 @@ from ppca.member import Member
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
 from ppca.member.seats import SeatClient
-from ppca.servers import LocalServers  # noqa: F401 - marks this module as one that starts processes
 from ppca.transport import Leaf, issue_leaf
 from ppca.transport.pinned import PinnedTls, _load_leaf
 from ppca.transport.routes import preamble, route_of
 
+pytestmark = pytest.mark.processes
 OWNERS = ("north", "south", "west")
 COLUMNS = ["a", "b", "c"]
 PATIENCE = 240.0

@@ -29,6 +29,7 @@ from ppca.member.fetching import Evidence
 from ppca.member.joining import own_ids
 from ppca.receiver.parts import signed
 
+pytestmark = pytest.mark.processes
 Floats = NDArray[np.float64]
 OWNERS = ("north", "south", "west")
 COLUMNS = ["a", "b", "c", "d", "e"]

@@ -30,7 +30,7 @@ from ppca.federation.job import JobDescription
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 
 Floats = NDArray[np.float64]
 OWNERS = ("north", "south", "west")

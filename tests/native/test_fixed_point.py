@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.rings import RNG, ints, ring, rings, samples, signed
@@ -29,14 +29,12 @@ def check_encode(value, frac, limbs):
 
 
 @rings
-@settings(max_examples=300, deadline=None)
 @given(value=st.floats(allow_nan=False, allow_infinity=False), frac=st.integers(-200, 200))
 def test_encode_any_double(limbs, value, frac):
     check_encode(value, frac, limbs)
 
 
 @rings
-@settings(max_examples=300, deadline=None)
 @given(value=st.floats(-4, 4), frac=st.integers(0, 130))
 def test_encode_usual_range(limbs, value, frac):
     check_encode(value, frac, limbs)

@@ -153,7 +153,7 @@ def test_dcf_and_dpf_on_large_domains(level: str, bits: int, limbs: int) -> None
 
 
 @pytest.mark.parametrize("limbs", [1, 2])
-@pytest.mark.parametrize("bits", [*SMALL[:-1], pytest.param(SMALL[-1], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("bits", [*SMALL[:-1], pytest.param(SMALL[-1], marks=pytest.mark.release)])
 def test_classify_everywhere(level: str, bits: int, limbs: int) -> None:
     """All x, all masks alpha, all thresholds, in rising and in scrambled order."""
     size = 1 << bits

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppca.algorithms.entry import COUNT_BITS, ROOT_FRAC
@@ -32,7 +32,6 @@ def plain(packets: list[InputPacket]) -> list[int]:
 numbers = st.one_of(st.just(0.0), st.floats(1e-300, 1e300), st.floats(1e-300, 1e300).map(lambda x: -x))
 
 
-@settings(max_examples=60, deadline=None)
 @given(value=numbers, part=st.floats(-0.5, 0.5))
 def test_numbers_travel_with_eighty_bits(value: float, part: float) -> None:
     """A double and the rest that rounding it left, up to half of its last bit."""
@@ -152,7 +151,6 @@ def test_columns_that_were_constant_count_for_nothing() -> None:
     assert found.tolist() == [[3.0, 0.0]]
 
 
-@settings(max_examples=60, deadline=None)
 @given(value=numbers.filter(lambda x: x != 0), part=st.floats(-0.5, 0.5))
 def test_what_a_mantissa_leaves_of_a_mean(value: float, part: float) -> None:
     """79 bits and what is left are the mean, exactly: the last of 80 bits is zero, for a shift by one."""

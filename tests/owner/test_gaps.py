@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -55,7 +55,6 @@ values = st.one_of(
 tables = hnp.arrays(np.float64, st.tuples(st.integers(1, 12), st.integers(1, 3)), elements=values)
 
 
-@settings(deadline=None, max_examples=150)
 @given(x=tables, chunk_rows=st.integers(1, 13), offset=st.sampled_from([0.0, 1.0, 1e6, 1e15]))
 def test_agrees_with_exact_fractions(x: Floats, chunk_rows: int, offset: float) -> None:
     x = x + offset

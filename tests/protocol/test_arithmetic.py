@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -24,7 +24,6 @@ from ppca.protocol.multiply import product_type, sum_of_products
 
 ULP = 2.0**-40
 FIXED64 = make_type(64, 20)
-few = settings(max_examples=40, deadline=None)
 
 
 def shapes() -> st.SearchStrategy[tuple[int, ...]]:
@@ -39,7 +38,6 @@ def arrays(shape: tuple[int, ...] | st.SearchStrategy[tuple[int, ...]], bound: f
 # -- local operations: exact -----------------------------------------------------------------------------------------
 
 
-@few
 @given(data=st.data())
 def test_linear_operations_are_exact(data: st.DataObject) -> None:
     pair = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=4))
@@ -146,7 +144,6 @@ def test_public_operands_that_do_not_fit_are_refused(value: float) -> None:
 # -- products --------------------------------------------------------------------------------------------------------
 
 
-@few
 @given(data=st.data())
 def test_products(data: st.DataObject) -> None:
     pair = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=4))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.lockstep import run
@@ -20,7 +20,6 @@ from ppca.protocol import RingType, SecretArray, make_type, together, where
 ULP = 2.0**-40
 INT = make_type(128, 0)
 OPERATORS = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
-few = settings(max_examples=30, deadline=None)
 
 
 def of_integers(x: SecretArray, kind: RingType) -> SecretArray:
@@ -106,7 +105,6 @@ def test_within_covers_its_bound(bound: int) -> None:
     assert np.array_equal(got[7], 1 + np.searchsorted([-bound, 0, bound], a, side="right"))
 
 
-@few
 @given(st.lists(st.tuples(st.integers(-WHOLE, WHOLE), st.integers(-WHOLE, WHOLE)), min_size=1, max_size=20))
 def test_random_integers(pairs: list[tuple[int, int]]) -> None:
     a, b = np.array(pairs).T
@@ -118,7 +116,6 @@ def test_random_integers(pairs: list[tuple[int, int]]) -> None:
         assert np.array_equal(got, compare(a, b))
 
 
-@few
 @given(st.lists(st.floats(-(2.0**29), 2.0**29), min_size=1, max_size=20), st.data())
 def test_random_numbers_and_their_neighbours(values: list[float], data: st.DataObject) -> None:
     a = np.round(np.ldexp(values, 20)) * 2.0**-20
@@ -220,7 +217,6 @@ def test_where_is_exact() -> None:
 # -- tables ----------------------------------------------------------------------------------------------------------
 
 
-@few
 @given(
     st.lists(st.integers(-32, 31), min_size=1, max_size=8, unique=True).map(sorted),
     st.data(),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.lockstep import run
@@ -20,7 +20,6 @@ from ppca.protocol import RingType, SecretArray, make_type
 from ppca.protocol.functions import HIGH, LOW, coefficients
 
 ULP = 2.0**-40
-few = settings(max_examples=25, deadline=None)
 
 
 def inputs(low: int = -30, high: int = 30) -> np.ndarray:
@@ -57,7 +56,6 @@ def test_whole_range(name: str) -> None:
     check(run(program, a).value, REFERENCE[name](a))
 
 
-@few
 @given(st.sampled_from(sorted(REFERENCE)), st.lists(st.integers(2**10, 2**70 - 2**17), min_size=1, max_size=30))
 def test_random_numbers(name: str, multiples: list[int]) -> None:
     a = grid(np.array([float(m) * ULP for m in multiples]))

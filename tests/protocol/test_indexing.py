@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -53,14 +53,12 @@ def same_selection(shape: tuple[int, ...], index: Any) -> None:
     assert got.dtype == x.dtype
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_basic_indices(data: st.DataObject) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=4, max_side=4, min_side=0))
     same_selection(shape, data.draw(hnp.basic_indices(shape, allow_newaxis=True)))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_integer_arrays_mixed_with_slices(data: st.DataObject) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=4, max_side=4))
@@ -82,7 +80,6 @@ def test_integer_arrays_mixed_with_slices(data: st.DataObject) -> None:
     same_selection(shape, tuple(parts))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_boolean_masks(data: st.DataObject) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=4))
@@ -175,7 +172,6 @@ def test_broadcast_to(target: tuple[int, ...]) -> None:
     assert outcome(lambda: x.broadcast_to(target)) == outcome(lambda: np.broadcast_to(values, target))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_concatenate_and_stack(data: st.DataObject) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=3))

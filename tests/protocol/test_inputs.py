@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -14,8 +14,6 @@ from ppca.native import ring
 from ppca.protocol import FIXED, INTEGER, InputRefused, RingType, make_type, share
 from ppca.protocol.inputs import encode, receive
 from ppca.protocol.opening import values as decoded
-
-few = settings(max_examples=50, deadline=None)
 
 
 def shared(values: Any, dtype: RingType | None = None) -> tuple[np.ndarray, RingType]:
@@ -33,7 +31,6 @@ def shared(values: Any, dtype: RingType | None = None) -> tuple[np.ndarray, Ring
     return decoded(by_rows, kind), kind
 
 
-@few
 @given(
     hnp.arrays(
         np.float64, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0), elements=st.floats(-(2.0**29), 2.0**29)
@@ -46,7 +43,6 @@ def test_numbers_round_to_the_nearest_multiple(values: np.ndarray) -> None:
     assert np.max(np.abs(got - values), initial=0.0) <= 2.0**-41
 
 
-@few
 @given(st.lists(st.integers(-(2**52), 2**52), min_size=1, max_size=20), st.integers(0, 60))
 def test_round_trip_of_representable_numbers_is_exact(multiples: list[int], frac: int) -> None:
     values = np.ldexp(np.array(multiples, np.float64), -frac)
@@ -55,7 +51,6 @@ def test_round_trip_of_representable_numbers_is_exact(multiples: list[int], frac
         assert np.array_equal(shared(values, kind)[0], values)
 
 
-@few
 @given(hnp.arrays(np.int64, hnp.array_shapes(max_dims=2, min_side=0), elements=st.integers(1 - 2**62, 2**62 - 1)))
 def test_integers_are_exact(values: np.ndarray) -> None:
     for kind in (None, INTEGER, make_type(64, 0)):

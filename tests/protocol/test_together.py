@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.lockstep import run
@@ -36,7 +36,6 @@ async def chain(x: Any, rounds: int) -> Any:
     return x
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 4), max_size=5))
 def test_parts_of_different_lengths(lengths: list[int]) -> None:
     values = np.array([1.0, -2.0])
@@ -177,7 +176,6 @@ def test_messages_of_one_pair_keep_their_order() -> None:
     assert traffic.sent == [16, 0, 0, 0]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=12))
 def test_merged_frames_are_cut_back(expects: list[tuple[int, int]]) -> None:
     rng = np.random.default_rng(20)

@@ -105,7 +105,7 @@ noise = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(noise=noise, size=st.sampled_from([0, SIZE, 20_000]), expected=st.sampled_from([1, 2]))
 @example(noise=pack_header(CLOSE, 1, 0, 0), size=0, expected=2)
 def test_noise_never_hangs_and_is_always_a_typed_error(noise: bytes, size: int, expected: int) -> None:

@@ -19,7 +19,7 @@ from ppca.cli.scenes import Hospitals
 from ppca.cli.terminal import Terminal
 from ppca.cli.trial import RECEIVER, Stage
 
-pytestmark = [needs_browser, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.release, pytest.mark.timeout(900)]
 PATIENCE = 180.0
 
 
@@ -45,6 +45,7 @@ def pages_of(folder: Path) -> Iterator[str]:
         process.wait()
 
 
+@needs_browser
 def test_a_job_from_the_approval_to_the_result(tmp_path: Path) -> None:
     stage = Stage(tmp_path, Terminal(quiet=True))
     (tmp_path / "data").mkdir()
