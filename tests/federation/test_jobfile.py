@@ -230,3 +230,54 @@ def test_the_columns_that_a_result_is_about() -> None:
     assert file.columns_of(RECEIVER) == ["a", "b", "c", "d"]
     assert file.columns_of("south") == ["b", "c"]
     assert [file.own_columns(owner) for owner in file.owners] == [(0, 1), (1, 3), (3, 4)]
+
+
+PARTS = ".".join(["a"] * 2000) + " = 1"
+EXPENSIVE = {
+    "a key of many parts": PARTS,
+    "a table of many parts": f"[{'.'.join(['a'] * 2000)}]",
+    "parts with spaces": " . ".join(["a"] * 2000) + " = 1",
+    "quoted parts": ".".join(['"a.b"', "'c'"] * 1000) + " = 1",
+    "parts in an inline table": f"x = [ 1, {{ {PARTS} }} ]",
+    "parts behind a text that ends with five quotes": f'x = [ """t""""", {{ {PARTS} }} ]',
+    "parts behind a text of apostrophes": f"x = [ '''t''''', {{ {PARTS} }} ]",
+    "parts behind an escaped quote": f'x = [ "\\"", {{ {PARTS} }} ]',
+    "parts behind a comment": f"# it's\n{PARTS}",
+    "many keys": "".join(f"k{number} = 1\n" for number in range(10_000)),
+    "many values": f"owners = [{'1,' * 300_000}]",
+    "a long file": "#" * (5 << 20),
+}
+
+
+@pytest.mark.parametrize("name", EXPENSIVE)
+def test_files_that_are_expensive_to_read_are_refused_before_they_are_read(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tomllib takes 4.3 GB for a key of 30,000 parts; Pydantic lists every wrong element of an array."""
+    monkeypatch.setattr("ppca.federation.toml.tomllib.loads", lambda _: pytest.fail("it was read"))
+    refused(EXPENSIVE[name], r"more than 8 parts|at most [0-9,]+ are read|more than [0-9,]+")
+
+
+def test_texts_may_hold_what_keys_may_not() -> None:
+    """Names of columns with many dots, commas and quotes are read as before."""
+    names = [
+        "1.2.3.4.5.6.7.8.9.10.11",
+        "a = b = c",
+        "x, y, z",
+        "it's \\\" so",
+        "#5",
+        "'''",
+        '"""',
+        "[a.b.c.d.e.f.g.h.i]",
+    ]
+    made = draft_fit(ROSTER, "dots . and . dots . in . a . name . of . a . job", OWNERS, names, {RECEIVER: ["model"]})
+    assert JobDescription(made.data).file.all_columns == names
+
+
+def test_a_list_with_many_wrong_elements_gives_one_error() -> None:
+    """65,536 wrong names were 65,536 errors."""
+    start, stop = TEXT.index("owners = ["), TEXT.index("]", TEXT.index("owners = [")) + 1
+    with pytest.raises(FileRefused) as error:
+        JobDescription((TEXT[:start] + f"owners = [{', '.join(['1'] * 65_536)}]" + TEXT[stop:]).encode())
+    assert "owners[0]" in str(error.value)
+    assert "owners[1]" not in str(error.value)

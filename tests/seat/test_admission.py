@@ -90,7 +90,7 @@ def test_members_bring_their_own_and_seats_any(door: Door) -> None:
 
 AGAIN: dict[str, Callable[[], Object]] = {
     "approval": lambda: make("north", "approval", OF, note="again"),
-    "contribution": lambda: make("north", "contribution", OF, b"{}"),
+    "contribution": lambda: contribution(OF, "north", (3.0, 4.0))[-1],
     "offer": lambda: make("alpha", "offer", OF, SEAT_KEYS[1].public, seat=0),
     "start": lambda: make("alpha", "start", OF, attempt=1, note="again"),
     "ended": lambda: ended(OF, "alpha", audit="other"),
@@ -211,3 +211,30 @@ def test_objects_that_do_not_say_what_they_must(kind: str, author: str, about: d
         )
     )
     door.refuses(make(author, kind, OF, b"payload" if kind == "approval" else b"", **about))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"7",
+        b"{}",
+        b'{"pieces": []}',
+        b'{"pieces": [[], [], [], [7]], "summands": {}}',
+        b'{"pieces": [[], [], [], []]}',
+        b'{"pieces": [[], [], [], []], "summands": []}',
+        b'{"pieces": [[], [], [], []], "summands": {"R0": 7}}',
+        b"[" * 100_000,
+        b"[" + b"{}," * (1 << 19) + b"{}]",
+    ],
+)
+def test_a_contribution_that_lists_nothing_usable_is_refused_by_name(content: bytes, door: Door) -> None:
+    door.tell(*until("contribution"))
+    door.refuses(make("north", "contribution", OF, content), "contribution")
+
+
+def test_a_header_is_brief(door: Door) -> None:
+    """16,384 envelopes with headers of 16 kB each would take 268 MB of a server's memory."""
+    door.tell(*until("envelope"))
+    door.refuses(make("north", "envelope", OF, b"x", to=0, piece=0, more="x" * 5000), "more than 256 characters")

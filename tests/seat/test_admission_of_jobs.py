@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,10 +13,10 @@ import pytest
 from harness.admission import OF, STORY, Door, until
 from harness.federation import IDENTITIES, OWNERS, RECEIVER, ROSTER, contribution, job, make, offers, roster
 from ppca.federation.drafting import draft_fit
-from ppca.federation.errors import NotNow, ObjectRefused
+from ppca.federation.errors import FederationError, NotNow, ObjectRefused
 from ppca.federation.identity import Identity
 from ppca.federation.job import JobDescription
-from ppca.federation.objects import Object
+from ppca.federation.objects import Object, sha256
 from ppca.federation.serverfile import Policy
 from ppca.seat import admission as module
 from ppca.seat.admission import pieces_of
@@ -88,7 +89,7 @@ def test_files_that_are_no_jobs(data: bytes, door: Door) -> None:
 
 def test_a_job_file_that_is_too_long(door: Door) -> None:
     long = JobDescription(OF.data + b"#" * (1 << 20))
-    door.refuses(submitted(long), "too long")
+    door.refuses(submitted(long), "at most 1,048,576 are read")
 
 
 def test_a_removed_member_is_out(door: Door) -> None:
@@ -154,7 +155,7 @@ def test_a_member_cannot_flood_with_small_objects(door: Door, monkeypatch: pytes
     door.tell(*until("envelope"))
     with pytest.raises(ObjectRefused, match="as many objects"):
         door.tell(*(make("north", "envelope", OF, b"x", to=0, piece=piece) for piece in range(100)))
-    assert door.mailbox.count("north", OF.id) == 20
+    assert door.mailbox.objects(OF.id).count["north"] == 20
     door.tell(make("south", "envelope", OF, b"x", to=0, piece=0))
 
 
@@ -246,3 +247,38 @@ def test_contributions_that_list_no_envelopes(payload: bytes) -> None:
 
     with pytest.raises(FederationError):
         pieces_of(make("north", "contribution", OF, payload))
+
+
+def test_files_that_are_refused_count_as_jobs_of_the_day(tmp_path: Path) -> None:
+    """Reading a file costs a server time whether it is a job or not."""
+    door = Door(tmp_path, jobs_per_day=3)
+    for number in range(3):
+        data = OF.data + f"\nunknown{number} = 1\n".encode()
+        with pytest.raises(FederationError, match="unknown"):
+            door.admit(make(RECEIVER, "job", sha256(data), data), RECEIVER)
+    data = OF.data + b"\nunknown = 1\n"
+    door.refuses(make(RECEIVER, "job", sha256(data), data), "as many files")
+    door.refuses(submitted(OF), "as many files")
+    assert door.admit(make("north", "job", OF, OF.data), "north"), "others are not held up"
+
+
+def test_a_file_is_read_outside_the_lock(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one member's file is read, others are served."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(data: bytes) -> JobDescription:
+        begun.set()
+        assert go_on.wait(20)
+        return JobDescription(data)
+
+    monkeypatch.setattr(module, "JobDescription", slow)
+    other = job(name="other")
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(door.admit, make(RECEIVER, "job", other, other.data), RECEIVER)
+        try:
+            assert begun.wait(20)
+            assert door._lock.acquire(timeout=5)
+            door._lock.release()
+        finally:
+            go_on.set()
+        assert pending.result(20)

@@ -1,4 +1,7 @@
-"""Which code this is: the version, and a digest of the package's sources. All seats of a job must run the same."""
+"""The build: the version, and the SHA-256 of all Python sources and of the compiled kernels.
+
+All servers of a job must run the same build. Install the same wheel everywhere: kernels compiled on two machines may differ.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,16 @@ from functools import cache
 from pathlib import Path
 
 from .. import __version__
+from ..native import kernels
 
 
 @cache
 def build() -> str:
     root = Path(__file__).resolve().parent.parent
+    files = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
+    files["native/kernels"] = Path(str(kernels.__file__))
     total = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for name, path in sorted(files.items()):
         content = path.read_bytes()
-        total.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode() + content)
-    return f"{__version__}+{total.hexdigest()[:16]}"
+        total.update(f"{name} {len(content)}\n".encode() + content)
+    return f"{__version__}+{total.hexdigest()}"

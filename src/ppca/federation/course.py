@@ -8,6 +8,8 @@ Nobody's word is taken for it: seats and members compute it themselves, and it a
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -65,9 +67,17 @@ class Objects:
 
     def __post_init__(self) -> None:
         self._kinds: dict[str, list[Header]] = {}
-        for header in sorted(self.headers, key=lambda header: header.digest):
+        self.count: Counter[str] = Counter(header.author for header in self.headers)
+        for header in sorted(self.headers, key=_digest):
             if is_well_formed(header):
                 self._kinds.setdefault(header.kind, []).append(header)
+
+    def add(self, header: Header) -> None:
+        """Takes one more object; the cost does not depend on how many there are."""
+        self.headers.append(header)
+        self.count[header.author] += 1
+        if is_well_formed(header):
+            insort(self._kinds.setdefault(header.kind, []), header, key=_digest)
 
     def of(self, kind: str) -> Iterator[Header]:
         return iter(self._kinds.get(kind, ()))
@@ -105,6 +115,10 @@ class Objects:
         return found
 
 
+def _digest(header: Header) -> str:
+    return header.digest
+
+
 def may_become_done(objects: Objects, operator: str) -> bool:
     """Whether a seat has said `finished` of the last attempt, and the others may still say so."""
     ended = objects.ended(max(objects.starts(), default=0))
@@ -130,9 +144,9 @@ def is_well_formed(header: Header) -> bool:
     return True
 
 
-def course_of(job: JobFile, headers: Iterable[Header], roster: Roster, now: datetime) -> Course:
+def course_of(job: JobFile, headers: Iterable[Header] | Objects, roster: Roster, now: datetime) -> Course:
     """Where the job stands."""
-    objects = Objects(list(headers))
+    objects = headers if isinstance(headers, Objects) else Objects(list(headers))
     end = _end(job, objects, roster, now)
     if end is not None:
         erased = {header.author for header in objects.of("erased") if header.about.get("what") == "job"}

@@ -78,8 +78,9 @@ def _text(value: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_text)]
-Names = Annotated[tuple[Name, ...], Field(strict=False)]
-Texts = Annotated[tuple[Text, ...], Field(strict=False)]
+Names = Annotated[tuple[Name, ...], Field(strict=False, fail_fast=True)]
+Texts = Annotated[tuple[Text, ...], Field(strict=False, fail_fast=True)]
+"""The first wrong element of a list is refused; the others, which may be many, are not listed."""
 
 
 class Fit(toml.Strict):
@@ -144,7 +145,7 @@ class Infer(toml.Strict):
     contamination: float | None = Field(default=None, gt=0, le=0.5)
     scores: bool = False
     standardized: bool
-    scale_exponents: tuple[int, ...] = Field(strict=False, min_length=1)
+    scale_exponents: tuple[int, ...] = Field(strict=False, min_length=1, fail_fast=True)
 
     @model_validator(mode="after")
     def _asks(self) -> Self:
@@ -172,7 +173,7 @@ class JobFile(toml.Strict):
     program: Literal["pca-rows/1", "pca-columns/1", "pca-rows-wide/1", "pca-columns-wide/1", "infer/1"]
     owners: Names
     columns: Texts | dict[str, Texts]
-    tables: tuple[int, ...] | None = Field(default=None, strict=False)
+    tables: tuple[int, ...] | None = Field(default=None, strict=False, fail_fast=True)
     rows_at_least: int | None = Field(default=None, ge=1, le=1 << 40)
     receivers: dict[str, Texts]
     fit: Fit | None = None

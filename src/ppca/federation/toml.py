@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +15,24 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from .errors import FileRefused
 
 MOST_BYTES = 4 << 20
+MOST_PARTS = 8
+"""Parts of a dotted key. tomllib needs memory quadratic in them."""
+
+MOST_KEYS = 1 << 13
+MOST_VALUES = 1 << 18
+"""Commas in a file: a bound on the elements of its arrays, and so on the errors that a model can find in them."""
+
+_TEXTS = re.compile(
+    r"""
+    \#[^\n]*                                                  # a comment
+    | \"{3} (?: \\[\s\S] | [^\\"] | \"(?!"") )*+ (?: \"{3,5} | \Z )    # a text over several lines
+    | \'{3} (?: [^'] | '(?!'') )*+ (?: '{3,5} | \Z )
+    | \" (?: \\. | [^"\\\n] )*+ \"?
+    | \' [^'\n]*+ '?
+    """,
+    re.VERBOSE,
+)
+_LONG_KEY = re.compile(rf"(?:\.[^.=,\[\]{{}}\n]*+){{{MOST_PARTS}}}")
 
 
 class Strict(BaseModel):
@@ -36,12 +55,28 @@ def read(path: Path) -> bytes:
 
 
 def parse(model: type[Model], data: bytes, label: str) -> Model:
-    """What a file says, checked against its model."""
+    """What a file says, checked against its model. Refuses a file that would be expensive to read before reading it."""
     try:
-        found = tomllib.loads(data.decode())
+        text = data.decode()
+        _check_cost(text, label)
+        found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers of thousands of digits
         raise FileRefused(f"{label} is no TOML: {error}.") from None
     return validated(model, found, label)
+
+
+def _check_cost(text: str, label: str) -> None:
+    """Bounds the number of keys, of their parts and of values, outside texts and comments."""
+    if len(text) > MOST_BYTES:
+        raise FileRefused(f"{label} has {len(text):,} characters, more than {MOST_BYTES:,}.")
+    bare = _TEXTS.sub("s", text.replace("\r\n", "\n"))
+    long = _LONG_KEY.search(bare)
+    if long is not None:
+        line = bare.count("\n", 0, long.start()) + 1
+        raise FileRefused(f"{label}: near line {line}, a key has more than {MOST_PARTS} parts. Shorten it.")
+    for sign, most, what in (("=", MOST_KEYS, "keys"), (",", MOST_VALUES, "values")):
+        if bare.count(sign) > most:
+            raise FileRefused(f"{label} has {bare.count(sign):,} {what}; at most {most:,} are read.")
 
 
 def validated(model: type[Model], found: Mapping[str, Any], label: str) -> Model:
@@ -49,9 +84,8 @@ def validated(model: type[Model], found: Mapping[str, Any], label: str) -> Model
     try:
         return model.model_validate(found)
     except ValidationError as error:
-        faults = [
-            f"{place(fault['loc'])}: {fault['msg'].removeprefix('Value error, ')}" for fault in error.errors()[:3]
-        ]
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
+        faults = [f"{place(fault['loc'])}: {fault['msg'].removeprefix('Value error, ')}" for fault in errors[:3]]
         raise FileRefused(f"{label}: {'; '.join(faults)}.") from None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -21,8 +23,13 @@ from .mailbox import LOST, Mailbox
 
 MOST_TEXT = 2000
 MOST_SMALL = 1 << 16
+MOST_JOB = 1 << 20
+MOST_CONTRIBUTION = 1 << 20
 MOST_OBJECTS = 1 << 14
 """Objects of one author for one job: an owner's envelopes are 16 MiB each."""
+
+MOST_ABOUT = 256
+"""Characters of what a member's object says in its header, other than a refusal."""
 
 PARSED_JOBS = 256
 DAY = 86400.0
@@ -39,6 +46,7 @@ class Admission:
         self._policy = policy
         self._at_most = at_most
         self._jobs: dict[str, JobDescription] = {}
+        self._refused: dict[str, deque[float]] = {}
         self._lock = threading.RLock()
 
     @property
@@ -50,7 +58,7 @@ class Admission:
         """A job whose object is here."""
         known = self._jobs.get(job)
         if known is None:
-            found = (self.mailbox.get(header.digest) for header in self.mailbox.headers(job) if header.kind == "job")
+            found = (self.mailbox.get(header.digest) for header in self.mailbox.objects(job).of("job"))
             item = next((item for item in found if item is not None), None)
             if item is None:
                 raise NotNow(f"job {job[:12]} is not known here; submit it first")
@@ -68,7 +76,7 @@ class Admission:
             self.mailbox.forget(job)
 
     def course(self, job: str, now: datetime | None = None) -> Course:
-        return course_of(self.job(job).file, self.mailbox.headers(job), self._roster(), now or datetime.now(UTC))
+        return course_of(self.job(job).file, self.mailbox.objects(job), self._roster(), now or datetime.now(UTC))
 
     def admit(self, item: Object, carrier: str) -> bool:
         """Stores an object that may be here; False if it is here already. `carrier`: the member that brought it."""
@@ -81,16 +89,51 @@ class Admission:
         if carrier != header.author and roster.seat_of(carrier) is None:
             raise ObjectRefused(f"{carrier} brings an object of {header.author}: members bring their own, seats any")
         item.check_author(roster.signers if roster.seat_of(carrier) is not None else _own(roster))
+        job = self._read(item, carrier)
         with self._lock:  # what was checked still holds when it is stored
             if self.mailbox.knows(header.digest) or self.mailbox.note(f"forgotten {header.job}") is not None:
                 return False
             self.check_room(header.author, header.size)
-            if header.kind == "job":
-                self._check_job(item, roster, passed_on=roster.seat_of(carrier) is not None)
+            if job is not None:
+                self._check_job(item, job, roster, passed_on=roster.seat_of(carrier) is not None)
                 self._check_rate(header.author)
             else:
                 self._check_place(item, self.job(header.job).file, roster)
             return self.mailbox.put(item)
+
+    def _read(self, item: Object, carrier: str) -> JobDescription | None:
+        """Parses a payload before the lock is taken: the job of a job object; what a contribution lists is only checked.
+
+        A member that brings files that are refused has spent them: they count as jobs of its day.
+        """
+        header = item.header
+        if header.kind == "contribution":
+            _refuse_unless(len(item.payload) <= MOST_CONTRIBUTION, header, "it is too long")
+            pieces_of(item)
+            summands_of(item)
+        if header.kind != "job":
+            return None
+        if self._refusals(header.author) >= self._policy.jobs_per_day:
+            raise NotNow(f"{header.author} has submitted as many files that are no jobs as this server reads in a day")
+        try:
+            if sha256(item.payload) != header.job:
+                raise ObjectRefused("the job's name is not the digest of its file")
+            if len(item.payload) > MOST_JOB:
+                raise ObjectRefused(
+                    f"the file of the job has {len(item.payload):,} bytes; at most {MOST_JOB:,} are read"
+                )
+            return JobDescription(item.payload)
+        except FederationError:
+            if carrier == header.author:
+                self._refused[header.author].append(time.monotonic())
+            raise
+
+    def _refusals(self, author: str) -> int:
+        """Files of a member that were refused in the last day."""
+        times = self._refused.setdefault(author, deque(maxlen=self._policy.jobs_per_day))
+        while times and times[0] < time.monotonic() - DAY:
+            times.popleft()
+        return len(times)
 
     def check_room(self, author: str, size: int) -> None:
         """Refuses for now what does not fit into the store. There is always room for what a seat has to say."""
@@ -101,13 +144,8 @@ class Admission:
         if self.mailbox.bytes_of(author) + size > self._policy.bytes_per_member:
             raise NotNow(f"{author} has stored as much as this seat allows a member; wait for erasures")
 
-    def _check_job(self, item: Object, roster: Roster, *, passed_on: bool) -> None:
+    def _check_job(self, item: Object, job: JobDescription, roster: Roster, *, passed_on: bool) -> None:
         """passed_on: by another seat, which may have taken it under a revision that was in force here, too, before."""
-        if sha256(item.payload) != item.header.job:
-            raise ObjectRefused("the job's name is not the digest of its file")
-        if len(item.payload) > MOST_SMALL * 16:
-            raise ObjectRefused("the file of the job is too long")
-        job = JobDescription(item.payload)
         before = passed_on and self.mailbox.note(f"federation {job.file.federation}") is not None
         if job.file.federation != roster.digest and not before:
             raise ObjectRefused(
@@ -128,18 +166,20 @@ class Admission:
         pending = [known for known in self.mailbox.open_jobs_of(author) if not self.course(known).over]
         if len(pending) >= self._policy.jobs_per_member:
             raise NotNow(f"{author} has {len(pending)} jobs under way, as many as this seat allows")
-        if self.mailbox.count(author, since=time.time() - DAY) >= self._policy.jobs_per_day:
+        if self.mailbox.submitted(author, time.time() - DAY) + self._refusals(author) >= self._policy.jobs_per_day:
             raise NotNow(f"{author} has submitted as many jobs as this seat allows in a day")
 
     def _check_place(self, item: Object, job: JobFile, roster: Roster) -> None:
         header = item.header
-        headers = Objects(self.mailbox.headers(header.job))
+        headers = self.mailbox.objects(header.job)
         _refuse_unless(is_well_formed(header), header, "it does not say what it must")
-        if self.mailbox.count(header.author, header.job) >= MOST_OBJECTS:
+        if headers.count[header.author] >= MOST_OBJECTS:
             raise ObjectRefused(f"{header.author} has left as many objects as there may be for one job")
         if header.kind in ONCE and headers.by(header.kind, header.author) is not None:
             raise ObjectRefused(f"{header.author} has said its {header.kind} already")
         seat = roster.seat_of(header.author)
+        brief = seat is not None or header.kind == "refusal" or len(json.dumps(header.about)) <= MOST_ABOUT
+        _refuse_unless(brief, header, f"its header says more than {MOST_ABOUT} characters")
         if header.kind in WRITERS:
             WRITERS[header.kind](header, item.payload, job, seat, headers)
         if header.kind not in ("erased", "audit", "result", "ended") and self.course(header.job).over:
@@ -225,7 +265,6 @@ def _envelope(header: Header, payload: bytes, job: JobFile, seat: int | None, he
 
 def _contribution(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
     _owner(header, job, headers)
-    _refuse_unless(len(payload) <= MOST_SMALL * 128, header, "it is too long")
 
 
 def _of_seat(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
@@ -291,7 +330,16 @@ def pieces_of(item: Object) -> list[list[str]]:
     content = item.json()
     pieces = content.get("pieces") if isinstance(content, dict) else None
     if not (isinstance(pieces, list) and len(pieces) == len(SEATS) and all(isinstance(each, list) for each in pieces)):
-        raise FederationError(f"the contribution of {item.header.author} does not list its envelopes")
+        raise ObjectRefused(f"the contribution of {item.header.author} does not list its envelopes")
     if not all(is_digest(digest) for each in pieces for digest in each):
-        raise FederationError(f"the contribution of {item.header.author} lists something else than envelopes")
+        raise ObjectRefused(f"the contribution of {item.header.author} lists something else than envelopes")
     return pieces
+
+
+def summands_of(item: Object) -> dict[str, str]:
+    """The digests of what an owner sends, by name, from its contribution."""
+    content = item.json()
+    summands = content.get("summands") if isinstance(content, dict) else None
+    if not (isinstance(summands, dict) and all(map(is_digest, summands.values()))):
+        raise ObjectRefused(f"the contribution of {item.header.author} does not list the digests of its shares")
+    return summands

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..federation.build import build
-from ..federation.course import DONE, FINISHED, READY, RUNNING, Course, Objects, may_become_done
+from ..federation.course import DONE, FINISHED, READY, RUNNING, Course, may_become_done
 from ..federation.errors import FederationError
 from ..federation.job import JobDescription
 from ..federation.jobfile import COLUMNS, seconds
@@ -93,7 +93,7 @@ class Conductor:
     def _recover(self) -> None:
         """Attempts that this server was killed in have failed, unless it had finished its part."""
         for job in self.office.mailbox.jobs():
-            objects = Objects(self.office.mailbox.headers(job))
+            objects = self.office.mailbox.objects(job)
             last = max(objects.starts(), default=0)
             if last and self.office.identity.name not in objects.ended(last):
                 self._end(job, last, "failed", "the server was restarted during the attempt")
@@ -137,7 +137,7 @@ class Conductor:
         if course.over:
             self._close(known, course)
             return
-        objects, me = Objects(self.office.mailbox.headers(job)), self.office.identity.name
+        objects, me = self.office.mailbox.objects(job), self.office.identity.name
         if objects.offer(me, of_seat=True) is None:
             self._answer(known)
             return
@@ -263,7 +263,7 @@ class Conductor:
         total = ran.stats["total"]
         results = {}
         for receiver in known.file.receivers:
-            offer = Objects(office.mailbox.headers(known.id)).offer(receiver, of_seat=False)
+            offer = office.mailbox.objects(known.id).offer(receiver, of_seat=False)
             item = None if offer is None else office.mailbox.get(offer.digest)
             if item is None:
                 raise FederationError(f"the offer of {receiver} is not here")
@@ -291,7 +291,7 @@ class Conductor:
             "contributions": {
                 owner: header.digest
                 for owner in known.file.owners
-                if (header := Objects(office.mailbox.headers(known.id)).by("contribution", owner)) is not None
+                if (header := office.mailbox.objects(known.id).by("contribution", owner)) is not None
             },
         }
         account = Object.make(
@@ -354,7 +354,7 @@ class Conductor:
             self.staging.drop(job)
             office.mailbox.note(f"committed {job}", "yes")
         late = time.time() >= since + seconds(known.file.erase_after)
-        awaited = may_become_done(Objects(office.mailbox.headers(job)), office.identity.name)
+        awaited = may_become_done(office.mailbox.objects(job), office.identity.name)
         self._erase(known, late or not (done or awaited))
         if known.file.keep is not None and datetime.now(UTC) >= known.file.keep.until and self.staging.erase_model(job):
             office.publish("erased", job, what="model", seat=office.seat)

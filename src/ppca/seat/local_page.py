@@ -12,7 +12,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from ..federation.build import build
-from ..federation.course import ENDS, ERASED, FINISHED, Objects
+from ..federation.course import ENDS, ERASED, FINISHED
 from ..federation.disclosure import in_words
 from ..pages.serving import LocalSite, follow
 from .api import describe
@@ -64,7 +64,7 @@ def facts(office: Office, conductor: Conductor, followers: Followers, settled: d
 
 def job_facts(office: Office, job: str) -> Facts:
     """A job, where it stands, what it opens, and which attempts came to nothing."""
-    known, objects = office.admission.job(job), Objects(office.mailbox.headers(job))
+    known, objects = office.admission.job(job), office.mailbox.objects(job)
     return describe(office, job) | {
         "submitted_by": next((header.author for header in objects.of("job")), ""),
         "columns": len(known.file.all_columns),

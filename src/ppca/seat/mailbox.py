@@ -1,36 +1,50 @@
-"""The mailbox of a seat: objects in files, what they are in a small database. An object is there whole or not at all.
+"""The store of a server: objects in files, and a small database of their headers. An object is stored completely or not at all.
 
-Files are named by the digest of their content, which is checked when they are read: the content of one that a disk has damaged
-is lost, and is taken again from whoever has it. What is kept of jobs that are over is small: payloads are dropped, headers stay.
+A file is named by the digest of its content, which is checked on every read. If the disk has damaged a file, its content counts
+as lost and is fetched again from another server. If the database is damaged, missing or older than the files, its records are
+made again from the files; no file is deleted for want of a record. Of a job that is over, payloads are dropped and headers stay.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import secrets
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ..federation.course import Objects
+from ..federation.errors import ObjectRefused
 from ..federation.objects import Header, Object, sha256
+
+log = logging.getLogger("ppca.mailbox")
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, author TEXT NOT NULL,
-    job TEXT NOT NULL, about TEXT NOT NULL, size INTEGER NOT NULL, arrived REAL NOT NULL, present INTEGER NOT NULL DEFAULT 1
+    job TEXT NOT NULL, about TEXT NOT NULL, size INTEGER NOT NULL, arrived REAL NOT NULL, present INTEGER NOT NULL DEFAULT 1,
+    mark TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS objects_by_author ON objects (author, job);
 CREATE INDEX IF NOT EXISTS objects_by_job ON objects (job, kind);
-CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS objects_by_kind ON objects (kind, job);
+CREATE INDEX IF NOT EXISTS objects_lost ON objects (seq) WHERE present = -1;
+CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT NOT NULL, mark TEXT NOT NULL DEFAULT '');
 """
 HERE, DROPPED, LOST = 1, 0, -1
 """What became of an object's content. Dropped content is not wanted again, lost content is."""
+
+RECORDS = "records.db"
+HEADERS_AT_HAND = 100_000
+"""Headers of the jobs used last that stay in memory, about 1 kB each."""
 
 
 class Mailbox:
@@ -40,24 +54,45 @@ class Mailbox:
         self._files = folder / "objects"
         self._files.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = threading.RLock()
-        self._database = sqlite3.connect(folder / "records.db", check_same_thread=False, isolation_level=None)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        self._database.executescript(SCHEMA)
+        self._database = _open_records(folder / RECORDS)
+        self._jobs: dict[str, Objects] = {}
+        self._held = 0
+        self._bytes: Counter[str] = Counter()
         self._tidy()
+        found = self._rows("SELECT author, SUM(size) FROM objects WHERE present = 1 GROUP BY author")
+        self._bytes.update({author: int(size) for author, size in found})
 
     def close(self) -> None:
         with self._lock:
             self._database.close()
 
     def _tidy(self) -> None:
-        """Removes what a killed process left half-written or without a record, and notes which content is lost."""
-        here = {digest for (digest,) in self._rows("SELECT digest FROM objects WHERE present = 1")}
+        """Compares records and files: removes what was half-written or dropped, makes missing records, notes lost content."""
+        states = dict(self._rows("SELECT digest, present FROM objects"))
+        jobs = dict(self._rows("SELECT digest, job FROM objects WHERE present = 0"))
         found = {path.name: path for path in self._files.glob("*/*")}
-        for name in found.keys() - here:
-            found[name].unlink(missing_ok=True)
-        for digest in here - found.keys():
-            self._set(digest, LOST)
+        for name in found.keys() & states.keys():
+            if states[name] == DROPPED and self.note(f"erased {jobs[name]}") is not None:
+                found[name].unlink(missing_ok=True)
+            elif states[name] != HERE:
+                self._run("UPDATE objects SET present = 1 WHERE digest = ?", name)
+        orphans = [path for name, path in found.items() if name not in states]
+        taken = sum(self._adopt(path) for path in sorted(orphans, key=lambda path: path.stat().st_mtime_ns))
+        if taken:
+            log.warning("records made again from files", extra={"records": taken})
+        for digest in (digest for digest, state in states.items() if state == HERE and digest not in found):
+            self._run("UPDATE objects SET present = -1 WHERE digest = ?", digest)
+
+    def _adopt(self, path: Path) -> bool:
+        """Makes the record of a file that has none; removes the file if it holds no object, or one that is not wanted."""
+        data = path.read_bytes()
+        with suppress(ObjectRefused):
+            item = Object.parse(data)
+            if item.digest == path.name and self.note(f"forgotten {item.header.job}") is None:
+                self._insert(item.header, path.stat().st_mtime)
+                return True
+        path.unlink(missing_ok=True)
+        return False
 
     # -- objects ---------------------------------------------------------------------------------------------------
 
@@ -74,15 +109,22 @@ class Mailbox:
                 if state == LOST:
                     self._set(header.digest, HERE)
                     return False
-                self._run(
-                    "INSERT INTO objects (digest, kind, author, job, about, size, arrived) VALUES (?,?,?,?,?,?,?)",
-                    *(header.digest, header.kind, header.author, header.job),
-                    *(json.dumps(header.about), header.size, time.time()),
-                )
+                self._insert(header, time.time())
             except OSError:
                 path.unlink(missing_ok=True)
                 raise
+            self._bytes[header.author] += header.size
+            if header.job in self._jobs:
+                self._jobs[header.job].add(header)
+                self._held += 1
             return True
+
+    def _insert(self, header: Header, arrived: float) -> None:
+        self._run(
+            f"INSERT INTO objects ({FIELDS}, arrived, mark) VALUES (?,?,?,?,?,?,?,?)",  # noqa: S608
+            *(fields := (header.kind, header.author, header.job, json.dumps(header.about), header.digest, header.size)),
+            *(arrived, _mark(*fields)),
+        )
 
     def state(self, digest: str) -> int | None:
         """HERE, DROPPED or LOST; None if the object was never here."""
@@ -100,7 +142,9 @@ class Mailbox:
         return [digest for (digest,) in self._rows("SELECT digest FROM objects WHERE present = -1 ORDER BY seq")]
 
     def _set(self, digest: str, state: int) -> None:
+        ((author, size, before),) = self._rows("SELECT author, size, present FROM objects WHERE digest = ?", digest)
         self._run("UPDATE objects SET present = ? WHERE digest = ?", state, digest)
+        self._bytes[author] += size * ((state == HERE) - (before == HERE))
 
     def get(self, digest: str) -> Object | None:
         """The object; None if it is not here, or no longer what it was."""
@@ -123,7 +167,19 @@ class Mailbox:
 
     def headers(self, job: str) -> list[Header]:
         """All that is known of a job, in the order of arrival."""
-        return self._headers("job = ?", job)
+        return list(self.objects(job).headers)
+
+    def objects(self, job: str) -> Objects:
+        """The same by kind. It grows with the job: the next call does not read the database again."""
+        with self._lock:
+            found = self._jobs.pop(job, None)
+            if found is None:
+                found = Objects(self._headers("job = ?", job))
+                self._held += len(found.headers)
+            self._jobs[job] = found  # the last one in order is the one used last
+            while self._held > HEADERS_AT_HAND and len(self._jobs) > 1:
+                self._held -= len(self._jobs.pop(next(iter(self._jobs))).headers)
+            return found
 
     def jobs(self) -> list[str]:
         """The ids of all jobs, in the order of arrival."""
@@ -145,23 +201,23 @@ class Mailbox:
             )
         ]
 
-    def count(self, author: str, job: str | None = None, *, since: float = 0.0) -> int:
-        """Objects of an author for one job; without one, the jobs that it submitted since then."""
-        where = "kind = 'job' AND arrived > ?" if job is None else "job = ?"
-        found = self._rows(
-            f"SELECT COUNT(*) FROM objects WHERE author = ? AND {where}",  # noqa: S608
-            *(author, since if job is None else job),
-        )
-        return int(found[0][0])
+    def submitted(self, author: str, since: float) -> int:
+        """How many jobs a member has submitted since a time."""
+        where = "author = ? AND kind = 'job' AND arrived > ?"
+        return int(self._rows(f"SELECT COUNT(*) FROM objects WHERE {where}", author, since)[0][0])  # noqa: S608
 
     def forget(self, job: str) -> None:
         """Removes a job that is over and erased, with all that is known of it."""
         with self._lock:
-            for header in self.headers(job):
-                self._path(header.digest).unlink(missing_ok=True)
+            self.note(f"forgotten {job}", "yes")  # first: what is left of its files is removed at the next start
+            for digest, author, size, state in self._rows(
+                "SELECT digest, author, size, present FROM objects WHERE job = ?", job
+            ):
+                self._path(digest).unlink(missing_ok=True)
+                self._bytes[author] -= size * (state == HERE)
             self._run("DELETE FROM objects WHERE job = ?", job)
-            self._run("DELETE FROM notes WHERE name IN (?, ?, ?)", f"over {job}", f"committed {job}", f"erased {job}")
-            self.note(f"forgotten {job}", "yes")
+            self._held -= len(self._jobs.pop(job, Objects()).headers)
+            self.unnote(*(f"{what} {job}" for what in OF_JOBS))
 
     def since(self, seq: int, most: int = 500, *, job: str | None = None) -> list[tuple[int, Header]]:
         """What arrived after a place in the order of arrival, and the places. Of one job all, else without what was dropped."""
@@ -188,8 +244,8 @@ class Mailbox:
 
     def bytes_of(self, author: str | None = None) -> int:
         """Bytes of all objects here, or of those of one author."""
-        where, values = ("", ()) if author is None else (" AND author = ?", (author,))
-        return int(self._rows(f"SELECT COALESCE(SUM(size), 0) FROM objects WHERE present = 1{where}", *values)[0][0])  # noqa: S608
+        with self._lock:
+            return self._bytes.total() if author is None else self._bytes[author]
 
     def _headers(self, where: str, *values: object) -> list[Header]:
         return [_header(row) for row in self._rows(f"SELECT {FIELDS} FROM objects WHERE {where} ORDER BY seq", *values)]  # noqa: S608
@@ -203,10 +259,20 @@ class Mailbox:
         """A small fact that must survive a restart: sets it, or tells it."""
         if value is not None:
             self._run(
-                "INSERT INTO notes VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value
+                "INSERT OR REPLACE INTO notes (name, value, mark) VALUES (?, ?, ?)", name, value, _mark(name, value)
             )
             return value
         return next((text for (text,) in self._rows("SELECT value FROM notes WHERE name = ?", name)), None)
+
+    def noted(self, prefix: str) -> dict[str, str]:
+        """All notes whose name begins so, without the beginning."""
+        found = self._rows("SELECT name, value FROM notes WHERE substr(name, 1, ?) = ?", len(prefix), prefix)
+        return {name.removeprefix(prefix): value for name, value in found}
+
+    def unnote(self, *names: str) -> None:
+        """Forgets notes."""
+        for name in names:
+            self._run("DELETE FROM notes WHERE name = ?", name)
 
     def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock, _as_oserror(), closing(self._database.execute(statement, values)) as cursor:
@@ -216,7 +282,66 @@ class Mailbox:
         self._rows(statement, *values)
 
 
+OF_JOBS = ("over", "committed", "erased", "missing")
+"""Names of the notes about a job."""
+
+
+OF_DISKS = tuple(
+    f"SQLITE_{name}" for name in ("IOERR", "FULL", "CANTOPEN", "READONLY", "BUSY", "LOCKED", "NOMEM", "PERM")
+)
+"""Errors that say nothing about the content of the database."""
+
+
+def _open_records(path: Path) -> sqlite3.Connection:
+    """The database. A damaged one is put aside for a new one with its good notes, which `Mailbox` fills from the files."""
+    notes: list[tuple[str, str, str]] = []
+    try:
+        database = _connected(path)
+        ((fault,),) = database.execute("PRAGMA integrity_check(1)").fetchall()
+        found = database.execute("SELECT name, value, mark FROM notes").fetchall()
+        notes = [note for note in found if note[2] == _mark(*note[:2])]
+        records = database.execute(f"SELECT {FIELDS}, mark FROM objects")  # noqa: S608
+        if fault == "ok" and len(notes) == len(found) and all(mark == _mark(*fields) for *fields, mark in records):
+            return database
+        database.close()
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        if getattr(error, "sqlite_errorname", "").startswith(OF_DISKS):
+            raise OSError(errno.EIO, f"cannot open {path}: {error}") from None
+        fault = str(error)
+    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+    log.error("records damaged", extra={"why": str(fault)[:200], "put": str(aside)})
+    path.replace(aside)
+    for end in ("-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+    database = _connected(path)
+    database.executemany("INSERT INTO notes (name, value, mark) VALUES (?, ?, ?)", notes)
+    return database
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        for table, fields in (("objects", FIELDS), ("notes", "name, value")):
+            columns = {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
+            if columns and "mark" not in columns:  # of an earlier version
+                database.create_function("mark_of", -1, _mark)
+                database.execute(f"ALTER TABLE {table} ADD COLUMN mark TEXT NOT NULL DEFAULT ''")
+                database.execute(f"UPDATE {table} SET mark = mark_of({fields})")  # noqa: S608
+        database.executescript(SCHEMA)
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        database.close()
+        raise
+    return database
+
+
 FIELDS = "kind, author, job, about, digest, size"
+
+
+def _mark(*fields: object) -> str:
+    """A checksum of a record: SQLite has none of its own."""
+    return sha256(json.dumps(fields).encode())[:16]
 
 
 def _header(row: tuple[Any, ...]) -> Header:

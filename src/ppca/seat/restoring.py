@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..federation.course import Objects, times_before
+from ..federation.course import times_before
 from ..federation.errors import ObjectRefused
 from ..federation.job import JobDescription
 from ..federation.objects import Object, sha256
@@ -62,7 +62,7 @@ class Restoring:
 
     def _restore_job(self, known: JobDescription) -> None:
         """A new key, offered to owners who have not contributed yet; the shares of those who have."""
-        office, objects = self.office, Objects(self.office.mailbox.headers(known.id))
+        office, objects = self.office, self.office.mailbox.objects(known.id)
         former = objects.offer(office.identity.name, of_seat=True)
         if former is None:
             return  # it was never answered; the server will

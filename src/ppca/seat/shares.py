@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..federation.course import Objects
 from ..federation.errors import FederationError, ObjectRefused
 from ..federation.job import JobDescription
 from ..federation.objects import PIECE_BYTES, Object
@@ -64,7 +63,7 @@ class Shares:
         return (self._place(known.id, owner) / "pieces").exists()
 
     def _envelopes(self, known: JobDescription, owner: str) -> Iterator[Object]:
-        contribution = Objects(self.office.mailbox.headers(known.id)).by("contribution", owner)
+        contribution = self.office.mailbox.objects(known.id).by("contribution", owner)
         item = None if contribution is None else self.office.mailbox.get(contribution.digest)
         if item is None:
             raise FederationError(f"the contribution of {owner} is not here")
@@ -117,7 +116,7 @@ class Shares:
 
     def mend(self, known: JobDescription) -> None:
         """Before an attempt: what the disk has lost since the receipt comes back from the mates."""
-        objects = Objects(self.office.mailbox.headers(known.id))
+        objects = self.office.mailbox.objects(known.id)
         for owner in known.file.owners:
             header = objects.by("contribution", owner)
             item = None if header is None else self.office.mailbox.get(header.digest)
@@ -136,7 +135,7 @@ class Shares:
 
     def drop_forwarded(self, known: JobDescription) -> None:
         """Envelopes for other seats that have reached them are not needed here."""
-        receipts = Objects(self.office.mailbox.headers(known.id)).receipts()
+        receipts = self.office.mailbox.objects(known.id).receipts()
         everybody = {(name, owner) for name in self.office.roster.operators.values() for owner in known.file.owners}
         if everybody <= receipts:
             self.office.mailbox.drop(known.id, ["envelope"], to_others_than=self.office.seat)
@@ -145,7 +144,7 @@ class Shares:
         """The shares of one owner from the mates of this seat, checked against what the owner signed."""
         office = self.office
         key = office.keys.of(JOB, known.id)
-        header = Objects(office.mailbox.headers(known.id)).by("contribution", owner)
+        header = office.mailbox.objects(known.id).by("contribution", owner)
         item = None if header is None else office.mailbox.get(header.digest)
         if key is None or item is None:
             raise FederationError(f"the key of the job, or the contribution of {owner}, is not here")
