@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +111,48 @@ def test_who_says_nothing_or_nonsense_holds_up_nobody(monkeypatch: pytest.Monkey
         assert not door._entering
 
     at_door(body)
+
+
+def test_idle_connections_are_bounded_and_keep_no_member_out() -> None:
+    """A stranger opens connections and says nothing: the oldest are closed, memory stays, members are served."""
+
+    async def body(door: Door, port: int) -> None:
+        before = rss()
+        idle = await asyncio.to_thread(connections, port, 3 * module.MOST_ENTERING)
+        assert await asyncio.to_thread(greeted, port, tls("north").context(dialing=True)) == b"welcome"
+        assert len(door._entering) <= module.MOST_PER_ADDRESS
+        assert rss() - before < 32 << 20
+        idle[0].settimeout(5)
+        assert await asyncio.to_thread(idle[0].recv, 1) == b"", "the oldest is closed"
+        for sock in idle:
+            sock.close()
+
+    at_door(body)
+
+
+def test_half_a_handshake_is_bounded_too() -> None:
+    """Connections that begin TLS and stop hold its buffers: there are never more than the bound."""
+
+    async def body(door: Door, port: int) -> None:
+        begun = await asyncio.to_thread(connections, port, 2 * module.MOST_ENTERING)
+        for sock in begun:
+            with contextlib.suppress(OSError):
+                sock.sendall(b"\x16\x03\x01\x02\x00\x01")  # the head of a ClientHello of 512 bytes
+        await asyncio.sleep(0.2)
+        assert len(door._entering) <= module.MOST_PER_ADDRESS
+        assert await asyncio.to_thread(greeted, port, tls("north").context(dialing=True)) == b"welcome"
+        for sock in begun:
+            sock.close()
+
+    at_door(body)
+
+
+def connections(port: int, count: int) -> list[socket.socket]:
+    return [socket.create_connection(("127.0.0.1", port), 20) for _ in range(count)]
+
+
+def rss() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_a_taken_port_is_said() -> None:

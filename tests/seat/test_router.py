@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -253,3 +254,42 @@ def test_two_runs_over_the_same_ports() -> None:
         succeed(meshes[session], say(session))
     for router in routers:
         router.close()
+
+
+def test_the_thread_survives_a_flood_of_connections_that_end_as_they_are_closed(router: Router) -> None:
+    """160 connections that send, and are closed to make room in the same moment: events of closed ones are left over."""
+    worker = Worker(router)
+    for _ in range(3):
+        flood = [socket.create_connection(router.address, timeout=5) for _ in range(160)]
+        for sock in flood:
+            with contextlib.suppress(OSError):
+                sock.sendall(b"x")
+                sock.close()
+    time.sleep(0.2)
+    assert router._thread.is_alive()
+    assert router.alive
+    here = dial(router, preamble(3, ROUTE))
+    there, _ = worker.listener.accept()
+    assert talks(there, here)
+    for sock in (here, there):
+        sock.close()
+    worker.close()
+
+
+def test_a_connection_that_fails_ends_nobody_else(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, real = Worker(router), module.read_preamble
+
+    def broken(data: bytes) -> Any:
+        if data.endswith(b"\0"):
+            raise RuntimeError("not foreseen")
+        return real(data)
+
+    monkeypatch.setattr(module, "read_preamble", broken)
+    bad = dial(router, MAGIC + bytes(34))
+    assert closed(bad, 2.0)
+    here = dial(router, preamble(3, ROUTE))
+    there, _ = worker.listener.accept()
+    assert talks(there, here)
+    for sock in (bad, here, there):
+        sock.close()
+    worker.close()

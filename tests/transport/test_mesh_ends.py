@@ -122,6 +122,44 @@ def test_a_peer_that_does_not_read_is_a_timeout(rogue: Rogue) -> None:
     assert caught.value.peer == 1
 
 
+class EmptyRecords(TcpLink):
+    """A link as TLS sees a peer that sends records without content: readable at any time, and never a byte of the frame."""
+
+    def __init__(self, sock: socket.socket, seat: int, peer: int) -> None:
+        super().__init__(sock, seat, peer)
+        self.patient = False
+
+        def nothing(*_: object) -> int:
+            time.sleep(0.001)
+            raise BlockingIOError
+
+        self.recv_into = nothing  # type: ignore[method-assign]
+
+
+def test_a_peer_that_keeps_its_socket_readable_cannot_hold_a_round() -> None:
+    links = {peer: socket.socketpair() for peer in (1, 2, 3)}
+    made = [(EmptyRecords if peer == 1 else TcpLink)(ours, 0, peer) for peer, (ours, _) in links.items()]
+    mesh = SocketMesh(0, made, timeout=0.3)
+    mesh._wire.close()  # the native call is for plain TCP only
+    links[1][1].sendall(b"x")
+    outcome: list[object] = []
+
+    def wait() -> None:
+        try:
+            outcome.append(exchange(mesh, {}, {1: 8000}))
+        except TransportError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert isinstance(next(iter(outcome), "it still waits"), PeerTimeout)
+    assert "for a frame from seat (0,1)" in str(outcome[0])
+    for pair in links.values():
+        for sock in pair:
+            sock.close()
+
+
 def test_different_programs_are_told_apart(make_meshes: MakeMeshes) -> None:
     meshes = make_meshes()
     run(meshes, lambda mesh: exchange(mesh, {}, {}) if mesh.seat else None)

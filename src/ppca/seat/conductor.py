@@ -62,6 +62,12 @@ class Conductor:
         self._resting: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._seen = time.monotonic()
+
+    @property
+    def silent(self) -> float:
+        """Seconds since the loop made its last pass."""
+        return time.monotonic() - self._seen
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -77,6 +83,7 @@ class Conductor:
                     jobs = [event["header"].job] if "header" in event else []
                 except TimeoutError:
                     jobs = []
+                self._seen = time.monotonic()
                 if time.monotonic() >= due:
                     awake = time.monotonic()
                     jobs = [job for job in self.office.mailbox.jobs() if self._resting.get(job, 0.0) <= awake]

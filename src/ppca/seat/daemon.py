@@ -1,4 +1,8 @@
-"""The server of one seat: the door for members, the mesh port, the conductor, and a page for the operator on this machine."""
+"""One server of a federation: the API port, the mesh port, the loop that runs jobs, and a page for the operator on this machine.
+
+If any of its tasks or threads ends, the server ends with an error, and systemd starts it again. A server of which one part has
+died must not go on as if nothing had happened: `/healthz` answers 503, and the watchdog is not told that all is well.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import os
 import resource
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,6 +41,9 @@ from .staging import Staging
 log = logging.getLogger("ppca.server")
 RELOAD_SECONDS = 2.0
 STOP_SECONDS = 10.0
+SILENCE = 30.0
+"""Seconds without a pass of the loop that runs jobs, which makes one every second, after which something is wrong."""
+
 RENEWAL = LEAF_VALIDITY.total_seconds() / 2
 
 
@@ -58,19 +66,28 @@ class Daemon:
         )
         self._tasks: list[asyncio.Task[None]] = []
 
+    def faults(self) -> list[str]:
+        """What does not work any more in this process; empty if all is well."""
+        found = [] if self.router.alive else ["the thread of the mesh port has ended"]
+        if self.conductor.silent > SILENCE:
+            found.append(f"the loop that runs jobs has done nothing for {self.conductor.silent:.0f} s")
+        return found
+
     async def run(self) -> None:
-        """Serves until it is told to stop."""
+        """Serve until told to stop. Raises FederationError if a part of the server ends before."""
         loop = asyncio.get_running_loop()
-        stop = asyncio.Event()
+        stop, broken = asyncio.Event(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         self.office.attend(loop)
-        local = web.AppRunner(local_page(self.office, self.conductor, self.followers), access_log=None)
+        threading.excepthook = lambda args: _thread_ended(args, lambda: loop.call_soon_threadsafe(broken.set))
+        local = web.AppRunner(local_page(self.office, self.conductor, self.followers, self.faults), access_log=None)
         await self._api.setup()
         await local.setup()
         assert self._api.server is not None
         self._door = Door(self._api.server, self.office.tls.context(dialing=False))
         await self._door.open(*address(self.settings.file.listen.api))
+        self._tasks += self._door.accepting
         host, port = address(self.settings.file.listen.local)
         await web.TCPSite(local, host, port).start()
         self._start(self._handlers.sweep(self._api.server))
@@ -80,8 +97,8 @@ class Daemon:
             self._start(self.followers.follow(seat))
         log.info("serving", extra={"seat": self.office.seat, "build": build(), "revision": self.office.roster.revision})
         notify("READY=1")
-        stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait([stopped, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+        ends = [asyncio.create_task(event.wait()) for event in (stop, broken)]
+        await asyncio.wait([*ends, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         notify("STOPPING=1")
         for task in self._tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
@@ -113,7 +130,8 @@ class Daemon:
         seen = self._stamp()
         while True:
             await asyncio.sleep(RELOAD_SECONDS)
-            notify("WATCHDOG=1")
+            if not self.faults():
+                notify("WATCHDOG=1")
             stamp = self._stamp()
             changed = stamp != seen and self.office.renew()
             seen = stamp
@@ -128,6 +146,14 @@ class Daemon:
             with suppress(OSError):
                 found.append(path.stat().st_mtime)
         return tuple(found)
+
+
+def _thread_ended(args: threading.ExceptHookArgs, tell: Callable[[], object]) -> None:
+    """Log the exception that ended a thread, and tell."""
+    assert args.exc_value is not None
+    log.error("a thread ended", exc_info=(args.exc_type, args.exc_value, args.exc_traceback))
+    with suppress(RuntimeError):  # the loop has ended before
+        tell()
 
 
 def notify(state: str) -> None:

@@ -1,6 +1,10 @@
-"""The door of a seat: one listening socket as long as the server runs; every connection gets the leaf and the pins of its time.
+"""The API port of a server: one listening socket while the server runs; each connection gets the current certificate and pins.
 
 asyncio's servers keep the context with which they were made, and a server that is closed loses connections it has just accepted.
+
+Until its TLS handshake is complete, a connection belongs to a stranger. At most MOST_ENTERING such connections exist at a time,
+MOST_PER_ADDRESS from one address; beyond that the oldest one of the address that has most is closed. A connection that sends
+nothing costs a descriptor and no TLS state.
 """
 
 from __future__ import annotations
@@ -12,15 +16,23 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 
+from .crowd import Crowd
+
 log = logging.getLogger("ppca.server")
 BACKLOG = 128
 HANDSHAKE_SECONDS = 10.0
+MOST_ENTERING = 200
+"""Connections before the end of their handshake."""
+
+MOST_PER_ADDRESS = 100
+"""Of these, connections from one address."""
+
 PAUSE = 1.0
 """Seconds until the next try when the machine has no room for another connection."""
 
 
 class Door:
-    """Lets connections in.
+    """Accept connections.
 
     Parameters
     ----------
@@ -32,8 +44,8 @@ class Door:
         self.context = context
         self._protocol = protocol
         self._listening: list[socket.socket] = []
-        self._accepting: list[asyncio.Task[None]] = []
-        self._entering: set[asyncio.Task[None]] = set()
+        self.accepting: list[asyncio.Task[None]] = []
+        self._entering: Crowd[asyncio.Task[None]] = Crowd(MOST_ENTERING, MOST_PER_ADDRESS)
 
     async def open(self, host: str, port: int) -> None:
         """At every address of the host; OSError if one is taken."""
@@ -42,10 +54,10 @@ class Door:
             sock = socket.create_server(place[:2], family=family, backlog=BACKLOG)
             sock.setblocking(False)
             self._listening.append(sock)
-            self._accepting.append(asyncio.create_task(self._accept(sock)))
+            self.accepting.append(asyncio.create_task(self._accept(sock)))
 
     async def close(self) -> None:
-        tasks = [*self._accepting, *self._entering]
+        tasks = [*self.accepting, *self._entering]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -56,22 +68,38 @@ class Door:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                sock, _ = await loop.sock_accept(listening)
+                sock, origin = await loop.sock_accept(listening)
             except OSError as error:
                 log.error("a connection is not accepted", extra={"why": str(error)})
                 await asyncio.sleep(PAUSE)
                 continue
             entering = asyncio.create_task(self._enter(sock))
-            self._entering.add(entering)
-            entering.add_done_callback(self._entering.discard)
+            for former in self._entering.add(entering, origin[0]):
+                former.cancel()
+            entering.add_done_callback(self._entering.remove)
 
     async def _enter(self, sock: socket.socket) -> None:
-        """The handshake; who fails it is no member, or has left."""
+        """Complete the handshake. A connection that fails it is not that of a member."""
         try:
             with suppress(OSError, asyncio.TimeoutError):
+                async with asyncio.timeout(HANDSHAKE_SECONDS):
+                    await _readable(sock)
                 await asyncio.get_running_loop().connect_accepted_socket(
                     self._protocol, sock, ssl=self.context, ssl_handshake_timeout=HANDSHAKE_SECONDS
                 )
+                return
+            sock.close()
         except asyncio.CancelledError:
             sock.close()
             raise
+
+
+async def _readable(sock: socket.socket) -> None:
+    """Wait for the first byte, so that a silent connection has no TLS buffers of half a megabyte."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(sock, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(sock)

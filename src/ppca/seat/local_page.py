@@ -26,11 +26,14 @@ MOST_OVER = 50
 """Jobs that are over and shown; /v1/state has all."""
 
 
-def local_page(office: Office, conductor: Conductor, followers: Followers) -> web.Application:
-    """The local port of a seat."""
+def local_page(
+    office: Office, conductor: Conductor, followers: Followers, faults: Callable[[], list[str]] = list
+) -> web.Application:
+    """The local port of a server. faults: what does not work any more in this process."""
 
     def health() -> Facts:
-        return {"seat": office.seat, "links_up": sum(link["up"] for link in followers.links.values())}
+        up = sum(link["up"] for link in followers.links.values())
+        return {"seat": office.seat, "links_up": up, "faults": faults()}
 
     settled: dict[str, Facts] = {}
     return LocalPage(lambda: facts(office, conductor, followers, settled), office.news, health).application()
@@ -123,7 +126,8 @@ class LocalPage:
             return await follow(request, wait, self.site.closing)
 
     async def health(self, request: web.Request) -> web.Response:
-        return web.json_response(self.health_facts())
+        found = self.health_facts()
+        return web.json_response(found, status=503 if found.get("faults") else 200)
 
     async def state(self, request: web.Request) -> web.Response:
         return web.json_response(await asyncio.to_thread(self.facts))

@@ -1,7 +1,11 @@
-"""The mesh port of a seat: one thread accepts, and hands every connection to the process of the run that it names.
+"""The mesh port of a server: one thread accepts connections and passes each to the process of the run that it names.
 
-A connection must say its preamble (`transport.routes`) soon. One for a run that is not there yet waits a few seconds, since a
-peer may be faster than we are; then it is closed, and the peer dials again. When too many keep the door open, the oldest go.
+A connection must send its preamble (`transport.routes`) within seconds. If its run is not there yet, it waits a few seconds, since
+a peer may be faster than this server; then it is closed and the peer dials again. If too many connections wait, the oldest ones
+of the address that has most are closed.
+
+Whatever one connection does, the thread goes on: an exception closes that connection and is logged. If the thread ends
+nevertheless, `alive` is False and the exception reaches `threading.excepthook`, which ends the server (`daemon`).
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import logging
 import selectors
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock, Thread
@@ -16,6 +21,7 @@ from time import monotonic, sleep
 from typing import Any, Self
 
 from ..transport.routes import PREAMBLE_BYTES, pass_socket, read_preamble
+from .crowd import Crowd
 
 PREAMBLE_SECONDS = 5.0
 """How long a connection may take to say its preamble."""
@@ -24,7 +30,10 @@ WAITING_SECONDS = 5.0
 """How long a connection waits for a run that is not there yet."""
 
 MOST_AT_THE_DOOR = 128
-"""Connections that have not been handed on."""
+"""Connections that have not been passed on."""
+
+MOST_PER_ADDRESS = 64
+"""Of these, connections from one address."""
 
 _PAUSE = 0.1  # seconds until the next try, when the system has no descriptors left
 
@@ -50,7 +59,7 @@ class Router:
         self._listener = listener
         self._workers: dict[bytes, socket.socket] = {}
         self._lock = Lock()  # of the workers; visitors are the thread's own
-        self._visitors: dict[_Visitor, None] = {}  # in order of arrival
+        self._visitors: Crowd[_Visitor] = Crowd(MOST_AT_THE_DOOR, MOST_PER_ADDRESS)
         self._ear, self._bell = socket.socketpair()
         self._ear.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -59,6 +68,11 @@ class Router:
         self._over = False
         self._thread = Thread(target=self._serve, name="ppca-router", daemon=True)
         self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -101,18 +115,30 @@ class Router:
                         self._accept()
                     elif key.fileobj is self._ear:
                         self._ear.recv(4096)
-                        self._hand_on_waiting()
-                    else:
-                        self._listen_to(key.data)
+                        for visitor in self._visitors:
+                            if visitor.route is not None:
+                                self._guarded(self._hand_on, visitor)
+                    elif key.data in self._visitors:  # not closed since to make room
+                        self._guarded(self._listen_to, key.data)
                 now = monotonic()
-                for late in [visitor for visitor in self._visitors if visitor.deadline <= now]:
-                    self._dismiss(late, "said no preamble in time" if late.route is None else "belongs to no run here")
+                for visitor in self._visitors:
+                    if visitor.deadline <= now:
+                        early = visitor.route is None
+                        self._dismiss(visitor, "said no preamble in time" if early else "belongs to no run here")
         finally:
-            for visitor in list(self._visitors):
+            for visitor in self._visitors:
                 self._dismiss(visitor, None)
             for sock in (self._listener, self._ear, self._bell):
                 sock.close()
             self._selector.close()
+
+    def _guarded(self, action: Callable[[_Visitor], None], visitor: _Visitor) -> None:
+        """Do something for a connection; close it if that fails."""
+        try:
+            action(visitor)
+        except Exception:
+            _log.exception("a connection on the mesh port failed")
+            self._dismiss(visitor, None)
 
     def _patience(self) -> float | None:
         nearest = min((visitor.deadline for visitor in self._visitors), default=None)
@@ -123,17 +149,16 @@ class Router:
             sock, origin = self._listener.accept()
         except (BlockingIOError, ConnectionError):  # gone again before it was accepted
             return
-        except OSError as error:  # no descriptors left: those at the door are the ones to spare
+        except OSError as error:  # no descriptors left: close some of those that wait
             _log.warning("the mesh port cannot accept: %s", error)
-            for oldest in list(self._visitors)[: MOST_AT_THE_DOOR // 4]:
+            for oldest in [*self._visitors][: MOST_AT_THE_DOOR // 4]:
                 self._dismiss(oldest, "had to make room")
             sleep(_PAUSE)
             return
         sock.setblocking(False)
-        while len(self._visitors) >= MOST_AT_THE_DOOR:
-            self._dismiss(next(iter(self._visitors)), "had to make room")
         visitor = _Visitor(sock, origin, monotonic() + PREAMBLE_SECONDS)
-        self._visitors[visitor] = None
+        for former in self._visitors.add(visitor, origin[0]):
+            self._close(former, "had to make room")
         self._selector.register(sock, selectors.EVENT_READ, visitor)
 
     def _listen_to(self, visitor: _Visitor) -> None:
@@ -156,10 +181,6 @@ class Router:
             visitor.route, visitor.deadline = found[1], monotonic() + WAITING_SECONDS
             self._hand_on(visitor)
 
-    def _hand_on_waiting(self) -> None:
-        for visitor in [visitor for visitor in self._visitors if visitor.route is not None]:
-            self._hand_on(visitor)
-
     def _hand_on(self, visitor: _Visitor) -> None:
         assert visitor.route is not None
         with self._lock:
@@ -174,9 +195,12 @@ class Router:
         self._dismiss(visitor, cause)
 
     def _dismiss(self, visitor: _Visitor, cause: str | None) -> None:
-        """Closes our copy. `cause`: why the connection ends with it."""
-        del self._visitors[visitor]
-        with suppress(KeyError):
+        """Close our copy of a connection. `cause`: why the connection ends with it; None if it was passed on."""
+        if self._visitors.remove(visitor):
+            self._close(visitor, cause)
+
+    def _close(self, visitor: _Visitor, cause: str | None) -> None:
+        with suppress(KeyError, ValueError):
             self._selector.unregister(visitor.sock)
         visitor.sock.close()
         if cause is not None:

@@ -126,6 +126,12 @@ class Worker:
         report(self.channel, failure)
 
 
+def inherited(descriptor: int) -> socket.socket:
+    """A socket of the parent under the lowest free number: a server with many connections passes on high ones."""
+    with socket.socket(fileno=descriptor) as sock:
+        return sock.dup()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="one attempt of one job at one seat of a federation")
     parser.add_argument("--seat", type=int, required=True)
@@ -138,10 +144,10 @@ def main() -> None:
     harden(arguments.parent)
     kernels.set_threads(arguments.threads)
     kernels.keep_memory(KEPT_MEMORY)
-    channel = Channel(socket.socket(fileno=arguments.control), arguments.longest)
+    channel = Channel(inherited(arguments.control), arguments.longest)
     inbox: queue.Queue[Message] = queue.Queue(_UNREAD)
     threading.Thread(target=watch, args=(arguments.seat, arguments.parent, channel, inbox), daemon=True).start()
-    worker = Worker(arguments.seat, channel, inbox, PassedListener(socket.socket(fileno=arguments.passed)))
+    worker = Worker(arguments.seat, channel, inbox, PassedListener(inherited(arguments.passed)))
     try:
         worker.serve()
     except BaseException as error:  # also SystemExit of a program: the seat must hear of it

@@ -8,7 +8,7 @@ import io
 import os
 import queue
 import resource
-import select
+import selectors
 import signal
 import sys
 import time
@@ -34,8 +34,10 @@ def watch(seat: int, client: int, channel: Channel, inbox: queue.Queue[Message])
     it is checked that the client still is this server's parent.
     """
     try:
+        selector = selectors.PollSelector()  # select() refuses descriptors above 1023
+        selector.register(channel, selectors.EVENT_READ)
         while True:
-            if not select.select([channel], [], [], PARENT_EVERY)[0]:
+            if not selector.select(PARENT_EVERY):
                 if os.getppid() != client:
                     break
                 continue

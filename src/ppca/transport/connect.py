@@ -12,7 +12,7 @@ peer out, however many they are. Threads are over when ``connect_mesh`` returns 
 from __future__ import annotations
 
 import logging
-import select
+import selectors
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -246,7 +246,10 @@ class _Meeting:
     def _wait_and_accept(self, listener: Listener | None) -> None:
         """Wait for news of the threads or a new connection; start a thread for the latter."""
         doors = [self.bell] if listener is None else [self.bell, listener]
-        ready = select.select(doors, [], [], max(0.0, self.deadline - monotonic()))[0]
+        with selectors.PollSelector() as selector:
+            for each in doors:
+                selector.register(each, selectors.EVENT_READ)
+            ready = [key.fileobj for key, _ in selector.select(max(0.0, self.deadline - monotonic()))]
         if self.bell in ready:
             self.bell.recv(64)
         if listener is None or listener not in ready:

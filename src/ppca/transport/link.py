@@ -13,12 +13,13 @@ one go, is in ``kernels.Wire`` and ``SocketMesh`` and leaves no trace here. A su
 from __future__ import annotations
 
 import errno
-import select
+import selectors
 import socket
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -283,8 +284,11 @@ class Link(ABC):
     def _send_last(self, frame: bytes, step: int) -> None:
         self.unsent = [memoryview(frame)]
         self.flush(step)
-        while self.unsent and select.select([], [self.fd], [], _CLOSING_SECONDS)[1]:
-            self.flush(step)
+        deadline = monotonic() + _CLOSING_SECONDS
+        with selectors.PollSelector() as selector:
+            selector.register(self.fd, selectors.EVENT_WRITE)
+            while self.unsent and selector.select(max(0.0, deadline - monotonic())):
+                self.flush(step)
 
 
 class TcpLink(Link):

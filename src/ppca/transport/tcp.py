@@ -36,6 +36,9 @@ _WHOLE = int(MSG_WAITALL)
 _FAILED = "an exchange failed"
 
 
+SLOWEST = 1 << 17
+"""Bytes per second that a server must at least receive and send: what bounds a round in which data keep arriving."""
+
 SWIFT = 1 << 16
 """Largest frame of a round that goes through the native call: such frames nearly always go out and come in at one go."""
 
@@ -103,7 +106,8 @@ class SocketMesh(Mesh):
             self._offer(outgoing, incoming) if answer is None else self._go_on(outgoing, incoming, *answer)
         )
         if waiting or any(link.unsent for link in self._by_fd.values()):
-            self._wait(waiting, received, started + self.timeout)
+            size = sum(incoming.values()) + sum(size_of(buffer) for buffers in outgoing.values() for buffer in buffers)
+            self._wait(waiting, received, started + self.timeout, size / SLOWEST)
         stage = self.stats.current
         stage.messages_sent += len(outgoing)
         stage.messages_received += len(incoming)
@@ -197,8 +201,12 @@ class SocketMesh(Mesh):
 
         return received, waiting
 
-    def _wait(self, waiting: dict[int, Link], received: Payloads, deadline: float) -> None:
-        """Send what is unsent and receive what is awaited, both as they can, until nothing is left or the deadline."""
+    def _wait(self, waiting: dict[int, Link], received: Payloads, deadline: float, more: float) -> None:
+        """Send what is unsent and receive what is awaited, both as they can, until nothing is left or the deadline.
+
+        While data arrive without a pause, the round may take ``more`` seconds beyond the deadline, which follow from its size.
+        A peer that keeps its socket readable cannot prolong it further.
+        """
         by_fd = self._by_fd
         watch = self._poll
         blocked = {fd for fd, link in by_fd.items() if link.unsent}
@@ -206,8 +214,9 @@ class SocketMesh(Mesh):
             watch.modify(fd, _LISTEN | POLLOUT)
         quiet: list[int] = []  # links with an early frame: no longer watched for input in this round
         while waiting or blocked:
-            events = watch.poll(max(0, ceil((deadline - perf_counter()) * 1000)))
-            if not events:
+            left = deadline - perf_counter()
+            events = watch.poll(max(0, ceil(left * 1000)))
+            if not events or left < -more:
                 raise self._timed_out(waiting)
             for fd, event in events:
                 link = by_fd[fd]
