@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,15 +147,30 @@ def test_an_attempt_that_is_stopped_says_so(seats: Seats) -> None:
     slow = Slow(seats)
     slow.run.attempts[2].kill()
     failed = slow.run.failed()
-    assert str(failed[2]) == "this seat stopped the attempt"
+    assert str(failed[2]) == "this server stopped the attempt"
     assert "seat (1,0)" in str(failed[0])
     assert_gone(slow.run.pids)
+
+
+def test_an_attempt_has_a_limit_of_its_own(seats: Seats) -> None:
+    """Peers that answer every round in time cannot hold it for ever."""
+    began = time.monotonic()
+    failed = seats.start(
+        ROWS,
+        packets(data(40, 200)),
+        public={"choices": Choices(fixed_iterations=4000).public()},
+        own=lambda seat: {"attempt_timeout": 2.0} if seat == 1 else {},
+    ).failed()
+    assert str(failed[1]) == "the attempt took longer than 2 s ([work] attempt_timeout)"
+    assert not failed[1].final
+    assert all("seat (0,1)" in str(failed[seat]) for seat in (0, 2, 3))
+    assert time.monotonic() - began < 60
 
 
 def test_an_attempt_that_was_stopped_before_it_began_starts_no_process(seats: Seats) -> None:
     attempt = Attempt(seats.work(0, ROWS, packets(data()), public=PUBLIC), seats.routers[0])
     attempt.kill()
-    with pytest.raises(AttemptFailed, match="this seat stopped the attempt"):
+    with pytest.raises(AttemptFailed, match="this server stopped the attempt"):
         attempt.run()
     assert attempt._process is None
 

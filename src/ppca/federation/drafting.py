@@ -136,6 +136,7 @@ def draft_server(file: ServerFile) -> bytes:
         "# rows_at_least (not set): jobs must check that there are so many rows, of owners of rows on shares.\n"
         + toml.lines(file.policy.model_dump()),
         "[work]\n# threads of a job (0: the cores of this machine, shared by its seats and the jobs at once);\n"
-        "# seconds that a round, and finding all peers, may take.\n" + toml.lines(file.work.model_dump()),
+        "# seconds that a round, finding all peers, and a whole attempt may take.\n"
+        + toml.lines(file.work.model_dump()),
     ]
     return "\n".join(parts).encode()

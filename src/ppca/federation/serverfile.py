@@ -69,12 +69,17 @@ class Policy(toml.Strict):
 
 
 class Work(toml.Strict):
-    """How jobs run here: threads of every job's kernels (0: the cores of this machine, shared by the seats that the federation
-    places on it and their jobs at once), seconds that a round may take, seconds until all peers are connected."""
+    """How jobs run here.
+
+    threads: of every job's kernels (0: the cores of this machine, shared by the servers that the federation places on it and
+    their jobs at once). timeout: seconds that a round may take. start_timeout: seconds until all peers are connected.
+    attempt_timeout: seconds that an attempt may take as a whole.
+    """
 
     threads: int = Field(default=0, ge=0)
     timeout: float = Field(default=60.0, gt=0)
     start_timeout: float = Field(default=60.0, gt=0)
+    attempt_timeout: float = Field(default=43_200.0, gt=0)
 
 
 class Workers(toml.Strict):

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Lock
+from threading import Lock, Timer
 from typing import Any
 
 from ..servers.codec import CodecError
 from ..servers.conversation import GRACE, ServerProcess, converse
-from ..servers.failure import Failure
+from ..servers.failure import SUSPECT, Failure
 from ..servers.interface import Progress
 from ..servers.programs import Ran
 from ..servers.store import flat, record_of
@@ -30,7 +30,7 @@ TAKING = 600.0
 LEAST_MESSAGE = 1 << 28
 """Bytes that a message to a worker may have however little the inputs may take: pieces and kept records are larger."""
 
-_STOPPED = "this seat stopped the attempt"
+_STOPPED = "this server stopped the attempt"
 
 
 class Attempt:
@@ -43,10 +43,23 @@ class Attempt:
         self._route = route_of(work.session)
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._killed = False
+        self._killed = ""
 
     def run(self) -> Done:
-        """What the program returned here. Raises AttemptFailed, and whatever making a piece raises; no process is left."""
+        """Run the program. Raises AttemptFailed, and whatever making a piece raises; no process is left.
+
+        It ends after `work.attempt_timeout` seconds: peers that answer every round in time cannot hold it for ever.
+        """
+        limit = self.work.attempt_timeout
+        timer = Timer(limit, self.kill, [f"the attempt took longer than {limit:g} s ([work] attempt_timeout)"])
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._run()
+        finally:
+            timer.cancel()
+
+    def _run(self) -> Done:
         passing, passed = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with passing, self._worker(passed) as worker:
             self._hand_over(worker)
@@ -58,10 +71,10 @@ class Attempt:
                 self.router.unregister(self._route)
             return self._done(self._hear(worker, "done", patience=None))
 
-    def kill(self) -> None:
-        """Ends the attempt at once, also before it has begun; no harm if it is over."""
+    def kill(self, why: str = _STOPPED) -> None:
+        """End the attempt at once, also before it has begun. Does nothing if it is over. why: of the AttemptFailed."""
         with self._lock:
-            self._killed = True
+            self._killed = self._killed or why
             if self._process is not None:
                 self._process.kill()
 
@@ -97,7 +110,7 @@ class Attempt:
         return heard.answers[seat]
 
     def _failed(self, failure: Failure) -> AttemptFailed:
-        return AttemptFailed(Failure(self.work.seat, _STOPPED) if self._killed else failure)
+        return AttemptFailed(Failure(self.work.seat, self._killed, rank=SUSPECT) if self._killed else failure)
 
     def _done(self, answer: dict[str, Any]) -> Done:
         try:
@@ -115,7 +128,7 @@ class Attempt:
         try:
             with passed, theirs, self._lock:
                 if self._killed:
-                    raise AttemptFailed(Failure(self.work.seat, _STOPPED))
+                    raise AttemptFailed(Failure(self.work.seat, self._killed, rank=SUSPECT))
                 process = self._process = self._launch(theirs.fileno(), passed.fileno())
             try:
                 yield ServerProcess(self.work.seat, process, control)

@@ -245,6 +245,7 @@ class Conductor:
             threads=settings.work.threads or threads_for(self._seats_here() * settings.policy.jobs_at_once),
             input_bytes=settings.policy.memory,
             start_timeout=settings.work.start_timeout,
+            attempt_timeout=settings.work.attempt_timeout,
         )
 
     def _seats_here(self) -> int:

@@ -122,6 +122,7 @@ class Daemon:
         await local.cleanup()
         self.router.close()
         self.office.mailbox.close()
+        threading.excepthook = threading.__excepthook__
 
     async def _keep_current(self) -> None:
         """Reads the federation's file when it changes, renews the leaf in time, and tells systemd that all is well."""

@@ -96,10 +96,9 @@ class Door:
 
 async def _readable(sock: socket.socket) -> None:
     """Wait for the first byte, so that a silent connection has no TLS buffers of half a megabyte."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_reader(sock, lambda: ready.done() or ready.set_result(None))
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sock, ready.set)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(sock)

@@ -1,8 +1,8 @@
 """The mesh port of a server: one thread accepts connections and passes each to the process of the run that it names.
 
-A connection must send its preamble (`transport.routes`) within seconds. If its run is not there yet, it waits a few seconds, since
-a peer may be faster than this server; then it is closed and the peer dials again. If too many connections wait, the oldest ones
-of the address that has most are closed.
+A connection must send its preamble (`transport.routes`) within seconds. If its run is not there yet, it waits a few seconds:
+a peer may be faster than this server. Then it is closed, and the peer dials again. If too many connections wait, the oldest
+ones of the address that has most are closed.
 
 Whatever one connection does, the thread goes on: an exception closes that connection and is logged. If the thread ends
 nevertheless, `alive` is False and the exception reaches `threading.excepthook`, which ends the server (`daemon`).
@@ -96,7 +96,8 @@ class Router:
     def close(self) -> None:
         """Gives up the port and all connections that were not handed on."""
         self._over = True
-        self._bell.send(b"!")
+        with suppress(OSError):  # the thread has ended before
+            self._bell.send(b"!")
         self._thread.join()
 
     def __enter__(self) -> Self:

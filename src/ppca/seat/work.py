@@ -29,7 +29,8 @@ class Work:
     session: the same on all four seats, another one in every attempt. addresses: of the mesh ports, by seat.
     program: an offered one, "ppca.jobs.rows:fit". packets, public: what it takes. pieces: rows for its table; may be a generator.
     openings: all that the job lets leave the sharing, see `protocol.opening.limits`; None: anything.
-    kept: records that the program may recall, by name. timeout: seconds of one round; start_timeout: until all seats are there.
+    kept: records that the program may recall, by name. timeout: seconds of one round; start_timeout: until all seats are there;
+    attempt_timeout: of the whole attempt, however the other servers behave.
     input_bytes: most that the packets may take in memory.
     """
 
@@ -45,6 +46,7 @@ class Work:
     kept: Mapping[str, Record] = field(default_factory=dict)
     timeout: float = 60.0
     start_timeout: float = 60.0
+    attempt_timeout: float = 43_200.0
     threads: int = 1
     input_bytes: int = 4 << 30
 
