@@ -52,7 +52,7 @@ def test_options_that_are_advised_exist() -> None:
 
 
 def test_only_options_of_the_command_are_advised() -> None:
-    error = BadValue("x: column 'b' has text.", column="b", row=1, options=("drop", "columns"))
+    error = BadValue("x: column 'b' has text.", columns=["b"], row=1, options=("drop", "columns"))
     assert in_words(error, ["drop"]) == "x: column 'b' has text. --drop b leaves the column out."
     assert in_words(error, []) == str(error) == "x: column 'b' has text."
     assert in_words(BadColumns("no."), ["drop"]) == "no."

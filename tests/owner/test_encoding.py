@@ -139,7 +139,7 @@ def test_rows_beyond_the_model_are_refused() -> None:
         BadValue, match=r"column 'b' has 2e\+06 in row 13; this model takes magnitudes below 1.04858e\+06"
     ) as caught:
         list(new_rows([np.zeros((12, 2)), np.array([[0, 2e6]])], np.array([0, 0]), False, ["a", "b"]))
-    assert (caught.value.column, caught.value.row) == ("b", 13)
+    assert (caught.value.columns, caught.value.row) == (("b",), 13)
     with pytest.raises(BadValue, match="north: column '2' has nan in row 1"):
         in_units(np.array([[0, np.nan]]), np.zeros(2, np.int64), RingType(128, 40, 20), None, "north: ")
     with pytest.raises(ValueError, match="must have 2 columns"):

@@ -168,7 +168,7 @@ def test_what_is_refused() -> None:
     x[4321, 0] = 1.0
     with pytest.raises(BadValue, match="column 2 has no value in any row, and so no mean") as caught:
         gap_sums_of(open_table(x, missing="mean"))
-    assert (caught.value.column, caught.value.options) == ("2", ("drop",))
+    assert (caught.value.columns, caught.value.options) == (("2",), ("drop",))
 
 
 @pytest.mark.parametrize("chunk_rows", [3, 5000])

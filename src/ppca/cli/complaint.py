@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+import csv
+import io
+import shlex
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
 
 import typer
 from rich.text import Text
 
-from ..owner.errors import BadValue, OwnerError, ParameterRefused
+from ..owner.errors import BadColumns, BadValue, OwnerError, ParameterRefused
 from ..servers import ProgramError, ServersFailed
 from .terminal import Terminal
 
@@ -22,11 +25,13 @@ REMEDIES = {
     "columns": "--columns a,b,c chooses columns",
     "dask_ca": "--dask-ca, --dask-cert and --dask-key name the files",
     "decimal": "--decimal , reads decimal commas",
-    "drop": "--drop {column} leaves the column out",
+    "drop": "--drop {columns} leaves {them} out",
     "encoding": "--encoding names another encoding, as latin-1 or utf-16",
     "fold_case": "--fold-case lets ids differ in case",
+    "thousands": "--thousands names the separator of thousands, such as --thousands ,",
     "minimum": "--minimum lowers the limit, if so few rows may be analysed",
     "id": "--id may be given once for each owner, in the order of the files",
+    "na_values": "--na-values {values} counts {texts} as missing (see --missing)",
     "missing": "--missing drop leaves out rows with a missing value, --missing mean counts it as the mean of its column",
 }
 """What the command line offers against what owners' data are refused for."""
@@ -57,9 +62,23 @@ def in_words(error: Exception, offered: Container[str]) -> str:
         return f"{option}{value} {error.cause}."
     if not isinstance(error, OwnerError):
         return str(error)
-    column = error.column if isinstance(error, BadValue) else ""
-    found = [REMEDIES[name].format(column=column) for name in error.options if name in offered]
+    columns = error.columns if isinstance(error, BadValue | BadColumns) else ()
+    values = error.values if isinstance(error, BadValue) else ()
+    words = {
+        "columns": typed(columns),
+        "them": "the column" if len(columns) == 1 else "these columns",
+        "values": typed(values),
+        "texts": "this text" if len(values) == 1 else "these texts",
+    }
+    found = [REMEDIES[name].format(**words) for name in error.options if name in offered]
     return f"{error} {'; '.join(found)}." if found else str(error)
+
+
+def typed(names: Sequence[str]) -> str:
+    """Names as a user types them after an option: a,b,c, quoted for the option and for the shell if need be."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return shlex.quote(line.getvalue())
 
 
 def complain(message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from ..owner.tables.options import DEFAULTS, ReadOptions
 from .complaint import complaints, in_words, note
 from .options import (
     ADDRESSES,
@@ -26,8 +28,6 @@ from .options import (
     DaskAuthority,
     DaskCertificate,
     DaskKey,
-    Decimal,
-    Encoding,
     FoldCase,
     Force,
     IdColumns,
@@ -42,6 +42,7 @@ from .options import (
     dask_in_use,
     names_in,
     partition_of,
+    reading_options,
 )
 from .terminal import Terminal
 
@@ -56,6 +57,7 @@ LONG = 10.0
 """Seconds from which on a job's cost is told before it starts."""
 
 
+@reading_options()
 def fit(
     files: Annotated[list[str], typer.Argument(help=f"one table per owner: {KINDS}; {ADDRESSES}")],
     components: Annotated[
@@ -73,16 +75,7 @@ def fit(
         list[str] | None,
         typer.Option("--drop", help="columns to leave out: a,b,c; may be repeated", rich_help_panel=TABLES),
     ] = None,
-    decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
-    missing: Annotated[
-        str,
-        typer.Option(
-            help="missing values: 'refuse' the table, 'drop' the rows, or count them as the 'mean' of the column: of all owners' "
-            "values, on shares; with --vertical of all rows of the column's owner",
-            rich_help_panel=TABLES,
-        ),
-    ] = "refuse",
+    read: ReadOptions = DEFAULTS,
     dask: Dask = None,
     dask_ca: DaskAuthority = None,
     dask_cert: DaskCertificate = None,
@@ -185,7 +178,6 @@ def fit(
 
         from ..estimator.choices import Choices
         from ..owner.tables.owners import open_columns, open_rows
-        from ..owner.tables.reading import Reading
         from ..servers import LocalServers
         from ..servers.cores import threads_for
         from .folder import check_free, whole_folder
@@ -215,13 +207,13 @@ def fit(
         if state is not None:
             work.callback(erase, state, str(choices.keep))
         _check_together(vertical, id, namespace, columns, drop)
-        how = Reading(decimal, encoding, missing, dask is not None)
+        read = replace(read, dask=dask is not None)
         taken, left = names_in(columns), names_in(drop)
         with dask_in_use(dask, dask_ca, dask_cert, dask_key):
             if vertical:
-                tables = open_columns(files, id, columns=taken, drop=left, how=how)
+                tables = open_columns(files, id, columns=taken, drop=left, options=read)
             else:
-                tables = open_rows(files, columns=taken, drop=left, how=how)
+                tables = open_rows(files, columns=taken, drop=left, options=read)
             _tell_notes(files, tables, quiet)
             here = LocalServers(tls=tls, timeout=timeout, threads=threads or threads_for(4), state=state)
             servers = here if federation is None else seats_of(federation, identity)
@@ -237,7 +229,7 @@ def fit(
         work.pop_all()  # the result is there, and with it what the servers keep
         if former is not None:
             erase(state or state_folder(servers_state), former)
-        _tell_dropped(tables, quiet)
+        tell_dropped(tables, quiet)
         if fitted.by_columns is not None and fitted.by_columns.doubt is not None:
             note(in_words(fitted.by_columns.doubt, signature(fit).parameters), quiet=quiet)
         _show(fitted, owners, output, state, quiet=quiet, as_json=as_json, profile=profile)
@@ -391,8 +383,8 @@ def _tell_notes(files: list[str], tables: list[Table], quiet: bool) -> None:
         note(text, quiet=quiet)
 
 
-def _tell_dropped(tables: Sequence[Table], quiet: bool) -> None:
-    """Rows that were left out, told to who runs this command and plays all owners; it is in no file and no account."""
+def tell_dropped(tables: Sequence[Table], quiet: bool) -> None:
+    """Tell how many rows were left out. The user of this command acts for all owners; no file or account has these numbers."""
     from ..owner.tables.reading import CompleteRows
 
     for table in tables:

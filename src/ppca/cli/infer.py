@@ -13,6 +13,8 @@ import typer
 from numpy.typing import NDArray
 from rich.text import Text
 
+from ..owner.errors import ParameterRefused
+from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..pages.amounts import counted
 from .complaint import complaints
 from .options import (
@@ -20,8 +22,6 @@ from .options import (
     KINDS,
     RESULT,
     AsJson,
-    Decimal,
-    Encoding,
     FoldCase,
     Force,
     IdColumns,
@@ -34,6 +34,7 @@ from .options import (
     names_in,
     partition_of,
     position_of,
+    reading_options,
 )
 from .terminal import Terminal
 
@@ -58,6 +59,8 @@ KeepColumns = Annotated[
     list[str] | None,
     typer.Option("--keep-columns", help="columns to copy into the result, as ids: a,b,c", rich_help_panel=RESULT),
 ]
+
+MISSING_ROWS = {"missing": "new rows with missing values: 'refuse' the table, or 'drop' these rows"}
 
 Floats = NDArray[np.float64]
 Found = dict[str, Any]
@@ -150,6 +153,7 @@ class Verdicts:
         return f"{counted(count, 'row')} scored {where}{flagged}"
 
 
+@reading_options(help=MISSING_ROWS)
 def transform(
     result: Result,
     rows: Rows,
@@ -158,8 +162,7 @@ def transform(
     ] = Path("projected.csv"),
     revealed: Revealed = False,
     keep_columns: KeepColumns = None,
-    decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
+    read: ReadOptions = DEFAULTS,
     id: IdColumns = None,
     alignment: Way = "psi",
     namespace: Namespace = None,
@@ -182,10 +185,11 @@ def transform(
     """
     with complaints(transform):
         partition = _partition(rows, revealed, id, alignment, namespace, fold_case)
-        source = Source(result, rows, revealed, partition, receiver, names_in(keep_columns) or [], decimal, encoding)
+        source = Source(result, rows, revealed, partition, receiver, names_in(keep_columns) or [], read)
         _infer(Coordinates(), source, output, Manner(tls, timeout, servers_state, quiet, as_json, force))
 
 
+@reading_options(help=MISSING_ROWS)
 def detect(
     result: Result,
     rows: Rows,
@@ -199,8 +203,7 @@ def detect(
     scores: Annotated[bool, typer.Option("--scores", help="also reveal the scores")] = False,
     revealed: Revealed = False,
     keep_columns: KeepColumns = None,
-    decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
+    read: ReadOptions = DEFAULTS,
     id: IdColumns = None,
     alignment: Way = "psi",
     namespace: Namespace = None,
@@ -224,7 +227,7 @@ def detect(
     with complaints(detect):
         wanted = Verdicts(threshold, contamination, scores)
         partition = _partition(rows, revealed, id, alignment, namespace, fold_case)
-        source = Source(result, rows, revealed, partition, receiver, names_in(keep_columns) or [], decimal, encoding)
+        source = Source(result, rows, revealed, partition, receiver, names_in(keep_columns) or [], read)
         _infer(wanted, source, output, Manner(tls, timeout, servers_state, quiet, as_json, force))
 
 
@@ -254,8 +257,7 @@ class Source:
     partition: Columns | None
     receiver: Path | None
     keep_columns: list[str]
-    decimal: str
-    encoding: str
+    read: ReadOptions
 
 
 @dataclass(frozen=True)
@@ -276,11 +278,14 @@ def _infer(wanted: Ending, source: Source, output: Path, manner: Manner) -> None
     from .result import account_summary, print_openings, print_traffic
 
     check_file(output, ENDINGS, replace=manner.force)
+    if source.read.missing == "mean":
+        cause = "is for fits: a model's means are not known where new rows are read; use 'drop', or fill the values in"
+        raise ParameterRefused("missing", "mean", cause)
     if source.partition is not None and source.keep_columns:
         raise ValueError(
             "--keep-columns is for one table with all columns; of several owners the receiver gets its ids."
         )
-    found, account = _in_the_clear(wanted, source) if source.revealed else _on_shares(wanted, source, manner)
+    found, account = _in_the_clear(wanted, source, manner) if source.revealed else _on_shares(wanted, source, manner)
     write_table(output, found)
     if manner.as_json:
         told: dict[str, Any] = {"rows": len(next(iter(found.values()))), "columns": list(found), "written": str(output)}
@@ -296,20 +301,19 @@ def _infer(wanted: Ending, source: Source, output: Path, manner: Manner) -> None
     console.print(Text(f"written: {output}"), soft_wrap=True, highlight=False)
 
 
-def _in_the_clear(wanted: Ending, source: Source) -> tuple[Found, None]:
-    from .kept import chunks_of, kept_columns, load_revealed
+def _in_the_clear(wanted: Ending, source: Source, manner: Manner) -> tuple[Found, None]:
+    from .kept import check_kept, chunks_of, load_revealed
 
     model = load_revealed(source.result)
     table = _table(source, model.feature_names, len(model.mean))
-    kept = kept_columns(table, source.keep_columns)
-    return _side_by_side(kept, wanted.in_the_clear(model, chunks_of(table))), None
+    check_kept(table, source.keep_columns)
+    return _beside_own(table, source, wanted.in_the_clear(model, chunks_of(table)), manner), None
 
 
 def _on_shares(wanted: Ending, source: Source, manner: Manner) -> tuple[Found, Account]:
     from ..jobs.kept import CLIENT, check_allowed, owner_name
     from ..owner.tables.owners import all_opened, id_names
-    from ..owner.tables.reading import Reading
-    from .kept import chunks_of, kept_columns, kept_model, load_facts
+    from .kept import check_kept, chunks_of, kept_model, load_facts
     from .progress import stage_bars
     from .shares import state_folder
 
@@ -318,19 +322,29 @@ def _on_shares(wanted: Ending, source: Source, manner: Manner) -> tuple[Found, A
     for operation in wanted.operations:  # the servers would refuse it, too
         check_allowed(facts.allowed, operation, CLIENT if partition is None else owner_name(to))
     table = _table(source, facts.feature_names, len(facts.scale_exponents)) if partition is None else None
-    kept = {} if table is None else kept_columns(table, source.keep_columns)
+    if table is not None:
+        check_kept(table, source.keep_columns)
     with (
         stage_bars(quiet=manner.quiet) as show,
         kept_model(state, facts, show, tls=manner.tls, timeout=manner.timeout) as shared,
     ):
         if table is not None:
-            return _side_by_side(kept, wanted.on_shares(shared, chunks_of(table))), shared.job.account
+            return _beside_own(table, source, wanted.on_shares(shared, chunks_of(table)), manner), shared.job.account
         assert partition is not None
-        owners = all_opened(source.rows, Reading(source.decimal, source.encoding))
+        owners = all_opened(source.rows, source.read)
         joined = wanted.of_columns(shared, owners, partition, to)
         name = id_names(partition.id, [owner.label for owner in owners])[to]
         ids: Found = {} if joined.ids is None else {name or "row": joined.ids}
         return _side_by_side(ids, wanted.columns(joined)), shared.job.account
+
+
+def _beside_own(table: Table, source: Source, found: Found, manner: Manner) -> Found:
+    """What was found, behind the columns of the same rows that are copied into the result."""
+    from .fit import tell_dropped
+
+    tell_dropped([table], manner.quiet)
+    own = table.as_given(source.keep_columns) if source.keep_columns else {}
+    return _side_by_side(own, found)
 
 
 def _side_by_side(own: Found, found: Found) -> Found:
@@ -341,6 +355,5 @@ def _side_by_side(own: Found, found: Found) -> Found:
 def _table(source: Source, names: Sequence[str] | None, width: int) -> Table:
     """The one table with all columns of the model."""
     from ..owner.tables.owners import open_like
-    from ..owner.tables.reading import Reading
 
-    return open_like(source.rows[0], names, width, Reading(source.decimal, source.encoding))
+    return open_like(source.rows[0], names, width, source.read)

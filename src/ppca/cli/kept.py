@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..estimator.job import Job
 from ..estimator.shared import SharedModel
 from ..owner.errors import OwnerError
-from ..owner.tables.table import Table, near
+from ..owner.tables.table import Table, unknown_names
 from ..receiver import PCAModel, SharedFacts
 from ..servers import LocalServers
 from ..servers.interface import Progress
@@ -60,21 +60,15 @@ def load_revealed(result: Path) -> PCAModel:
     return PCAModel.load(result / MODEL)
 
 
-def kept_columns(table: Table, names: Sequence[str]) -> dict[str, Any]:
-    """Columns that are copied into the result as they stand, numbers or not; each takes a pass over the table."""
+def check_kept(table: Table, names: Sequence[str]) -> None:
+    """Refuse columns that are to be copied into the result and are not in the table."""
     if names and table.offered is None:
         raise OwnerError(f"{table.label}: the data have no column names, so none can be kept.")
-    found = {}
-    for name in names:
-        if name not in (table.offered or []):
-            raise OwnerError(f"{table.label}: there is no column {name!r} to keep. {near(name, table.offered or [])}")
-        others = [other for other in table.names or [] if other != name]
-        if not others:
-            raise OwnerError(
-                f"{table.label}: {name!r} is the model's only column, so it is in the table of new rows already."
-            )
-        found[name] = table.choose(others[:1], name).read()[1]
-    return found
+    unknown = [name for name in names if name not in (table.offered or [])]
+    if unknown:
+        raise OwnerError(
+            f"{table.label}: there is no column to keep named {unknown_names(unknown, table.offered or [])}"
+        )
 
 
 def chunks_of(table: Table) -> Iterator[NDArray[np.float64]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +12,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from ..owner.tables.options import DEFAULTS, ReadOptions
 from .complaint import complaints, note, printable
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
-from .options import AsJson, Decimal, Encoding, Quiet
+from .options import AsJson, Quiet, reading_options
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -93,14 +95,14 @@ def refuse(
         Terminal().print(Text(f"refused: {known.name}"), soft_wrap=True)
 
 
+@reading_options(without=["missing"])
 def contribute(
     job: JobName,
     data: Annotated[Path, typer.Argument(help="your table, a folder of tables, or a pattern in quotes")],
     id: Annotated[
         str | None, typer.Option("--id", help="the column that names the individuals (owners of columns)")
     ] = None,
-    decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
+    read: ReadOptions = DEFAULTS,
     patience: Annotated[float, typer.Option(help="seconds to wait for the first owner of columns")] = 600.0,
     quiet: Quiet = False,
     federation: File = FEDERATION,
@@ -110,7 +112,6 @@ def contribute(
     """Share your table with the four seats: one visit, then you may leave for good. If it is cut off, say the same again."""
     with complaints(contribute), member_at(federation, identity, state) as member:
         from ..member.contributing import contribute as send
-        from ..owner.tables.reading import Reading
         from ..report import size
         from .progress import stage_bars
 
@@ -120,7 +121,7 @@ def contribute(
             sent = send(
                 *(member, known, data),
                 id=id,
-                how=Reading(decimal, encoding, missing),
+                options=replace(read, missing=missing),
                 patience=patience,
                 told=lambda text, fraction: show(text, fraction, 0),
             )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from ..owner.tables.options import ReadOptions, settable
+from .complaint import complaints
 
 if TYPE_CHECKING:
     from ..estimator.columns import Columns
@@ -43,10 +48,6 @@ ServersState = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but errors", rich_help_panel=RESULT)]
 AsJson = Annotated[
     bool, typer.Option("--json", help="print what came out as JSON on standard output", rich_help_panel=RESULT)
-]
-Decimal = Annotated[str, typer.Option(help="decimal point of text files: '.' or ','", rich_help_panel=TABLES)]
-Encoding = Annotated[
-    str, typer.Option(help="encoding of text files: utf-8, latin-1, utf-16, ...", rich_help_panel=TABLES)
 ]
 IdColumns = Annotated[
     list[str] | None,
@@ -86,6 +87,54 @@ DaskCertificate = Annotated[
 DaskKey = Annotated[
     Path | None, typer.Option("--dask-key", help="the key of that certificate (PEM)", rich_help_panel=DASK)
 ]
+
+
+def reading_options(
+    *, without: Sequence[str] = (), help: Mapping[str, str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command one option for every field of `ReadOptions`; the command gets them together, as its parameter `read`.
+
+    without: fields that the command has no option for; they keep their defaults. help: help texts that differ from the usual.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        known = inspect.signature(command, eval_str=True)
+        fields = settable(without=without)
+        parameters: list[inspect.Parameter] = []
+        for parameter in known.parameters.values():
+            if parameter.name == "read":
+                parameters += [_option_of(name, **each, **_texts(name, help)) for name, each in fields.items()]
+            else:
+                parameters.append(parameter)
+
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> None:
+            values = {name: given.pop(name) for name in fields}
+            values["na_values"] = tuple(names_in(values["na_values"]) or ())
+            with complaints(wrapper):
+                read = ReadOptions(**values)
+            command(**given, read=read)
+
+        wrapper.__signature__ = known.replace(parameters=parameters)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
+        return wrapper
+
+    return decorate
+
+
+def _texts(name: str, help: Mapping[str, str] | None) -> dict[str, str]:
+    return {"text": help[name]} if help and name in help else {}
+
+
+def _option_of(
+    name: str, *, default: Any, label: str, help: str, choices: Sequence[str], text: str | None = None
+) -> inspect.Parameter:
+    """A field of `ReadOptions` as a parameter of a command."""
+    several = isinstance(default, tuple)
+    option = typer.Option(f"--{name.replace('_', '-')}", help=text or help, rich_help_panel=TABLES)
+    kind = Annotated[list[str] | None if several else type(default), option]  # type: ignore[valid-type]
+    keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, keyword, default=None if several else default, annotation=kind)
 
 
 @contextmanager

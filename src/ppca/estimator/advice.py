@@ -16,6 +16,8 @@ REMEDIES = {
     "fold_case": "Columns(fold_case=True) lets ids differ in case",
     "id": "Columns(id=[...]) names the id column of every owner",
     "minimum": "Columns(minimum=...) lowers the limit, if so few rows may be analysed",
+    "na_values": "ppca.open_table(path, na_values=[...]) counts texts as missing",
+    "thousands": 'ppca.open_table(path, thousands=",") reads thousands separators',
     "missing": 'ppca.open_table(data, missing="drop") leaves out rows with a missing value, missing="mean" counts it as the mean',
 }
 

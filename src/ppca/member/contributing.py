@@ -14,8 +14,8 @@ from ..owner import columns as column_owner
 from ..owner import rows as row_owner
 from ..owner.alignment.arrangement import Alignment, arrange_rows
 from ..owner.tables.opening import opened
+from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..owner.tables.owners import open_columns, open_like, open_rows
-from ..owner.tables.reading import Reading
 from ..owner.tables.records import Records
 from ..owner.tables.table import Table
 from ..owner.wide import WideColumns, WideRows, padded
@@ -32,7 +32,7 @@ def contribute(
     data: Any,
     *,
     id: str | None = None,
-    how: Reading | None = None,
+    options: ReadOptions = DEFAULTS,
     patience: float = PATIENCE,
     told: Told | None = None,
 ) -> int:
@@ -48,7 +48,7 @@ def contribute(
             digests.append(item.digest)
 
         parcels = Parcels(member.identity, job.id, member.seat_keys(job), put)
-        _fill(member, job, data, parcels, id, how or Reading(), patience, told)
+        _fill(member, job, data, parcels, id, options, patience, told)
         contribution = parcels.finish()
         put(contribution)
         outbox.finish(digests)
@@ -61,19 +61,19 @@ def _fill(
     data: Any,
     parcels: Parcels,
     id: str | None,
-    how: Reading,
+    options: ReadOptions,
     patience: float,
     told: Told | None,
 ) -> None:
     if job.file.by_columns:
-        _fill_columns(member, job, data, parcels, id, how, patience, told)
+        _fill_columns(member, job, data, parcels, id, options, patience, told)
     elif job.file.infer is not None:
         scale = np.asarray(job.file.infer.scale_exponents, np.int64)
-        table = open_like(data, list(job.file.all_columns), len(scale), how)
+        table = open_like(data, list(job.file.all_columns), len(scale), options)
         for batch in row_owner.new_rows(table.chunks(), scale, job.file.infer.standardized, table.names):
             parcels.add("packets", [batch])
     else:
-        (table,) = open_rows([data], columns=list(job.file.all_columns), how=how)
+        (table,) = open_rows([data], columns=list(job.file.all_columns), options=options)
         if job.file.is_wide:
             _fill_wide_rows(member, job, table, parcels)
             return
@@ -113,7 +113,7 @@ def _fill_columns(
     data: Any,
     parcels: Parcels,
     id: str | None,
-    how: Reading,
+    options: ReadOptions,
     patience: float,
     told: Told | None,
 ) -> None:
@@ -121,7 +121,7 @@ def _fill_columns(
     assert isinstance(job.file.columns, dict)
     way = Alignment(**dict(job.file.align))
     mine = list(job.file.columns[member.name])
-    (table,) = open_columns([data], id, columns=mine, how=how)
+    (table,) = open_columns([data], id, columns=mine, options=options)
     table = table.choose(mine, table.id)
     sends = way.in_order and job.file.infer is None
     records = Records.for_upload(table, in_order=sends, columns=len(job.file.all_columns))
@@ -155,9 +155,9 @@ def _rows_told(told: Told | None) -> Any:
     return lambda done, total: told(f"{done:,} rows read", done / total if total else None)
 
 
-def columns_of(data: Path, id: str | None = None, how: Reading | None = None) -> list[str]:
+def columns_of(data: Path, id: str | None = None, options: ReadOptions = DEFAULTS) -> list[str]:
     """The columns that a table has, for a new job."""
-    table = opened(data, None, how)
+    table = opened(data, None, options)
     if table.held is None:
         raise FederationError(f"{data} has no column names; a job needs them.")
     return [name for name in table.held if name != id]

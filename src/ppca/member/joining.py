@@ -6,15 +6,15 @@ from typing import Any
 
 from ..federation.errors import FederationError
 from ..owner.alignment.arrangement import Alignment, arrange_rows
+from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..owner.tables.owners import open_columns
-from ..owner.tables.reading import Reading
 from ..owner.tables.records import Records
 from ..receiver.joined import ids_of
 from .desk import Member
 from .fetching import Evidence
 
 
-def own_ids(member: Member, evidence: Evidence, data: Any, id: str | None, how: Reading | None = None) -> Any:
+def own_ids(member: Member, evidence: Evidence, data: Any, id: str | None, options: ReadOptions = DEFAULTS) -> Any:
     """The ids, as the member wrote them in its own table, of the rows of a result, in their order."""
     job = evidence.job
     if not job.file.by_columns or member.name not in job.file.owners or not isinstance(job.file.columns, dict):
@@ -23,7 +23,7 @@ def own_ids(member: Member, evidence: Evidence, data: Any, id: str | None, how: 
         )
     assert job.file.align is not None
     mine = list(job.file.columns[member.name])
-    (table,) = open_columns([data], id, columns=mine, how=how)
+    (table,) = open_columns([data], id, columns=mine, options=options)
     result = evidence.result()
     arranged = arrange_rows(
         Records.of(table.choose(mine, table.id)), Alignment(**dict(job.file.align)), member.group_key(job, 0.0)

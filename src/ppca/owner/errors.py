@@ -34,7 +34,11 @@ class UnreadableData(OwnerError):
 
 
 class BadColumns(OwnerError):
-    """Column names or counts: duplicate, unknown, missing, or different between owners."""
+    """Column names or counts: duplicate, unknown, missing, or different between owners. `columns`: those to leave out."""
+
+    def __init__(self, message: str, *, options: Sequence[str] = (), columns: Sequence[str] = ()) -> None:
+        super().__init__(message, options=options)
+        self.columns = tuple(columns)
 
 
 class NoRows(OwnerError):
@@ -50,12 +54,16 @@ class NoRows(OwnerError):
 
 
 class BadValue(OwnerError):
-    """A cell that is not a finite number: text, missing, NaN, infinite, or too large to square. `row` counts from 1."""
+    """Cells that are not finite numbers: text, missing, NaN, infinite, or too large to square.
 
-    def __init__(self, message: str, *, column: str, row: int, options: Sequence[str] = ()) -> None:
+    columns: all columns with such cells. row: the first such row, from 1. values: texts that may stand for missing values.
+    """
+
+    def __init__(
+        self, message: str, *, columns: Sequence[str], row: int, options: Sequence[str] = (), values: Sequence[str] = ()
+    ) -> None:
         super().__init__(message, options=options)
-        self.column = column
-        self.row = row
+        self.columns, self.row, self.values = tuple(columns), row, tuple(values)
 
 
 class ParameterRefused(ValueError):

@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import BadColumns, NoRows
-from .moments import LARGEST, Array, Progress, add_to, check_spread, pass_over, refuse_too_large, two_sum, work_array
-from .tables.table import Piece, Table, chunk_rows_for
+from .moments import LARGEST, Array, Progress, add_to, check_spread, pass_over, two_sum, work_array
+from .tables.table import Piece, Table, UnusableValues, chunk_rows_for
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,20 +110,19 @@ class _ChunkSums:
     high: Array
 
 
-def _sum_chunk(table: Table, piece: Piece, rows_before: int, buffers: list[Array]) -> _ChunkSums:
+def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _ChunkSums:
     """The sums of one chunk; runs in a worker thread. `buffers` are work arrays to take and to give back."""
     chunk, _ = piece
     m, d = chunk.shape
     missing = np.isnan(chunk)
     whole = not missing.any()
     if not (whole or table.mean_for_missing):
-        table.refuse_not_finite(chunk, rows_before)
+        raise UnusableValues
     counts = m - np.count_nonzero(missing, axis=0)
     low = np.min(chunk, axis=0, where=~missing, initial=np.inf).astype(np.float64)
     high = np.max(chunk, axis=0, where=~missing, initial=-np.inf).astype(np.float64)
     if not (np.maximum(-low, high) <= LARGEST).all():
-        table.refuse_not_finite(np.where(missing, 0, chunk), rows_before)
-        refuse_too_large(table, chunk, rows_before)
+        raise UnusableValues
     width = d + 1 if whole else 2 * d
     y, buffer = work_array(buffers, chunk, width)
     centre, fine = _centre(y[:, :d], piece, missing, counts)

@@ -34,8 +34,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -43,9 +44,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from .errors import BadColumns, BadValue, NoRows, OwnerError
+from .errors import BadColumns, NoRows, OwnerError
 from .tables.integers import Rest
-from .tables.table import Chunk, Piece, Table, chunk_rows_for
+from .tables.table import Chunk, Piece, Table, UnusableValues, chunk_rows_for
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int | None], None]
@@ -121,7 +122,7 @@ S = TypeVar("S")
 
 def pass_over(
     table: Table,
-    sum_chunk: Callable[[Table, Piece, int, list[Array]], S],
+    sum_chunk: Callable[[Table, Piece, list[Array]], S],
     add: Callable[[S], int],
     rows: int,
     progress: Progress | None,
@@ -137,29 +138,38 @@ def pass_over(
         if progress is not None:
             progress(done, table.rows)
 
+    try:
+        with closing(_summed(table, sum_chunk, rows, threads)) as parts:
+            for part in parts:
+                finish(part)
+    except UnusableValues:
+        table.refuse_values(missing=not table.mean_for_missing, largest=LARGEST)
+        raise OwnerError(f"{table.label}: the table has changed while it was read. Run again.") from None
+
+
+def _summed(
+    table: Table, sum_chunk: Callable[[Table, Piece, list[Array]], S], rows: int, threads: int | None
+) -> Generator[S, None, None]:
+    """The sums of all chunks, in the order of the rows."""
     buffers: list[Array] = []
     if threads is None and table.rows is not None and table.rows <= rows:
         for piece in table.pieces(rows, check=False):
-            finish(sum_chunk(table, piece, 0, buffers))
+            yield sum_chunk(table, piece, buffers)
         return
     if threads == 1:
         with _SINGLE_THREADED_BLAS:
-            done = 0
             for piece in table.pieces(rows, check=False):
-                finish(sum_chunk(table, piece, done, buffers))
-                done += len(piece[0])
+                yield sum_chunk(table, piece, buffers)
         return
     workers = threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
     pending: deque[Future[S]] = deque()
-    started = 0
     with _SINGLE_THREADED_BLAS, ThreadPoolExecutor(workers, "ppca-owner") as pool:
         for piece in table.pieces(rows, check=False):
             if len(pending) > workers:
-                finish(pending.popleft().result())
-            pending.append(pool.submit(sum_chunk, table, piece, started, buffers))
-            started += len(piece[0])
+                yield pending.popleft().result()
+            pending.append(pool.submit(sum_chunk, table, piece, buffers))
         while pending:
-            finish(pending.popleft().result())
+            yield pending.popleft().result()
 
 
 class _BlasLimit:
@@ -199,7 +209,7 @@ class _ChunkSums:
     high: Array
 
 
-def _sum_chunk(table: Table, piece: Piece, rows_before: int, buffers: list[Array]) -> _ChunkSums:
+def _sum_chunk(table: Table, piece: Piece, buffers: list[Array]) -> _ChunkSums:
     """The sums of one chunk; runs in a worker thread. `buffers` are work arrays to take and to give back."""
     chunk, rest = piece
     m, d = chunk.shape
@@ -222,8 +232,7 @@ def _sum_chunk(table: Table, piece: Piece, rows_before: int, buffers: list[Array
     y[:, d] = 1.0
     largest = np.maximum(-low, high)
     if not (largest <= LARGEST).all():
-        table.refuse_not_finite(chunk, rows_before)
-        refuse_too_large(table, chunk, rows_before)
+        raise UnusableValues
     product = y.T @ y
     buffers.append(buffer)
     offset = product[:d, d] / m
@@ -254,21 +263,6 @@ def work_array(buffers: list[Array], chunk: Chunk, width: int) -> tuple[Array, A
         buffer = np.empty(rows * width)
     flat = buffer[: rows * width]
     return flat.reshape(width, rows).T if by_columns(chunk) else flat.reshape(rows, width), buffer
-
-
-def refuse_too_large(table: Table, chunk: Chunk, rows_before: int) -> None:
-    """Raise `BadValue` for the first value beyond `LARGEST`; return if there is none."""
-    bad = np.abs(chunk) > LARGEST
-    if not bad.any():
-        return
-    row = int(bad.any(axis=1).argmax())
-    column = int(bad[row].argmax())
-    raise BadValue(
-        f"{table.label}: {table.column_title(column)} has {chunk[row, column]:g} in row {rows_before + row + 1:,}; "
-        f"values beyond {LARGEST:g} cannot be squared. Express the column in a larger unit.",
-        column=str(column + 1) if table.names is None else table.names[column],
-        row=rows_before + row + 1,
-    )
 
 
 class _Total:

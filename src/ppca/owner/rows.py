@@ -196,7 +196,7 @@ def in_units(
             f"{label}column {name!r} has {values[row, column]:g} in row {before + row + 1:,}; this model takes magnitudes "
             f"below {limits[column]:g}, 2^{kind.span} times the scale of the column. Remove the row; if "
             "all rows are so large, subtract one number from the column everywhere, and fit again.",
-            column=name,
+            columns=[name],
             row=before + row + 1,
         )
     return np.asarray(np.where(constant, 0.0, np.ldexp(values, np.where(constant, 0, -scale))))

@@ -13,6 +13,8 @@ REMEDIES = {
     "columns": "the job names the columns it needs",
     "decimal": "choose the decimal comma in the form",
     "encoding": "name another encoding in the form, as latin-1 or utf-16",
+    "na_values": "name these texts in the form as values that count as missing",
+    "thousands": "name the thousands separator in the form",
     "id": "name the column of the ids in the form",
 }
 """What the form offers against what an owner's data are refused for."""

@@ -16,7 +16,6 @@ from ..federation.errors import FederationError
 from ..federation.job import JobDescription
 from ..member import Member
 from ..member.contributing import contribute
-from ..owner.tables.reading import Reading
 from ..pages.amounts import size
 from ..pages.serving import LocalSite, follow
 from ..report import opening_lines
@@ -26,7 +25,7 @@ from .errands import Errands, Told
 from .following import Following
 from .results import REPORT, Results
 from .standing import PROGRAMS, Standing, standing_of
-from .uploads import Uploads
+from .uploads import READING, Uploads
 
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
 QUICK = 20.0
@@ -147,6 +146,7 @@ class Pages:
             has_report=result is not None and REPORT in result.files,
             audit=audit,
             here=Path.cwd(),
+            reading=READING,
             unsent=self.member.state.outbox(found.job.id).complete,
         )
 
@@ -251,9 +251,8 @@ class Pages:
 
         def body(member: Member, told: Told) -> str:
             missing = "refuse" if job.file.fit is None else job.file.fit.missing
-            how = Reading(form.decimal, form.encoding, missing)
             data = form.table(needed=not member.state.outbox(job.id).complete)
-            sent = contribute(member, job, data, id=form.id or None, how=how, told=told)
+            sent = contribute(member, job, data, id=form.id or None, options=form.options(missing), told=told)
             return f"You have contributed: {size(sent)} in sealed shares. Your part is done; you may leave for good."
 
         return await self._do(request, "contribute", body, after=form.clear)

@@ -3,14 +3,21 @@ it is shared."""
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from aiohttp import BodyPartReader, web
+
+from ..owner.tables.options import ReadOptions, settable
+
+READING = settable(without=["missing"])
+"""The options for reading that the form offers. What becomes of missing values is part of the job."""
 
 PREFIX = "upload-"
 CHUNK = 1 << 20
@@ -22,9 +29,8 @@ ENDING = re.compile(r"(\.[A-Za-z0-9]{1,8}){0,2}$")
 class Form:
     path: str = ""
     id: str = ""
-    decimal: str = "."
-    encoding: str = "utf-8"
     upload: Path | None = None
+    reading: dict[str, str] = field(default_factory=dict)
 
     def table(self, *, needed: bool) -> Path:
         """The table to read. One that is shared and sealed already is not needed again."""
@@ -33,6 +39,13 @@ class Form:
         if not self.path and needed:
             raise ValueError("choose a file, or type the path of one on this machine.")
         return Path(self.path).expanduser()
+
+    def options(self, missing: str) -> ReadOptions:
+        """How the table is read. Empty fields keep their defaults."""
+        given: dict[str, Any] = {name: text for name, text in self.reading.items() if text}
+        if "na_values" in given:
+            given["na_values"] = tuple(next(csv.reader([given["na_values"]], skipinitialspace=True)))
+        return ReadOptions(**given, missing=missing)
 
     def clear(self) -> None:
         """Deletes what was uploaded."""
@@ -64,12 +77,13 @@ class Uploads:
                     continue
                 if part.name == "file":
                     await self._take(part, form)
-                elif part.name in ("path", "id", "decimal", "encoding"):
+                elif part.name in ("path", "id"):
                     setattr(form, part.name, await _text(part))
+                elif part.name is not None and part.name in READING:
+                    form.reading[part.name] = await _text(part, strip=False)
         except BaseException:
             form.clear()
             raise
-        form.encoding = form.encoding or "utf-8"
         return form
 
     async def _take(self, part: BodyPartReader, form: Form) -> None:
@@ -93,10 +107,11 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-async def _text(part: BodyPartReader) -> str:
+async def _text(part: BodyPartReader, *, strip: bool = True) -> str:
     found = b""
     while chunk := await part.read_chunk(MOST_TEXT):
         found += chunk
         if len(found) > MOST_TEXT:
             raise web.HTTPRequestEntityTooLarge(max_size=MOST_TEXT, actual_size=len(found))
-    return found.decode("utf-8", "replace").strip()
+    text = found.decode("utf-8", "replace")
+    return text.strip() if strip else text

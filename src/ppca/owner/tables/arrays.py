@@ -203,7 +203,7 @@ def numbers_of(label: str, array: NDArray[Any]) -> tuple[NDArray[np.float64], Re
             raise BadValue(
                 f"{label}: column {column + 1} has {value!r} in row {row + 1:,}, which is not a number. "
                 "Leave the column out or correct the value.",
-                column=str(column + 1),
+                columns=[str(column + 1)],
                 row=row + 1,
             ) from None
     return numbers, rest

@@ -12,6 +12,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +27,8 @@ from ..errors import BadValue
 from .addresses import Address, Place, source
 from .arrays import MAPPED_BYTES, exact_dtype
 from .integers import Rest, rest_of
-from .table import Piece, Table, check_choice
+from .options import APOSTROPHES, SPACES
+from .table import Piece, Table, check_choice, listed, reading
 
 PORTION_NUMBERS = 1 << 25
 """Numbers of a portion of a Parquet file: a second or less of work, so that many workers share a file and few wait at the end."""
@@ -57,7 +59,6 @@ class ArrowTable(Table):
         other.names, other.n_columns, other.id, other.chosen = names, len(names), id, True
         other.wanted = names if id is None else [*names, id]
         other.dtype = np.result_type(*[chunk_dtype(other.kind_of(name)) for name in names])
-        other.check_types()
         return other
 
     names: list[str]
@@ -69,21 +70,29 @@ class ArrowTable(Table):
         return self.schema.field(self.stored.index(name)).type
 
     def check_types(self) -> None:
-        """Refuse chosen columns whose declared type is not numeric, with the first value as evidence."""
-        for name in self.names:
-            kind = self.kind_of(name)
-            if not is_numeric(kind):
-                self._refuse_type(name, kind)
-
-    def _refuse_type(self, name: str, kind: Any) -> None:
+        """Refuse chosen columns whose declared type is not numeric, with the first value of each as evidence."""
+        bad = {name: BadCells(name, kind=kind) for name in self.names if not is_numeric(kind := self.kind_of(name))}
+        if not bad:
+            return
         only, row = copy.copy(self), 0
-        only.names = only.wanted = [name]
-        for (column,) in only.batches(1 << 16):
-            if column.null_count < len(column):
-                offset = next(i for i in range(len(column)) if column[i].is_valid)
-                raise not_a_number(self.label, name, row + offset + 1, column[offset].as_py(), kind)
-            row += len(column)
-        raise not_a_number(self.label, name, 1, None, kind)
+        only.names = only.wanted = list(bad)
+        for batch in only.batches(1 << 16):
+            for cells, column in zip(bad.values(), batch, strict=True):
+                if cells.row is None and column.null_count < len(column):
+                    offset = pc.index(pc.is_valid(column), True).as_py()
+                    cells.row, cells.value = row + offset + 1, column[offset].as_py()
+            row += len(batch[0])
+            if all(cells.row is not None for cells in bad.values()):
+                break
+        raise not_numbers(self.label, list(bad.values()))
+
+    def as_given(self, names: Sequence[str]) -> dict[str, Any]:
+        only = copy.copy(self)
+        only.names = only.wanted = list(names)
+        only.id = None
+        with reading(self.label):
+            batches = list(only.batches(1 << 16))
+        return {name: pa.chunked_array([batch[at] for batch in batches]) for at, name in enumerate(names)}
 
     @abstractmethod
     def batches(self, rows: int) -> Iterator[list[Any]]:
@@ -285,18 +294,22 @@ class PandasTable(ArrowTable):
 
     def batches(self, rows: int) -> Iterator[list[Any]]:
         for start in range(0, len(self.frame), rows):
-            yield [
+            batch = [
                 self._object_array(name, position, start, start + rows)
                 if self._objects(position)
                 else self._array(position, start, start + rows)
                 for name, position in zip(self.names, map(self.stored.index, self.names), strict=True)
             ]
+            bad = [column for column in batch if isinstance(column, BadCells)]
+            if bad:
+                raise not_numbers(self.label, bad)
+            yield batch
 
     def joined_ids(self, pieces: list[Any]) -> Any:
         return None if self.id is None else self._series(self.stored.index(self.id))
 
     def _object_array(self, name: str, position: int, start: int, stop: int) -> Any:
-        """A column of Python objects: numbers and None pass, the first other value is refused."""
+        """A column of Python objects as numbers; `BadCells` with the first value that is neither a number nor None."""
         values = self._series(position).iloc[start:stop]
         whole = all(isinstance(value, int | np.integer) for value in values.dropna())
         for kind in (None, pa.uint64()) if whole else (None,):  # Arrow would cut fractions off
@@ -312,8 +325,11 @@ class PandasTable(ArrowTable):
             except (pa.ArrowInvalid, pa.ArrowTypeError):
                 numeric = False
             if not numeric:
-                raise not_a_number(self.label, name, start + offset + 1, value, pa.string())
+                return BadCells(name, start + offset + 1, value, pa.string())
         return pa.array([None if absent else float(value) for value, absent in zip(values, values.isna(), strict=True)])
+
+    def as_given(self, names: Sequence[str]) -> dict[str, Any]:
+        return {name: self._array(self.stored.index(name), 0, self.rows or 0) for name in names}
 
 
 def numbers(column: Any) -> tuple[NDArray[Any], Rest | None]:
@@ -367,21 +383,86 @@ def flat(column: Any) -> Any:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def not_a_number(label: str, name: str, row: int, value: object, kind: Any) -> BadValue:
-    if isinstance(value, str):
-        what = f"text {value[:40]!r}"
-    elif value is None:
-        what = f"type {kind}"
+@dataclass
+class BadCells:
+    """Cells of a column that are not numbers: the first one, and how many of how many there are (0: not counted).
+
+    texts: some of the different texts in these cells.
+    """
+
+    name: str
+    row: int | None = None
+    value: object = None
+    kind: Any = None
+    count: int = 0
+    cells: int = 0
+    texts: Sequence[str] = ()
+
+    @property
+    def what(self) -> str:
+        if isinstance(self.value, str):
+            return f"text {self.value[:40]!r}"
+        return f"type {self.kind}" if self.value is None else f"{str(self.value)[:40]} ({self.kind})"
+
+    @property
+    def cause(self) -> tuple[str, str, Sequence[str]]:
+        """Why it is not a number, what to do, and which options may help."""
+        if not isinstance(self.value, str):
+            dated = pa.types.is_temporal(self.kind) if self.kind is not None else False
+            return ("a date or time" if dated else "not a number"), LEAVE_OUT, ["drop"]
+        text = self.value.strip()
+        grouped = r"[-+]?[1-9]\d{0,2}(,\d{3})+"
+        if any(re.fullmatch(r"[-+]?\d*,\d+", each) and not re.fullmatch(grouped, each) for each in (text, *self.texts)):
+            return "a number with a decimal comma", "", ["decimal"]
+        if re.fullmatch(rf"{grouped}(\.\d*)?", text):
+            return "a number with a comma that separates thousands or decimals", "", ["thousands", "decimal"]
+        if re.fullmatch(rf"[-+]?\d{{1,3}}([{SPACES}{APOSTROPHES}_.]\d{{3}})+([.,]\d*)?", text):
+            comma = ["decimal"] if "," in text or text.count(".") > 1 else []
+            return "a number with separators between thousands", "", ["thousands", *comma]
+        if re.fullmatch(r"[-+]?[\d.,\s]+%", text):
+            return (
+                "a percentage",
+                "Remove the % signs (format the cells as numbers), or leave the column out.",
+                ["drop"],
+            )
+        if re.fullmatch(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?", text):
+            return "a date", "Leave the column out, or store it as a number.", ["drop"]
+        if re.fullmatch(r"[-+]?[\d.,]+\s*[^\d\s.,]{1,4}|[^\d\s.,+-]{1,4}\s*[-+]?[\d.,]+", text):
+            return (
+                "a number with a unit or currency",
+                "Remove the unit from the cells, or leave the column out.",
+                ["drop"],
+            )
+        return "not a number", LEAVE_OUT, ["na_values", "drop"] if self.may_mean_missing else ["drop"]
+
+    @property
+    def may_mean_missing(self) -> bool:
+        """Whether the texts look like codes for missing values: few texts in a column that is mostly numbers."""
+        return 0 < len(self.texts) <= MOST_CODES and 2 * self.count < self.cells
+
+
+LEAVE_OUT = "Leave the column out, or correct the value."
+MOST_CODES = 3
+"""The largest number of different texts in a column of numbers that are taken for codes of missing values."""
+
+
+def not_numbers(label: str, found: Sequence[BadCells]) -> BadValue:
+    """The error that names all columns with cells that are not numbers."""
+    values = list(dict.fromkeys(text for cells in found for text in cells.texts if "na_values" in cells.cause[2]))
+    options = list(dict.fromkeys(option for cells in found for option in cells.cause[2]))
+    columns, row = [cells.name for cells in found], min(cells.row or 1 for cells in found)
+    if len(found) == 1:
+        cause, advice, _ = found[0].cause
+        others = f" ({found[0].count:,} such cells in all)" if found[0].count > 1 else ""
+        where = f"in row {found[0].row or 1:,}{others}, which is {cause}."
+        message = f"{label}: column {found[0].name!r} has {found[0].what} {where} {advice}".rstrip()
     else:
-        what = f"{str(value)[:40]} ({kind})"
-    comma = isinstance(value, str) and re.fullmatch(r"\s*[-+]?\d*,\d+\s*", value) is not None
-    return BadValue(
-        f"{label}: column {name!r} has {what} in row {row:,}, which is "
-        + ("a number with a decimal comma." if comma else "not a number. Leave the column out, or correct the value."),
-        column=name,
-        row=row,
-        options=("decimal",) if comma else ("drop",),
-    )
+        places = [f"{cells.name!r} ({cells.what} in row {cells.row or 1:,}: {cells.cause[0]})" for cells in found]
+        message = (
+            f"{label}: {len(found):,} columns hold cells that are not numbers: {listed(places, str)}. Leave these columns "
+            "out, or correct the values."
+        )
+    return BadValue(message, columns=columns, row=row, options=options, values=values)
 
 
 def count_rows(reader: Any, buffer: Any) -> int | None:

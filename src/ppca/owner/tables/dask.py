@@ -36,6 +36,9 @@ class DaskTable(Table):
         other.n_columns = self.data.shape[1] if other.names is None else len(other.names)
         return other
 
+    def check_types(self) -> None:
+        self._like.check_types()
+
     def renamed(self, names: Sequence[str], note: str) -> Table:
         other = copy.copy(self)
         other.names, other.notes = list(names), (*self.notes, note)
@@ -54,8 +57,9 @@ class DaskTable(Table):
         opened = PandasTable(label, block) if hasattr(block, "iloc") else MemoryTable(label, block)
         if self._like.names is None and opened.n_columns != self.n_columns:
             raise BadColumns(f"{label}: it has {opened.n_columns} columns, the table {self.n_columns}.")
-        part = opened.choose(self._like.names, self.id)
-        part.mean_for_missing = self.mean_for_missing
+        part = opened.choose(self._like.names, self.id).read_as(self)
+        part.on_dask = False
+        part.check_types()
         return part
 
     def bare(self) -> DaskTable:
@@ -70,7 +74,7 @@ class DaskTable(Table):
             if part is None:
                 continue
             pieces: list[Any] = []
-            yield from part.stream(rows, pieces)
+            yield from part.pieces(rows, check=False, ids=pieces)
             if self.id is not None:
                 ids.append(part.joined_ids(pieces))
 

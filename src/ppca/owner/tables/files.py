@@ -44,15 +44,25 @@ class FilesTable(Table):
         for part in others:
             if part.n_columns != first.n_columns:
                 raise BadColumns(f"{part.label} has {part.n_columns} columns, {first.label} {first.n_columns}.")
-        other = FilesTable(self.label, [first, *others])
-        other.mean_for_missing, other.on_dask = self.mean_for_missing, self.on_dask
-        return other
+        return FilesTable(self.label, [first, *others]).read_as(self)
+
+    def check_types(self) -> None:
+        for part in self.parts:
+            part.check_types()
+
+    def refuse_values(self, *, missing: bool, largest: float = float("inf")) -> None:
+        for part in self.parts:
+            copy.copy(part).read_as(self).refuse_values(missing=missing, largest=largest)
+
+    def as_given(self, names: Sequence[str]) -> dict[str, Any]:
+        parts = [part.as_given(names) for part in self.parts]
+        tables = pa.concat_tables([pa.table(part) for part in parts], promote_options="permissive")
+        return {name: tables.column(name) for name in names}
 
     def renamed(self, names: Sequence[str], note: str) -> Table:
         other = FilesTable(self.label, [part.renamed(names, note) for part in self.parts])
-        other.notes, other.mean_for_missing = (*self.notes, note), self.mean_for_missing
-        other.on_dask = self.on_dask
-        return other
+        other.notes = (*self.notes, note)
+        return other.read_as(self)
 
     def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         for part in self.parts:
@@ -60,9 +70,7 @@ class FilesTable(Table):
 
     def portions(self) -> list[Table]:
         found = [portion for part in self.parts for portion in part.portions() or ()]
-        for portion in found:
-            portion.mean_for_missing = self.mean_for_missing
-        return found
+        return [portion.read_as(self) for portion in found]
 
 
 class PartitionFile(ArrowTable):
@@ -85,7 +93,14 @@ class PartitionFile(ArrowTable):
     def check_types(self) -> None:
         only = copy.copy(self)
         only.names = only.wanted = [name for name in self.names if name in self.values]
-        super(PartitionFile, only).check_types()  # the file checks its own columns
+        super(PartitionFile, only).check_types()
+        if any(name in self.file.stored for name in self.names):
+            self.file.check_types()
+
+    def as_given(self, names: Sequence[str]) -> dict[str, Any]:
+        own = self.file.as_given([name for name in names if name not in self.values] or self.file.stored[:1])
+        rows = len(next(iter(own.values())))
+        return {name: own[name] if name in own else pa.repeat(self.values[name], rows) for name in names}
 
     def batches(self, rows: int) -> Iterator[list[Any]]:
         for batch in self.file.batches(rows):

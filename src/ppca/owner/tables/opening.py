@@ -17,7 +17,8 @@ from .arrays import MemoryTable, NpyTable, NpzTable, SparseTable, array_of_lists
 from .arrow import ArrowTable, FrameTable, IpcTable, LazyTable, PandasTable, ParquetTable, StoredIpcTable
 from .dask import DaskTable
 from .files import FilesTable, PartitionFile, files_of, is_pattern, partition_values
-from .reading import Reading
+from .options import DEFAULTS, ReadOptions
+from .reading import as_read
 from .table import Table, reading
 from .text import CsvTable
 
@@ -39,6 +40,8 @@ def open_table(
     id: str | None = None,
     label: str | None = None,
     decimal: str = ".",
+    thousands: str = "",
+    na_values: str | Sequence[str] = (),
     encoding: str = "utf-8",
     missing: str = "refuse",
     dask: bool = False,
@@ -55,7 +58,10 @@ def open_table(
     columns : names of the columns to take, in this order; None takes all. Arrays have no names.
     id : name of the column, or of a pandas index, that identifies the rows; it is not a column of numbers
     label : what messages call the table; the file's name, or "owner 1"
-    decimal, encoding : of text files: "." or ","; "utf-8", "latin-1", "utf-16", ...
+    decimal : decimal separator of text files, "." or ","
+    thousands : separator of thousands in text files: ",", ".", "'", "_" or " " (any kind of space); "" for none
+    na_values : values that count as missing, such as ["n/k", "-999"]: texts in text files, numbers in any table
+    encoding : encoding of text files: "utf-8", "latin-1", "utf-16", ...
     missing : "refuse" a table with missing values, "drop" the rows that have one, or let such values count as the "mean" of
         their column: in a fit of owners of rows the joint mean of all owners' present values, computed on shares, if one owner or
         more says so; in a fit of owners of columns the mean of the column's owner over all its rows. Inference refuses them.
@@ -64,29 +70,31 @@ def open_table(
 
     Raises `OwnerError` with the cause and the next step.
     """
-    how = Reading(decimal, encoding, missing, dask)
-    return chosen(how.of(opened(data, label, how)), [columns] if isinstance(columns, str) else columns, id)
+    absent = (na_values,) if isinstance(na_values, str) else tuple(na_values)
+    options = ReadOptions(decimal, thousands, absent, encoding, missing, dask)
+    return chosen(
+        as_read(opened(data, label, options), options), [columns] if isinstance(columns, str) else columns, id
+    )
 
 
-def opened(data: Any, label: str | None = None, how: Reading | None = None) -> Table:
+def opened(data: Any, label: str | None = None, options: ReadOptions = DEFAULTS) -> Table:
     """The schema of an owner's data; nothing is chosen."""
-    how = how or Reading()
     if isinstance(data, Table):
         return data
     if not isinstance(data, str | PathLike):
         return _open_memory(label or "owner 1", data)
     if is_address(data):
-        return _open_address(str(data), label, how)
+        return _open_address(str(data), label, options)
     path = local_path(data)
     title = label or (str(path) if is_pattern(path) else path.name)
     files = files_of(path, ENDINGS)
     if files is None:
-        return _open_file(title, path, how)
+        return _open_file(title, path, options)
     if not files:
         what = f"the folder {path} holds" if path.is_dir() else f"the pattern {path} finds"
         raise UnreadableData(f"{what} no data files ({FILE_KINDS}).")
     folders = [file.relative_to(path).parts[:-1] if path.is_dir() else () for file in files]
-    return FilesTable(title, [_open_part(title, *found, how) for found in zip(files, folders, strict=True)])
+    return FilesTable(title, [_open_part(title, *found, options) for found in zip(files, folders, strict=True)])
 
 
 def stem_of(path: str | PathLike[str]) -> str:
@@ -105,6 +113,7 @@ def chosen(table: Table, columns: Names, id: str | None) -> Table:
         return table
     with reading(table.label):
         taken = table.choose(columns, id)
+        taken.check_types()
     if taken.n_columns == 0:
         raise BadColumns(f"{taken.label}: there are no columns. Give a table with at least one numeric column.")
     if taken.rows == 0:
@@ -112,31 +121,31 @@ def chosen(table: Table, columns: Names, id: str | None) -> Table:
     return taken
 
 
-def _open_address(address: str, label: str | None, how: Reading) -> Table:
+def _open_address(address: str, label: str | None, options: ReadOptions) -> Table:
     """A table in a store: one file, or a folder or a pattern of files, whose schemas are fetched several at a time."""
     folder, files = found_at(address, ENDINGS)
     title = label or (shown(address) if is_pattern(address) else PurePosixPath(address).name)
     if not files:
         raise UnreadableData(f"{shown(address)}: there are no data files ({', '.join(STORED)}).")
     if folder is None and not is_pattern(address):
-        return _open_file(title, files[0], how)
+        return _open_file(title, files[0], options)
 
     def part(file: Address) -> Table:
         between = () if folder is None else file.inside.relative_to(folder).parts[:-1]
-        return _open_part(title, file, between, how)
+        return _open_part(title, file, between, options)
 
     with ThreadPoolExecutor(min(len(files), SCHEMAS_AT_ONCE)) as pool:
         return FilesTable(title, list(pool.map(part, files)))
 
 
-def _open_part(title: str, file: Place, folders: Sequence[str], how: Reading) -> Table:
+def _open_part(title: str, file: Place, folders: Sequence[str], options: ReadOptions) -> Table:
     """One of an owner's files, with the columns that its folders stand for."""
-    table = _open_file(f"{title}: {file.name}", file, how)
+    table = _open_file(f"{title}: {file.name}", file, options)
     values = partition_values(folders)
     return PartitionFile(table, values) if values and isinstance(table, ArrowTable) else table
 
 
-def _open_file(label: str, path: Place, how: Reading) -> Table:
+def _open_file(label: str, path: Place, options: ReadOptions) -> Table:
     kind = ending(PurePosixPath(path.name))
     if not path.exists():
         raise UnreadableData(f"{label}: there is no such file ({path}). Check the path.")
@@ -153,7 +162,7 @@ def _open_file(label: str, path: Place, how: Reading) -> Table:
     with reading(label):
         match kind:
             case ".csv" | ".tsv":
-                return CsvTable(label, path, how.decimal, how.encoding)
+                return CsvTable(label, path, options)
             case ".parquet":
                 return ParquetTable(label, path)
             case ".arrow" | ".feather":

@@ -16,16 +16,19 @@ import numpy as np
 from ..errors import BadColumns, OwnerError, ParameterRefused
 from .addresses import shown
 from .opening import Names, chosen, opened, stem_of
-from .reading import Reading
+from .options import DEFAULTS, ReadOptions
+from .reading import as_read
 from .table import Table, listed, near
 
 IdNames = str | Sequence[str] | Mapping[str, str] | None
 """The id column: the same name for all owners, one for each in their order, or by the owners' names; None: no ids."""
 
 
-def open_rows(owners: Any, *, columns: Names = None, drop: Names = None, how: Reading | None = None) -> list[Table]:
+def open_rows(
+    owners: Any, *, columns: Names = None, drop: Names = None, options: ReadOptions = DEFAULTS
+) -> list[Table]:
     """Tables of owners of different rows: all with the same columns, in the same order."""
-    tables = all_opened(owners, how)
+    tables = all_opened(owners, options)
     _check_known(tables, columns, drop)
     return check_compatible(
         [
@@ -36,10 +39,10 @@ def open_rows(owners: Any, *, columns: Names = None, drop: Names = None, how: Re
 
 
 def open_columns(
-    owners: Any, id: IdNames, *, columns: Names = None, drop: Names = None, how: Reading | None = None
+    owners: Any, id: IdNames, *, columns: Names = None, drop: Names = None, options: ReadOptions = DEFAULTS
 ) -> list[Table]:
     """Tables of owners of different columns, with their ids: of the named columns each gives those it has."""
-    tables = all_opened(owners, how)
+    tables = all_opened(owners, options)
     _check_known(tables, columns, drop)
     ready = []
     for table, own in zip(tables, id_names(id, [table.label for table in tables]), strict=True):
@@ -55,10 +58,10 @@ def open_columns(
     return ready
 
 
-def open_like(data: Any, names: Names, width: int, how: Reading | None = None) -> Table:
+def open_like(data: Any, names: Names, width: int, options: ReadOptions = DEFAULTS) -> Table:
     """New rows with the columns of a model: by name where both have names (others are left out), else by position."""
-    table = opened(data, None if isinstance(data, str | PathLike) else "the table of new rows", how)
-    table = chosen(table, names if table.held is not None else None, None)
+    table = opened(data, None if isinstance(data, str | PathLike) else "the table of new rows", options)
+    table = chosen(as_read(table, options), names if table.held is not None else None, None)
     if table.n_columns != width:
         raise BadColumns(f"{table.label} has {table.n_columns} columns, the model {width}. Give the same columns.")
     return table
@@ -99,9 +102,8 @@ def _check_known(tables: Sequence[Table], columns: Names, drop: Names) -> None:
             raise BadColumns(f"{table.label}: the data have no column names, so none can be left out by name.")
 
 
-def all_opened(owners: Any, how: Reading | None) -> list[Table]:
+def all_opened(owners: Any, options: ReadOptions) -> list[Table]:
     """One table per owner, nothing chosen yet. `owners`: a list, or a dictionary by the owners' names; a single table is one."""
-    how = how or Reading()
     if isinstance(owners, Mapping):
         each, labels = list(owners.values()), [str(name) for name in owners]
         if len(set(labels)) < len(labels):
@@ -111,7 +113,7 @@ def all_opened(owners: Any, how: Reading | None) -> list[Table]:
         labels = labels_of(each)
     if not each:
         raise OwnerError("no owners: give a list with one array, frame or path per owner.")
-    return [how.of(opened(data, label, how)) for data, label in zip(each, labels, strict=True)]
+    return [as_read(opened(data, label, options), options) for data, label in zip(each, labels, strict=True)]
 
 
 def are_several(owners: Any) -> bool:

@@ -1,53 +1,28 @@
-"""How an owner's data are read: decimal point and encoding of text files, and what becomes of missing values."""
+"""Tables as the options for reading say: which values are missing, and what becomes of rows that miss one."""
 
 from __future__ import annotations
 
-import codecs
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import NoRows, ParameterRefused
+from ..errors import NoRows
+from .options import ReadOptions
 from .table import Piece, Table
 
 
-@dataclass(frozen=True)
-class Reading:
-    """decimal: "." or ",". encoding: of text files.
-
-    missing: "refuse" a row with a missing value, "drop" it, or count the value as the "mean" of its column.
-    dask: whether the workers of the Dask client in use read files.
-    """
-
-    decimal: str = "."
-    encoding: str = "utf-8"
-    missing: str = "refuse"
-    dask: bool = False
-
-    def __post_init__(self) -> None:
-        if self.decimal not in (".", ","):
-            raise ParameterRefused("decimal", self.decimal, "must be '.' or ','")
-        if self.missing not in ("refuse", "drop", "mean"):
-            raise ParameterRefused("missing", self.missing, "must be 'refuse', 'drop' or 'mean'")
-        try:
-            codecs.lookup(self.encoding)
-        except LookupError:
-            raise ParameterRefused(
-                "encoding", self.encoding, "is unknown; give utf-8, latin-1, utf-16, or another name that Python knows"
-            ) from None
-
-    def of(self, table: Table) -> Table:
-        """The table as it is to be read."""
-        if self.missing == "mean" or self.dask:
-            table = copy.copy(table)
-            table.mean_for_missing |= self.missing == "mean"
-            table.on_dask |= self.dask
-        return CompleteRows(table) if self.missing == "drop" and not isinstance(table, CompleteRows) else table
+def as_read(table: Table, options: ReadOptions) -> Table:
+    """The table with what the options say about missing values and Dask."""
+    if options.missing == "mean" or options.dask or options.na_numbers:
+        table = copy.copy(table)
+        table.mean_for_missing |= options.missing == "mean"
+        table.on_dask |= options.dask
+        table.na_numbers = options.na_numbers or table.na_numbers
+    return CompleteRows(table) if options.missing == "drop" and not isinstance(table, CompleteRows) else table
 
 
 class CompleteRows(Table):
@@ -77,15 +52,26 @@ class CompleteRows(Table):
     def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Table:
         return CompleteRows(self.table.choose(columns, id))
 
+    def check_types(self) -> None:
+        self.table.check_types()
+
+    def as_given(self, names: Sequence[str]) -> dict[str, Any]:
+        """The columns of the rows that miss no value; which these are is known after a pass over the table."""
+        if not self._whole:
+            for _ in self.pieces():
+                pass
+        whole = pa.array(np.concatenate(self._whole))
+        return {name: column.filter(whole) for name, column in self.table.as_given(names).items()}
+
     def renamed(self, names: Sequence[str], note: str) -> Table:
         return CompleteRows(self.table.renamed(names, note))
 
     def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:
         self._whole, done = [], 0
-        for chunk, rest in self.table.stream(rows, ids):
+        for chunk, rest in self.table.pieces(rows, check=False, ids=ids):
             whole = np.asarray(~np.isnan(chunk).any(axis=1))
             if np.isinf(chunk).any():
-                self.table.refuse_not_finite(np.where(np.isnan(chunk), 0, chunk), done)
+                self.table.refuse_values(missing=False)
             self._whole.append(whole)
             done += len(chunk)
             if whole.all():

@@ -64,7 +64,8 @@ def _fill_means(table: Table, values: NDArray[np.float64], rest: Rest | None) ->
     Returns the rest, with what doubles lack of these means.
     """
     missing = np.isnan(values)
-    table.refuse_not_finite(np.where(missing, 0.0, values), 0)
+    if np.isinf(values).any():
+        table.refuse_values(missing=False)
     check_present(table, len(values) - np.count_nonzero(missing, axis=0))
     low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
     mean = np.where(low == high, low, np.nanmean(values, axis=0))

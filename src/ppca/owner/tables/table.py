@@ -6,10 +6,10 @@ import difflib
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from tokenize import TokenError
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,7 @@ class Table(ABC):
     notes : what a user should be told: columns put into another order, names taken over from another owner
     mean_for_missing : whether missing values count as a mean in a fit; else they are refused
     on_dask : whether the workers of the Dask client in use pass over the table, each over portions of it
+    na_numbers : numbers that count as missing values
     """
 
     label: str
@@ -63,6 +64,7 @@ class Table(ABC):
     notes: tuple[str, ...] = ()
     mean_for_missing: bool = False
     on_dask: bool = False
+    na_numbers: tuple[float, ...] = ()
 
     @property
     def offered(self) -> list[str] | None:
@@ -81,17 +83,17 @@ class Table(ABC):
         """Yield the table from the top, at most `rows` rows at a time (default: about 32 MB as float64).
 
         A chunk is float32 if that holds every value of the table exactly, else float64; row-major or column-major,
-        whichever the data are; possibly a read-only view. With `check`, a chunk with NaN or infinity raises `BadValue`;
-        without, the caller looks for them itself and calls `refuse_not_finite`. `ids` collects the pieces of the id column.
+        whichever the data are; possibly a read-only view. With `check`, NaN or infinity raises `BadValue`; without, the caller
+        looks for them itself and calls `refuse_values`. `ids` collects the pieces of the id column.
         """
         if rows is not None and rows < 1:
             raise ValueError(f"chunks of {rows} rows: at least 1 is needed")
-        done = 0
         with reading(self.label):
             for chunk, rest in self.stream(rows or chunk_rows_for(self.n_columns), [] if ids is None else ids):
+                if self.na_numbers:
+                    chunk, rest = self.marked((chunk, rest))
                 if check and not np.isfinite(chunk.sum(dtype=np.float64)):
-                    self.refuse_not_finite(chunk, done)
-                done += len(chunk)
+                    self.refuse_values(missing=True)
                 yield chunk, rest
 
     @abstractmethod
@@ -101,6 +103,18 @@ class Table(ABC):
     def portions(self) -> list[Table] | None:
         """The same rows, in the same order, as tables that another process can read by itself; None: the rows are only here."""
         return None
+
+    def check_types(self) -> None:  # noqa: B027 - arrays have one type, which is checked when they are opened
+        """Raise `BadValue` with all chosen columns that are not numbers, as far as their types tell."""
+
+    def as_given(self, names: Sequence[str]) -> dict[str, Any]:
+        """Columns as they stand in the data, numbers or not, in one pass."""
+        raise BadColumns(f"{self.label}: the data have no column names, so no columns can be kept.")
+
+    def read_as(self, other: Table) -> Self:
+        """This table, read by the options of another one."""
+        self.mean_for_missing, self.on_dask, self.na_numbers = other.mean_for_missing, other.on_dask, other.na_numbers
+        return self
 
     def renamed(self, names: Sequence[str], note: str) -> Table:
         """The same table with names given to columns that had none."""
@@ -129,25 +143,108 @@ class Table(ABC):
         """How messages call a column."""
         return f"column {index + 1}" if self.names is None else f"column {self.names[index]!r}"
 
-    def refuse_not_finite(self, chunk: Chunk, rows_before: int) -> None:
-        """Raise `BadValue` for the first row of the chunk with a NaN or infinity; return if all values are finite."""
-        bad = ~np.isfinite(chunk)
-        if not bad.any():
-            return
-        row = int(bad.any(axis=1).argmax())
-        column = int(bad[row].argmax())
-        value = chunk[row, column]
-        count = int(np.count_nonzero(bad[:, column]))
-        first, last = rows_before + 1, rows_before + len(chunk)
-        what = "a missing value (empty or NaN)" if np.isnan(value) else f"an infinite value ({value})"
-        extent = f"{count:,} such value{'s' if count > 1 else ''} among rows {first:,} to {last:,}"
-        raise BadValue(
-            f"{self.label}: {self.column_title(column)} has {what} in row {rows_before + row + 1:,} ({extent}). "
-            "Remove these rows or fill the values in, then run again.",
-            column=str(column + 1) if self.names is None else self.names[column],
-            row=rows_before + row + 1,
-            options=("missing",) if np.isnan(value) else (),
-        )
+    def refuse_values(self, *, missing: bool, largest: float = np.inf) -> None:
+        """Pass over the table and raise `BadValue` with all columns that hold values which cannot be analysed.
+
+        missing: whether missing values are refused. largest: the largest magnitude that is accepted. Returns if all values can
+        be analysed.
+        """
+        kinds = [MissingValues(self), InfiniteValues(self), LargeValues(self, largest)][0 if missing else 1 :]
+        done = 0
+        for chunk, _ in self.pieces(check=False):
+            for kind in kinds:
+                kind.look(chunk, done)
+            done += len(chunk)
+        found = [kind for kind in kinds if kind.counts.any()]
+        if found:
+            columns = [index for index in range(self.n_columns) if any(kind.counts[index] for kind in found)]
+            raise BadValue(
+                f"{self.label}: {'; '.join(kind.text() for kind in found)}. {' '.join(kind.REMEDY for kind in found)}",
+                columns=[str(index + 1) if self.names is None else self.names[index] for index in columns],
+                row=min(int(kind.rows[kind.counts > 0].min()) for kind in found) + 1,
+                options=[option for kind in found for option in kind.OPTIONS],
+            )
+
+    def marked(self, piece: Piece) -> Piece:
+        """The piece with NaN instead of the numbers that count as missing."""
+        if not self.na_numbers:
+            return piece
+        chunk, rest = piece
+        absent = np.isin(chunk, np.asarray(self.na_numbers, chunk.dtype))
+        return (np.where(absent, np.asarray(np.nan, chunk.dtype), chunk), rest) if absent.any() else piece
+
+
+class UnusableValues(Exception):
+    """A chunk holds values that cannot be analysed; `Table.refuse_values` names them all."""
+
+
+class MissingValues:
+    """Counts the missing values of every column, and where the first one is."""
+
+    ONE, SEVERAL = "a missing value (empty or NaN)", "missing values (empty or NaN)"
+    REMEDY = "Remove these rows or fill the values in, then run again."
+    OPTIONS: tuple[str, ...] = ("missing",)
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.counts = np.zeros(table.n_columns, np.int64)
+        self.rows = np.zeros(table.n_columns, np.int64)
+        self.values = np.zeros(table.n_columns)
+
+    def bad(self, chunk: Chunk) -> NDArray[np.bool_]:
+        return np.isnan(chunk)
+
+    def look(self, chunk: Chunk, rows_before: int) -> None:
+        bad = self.bad(chunk)
+        new = np.flatnonzero(bad.any(axis=0) & (self.counts == 0))
+        at = bad[:, new].argmax(axis=0)
+        self.rows[new], self.values[new] = rows_before + at, chunk[at, new]
+        self.counts += np.count_nonzero(bad, axis=0)
+
+    def text(self) -> str:
+        """What is wrong, with all columns in which it is."""
+        found = np.flatnonzero(self.counts).tolist()
+        if len(found) > 1:
+            places = [f"{self._title(index)} ({self._place(index)})" for index in found]
+            return f"{len(found):,} columns have {self.SEVERAL}: {listed(places, str)}"
+        index = found[0]
+        what = self.ONE.format(value=self.values[index])
+        count = int(self.counts[index])
+        extent = f"{count:,} such value{'s' if count > 1 else ''} in all"
+        return f"{self.table.column_title(index)} has {what} in row {self.rows[index] + 1:,} ({extent})"
+
+    def _title(self, index: int) -> str:
+        return f"column {index + 1}" if self.table.names is None else repr(self.table.names[index])
+
+    def _place(self, index: int) -> str:
+        count, row = int(self.counts[index]), int(self.rows[index]) + 1
+        return f"row {row:,}" if count == 1 else f"{count:,} values, the first in row {row:,}"
+
+
+class InfiniteValues(MissingValues):
+    """The same for infinite values."""
+
+    ONE, SEVERAL = "an infinite value ({value})", "infinite values"
+    REMEDY = "Remove the rows with infinite values, or correct them."
+    OPTIONS = ()
+
+    def bad(self, chunk: Chunk) -> NDArray[np.bool_]:
+        return np.isinf(chunk)
+
+
+class LargeValues(MissingValues):
+    """The same for finite values beyond a limit."""
+
+    ONE, OPTIONS = "{value:g}", ()
+
+    def __init__(self, table: Table, largest: float) -> None:
+        super().__init__(table)
+        self.largest = largest
+        self.SEVERAL = f"values beyond {largest:g}"
+        self.REMEDY = f"Values beyond {largest:g} cannot be squared. Express the column in a larger unit."
+
+    def bad(self, chunk: Chunk) -> NDArray[np.bool_]:
+        return np.isfinite(chunk) & (np.abs(chunk) > self.largest)
 
 
 DAMAGED = (
@@ -178,36 +275,33 @@ def reading(label: str) -> Iterator[None]:
 
 
 def check_present(table: Table, counts: NDArray[np.int64]) -> None:
-    """Refuses a column without any present value: it has no mean."""
-    if not counts.all():
-        column = int((counts == 0).argmax())
+    """Refuse columns without any present value: they have no mean."""
+    absent = np.flatnonzero(counts == 0).tolist()
+    if absent:
+        titles = listed([table.column_title(index) for index in absent], str)
         raise BadValue(
-            f"{table.label}: {table.column_title(column)} has no value in any row, and so no mean. Leave the column out at all "
-            "owners, or this owner.",
-            column=str(column + 1) if table.names is None else table.names[column],
+            f"{table.label}: {titles} {'has' if len(absent) == 1 else 'have'} no value in any row, and so no mean. Leave "
+            f"{'the column' if len(absent) == 1 else 'these columns'} out at all owners, or this owner.",
+            columns=[str(index + 1) if table.names is None else table.names[index] for index in absent],
             row=1,
             options=("drop",),
         )
 
 
-def check_names(label: str, names: Sequence[str], *, unnamed: bool) -> None:
-    """Refuse duplicate names, and columns without a name unless those are not wanted (`unnamed`)."""
+def check_names(label: str, names: Sequence[str]) -> None:
+    """Refuse duplicate names, all of them at once."""
     if not names:
         raise BadColumns(f"{label}: there are no columns. Give a table with at least one numeric column.")
-    seen: dict[str, int] = {}
+    places: dict[str, list[int]] = {}
     for position, name in enumerate(names, start=1):
-        if name in seen:
-            raise BadColumns(
-                f"{label}: columns {seen[name]} and {position} are both named {name!r}. "
-                "Give every column its own name, then run again."
-            )
-        seen[name] = position
-        if not name.strip() and not unnamed:
-            raise BadColumns(
-                f"{label}: column {position} has no name (a row index, or a separator at the end of the line?). "
-                "Write the table without it (pandas: index=False), or choose columns by name.",
-                options=("columns",),
-            )
+        places.setdefault(name, []).append(position)
+    twice = [
+        f"columns {', '.join(map(str, found[:-1]))} and {found[-1]} are {'both' if len(found) == 2 else 'all'} named {name!r}"
+        for name, found in places.items()
+        if len(found) > 1
+    ]
+    if twice:
+        raise BadColumns(f"{label}: {listed(twice, str)}. Give every column its own name, then run again.")
 
 
 def check_choice(label: str, held: Sequence[str], columns: Sequence[str] | None, id: str | None) -> list[str]:
@@ -218,7 +312,7 @@ def check_choice(label: str, held: Sequence[str], columns: Sequence[str] | None,
         chosen = [name for name in held if name != id]
         if id is not None and not chosen:
             raise BadColumns(f"{label}: there are no columns besides the ids {id!r}.")
-        check_names(label, held, unnamed=False)
+        check_names(label, held)
         return chosen
     if not columns:
         raise BadColumns(f"{label}: no columns were chosen. Name at least one, or leave the choice out to take all.")
@@ -227,10 +321,10 @@ def check_choice(label: str, held: Sequence[str], columns: Sequence[str] | None,
         raise BadColumns(f"{label}: column {twice!r} was chosen twice. Name each column once.")
     if id is not None and id in columns:
         raise BadColumns(f"{label}: the id column {id!r} cannot be analysed, leave it out of the columns.")
-    for name in columns:
-        if name not in held:
-            raise BadColumns(f"{label}: there is no column {name!r}. {near(name, held)}")
-    check_names(label, held, unnamed=True)
+    unknown = [name for name in columns if name not in held]
+    if unknown:
+        raise BadColumns(f"{label}: there is no column {unknown_names(unknown, held)}")
+    check_names(label, held)
     return list(columns)
 
 
@@ -241,7 +335,18 @@ def near(name: str, held: Sequence[str]) -> str:
     return f"Did you mean {' or '.join(map(repr, found))}?" if found else f"The columns are {listed(held)}."
 
 
-def listed(names: Sequence[str], most: int = 8) -> str:
+def unknown_names(names: Sequence[str], held: Sequence[str]) -> str:
+    """Names that are not there, with the closest ones that are; the end of a sentence that says so."""
+    if len(names) == 1:
+        return f"{names[0]!r}. {near(names[0], held)}"
+    closest = [near(name, held) for name in names]
+    guesses = [
+        f"{name!r} ({guess})" if "Did you" in guess else repr(name) for name, guess in zip(names, closest, strict=True)
+    ]
+    return f"{listed(guesses, str)}. The columns are {listed(held)}."
+
+
+def listed(names: Sequence[str], form: Callable[[str], str] = repr, most: int = 8) -> str:
     """The first few names, in quotes, and how many more there are."""
-    shown = ", ".join(map(repr, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    shown = ", ".join(map(form, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 import copy
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +16,16 @@ import pyarrow.csv
 
 from ..errors import BadColumns, UnreadableData
 from .addresses import Place, source
-from .arrow import ArrowTable, is_numeric, not_a_number
-from .table import Table
+from .arrow import MOST_CODES, ArrowTable, BadCells, is_numeric, not_numbers
+from .options import DEFAULTS, ReadOptions
+from .table import Table, listed, reading
+
+UNNAMED = "unnamed"
+NUMBER = r"^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$|^[+-]?(inf|infinity|nan)$"
+"""What Arrow parses as a double."""
+
+MOST_RAGGED = 20
+"""Lines with another number of cells than the header that are collected before reading stops."""
 
 CSV_BLOCK = 8 << 20
 """Bytes of text parsed at a time; a line must fit."""
@@ -26,44 +34,102 @@ CSV_BLOCK = 8 << 20
 class CsvTable(ArrowTable):
     """Comma-, semicolon- or tab-separated text with a header line, also gzip-compressed.
 
-    Every chosen column is parsed as float64, save those that hold true / false in the first block, and those that may hold
-    integers beyond 2^53 (`large`), which are parsed as the integers they are.
+    Every chosen column is parsed as float64, except those that hold true / false in the first block. Columns that may hold
+    integers beyond 2^53 (`large`) are read as text and parsed as the integers they are; with a separator of thousands, all are.
+    Columns without a name are called by their position, "unnamed 1".
     """
 
     rows = None
 
-    def __init__(self, label: str, path: Place, decimal: str = ".", encoding: str = "utf-8") -> None:
-        self.path, self.decimal, self.encoding = path, decimal, encoding
-        head = first_lines(label, path, encoding)
-        self.delimiter = delimiter_of(label, path, head, decimal)
-        parse = pa.csv.ParseOptions(delimiter=self.delimiter)
+    def __init__(self, label: str, path: Place, options: ReadOptions = DEFAULTS) -> None:
+        self.path, self.options = path, options
+        head = first_lines(label, path, options.encoding)
+        self.delimiter = delimiter_of(label, path, head, options.decimal)
+        self.header: list[str] | None = None
         block = head.encode()
-        read, convert = pa.csv.ReadOptions(block_size=len(block)), pa.csv.ConvertOptions(decimal_point=decimal)
-        with pa.csv.open_csv(pa.BufferReader(block), read, parse, convert) as reader:
-            self.inferred = reader.schema
+        with self._reader(
+            label, pa.BufferReader(block), pa.csv.ReadOptions(block_size=len(block), use_threads=False)
+        ) as reader:
+            names = list(reader.schema.names)
+            refuse_headerless(label, names)
             first = reader.read_all()
-        self.large = {name for name, column in zip(first.column_names, first.columns, strict=True) if is_large(column)}
-        refuse_headerless(label, list(self.inferred.names))
-        super().__init__(label, pa.schema([pa.field(field.name, parsed_as(field.type)) for field in self.inferred]))
+        if not all(name.strip() for name in names):
+            names = [name if name.strip() else f"{UNNAMED} {place}" for place, name in enumerate(names, start=1)]
+            self.header = names
+        self.kinds = [self._kind(column) for column in first.columns]
+        self.large = {name for name, column in zip(names, first.columns, strict=True) if is_large(column)}
+        fields = zip(names, self.kinds, strict=True)
+        super().__init__(label, pa.schema([pa.field(name, parsed_as(kind)) for name, kind in fields]))
+
+    def _kind(self, column: Any) -> Any:
+        """The type of a column by its first values: numbers, booleans or text."""
+        if not pa.types.is_string(column.type):
+            return column.type
+        return pa.float64() if parses(self._cleaned(column), pa.float64()) else column.type
 
     def check_types(self) -> None:
-        if not all(is_numeric(self.inferred.field(self.stored.index(name)).type) for name in self.names):
+        """Read all as text if the first block holds text in a chosen column, and refuse all columns that do."""
+        kinds = dict(zip(self.stored, self.kinds, strict=True))
+        if not all(is_numeric(kinds[name]) for name in self.names):
             self._refuse_text()
+
+    def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Self:
+        other = super().choose(columns, id)
+        unnamed = [name for name in other.names if columns is None and self.header and name.startswith(f"{UNNAMED} ")]
+        if unnamed:
+            which = listed([f"column {name.removeprefix(UNNAMED).strip()}" for name in unnamed], str)
+            last = unnamed[-1] == self.stored[-1]
+            cause = "a separator at the end of the lines" if last else "a row index"
+            raise BadColumns(
+                f"{self.label}: {which} {'has' if len(unnamed) == 1 else 'have'} no name ({cause}?). Leave it out, or give it "
+                "a name in the first line (pandas writes no index with index=False).",
+                options=("drop", "columns"),
+                columns=unnamed,
+            )
+        return other
+
+    @contextmanager
+    def _reader(
+        self, label: str, file: Any, read: Any, types: dict[str, Any] | None = None, text: bool = False
+    ) -> Iterator[Any]:
+        """An open reader of CSV. types: columns to read, and how to parse them; None: all, by what they hold."""
+        ragged: list[Any] = []
+
+        def collect(row: Any) -> str:
+            ragged.append(row)
+            return "error" if len(ragged) > MOST_RAGGED else "skip"
+
+        serial = not read.use_threads
+        parse = pa.csv.ParseOptions(delimiter=self.delimiter, invalid_row_handler=collect if serial else None)
+        convert = pa.csv.ConvertOptions(
+            column_types=types,
+            include_columns=None if types is None else list(types),
+            strings_can_be_null=text,
+            decimal_point=self.options.decimal,
+            null_values=[*pa.csv.ConvertOptions().null_values, *self.options.na_values],
+        )
+        try:
+            with pa.csv.open_csv(file, read, parse, convert) as reader:
+                yield reader
+        except pa.ArrowInvalid:
+            if not ragged:
+                raise
+        if ragged:
+            refuse_ragged(label, ragged)
 
     @contextmanager
     def _open(self, types: dict[str, Any], *, threads: bool = True, text: bool = False) -> Iterator[Any]:
-        read = pa.csv.ReadOptions(block_size=CSV_BLOCK, use_threads=threads, encoding=self.encoding)
-        parse = pa.csv.ParseOptions(delimiter=self.delimiter)
-        convert = pa.csv.ConvertOptions(
-            column_types=types,
-            include_columns=list(types),
-            strings_can_be_null=text,
-            decimal_point=self.decimal,
+        read = pa.csv.ReadOptions(
+            block_size=CSV_BLOCK,
+            use_threads=threads,
+            encoding=self.options.encoding,
+            column_names=self.header,
+            skip_rows_after_names=0 if self.header is None else 1,
         )
         with source(self.path) as opened:
             packed = not isinstance(self.path, Path) and is_gzip(self.path)  # Arrow knows by the ending of a path
             file = pa.CompressedInputStream(opened, "gzip") if packed else opened
-            with pa.csv.open_csv(file, read, parse, convert) as reader:
+            with self._reader(self.label, file, read, types, text) as reader:
                 yield reader
 
     def portions(self) -> list[Table]:
@@ -71,40 +137,105 @@ class CsvTable(ArrowTable):
 
     def batches(self, rows: int) -> Iterator[list[Any]]:
         """Ids are text: whether 007 is a number must not depend on the other ids."""
-        types = {name: pa.string() if name in self.large else self.kind_of(name) for name in self.names}
-        types |= {self.id: pa.large_string()} if self.id else {}
+        done = 0
         try:
-            with self._open(types) as reader:
-                for batch in reader:
-                    yield [
-                        whole_numbers(column, self.decimal) if name in self.large and name != self.id else column
-                        for name, column in zip(types, batch.columns, strict=True)
-                    ]
+            for batch in self._batches(all_text=bool(self.options.thousands)):
+                yield batch
+                done += len(batch[0])
         except UnicodeError:
             raise UnreadableData(
-                f"{self.label}: the file is not {self.encoding.upper()} text throughout. Save it as UTF-8.",
+                f"{self.label}: the file is not {self.options.encoding.upper()} text throughout. Save it as UTF-8.",
                 options=("encoding",),
             ) from None
         except pa.ArrowInvalid:
             self._refuse_text()
-            raise
+            # All cells are numbers or missing values, but some are written in a way that only the slower parser knows.
+            for batch in self._batches(all_text=True):
+                skip = min(done, len(batch[0]))
+                done -= skip
+                if skip < len(batch[0]):
+                    yield [column.slice(skip) for column in batch]
+
+    def _batches(self, *, all_text: bool) -> Iterator[list[Any]]:
+        as_text = {
+            name for name in self.names if name in self.large or (all_text and self.kind_of(name) == pa.float64())
+        }
+        types = {name: pa.string() if name in as_text else self.kind_of(name) for name in self.names}
+        types |= {self.id: pa.large_string()} if self.id else {}
+        with self._open(types) as reader:
+            for batch in reader:
+                yield [
+                    self._parsed(column) if name in as_text and name != self.id else column
+                    for name, column in zip(types, batch.columns, strict=True)
+                ]
+
+    def _cleaned(self, text: Any) -> Any:
+        """Texts without spaces around them and separators of thousands, with a decimal point; null where a value is missing."""
+        text = pc.utf8_trim_whitespace(text)
+        nulls = pa.array([*pa.csv.ConvertOptions().null_values, *self.options.na_values], text.type)
+        text = pc.if_else(pc.is_in(text, value_set=nulls), pa.scalar(None, text.type), text)
+        if self.options.grouped is not None:
+            number, mark = self.options.grouped
+            plain = pc.replace_substring_regex(text, mark, "")
+            text = pc.if_else(pc.match_substring_regex(text, number), plain, text)
+        return pc.replace_substring(text, ",", ".") if self.options.decimal == "," else text
+
+    def _parsed(self, text: Any) -> Any:
+        """Texts as integers, signed or not; as doubles if some are neither: those are far apart, or no integers."""
+        text = self._cleaned(text)
+        for kind in (pa.int64(), pa.uint64()):
+            if parses(text, kind):
+                return pc.cast(text, kind)
+        return pc.cast(text, pa.float64())
 
     def _refuse_text(self) -> None:
-        """Read the file again as text and raise `BadValue` for the first cell that is no number; return if none is."""
+        """Read the file again as text and raise `BadValue` with all cells that are not numbers; return if there are none."""
+        found = {name: BadCells(name, kind=pa.string()) for name in self.names}
         done = 0
         with self._open(dict.fromkeys(self.names, pa.string()), threads=False, text=True) as reader:
             for batch in reader:
-                worst: tuple[int, str, str] | None = None
-                for name, column in zip(self.names, batch.columns, strict=True):
-                    shown = pc.utf8_trim_whitespace(column)
-                    plain = pc.replace_substring(shown, ",", ".") if self.decimal == "," else shown
-                    row = first_text(plain, self.kind_of(name))
-                    if row is not None and (worst is None or row < worst[0]):
-                        worst = row, name, column[row].as_py()
-                if worst is not None:
-                    row, name, text = worst
-                    raise not_a_number(self.label, name, done + row + 1, text, pa.string())
+                for cells, column in zip(found.values(), batch.columns, strict=True):
+                    self._count_text(cells, column, done)
                 done += batch.num_rows
+        bad = [cells for cells in found.values() if cells.row is not None]
+        if bad:
+            raise not_numbers(self.label, bad)
+
+    def _count_text(self, cells: BadCells, column: Any, rows_before: int) -> None:
+        """Add the cells of a column that are not numbers to those that were found."""
+        cleaned, kind = self._cleaned(column), self.kind_of(cells.name)
+        cells.cells += len(column)
+        first = first_text(cleaned, kind)
+        if first is None:
+            return
+        if cells.row is None:
+            cells.row, cells.value = rows_before + first + 1, column[first].as_py()
+        numbers = pc.fill_null(pc.match_substring_regex(cleaned, NUMBER, ignore_case=True), True)
+        texts = pc.utf8_trim_whitespace(column.filter(pc.invert(numbers)))
+        cells.count += max(1, len(texts))
+        cells.texts = list(dict.fromkeys([*cells.texts, *texts.unique()[: MOST_CODES + 1].to_pylist()]))[
+            : MOST_CODES + 1
+        ]
+
+    def as_given(self, names: Sequence[str]) -> dict[str, Any]:
+        """Columns of text files by what all of their cells hold: integers, numbers, dates, or else text."""
+        with reading(self.label), self._open(dict.fromkeys(names, pa.string())) as reader:
+            table = reader.read_all()
+        return {name: self._typed(table.column(name)) for name in names}
+
+    def _typed(self, text: Any) -> Any:
+        """A column of text as integers or dates if all are written as these are, or as numbers; text like 007 stays."""
+        cleaned = self._cleaned(text)
+        if cleaned.null_count == len(cleaned):
+            return text
+        for kind in (pa.int64(), pa.date32(), pa.timestamp("s")):
+            if (
+                parses(cleaned, kind)
+                and pc.all(pc.equal(pc.cast(pc.cast(cleaned, kind), pa.string()), cleaned)).as_py()
+            ):
+                return pc.cast(cleaned, kind)
+        zeros = pc.match_substring_regex(cleaned, r"^[+-]?0\d")
+        return pc.cast(cleaned, pa.float64()) if parses(cleaned, pa.float64()) and not pc.any(zeros).as_py() else text
 
 
 def parsed_as(inferred: Any) -> Any:
@@ -126,17 +257,6 @@ def is_large(column: Any) -> bool:
     if pa.types.is_integer(column.type):
         return bool(high >= 1 << 52 or low <= -(1 << 52))
     return bool(2.0**63 <= high <= 2.0**64)  # uint64, of which Arrow makes doubles
-
-
-def whole_numbers(text: Any, decimal: str) -> Any:
-    """Strings as integers, signed or not; as doubles where some are neither: those are far apart, or no integers."""
-    text = pc.utf8_trim_whitespace(text)
-    nulls = pa.array(pa.csv.ConvertOptions().null_values)  # here, as `pa.array` imports pandas
-    text = pc.if_else(pc.is_in(text, value_set=nulls), pa.scalar(None, text.type), text)
-    for kind in (pa.int64(), pa.uint64()):
-        if parses(text, kind):
-            return pc.cast(text, kind)
-    return pc.cast(pc.replace_substring(text, decimal, "."), pa.float64())
 
 
 def first_lines(label: str, path: Place, encoding: str) -> str:
@@ -200,6 +320,16 @@ def parses(column: Any, kind: Any) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def refuse_ragged(label: str, rows: Sequence[Any]) -> None:
+    """Refuse lines with another number of cells than the first line has names. Rows count from 1, without the header."""
+    shown = [f"row {row.number - 1:,} has {row.actual_columns}" for row in rows if row.number is not None]
+    more = "at least " if len(rows) > MOST_RAGGED else ""
+    raise UnreadableData(
+        f"{label}: the first line names {rows[0].expected_columns} columns, but {more}{listed(shown, str, most=3)}. Remove "
+        "lines above the column names and below the table, and put texts that hold the separator in double quotes."
+    )
 
 
 def refuse_headerless(label: str, names: list[str]) -> None:

@@ -1,0 +1,228 @@
+"""Options for reading tables: thousands, codes of missing values, columns without names; all bad columns are named at once."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from ppca.owner.errors import BadColumns, BadValue, OwnerError, ParameterRefused
+from ppca.owner.moments import moments
+from ppca.owner.tables.opening import open_table
+from ppca.owner.tables.options import ReadOptions
+from ppca.owner.tables.owners import open_rows
+
+
+def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
+    path.write_text(text, encoding=encoding)
+    return path
+
+
+def rows_of(data: Any, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return open_table(data, **options).read()[0]
+
+
+def test_python_has_the_same_options() -> None:
+    parameters = signature(open_table).parameters
+    for field in fields(ReadOptions):
+        assert parameters[field.name].default == field.default, field.name
+
+
+# -- thousands ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("thousands", "decimal", "cells"),
+    [
+        (",", ".", ['"1,234.5"', '"-1,234,567"', "12", '"12,34,567.25"', '"1,234e3"']),
+        (".", ",", ['"1.234,5"', "-1.234.567", "12", '"12.34.567,25"', "1.234e3"]),
+        ("'", ".", ["1'234.5", "-1\u2019234\u2019567", "12", "12'34'567.25", "1'234e3"]),
+        (" ", ",", ['"1 234,5"', "-1\u00a0234\u202f567", "12", '"12 34 567,25"', "1 234e3"]),
+        ("\u00a0", ",", ['"1 234,5"', "-1\u00a0234\u202f567", "12", '"12 34 567,25"', "1 234e3"]),
+    ],
+)
+@pytest.mark.parametrize("block", [1 << 23, 20])
+def test_thousands(
+    thousands: str, decimal: str, cells: list[str], block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ppca.owner.tables.text.CSV_BLOCK", block)
+    path = write(tmp_path / "x.csv", "a;b\n" + "".join(f"{cell};{k}\n" for k, cell in enumerate(cells)))
+    found = rows_of(path, thousands=thousands, decimal=decimal)
+    np.testing.assert_array_equal(found, [[1234.5, 0], [-1234567, 1], [12, 2], [1234567.25, 3], [1234000, 4]])
+
+
+def test_a_wrong_group_of_thousands_is_refused(tmp_path: Path) -> None:
+    """1,5 must never become 15."""
+    path = write(tmp_path / "x.csv", 'a;b\n1,234;2\n"1,5";3\n')
+    with pytest.raises(BadValue, match=r"column 'a' has text '1,5' in row 2, which is a number with a decimal comma"):
+        open_table(path, thousands=",")
+
+
+def test_thousands_beyond_the_first_block_are_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "x.csv", "a;b\n" + "1;2\n" * 50 + "1 234;2\n")
+    monkeypatch.setattr("ppca.owner.tables.text.CSV_BLOCK", 40)
+    with pytest.raises(BadValue, match=r"text '1 234' in row 51, which is a number with separators") as caught:
+        moments(open_table(path))
+    assert caught.value.options == ("thousands",)
+    assert rows_of(path, thousands=" ")[50].tolist() == [1234, 2]
+
+
+def test_large_integers_with_thousands_are_exact(tmp_path: Path) -> None:
+    table = open_table(write(tmp_path / "x.csv", "a\n9 007 199 254 740 993\n9 007 199 254 740 995\n"), thousands=" ")
+    values, rest, _ = table.read_exactly()
+    assert rest is not None
+    exact = [int(value) + int(more) for value, more in zip(values[:, 0], rest[:, 0], strict=True)]
+    assert exact == [9007199254740993, 9007199254740995]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"thousands": "x"}, "must be ',', '.'"), ({"thousands": "."}, "is the decimal separator, too"),
+     ({"thousands": ",", "decimal": ","}, "set the decimal separator to '.'")],
+)  # fmt: skip
+def test_refused_separators(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ParameterRefused, match=message):
+        ReadOptions(**options)  # type: ignore[arg-type]
+
+
+# -- codes of missing values --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("thousands", ["", ","])
+@pytest.mark.parametrize("block", [1 << 23, 20])
+def test_codes_of_missing_values(thousands: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ppca.owner.tables.text.CSV_BLOCK", block)
+    path = write(tmp_path / "x.csv", "a,b\n" + "1,2\n" * 9 + "n/k,3\n4, n/k \n NA ,5\n-999,6\n-999.0,7\n")
+    options = {"na_values": ["n/k", "-999"], "thousands": thousands}
+    assert rows_of(path, missing="drop", **options).tolist() == [[1, 2]] * 9
+    with pytest.raises(BadValue, match=r"'a' \(4 values, the first in row 10\), 'b' \(row 11\)"):
+        moments(open_table(path, **options))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npy", "pandas", "folder"])
+def test_numbers_that_mean_missing_in_any_table(kind: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1.0, -999.0, 3.0], "b": [4, 5, -999]})
+    data: Any = frame
+    if kind in ("csv", "folder"):
+        frame.to_csv(tmp_path / "x.csv", index=False)
+    elif kind == "parquet":
+        frame.to_parquet(tmp_path / "x.parquet")
+    elif kind == "npy":
+        np.save(tmp_path / "x.npy", frame.to_numpy())
+    if kind != "pandas":
+        data = tmp_path if kind == "folder" else tmp_path / f"x.{kind}"
+    assert rows_of(data).shape == (3, 2)
+    assert rows_of(data, missing="drop", na_values="-999").tolist() == [[1, 4]]
+    mean = open_rows([open_table(data, missing="mean", na_values=["-999"])])[0]
+    assert mean.mean_for_missing
+    assert np.isnan(mean.read_exactly(check=False)[0]).sum() == 2
+
+
+def test_a_code_that_looks_like_a_missing_value_is_suggested(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", "a,b\n1,2\n?,3\n4,5\n-,6\n7,8\n")
+    with pytest.raises(BadValue) as caught:
+        open_table(path)
+    assert "column 'a' has text '?' in row 2 (2 such cells in all)" in str(caught.value)
+    assert (caught.value.options, caught.value.values) == (("na_values", "drop"), ("?", "-"))
+
+
+# -- all bad columns at once ------------------------------------------------------------------------------------------
+
+
+def test_all_columns_of_text_are_named(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"name": ["Anna", "Bo"], "a": [1.0, 2.0], "when": ["2024-01-05", "2024-01-06"], "part": ["5%", "7 %"]}
+    )
+    wanted = [
+        "3 columns hold cells that are not numbers: 'name' (text 'Anna' in row 1: not a number)",
+        "'when' (text '2024-01-05' in row 1: a date)",
+        "'part' (text '5%' in row 1: a percentage)",
+    ]
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    frame.to_parquet(tmp_path / "x.parquet")
+    for data in (tmp_path / "x.csv", tmp_path / "x.parquet", frame):
+        with pytest.raises(BadValue) as caught:
+            moments(open_table(data))
+        assert caught.value.columns == ("name", "when", "part")
+        assert all(text in str(caught.value) for text in wanted), str(caught.value)
+
+
+def test_all_columns_with_missing_or_infinite_values_are_named(tmp_path: Path) -> None:
+    x = np.arange(40.0).reshape(10, 4)
+    x[3, 0] = x[[5, 7], 2] = np.nan
+    x[9, 3] = np.inf
+    with pytest.raises(BadValue) as caught:
+        moments(open_table(x), chunk_rows=2)
+    assert str(caught.value) == (
+        "owner 1: 2 columns have missing values (empty or NaN): column 1 (row 4), column 3 (2 values, the first in row 6); "
+        "column 4 has an infinite value (inf) in row 10 (1 such value in all). Remove these rows or fill the values in, then "
+        "run again. Remove the rows with infinite values, or correct them."
+    )
+    assert caught.value.columns == ("1", "3", "4")
+
+
+def test_all_duplicate_and_unknown_names_are_listed(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", "a,b,a,b,a\n1,2,3,4,5\n")
+    with pytest.raises(BadColumns, match=r"columns 1, 3 and 5 are all named 'a', columns 2 and 4 are both named 'b'\."):
+        open_table(path)
+    path = write(tmp_path / "y.csv", "age,weight\n1,2\n")
+    with pytest.raises(
+        BadColumns, match=r"no column 'wieght' \(Did you mean 'weight'\?\), 'x'\. The columns are 'age'"
+    ):
+        open_table(path, columns=["wieght", "x"])
+
+
+# -- columns without a name, lines of another length --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [1 << 23, 12])
+def test_a_column_without_a_name_can_be_left_out(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ppca.owner.tables.text.CSV_BLOCK", block)
+    path = write(tmp_path / "x.csv", ",a,b\n0,1,2\n1,3,4\n2,5,6\n")
+    with pytest.raises(BadColumns, match=r"column 1 has no name \(a row index\?\)") as caught:
+        open_table(path)
+    assert (caught.value.options, caught.value.columns) == (("drop", "columns"), ("unnamed 1",))
+    (table,) = open_rows([path], drop=["unnamed 1"])
+    assert table.read()[0].tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert rows_of(path, columns=["unnamed 1", "b"]).tolist() == [[0, 2], [1, 4], [2, 6]]
+
+
+def test_a_separator_at_the_end_of_the_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", "a;b;\n1;2;\n3;4;\n")
+    with pytest.raises(BadColumns, match=r"column 3 has no name \(a separator at the end of the lines\?\)"):
+        open_table(path)
+    (table,) = open_rows([path], drop=["unnamed 3"])
+    assert table.read()[0].tolist() == [[1, 2], [3, 4]]
+
+
+def test_lines_with_another_number_of_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ppca.owner.tables.text.CSV_BLOCK", 24)
+    path = write(tmp_path / "x.csv", "a,b\n" + "1,2\n" * 20 + "3\n1,2\n4,5,6\n")
+    with pytest.raises(OwnerError, match=r"first line names 2 columns, but row 21 has 1, row 23 has 3\. Remove lines"):
+        moments(open_table(path))
+
+
+# -- columns as they stand ------------------------------------------------------------------------------------------------
+
+
+def test_columns_keep_their_types(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x.csv",
+        "a;id;code;when;at;share;note\n1;7;007;2024-01-05;2024-01-05 10:00:00;1,5;x\n;8;010;2024-02-29;2024-02-29 11:30:00;;\n",
+    )
+    names = ["id", "code", "when", "at", "share", "note"]
+    found = open_table(path, columns=["a"], decimal=",").as_given(names)
+    kinds = [pa.int64(), pa.string(), pa.date32(), pa.timestamp("s"), pa.float64(), pa.string()]
+    assert [found[name].type for name in names] == kinds
+    assert found["code"].to_pylist() == ["007", "010"]
+    assert found["share"].to_pylist() == [1.5, None]
+    whole = open_table(path, columns=["a"], decimal=",", missing="drop").as_given(["id", "a"])
+    assert (whole["id"].to_pylist(), whole["a"].to_pylist()) == ([7], [1])
+    pd.DataFrame({"a": [1.0, 2.0], "id": pd.array([7, 8], "Int32")}).to_parquet(tmp_path / "x.parquet")
+    assert open_table(tmp_path / "x.parquet", columns=["a"]).as_given(["id"])["id"].type == pa.int32()
