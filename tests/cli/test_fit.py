@@ -169,7 +169,11 @@ def bad_tables(folder: Path) -> dict[str, Path]:
 BAD: list[tuple[str, list[str], str]] = [
     ("more columns", [], "only more-columns has 'magnesium'"),
     ("other names", [], "only other-names has 'cinder'"),
-    ("text", [], "'n/k' in row 7, which is not a number. Leave the column out, or correct the value. --drop"),
+    (
+        "text",
+        [],
+        "'n/k' in row 7, which is not a number. Leave the column out, or correct the value. --na-values n/k ",
+    ),
     ("text in parquet", [], "text: column 'ash'"),
     ("missing", [], "column 'malic_acid' has a missing value (empty or NaN) in row 5"),
     ("no rows", [], "no rows"),
@@ -303,3 +307,26 @@ def test_clusters_and_addresses_that_are_refused(owners: list[Path], tmp_path: P
     done = ppca("fit", "nowhere://bucket/x.parquet", "-o", tmp_path / "result")
     assert "there is no such kind of address" in " ".join(done.stderr.split())
     assert not (tmp_path / "result").exists()
+
+
+def test_no_column_varies(tmp_path: Path) -> None:
+    WINE[:1].loc[[0, 0, 0]].to_csv(tmp_path / "same.csv", index=False)
+    done = ppca("fit", tmp_path / "same.csv", "-o", tmp_path / "result")
+    assert done.exit_code == 1
+    assert "no column varies: the joint variance of all 13 columns is 0 in 3 rows," in " ".join(done.stderr.split())
+    assert "< 0" not in done.output
+    assert not (tmp_path / "result").exists()
+
+
+def test_names_like_formulas_are_escaped_in_csv(tmp_path: Path) -> None:
+    """A spreadsheet runs a cell that begins with one of these characters; the model keeps the names as they are."""
+    names = ["=1+1", "+a", "-log10(p)", "@b", "c=1"]
+    WINE[:40].iloc[:, :5].set_axis(names, axis=1).to_csv(tmp_path / "x.csv", index=False)
+    done = ppca("fit", tmp_path / "x.csv", "-k", 2, "-o", tmp_path / "result")
+    assert done.exit_code == 0, done.output
+    assert read(tmp_path / "result" / "components.csv")[0] == ["'=1+1", "'+a", "'-log10(p)", "'@b", "c=1"]
+    assert PCAModel.load(tmp_path / "result" / "model.json").feature_names == names
+    out = tmp_path / "projected.csv"
+    done = ppca("transform", tmp_path / "result", tmp_path / "x.csv", "--revealed", "--keep-columns", "=1+1", "-o", out)
+    assert done.exit_code == 0, done.output
+    assert read(out)[0] == ["'=1+1", "pc1", "pc2"]

@@ -146,6 +146,26 @@ def test_kept_columns_stand_beside_the_result(place: Path) -> None:
     assert list(pd.read_csv(place / "flags.csv").columns) == ["patient", "anomaly"]
 
 
+def test_new_rows_with_missing_values(place: Path) -> None:
+    """--missing drop leaves rows out of the result and of the kept columns, also if the kept column is one of the model's."""
+    holes = FRAME.assign(ward=[f"{i:03}" for i in range(60)])
+    holes.iloc[[3, 5], 0] = np.nan
+    holes.to_csv(place / "new-holes.csv", index=False)
+    call = ["transform", "kept", "new-holes.csv", "--keep-columns", "patient,ward,b", "-o", "drop.parquet", "--force"]
+    assert "--missing drop leaves out rows" in ppca(place, *call).stderr
+    assert "--missing mean is for fits" in ppca(place, *call, "--missing", "mean").stderr
+    for more in ([], ["--revealed"]):
+        done = ppca(place, *call, "--missing", "drop", *more)
+        assert done.returncode == 0, done.stderr
+        assert "note: new-holes.csv: 2 rows with a missing value were left out" in done.stderr
+        found = pd.read_parquet(place / "drop.parquet")
+        left = holes.drop(index=[3, 5])
+        assert found["patient"].tolist() == left["patient"].tolist()
+        assert (found["patient"].dtype, found["ward"].tolist()) == (np.int64, left["ward"].tolist())
+        np.testing.assert_array_equal(found["b"], left["b"])
+        assert len(found["pc1"]) == 58
+
+
 def test_kept_columns_of_any_name(place: Path) -> None:
     FRAME.rename(columns={"patient": "pc1"}).to_csv(place / "odd.csv", index=False)
     call = ["transform", "kept", "odd.csv", "--revealed", "--force", "-o", "odd-out.csv"]
@@ -153,7 +173,10 @@ def test_kept_columns_of_any_name(place: Path) -> None:
     found = pd.read_csv(place / "odd-out.csv")
     assert list(found.columns) == ["pc1 (own)", "pc1", "pc2"]
     assert found["pc1 (own)"].tolist() == list(range(60))
-    assert "there is no column 'pc7' to keep. Did you mean 'pc1'?" in ppca(place, *call, "--keep-columns", "pc7").stderr
+    assert (
+        "there is no column to keep named 'pc7'. Did you mean 'pc1'?"
+        in ppca(place, *call, "--keep-columns", "pc7").stderr
+    )
     FRAME[["patient", "a", "b"]].rename(columns={"patient": "no, left"}).to_csv(place / "left.csv", index=False)
     call = ["--id", "no, left", "--id", "Nr", "left.csv", "lab.csv", "-q"]
     assert ppca(place, "fit", "--vertical", "-k", "1", "--keep", "-o", "comma", *call).returncode == 0

@@ -20,8 +20,8 @@ from ppca.owner.moments import moments
 from ppca.owner.rows import gap_sums_of, sums_of
 from ppca.owner.tables import arrow
 from ppca.owner.tables.opening import open_table
-from ppca.owner.tables.owners import open_rows
 from ppca.owner.tables.options import ReadOptions
+from ppca.owner.tables.owners import open_rows
 from ppca.owner.tables.reading import CompleteRows
 
 distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install 'ppca[dask]'")

@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from ..owner.tables.options import DEFAULTS, ReadOptions
+from ..pages.amounts import counted
 from .complaint import complaints, in_words, note
 from .options import (
     ADDRESSES,
@@ -286,6 +287,11 @@ def fit_shown(
             + (f"The solver topk came to a residual below {reached:.0e} of the matrix. " if reached else "")
             + "Fit again with fewer components, a larger --tol, --standardize, without --fixed-iterations, or another --solver."
         )
+    if choices.reveal and fitted.model.total_variance == 0:
+        raise ValueError(
+            f"no column varies: the joint variance of all {counted(fitted.width, 'column')} is 0 in "
+            f"{counted(fitted.rows, 'row')}, so there are no components. Nothing was written. Check the files."
+        )
     return fitted
 
 
@@ -375,11 +381,17 @@ def component_count(text: str) -> int | float | None:
 def _tell_notes(files: list[str], tables: list[Table], quiet: bool) -> None:
     """What a user should know of the tables before they are read."""
     from ..owner.tables.addresses import is_address, local_path
+    from ..owner.tables.files import copies
 
     places = [file if is_address(file) else str(local_path(file).resolve()) for file in files]
     twice = sorted({Path(file).name for file, place in zip(files, places, strict=True) if places.count(place) > 1})
     notes = [text for table in tables for text in table.notes if text]
-    for text in notes + [f"{name} is given more than once: its rows count each time" for name in twice]:
+    notes += [f"{name} is given more than once: its rows count each time" for name in twice]
+    local = [Path(place) for place in dict.fromkeys(places) if Path(place).is_file()]
+    notes += [
+        f"{one.name} and {other.name} hold the same bytes: their rows count twice" for one, other in copies(local)
+    ]
+    for text in notes:
         note(text, quiet=quiet)
 
 

@@ -24,7 +24,7 @@ from ..servers import LocalServers
 from ..servers.interface import Progress
 from ..transport import seat_name
 from .folder import whole_file
-from .result import MODEL, SHARED
+from .result import MODEL, SHARED, csv_names
 from .shares import holds
 
 ENDINGS = (".csv", ".parquet")
@@ -100,6 +100,6 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> None:
         else:
             with part.open("wb") as file:
                 head = io.StringIO()  # Arrow would put all names in quotes
-                csv.writer(head, lineterminator="\n").writerow(columns)
+                csv.writer(head, lineterminator="\n").writerow(csv_names(columns))
                 file.write(head.getvalue().encode())
                 pyarrow.csv.write_csv(table, file, pyarrow.csv.WriteOptions(include_header=False))

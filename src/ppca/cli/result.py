@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,6 +35,9 @@ KEPT = (SHARED,)
 
 KNOWN = (*FILES, *KEPT)
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that spreadsheets take for a formula."""
+
 BAR_WIDTH = 24
 MOST_LINES = 20
 STRONGEST = 5
@@ -45,7 +48,7 @@ def write_result(folder: Path, fitted: Fitted, *, title: str, settings: dict[str
     model = fitted.model
     with (folder / COMPONENTS).open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(feature_names(model))
+        table.writerow(csv_names(feature_names(model)))
         table.writerows(model.components.tolist())
     with (folder / VARIANCE).open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -60,6 +63,11 @@ def write_result(folder: Path, fitted: Fitted, *, title: str, settings: dict[str
     write_report(
         folder / REPORT, model, fitted.account, title=title, settings=settings, owners=owners, by_columns=by_columns
     )
+
+
+def csv_names(names: Iterable[str]) -> list[str]:
+    """Column names for a CSV file. A spreadsheet would run a name that begins like a formula: it gets an apostrophe in front."""
+    return [f"'{name}" if name.startswith(FORMULA) else name for name in names]
 
 
 def fit_summary(fitted: Fitted, owners: Sequence[str], output: Path) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from ppca.owner.errors import BadColumns, BadValue, OwnerError, ParameterRefused
+from ppca.owner.errors import BadColumns, BadValue, OwnerError, ParameterRefused, UnreadableData
 from ppca.owner.moments import moments
 from ppca.owner.tables.opening import open_table
 from ppca.owner.tables.options import ReadOptions
@@ -226,3 +226,31 @@ def test_columns_keep_their_types(tmp_path: Path) -> None:
     assert (whole["id"].to_pylist(), whole["a"].to_pylist()) == ([7], [1])
     pd.DataFrame({"a": [1.0, 2.0], "id": pd.array([7, 8], "Int32")}).to_parquet(tmp_path / "x.parquet")
     assert open_table(tmp_path / "x.parquet", columns=["a"]).as_given(["id"])["id"].type == pa.int32()
+
+
+# -- the same table twice -------------------------------------------------------------------------------------------------
+
+
+def test_the_same_table_twice_in_a_folder_is_refused(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    frame.to_csv(tmp_path / "x (1).csv", index=False)
+    with pytest.raises(
+        UnreadableData, match=r"x \(1\).csv and x.csv hold the same bytes, so .* would count twice. Remove"
+    ):
+        open_table(tmp_path)
+    (tmp_path / "x (1).csv").unlink()
+    frame.to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(UnreadableData, match=r"x.csv and x.parquet have the same name in two formats"):
+        open_table(tmp_path)
+    assert rows_of(f"{tmp_path}/*.csv").shape == (2, 2)
+
+
+def test_files_of_one_table_that_only_look_alike_are_read(tmp_path: Path) -> None:
+    """Files without rows, files of the same size, and equal files of different partitions."""
+    for name, text in (("1.csv", "a,b\n"), ("2.csv", "a,b\n"), ("3.csv", "a,b\n1,2\n"), ("4.csv", "a,b\n1,3\n")):
+        write(tmp_path / name, text)
+    for month in ("1", "2"):
+        (tmp_path / f"month={month}").mkdir()
+        write(tmp_path / f"month={month}" / "part.csv", "a,b\n5,6\n")
+    assert rows_of(tmp_path).shape == (4, 2)

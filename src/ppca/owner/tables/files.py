@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import filecmp
+import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path, PurePosixPath
@@ -11,10 +14,15 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ..errors import BadColumns
-from .addresses import is_data
+from ..errors import BadColumns, UnreadableData
+from .addresses import Place, ending, is_data
 from .arrow import ArrowTable
 from .table import Piece, Table
+
+TEXT = (".csv", ".tsv")
+ENDINGS = (*TEXT, ".parquet", ".arrow", ".feather", ".npy", ".npz")
+HEAD_BYTES = 1 << 16
+"""Bytes of a file that are compared before all of it is."""
 
 
 class FilesTable(Table):
@@ -134,6 +142,52 @@ def partition_values(folders: Sequence[str]) -> dict[str, Any]:
             except ValueError:
                 values[unquote(name)] = pa.scalar(unquote(text), pa.large_string())
     return values
+
+
+def refuse_twice(label: str, files: Sequence[Place]) -> None:
+    """Refuse the files of one owner if two of a folder are the same table: copies, or one table in two formats."""
+    named: dict[tuple[str, str], Place] = {}
+    for file in files:
+        folder = file.parent if isinstance(file, Path) else file.inside.parent
+        first = named.setdefault((str(folder), stem(file.name)), file)
+        if first is not file:
+            _refuse_pair(label, first, file, "have the same name in two formats")
+    for first, other in copies([file for file in files if isinstance(file, Path)]):
+        if first.parent == other.parent:
+            _refuse_pair(label, first, other, "hold the same bytes")
+
+
+def _refuse_pair(label: str, first: Place, other: Place, cause: str) -> None:
+    raise UnreadableData(
+        f"{label}: {first.name} and {other.name} {cause}, so the rows of one table would count twice. Remove one of them, "
+        f"or choose the files with a pattern such as '*{''.join(first.suffixes)}'."
+    )
+
+
+def copies(files: Sequence[Path]) -> list[tuple[Path, Path]]:
+    """Pairs of files with the same content, at least one row of it; the first file of a pair is the first of its kind."""
+    alike: dict[tuple[int, bytes], list[Path]] = {}
+    sizes = [file.stat().st_size for file in files]
+    shared = Counter(sizes)
+    for file, size in zip(files, sizes, strict=True):
+        if size and shared[size] > 1:
+            with file.open("rb") as opened:
+                head = opened.read(HEAD_BYTES)
+            if len(head) < size or head.strip().count(b"\n") > 0 or ending(PurePosixPath(file.name)) not in TEXT:
+                alike.setdefault((size, hashlib.sha256(head).digest()), []).append(file)
+    return [
+        (group[0], other)
+        for group in alike.values()
+        for other in group[1:]
+        if filecmp.cmp(group[0], other, shallow=False)
+    ]
+
+
+def stem(name: str) -> str:
+    """A file's name without the endings that say its format."""
+    for end in (".gz", *ENDINGS):
+        name = name[: -len(end)] if name.lower().endswith(end) and len(name) > len(end) else name
+    return name
 
 
 def is_pattern(data: str | PathLike[str]) -> bool:

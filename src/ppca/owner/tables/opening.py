@@ -16,13 +16,12 @@ from .addresses import Address, Place, ending, found_at, is_address, local_path,
 from .arrays import MemoryTable, NpyTable, NpzTable, SparseTable, array_of_lists
 from .arrow import ArrowTable, FrameTable, IpcTable, LazyTable, PandasTable, ParquetTable, StoredIpcTable
 from .dask import DaskTable
-from .files import FilesTable, PartitionFile, files_of, is_pattern, partition_values
+from .files import ENDINGS, FilesTable, PartitionFile, files_of, is_pattern, partition_values, refuse_twice, stem
 from .options import DEFAULTS, ReadOptions
 from .reading import as_read
 from .table import Table, reading
 from .text import CsvTable
 
-ENDINGS = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".npy", ".npz")
 FILE_KINDS = ", ".join(ENDINGS)
 STORED = (".csv", ".tsv", ".parquet", ".arrow", ".feather")
 """Kinds that are read in a store; arrays are mapped into memory, which only files of this machine can be."""
@@ -93,6 +92,7 @@ def opened(data: Any, label: str | None = None, options: ReadOptions = DEFAULTS)
     if not files:
         what = f"the folder {path} holds" if path.is_dir() else f"the pattern {path} finds"
         raise UnreadableData(f"{what} no data files ({FILE_KINDS}).")
+    refuse_twice(title, files)
     folders = [file.relative_to(path).parts[:-1] if path.is_dir() else () for file in files]
     return FilesTable(title, [_open_part(title, *found, options) for found in zip(files, folders, strict=True)])
 
@@ -102,9 +102,7 @@ def stem_of(path: str | PathLike[str]) -> str:
     name = local_path(path).name
     if is_pattern(path):
         return shown(str(path))
-    for end in (".gz", *ENDINGS):
-        name = name[: -len(end)] if name.lower().endswith(end) and len(name) > len(end) else name
-    return name
+    return stem(name)
 
 
 def chosen(table: Table, columns: Names, id: str | None) -> Table:
@@ -129,6 +127,7 @@ def _open_address(address: str, label: str | None, options: ReadOptions) -> Tabl
         raise UnreadableData(f"{shown(address)}: there are no data files ({', '.join(STORED)}).")
     if folder is None and not is_pattern(address):
         return _open_file(title, files[0], options)
+    refuse_twice(title, files)
 
     def part(file: Address) -> Table:
         between = () if folder is None else file.inside.relative_to(folder).parts[:-1]
