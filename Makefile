@@ -40,17 +40,14 @@ demo: setup
 	$(BIN)/ppca demo
 
 quick: setup
-	$(PYTEST) $(WORKERS) -m "not release and not alone and not processes"
+	$(PYTEST) $(WORKERS) -m "not release and not processes"
 
-# Tests that assert times run last, by themselves.
 test: setup
-	$(PYTEST) $(WORKERS) -m "not release and not alone" -rs --durations=15
-	$(PYTEST) -m "alone and not release" -rs --durations=5
+	$(PYTEST) $(WORKERS) -m "not release" -rs --durations=15
 
 # Property tests run again, with more examples. The rest builds, installs or takes long.
 test-release: setup
-	$(PYTEST) $(WORKERS) -m "(release or hypothesis) and not alone" --hypothesis-profile=thorough -rs --durations=15
-	$(PYTEST) -m "release and alone" -rs --durations=5 || test $$? = 5  # 5: no such test
+	$(PYTEST) $(WORKERS) -m "release or hypothesis" --hypothesis-profile=thorough -rs --durations=15
 
 lint: setup
 	$(BIN)/ruff check .

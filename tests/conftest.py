@@ -1,34 +1,62 @@
-"""Fixtures for all tests, hypothesis profiles, and the mark `processes`."""
+"""Fixtures for all tests, hypothesis profiles, and the check that a test which starts a process has the mark `processes`."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from harness.lockstep import LockstepServers
 from ppca.servers import LocalServers
+from ppca.transport import connect
 
 settings.register_profile("fast", max_examples=30, deadline=None)
 settings.register_profile("thorough", max_examples=300, deadline=None)
 settings.load_profile("fast")
 
-STARTS_PROCESSES = {"CliRunner", "distributed", "multiprocessing", "submitter", "subprocess"}
+MOST_WORKERS = 8  # --maxprocesses in the Makefile
+STARTING = {"subprocess.Popen", "os.fork", "os.posix_spawn", "os.system"}
+_unmarked = ""  # id of the running test, if it must not start processes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that start processes. Put files with such tests first: they are slow, and fast ones fill the gaps."""
+    """Mark tests that use local servers. Put files that start processes first: they are slow, and fast ones fill the gaps."""
     for item in items:
-        if (
-            "servers" in getattr(item, "fixturenames", ())
-            or STARTS_PROCESSES & vars(getattr(item, "module", item)).keys()
-        ):
+        if "servers" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.processes)
     slow = {item.path for item in items if item.get_closest_marker("processes")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    global _unmarked
+    _unmarked = "" if item.get_closest_marker("processes") else item.nodeid
+    try:
+        return (yield)
+    finally:
+        _unmarked = ""
+
+
+def _check_start(event: str, arguments: Any) -> None:
+    if _unmarked and event in STARTING and arguments[0] != "uname":  # platform.processor
+        raise RuntimeError(f"{_unmarked} starts a process: {str(arguments)[:200]}. Mark it with pytest.mark.processes.")
+
+
+def _start(process: BaseProcess) -> None:
+    _check_start("os.fork", (process,))  # multiprocessing raises no audit event
+    _start_process(process)
+
+
+sys.addaudithook(_check_start)
+_start_process, BaseProcess.start = BaseProcess.start, _start  # type: ignore[method-assign]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -45,6 +73,16 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         home = tmp_path_factory.mktemp("state")
         patch.setenv("XDG_STATE_HOME", str(home))
         yield home
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ports() -> Iterator[None]:
+    """Give each worker its own ports, so that no other worker binds a port between `free_ports` and its use."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % MOST_WORKERS
+    with pytest.MonkeyPatch.context() as patch:
+        each = len(connect.PORTS) // MOST_WORKERS
+        patch.setattr(connect, "PORTS", connect.PORTS[number * each : (number + 1) * each])
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -53,6 +53,7 @@ def test_the_page_shows_the_example(marker: str) -> None:
     assert shown[1] == (ROOT / "examples" / file).read_text()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("page", "file"), EXAMPLES.values())
 def test_the_page_shows_what_the_example_prints(page: str, file: str) -> None:
     call = rf"^    \$ \.venv/bin/python examples/{re.escape(file)}\n((?:    .*\n)+)"
@@ -82,6 +83,7 @@ def assert_demo_shown(stdout: str, folder: Path) -> None:
         assert list(folder.glob(pattern)), f"the demo leaves no {pattern}"
 
 
+@pytest.mark.processes
 def test_readme_shows_the_demo(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ppca.cli.main", "demo"],

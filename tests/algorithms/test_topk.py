@@ -16,7 +16,6 @@ from ppca.algorithms.solvers import chosen
 from ppca.algorithms.topk import DEGREES, _Block, _level, block_size, eigh_topk, stalls
 from ppca.protocol import PlainArray, SecretArray, together
 
-pytestmark = pytest.mark.slow
 TOL = 1e-7
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from ppca.cli.main import app
 
 
+@pytest.mark.processes
 def test_counts(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["bench", "counts", "--d", "4", "--size", "6", "-o", str(tmp_path)])
     assert done.exit_code == 0, done.output

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from ppca.cli.main import app
 
 
+@pytest.mark.release
+@pytest.mark.processes
 def test_edges(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["bench", "edges", "--rows", "40", "-o", str(tmp_path)])
     assert done.exit_code == 0, done.output

@@ -78,6 +78,7 @@ def test_findings_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert tally.findings[0] == "input 0: KeyError: 'missing'"
 
 
+@pytest.mark.processes
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz, "TARGETS", {"greetings": fuzz.TARGETS["greetings"]})
     assert fuzz.main(1000, 0, tmp_path)

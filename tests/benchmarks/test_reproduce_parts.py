@@ -93,6 +93,8 @@ def test_tree_without_its_machine_is_refused(tmp_path: Path) -> None:
         mp_spdz.measure(tmp_path, mp_spdz.PROTOCOLS[0], np.eye(2), 1)
 
 
+@pytest.mark.release
+@pytest.mark.processes
 def test_slow_links_delay_every_round() -> None:
     """A lower bound: no load makes a round shorter than the way of its messages."""
     delay = 0.01
@@ -103,6 +105,8 @@ def test_slow_links_delay_every_round() -> None:
     assert account.seconds > 0.95 * delay * account.rounds
 
 
+@pytest.mark.release
+@pytest.mark.processes
 def test_prediction_starts_from_the_proxies_alone(tmp_path: Path) -> None:
     """What the proxies cost a machine is in every measured time, so it must be in the predicted ones."""
     done = wan.run(Options(tmp_path, scale="tiny"))

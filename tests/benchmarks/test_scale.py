@@ -28,6 +28,7 @@ def test_scale(tmp_path: Path) -> None:
     assert not list(files.iterdir())
 
 
+@pytest.mark.processes
 def test_threads(tmp_path: Path) -> None:
     options = ["--d", 40, "--threads", 3, "--repeats", 1]
     done = CliRunner().invoke(app, ["bench", "threads", "-o", str(tmp_path), *map(str, options)])

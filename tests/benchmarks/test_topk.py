@@ -13,6 +13,8 @@ from benchmarks import topk
 from benchmarks.__main__ import app
 
 
+@pytest.mark.processes
+@pytest.mark.release
 def test_both_solvers_beside_each_other(tmp_path: Path) -> None:
     done = CliRunner().invoke(
         app, ["topk", "--d", "60", "--k", "2", "--spectrum", "decaying", "--beside", "60", "-o", str(tmp_path)]

@@ -13,6 +13,7 @@ from benchmarks import accuracy, data_sets, owner
 from ppca.cli.main import app
 
 
+@pytest.mark.processes
 def test_accuracy(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["bench", "accuracy", "--set", "wine", "-o", str(tmp_path)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -49,6 +50,7 @@ def test_broken_limits_are_named() -> None:
     assert accuracy.Accuracy(1e-5, 1e-8, float("nan"), 1e-6).broken() == ["ratio_error", "residual", "orthogonality"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("named", "said"), [(True, "no musk_odds.parquet in"), (False, "no musk_odds.parquet: name the folder")]
 )

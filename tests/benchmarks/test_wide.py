@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks import wide
 
 
+@pytest.mark.release
 def test_small(tmp_path: Path) -> None:
     assert wide.main(24, 160, 3, tmp_path)
     jobs = json.loads((tmp_path / "wide.json").read_text())["jobs"]

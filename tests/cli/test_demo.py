@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from ppca.cli.main import app
 from ppca.cli.result import FILES
-from ppca.cli.scenes import Hospitals, angle
+from ppca.cli.scenes import Hospitals, Institutions, angle
 
 
-def test_demo(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("lockstep_commands")
+def test_owners_of_rows(tmp_path: Path) -> None:
+    """A second demo, of owners of columns, replaces the first."""
     done = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "demo")])
     assert done.exit_code == 0, done.output
     assert "Nobody saw a patient's row" in done.stdout
@@ -19,9 +23,24 @@ def test_demo(tmp_path: Path) -> None:
     written = sorted(path.name for path in (tmp_path / "demo").iterdir())
     assert written == sorted([*FILES, *Hospitals.figures, Hospitals.folder])
     assert (tmp_path / "demo" / Hospitals.figures[0]).read_bytes().startswith(b"\x89PNG")
-    for options in ([], ["--vertical"]):
-        again = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "demo"), *options])
-        assert again.exit_code == 0, again.output
+    check_columns(tmp_path / "demo")
+
+
+@pytest.mark.usefixtures("lockstep_commands")
+def test_owners_of_columns(tmp_path: Path) -> None:
+    check_columns(tmp_path / "demo")
+
+
+def check_columns(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["demo", "--vertical", "-o", str(folder)])
+    assert done.exit_code == 0, done.output
+    printed = " ".join(done.stdout.split())
+    assert "patients are known to all three, as in the plain join of the tables" in printed
+    assert "No institution learned whom another one knows" in printed
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        [*FILES, Institutions.folder, *Institutions.figures]
+    )
+    assert json.loads((folder / "model.json").read_text())["rows"] == 501
 
 
 def test_hospitals_alone_find_something_else() -> None:

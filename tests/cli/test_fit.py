@@ -57,6 +57,7 @@ def read(path: Path) -> tuple[list[str], np.ndarray[Any, np.dtype[np.float64]]]:
     return head, np.array(rows, dtype=float)
 
 
+@pytest.mark.processes
 def test_files_hold_the_numbers_of_scikit_learn(fitted: tuple[Path, Result]) -> None:
     folder, _ = fitted
     truth = PCA(5).fit(StandardScaler().fit_transform(WINE))
@@ -81,6 +82,7 @@ def test_files_hold_the_numbers_of_scikit_learn(fitted: tuple[Path, Result]) -> 
     assert "Wine &lt;of&gt; three" in (folder / "report.html").read_text()
 
 
+@pytest.mark.processes
 def test_terminal_shows_result_and_course(fitted: tuple[Path, Result]) -> None:
     _, done = fitted
     for wanted in ("cumulative", "Everything that was opened", "verified on shares", "rounds", "Profile", "written:"):
@@ -90,6 +92,7 @@ def test_terminal_shows_result_and_course(fitted: tuple[Path, Result]) -> None:
     assert "the columns of b were put into the order of a" in done.stderr
 
 
+@pytest.mark.processes
 def test_nothing_about_single_owners_is_written(fitted: tuple[Path, Result]) -> None:
     """Row counts of owners (60, 15, 103) are in no file: only their sum is opened."""
     folder, _ = fitted
@@ -99,6 +102,7 @@ def test_nothing_about_single_owners_is_written(fitted: tuple[Path, Result]) -> 
     assert "178" in (folder / "report.html").read_text()
 
 
+@pytest.mark.processes
 def test_inspect(fitted: tuple[Path, Result]) -> None:
     folder, _ = fitted
     for place in (folder, folder / "model.json"):
@@ -116,6 +120,7 @@ def test_inspect_of_something_else(tmp_path: Path) -> None:
         assert cause in done.stderr
 
 
+@pytest.mark.processes
 def test_options(owners: list[Path], tmp_path: Path) -> None:
     """Covariance, a fraction of variance, chosen columns, no convergence bits, TLS; --force replaces a result."""
     result = tmp_path / "result"
@@ -240,6 +245,7 @@ def test_text_column_can_be_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ppca("fit", tmp_path / "a.parquet", tmp_path / "b.csv", "--drop", "cellar", "-o", tmp_path / "result")
 
 
+@pytest.mark.usefixtures("lockstep_commands")
 def test_one_row(tmp_path: Path) -> None:
     WINE[:1].to_csv(tmp_path / "one.csv", index=False)
     done = ppca("fit", tmp_path / "one.csv", "-o", tmp_path / "result")
@@ -248,6 +254,7 @@ def test_one_row(tmp_path: Path) -> None:
     assert not (tmp_path / "result").exists()
 
 
+@pytest.mark.processes
 def test_killed_server(owners: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server killed in the middle: a clear error and nothing written; the same command then works."""
     command = ["fit", *owners, "-k", 2, "-o", tmp_path / "result"]
@@ -274,6 +281,7 @@ def test_killed_server(owners: list[Path], tmp_path: Path, monkeypatch: pytest.M
     np.testing.assert_allclose(components, PCA(2).fit(WINE).components_, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.processes
 def test_names_are_safe_for_the_terminal(tmp_path: Path, fitted: tuple[Path, Result]) -> None:
     model = PCAModel.load(fitted[0] / "model.json")
     model.feature_names = [f"\x1b[2J[red]{name}" for name in WINE.columns]
@@ -284,6 +292,7 @@ def test_names_are_safe_for_the_terminal(tmp_path: Path, fitted: tuple[Path, Res
     assert "[red]flavanoids" in done.stdout.replace("\n", "")
 
 
+@pytest.mark.processes
 def test_workers_of_a_cluster_read_the_files(owners: list[Path], fitted: tuple[Path, Result], tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install 'ppca[dask]'")
     first = f"file://{owners[0]}"

@@ -1,8 +1,7 @@
-"""`ppca fit --vertical`, `ppca transform` and `ppca detect` of its model, `ppca demo --vertical`: files in, files out."""
+"""`ppca fit --vertical`, `ppca transform` and `ppca detect` of its model: files in, files out."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from typer.testing import CliRunner
 
 from ppca.cli.main import app
 from ppca.cli.result import FILES
-from ppca.cli.scenes import Institutions
 from ppca.receiver import PCAModel
 
 WINE = load_wine(as_frame=True).data
@@ -72,6 +70,7 @@ def truth(common: list[int]) -> tuple[StandardScaler, PCA]:
     return scaler, PCA(3).fit(scaler.transform(WINE.to_numpy()[common]))
 
 
+@pytest.mark.processes
 def test_fit(fitted: tuple[Path, list[int], str]) -> None:
     folder, common, printed = fitted
     model = PCAModel.load(folder / "model.json")
@@ -88,6 +87,7 @@ def test_fit(fitted: tuple[Path, list[int], str]) -> None:
     assert not any(number in (folder / "model.json").read_text() for number in ("student_id", "0042"))
 
 
+@pytest.mark.processes
 def test_transform_and_detect(fitted: tuple[Path, list[int], str], tmp_path: Path) -> None:
     folder, common, _ = fitted
     files, new = write(tmp_path, np.arange(140, len(WINE)), "new")
@@ -107,6 +107,7 @@ def test_transform_and_detect(fitted: tuple[Path, list[int], str], tmp_path: Pat
     assert flags["anomaly"].sum() == np.ceil(0.2 * len(new))
 
 
+@pytest.mark.usefixtures("lockstep_commands")
 def test_aligned_and_namespace(tmp_path: Path) -> None:
     for start, stop in CUTS:
         WINE.iloc[:, start:stop].assign(n=np.arange(len(WINE))).to_csv(tmp_path / f"{start}.csv", index=False)
@@ -119,6 +120,7 @@ def test_aligned_and_namespace(tmp_path: Path) -> None:
         assert np.abs(model.explained_variance_ratio - scaler.explained_variance_ratio_).max() < 1e-6
 
 
+@pytest.mark.usefixtures("lockstep_commands")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -141,6 +143,7 @@ def test_refused_with_nothing_written(tmp_path: Path, options: list[str], messag
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.processes
 def test_inference_refused(fitted: tuple[Path, list[int], str], tmp_path: Path) -> None:
     folder = fitted[0]
     files, _ = write(tmp_path, np.arange(140, len(WINE)), "new")
@@ -154,14 +157,3 @@ def test_inference_refused(fitted: tuple[Path, list[int], str], tmp_path: Path) 
         assert done.exit_code == 1
         assert message in " ".join(done.stderr.split())
         assert not (tmp_path / "z.csv").exists()
-
-
-def test_demo(tmp_path: Path) -> None:
-    done = ppca("demo", "--vertical", "-o", tmp_path / "demo")
-    assert done.exit_code == 0, done.output
-    printed = " ".join(done.stdout.split())
-    assert "patients are known to all three, as in the plain join of the tables" in printed
-    assert "No institution learned whom another one knows" in printed
-    written = sorted(path.name for path in (tmp_path / "demo").iterdir())
-    assert written == sorted([*FILES, Institutions.folder, *Institutions.figures])
-    assert json.loads((tmp_path / "demo" / "model.json").read_text())["rows"] == 501

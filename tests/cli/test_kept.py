@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
+from harness.commands import CommandServers, in_lockstep
 from ppca.cli.main import app
 from ppca.cli.result import FILES, KEPT
 from ppca.receiver import SharedFacts
@@ -31,6 +33,18 @@ CLOSE = 1e-6  # of the revealed model; rows add the rounding of 40 fractional bi
 
 def ppca(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lockstep() -> Iterator[None]:
+    with in_lockstep():
+        yield
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Server processes instead of servers in lock-step; they read the shares that those have kept."""
+    monkeypatch.setattr("ppca.cli.kept.LocalServers", LocalServers)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +106,7 @@ def test_transform_on_shares_does_not_use_the_revealed_model(folder: Path, tmp_p
 
 
 def test_transform_in_the_clear(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalServers, "start", lambda self: pytest.fail("servers were started"))
+    monkeypatch.setattr(CommandServers, "start", lambda self: pytest.fail("servers were started"))
     done = ppca("transform", folder / "result", folder / "new.csv", "-o", tmp_path / "out.parquet", "--revealed")
     assert done.exit_code == 0, done.output
     np.testing.assert_allclose(pd.read_parquet(tmp_path / "out.parquet"), COORDINATES, rtol=0, atol=CLOSE)
@@ -255,6 +269,8 @@ def test_results_without_shares(folder: Path, tmp_path: Path, state_home: Path) 
     refused("there is no folder", "transform", tmp_path / "absent", folder / "new.csv", *out, place=tmp_path)
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("processes")
 def test_damaged_shares(folder: Path, tmp_path: Path, state_home: Path) -> None:
     shutil.copytree(state_home / "ppca", tmp_path / "ppca")
     kept(folder / "result", tmp_path)[1].write_bytes(b"PK garbage")
@@ -280,13 +296,13 @@ BAD_OPTIONS: list[tuple[list[object], str]] = [
 def test_bad_options(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[object], cause: str
 ) -> None:
-    monkeypatch.setattr(LocalServers, "start", lambda self: pytest.fail("servers were started for bad input"))
+    monkeypatch.setattr(CommandServers, "start", lambda self: pytest.fail("servers were started for bad input"))
     monkeypatch.chdir(tmp_path)
     refused(cause, "detect", folder / "result", folder / "new.csv", *options, place=tmp_path)
 
 
 def test_bad_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalServers, "start", lambda self: pytest.fail("servers were started for bad input"))
+    monkeypatch.setattr(CommandServers, "start", lambda self: pytest.fail("servers were started for bad input"))
     out = ["-o", tmp_path / "out.csv"]
     tables = {
         "there is no column 'ash'": WINE.drop(columns="ash"),
@@ -305,6 +321,8 @@ def test_bad_rows(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (tmp_path / "out.csv").read_text() == "mine"
 
 
+@pytest.mark.processes
+@pytest.mark.usefixtures("processes")
 def test_killed_server(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written, the kept shares are unharmed, and the same command then works."""
     real = LocalServers.start

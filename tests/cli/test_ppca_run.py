@@ -56,6 +56,7 @@ def ppca(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["run", *arguments], env={"COLUMNS": "200"})
 
 
+@pytest.mark.processes
 def test_a_run_prints_the_result_and_what_was_opened(folder: Path) -> None:
     before = sorted(folder.iterdir())
     ran = ppca("mine:scaled", "x.npy", "y.csv", "-p", "scale=2", "-p", "name=[two", "-o", "result.npz", "--tls")
@@ -114,6 +115,7 @@ def test_wrong_parameters_are_usage_errors(folder: Path, arguments: list[str], m
     assert message in ran.stderr
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -129,6 +131,7 @@ def test_a_failed_run_writes_nothing(folder: Path, arguments: list[str], message
     assert not list(folder.glob("*result*")) + list(folder.glob(".*"))
 
 
+@pytest.mark.processes
 def test_ctrl_c_ends_the_command_and_its_servers(folder: Path) -> None:
     command = [sys.executable, "-m", "ppca.cli.main", "run", "mine.py:forever", "x.npy", "-o", "result.npz"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -153,6 +156,7 @@ def test_help_shows_an_example() -> None:
     assert "ppca run analysis.py:program x.npy y.csv -p scale=2 -o result.npz" in ran.stdout
 
 
+@pytest.mark.usefixtures("lockstep_commands")
 @pytest.mark.parametrize("ending", ["npz", "json", "npy"])
 def test_the_ending_says_what_is_written(folder: Path, ending: str) -> None:
     """And an earlier file is only replaced with --force; before anything runs."""

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,26 +15,29 @@ import pytest
 import sklearn.decomposition
 
 import ppca as package
+from harness.commands import in_lockstep, ppca
 
 NAMES = ["a", "b", "c"]
 FRAME = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=NAMES).assign(patient=np.arange(60))
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two owners of rows, two of columns, and new rows with an id; a kept model."""
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Two owners of rows, two of columns, and new rows with an id; a kept model. Commands run here in lock-step."""
     folder = tmp_path_factory.mktemp("terminal")
     FRAME[:40][NAMES].to_csv(folder / "north.csv", index=False)
     FRAME[40:][NAMES].to_csv(folder / "south.csv", index=False)
     FRAME[["patient", "a", "b"]].to_csv(folder / "clinic.csv", index=False)
     FRAME[10:][["patient", "c"]].rename(columns={"patient": "Nr"}).to_csv(folder / "lab.csv", index=False)
     FRAME.assign(ward="W7").to_csv(folder / "new.csv", index=False)
-    done = ppca(folder, "fit", "north.csv", "south.csv", "-k", "2", "--keep", "-o", "kept", "--quiet")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    return folder
+    with in_lockstep():
+        done = ppca(folder, "fit", "north.csv", "south.csv", "-k", "2", "--keep", "-o", "kept", "--quiet")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        yield folder
 
 
-def ppca(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def real_ppca(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command as its own process."""
     return subprocess.run(
         [sys.executable, "-m", "ppca.cli.main", *arguments],
         capture_output=True, text=True, timeout=120, cwd=folder, env=os.environ | variables,
@@ -83,6 +87,7 @@ def test_few_common_ids_are_doubted(place: Path) -> None:
     assert "--id may be given once for each owner" in refused.stderr
 
 
+@pytest.mark.processes
 def test_a_reader_that_leaves_is_no_error(place: Path) -> None:
     done = subprocess.run(
         f"set -o pipefail; {sys.executable} -m ppca.cli.main fit north.csv south.csv -o r4 -q --json | head -c 1; "
@@ -92,29 +97,32 @@ def test_a_reader_that_leaves_is_no_error(place: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.processes
 def test_terminals_without_unicode(place: Path) -> None:
     for variables in ({"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}):
-        done = ppca(place, "fit", "north.csv", "south.csv", "-o", "r5", "--force", **variables)
+        done = real_ppca(place, "fit", "north.csv", "south.csv", "-o", "r5", "--force", **variables)
         assert done.returncode == 0, done.stderr
         assert (done.stdout + done.stderr).isascii()
-        assert "2 x 3" in ppca(place, "inspect", "kept", **variables).stdout
+        assert "2 x 3" in real_ppca(place, "inspect", "kept", **variables).stdout
 
 
+@pytest.mark.processes
 def test_files_are_utf8_whatever_the_terminal(place: Path) -> None:
     """Column names of any script, in a locale that has only ASCII: every file of the result is UTF-8, and is read again."""
     names = ["größe", "身長", "вес"]
     FRAME[NAMES].set_axis(names, axis=1).to_csv(place / "names.csv", index=False)
     ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    done = ppca(place, "fit", "names.csv", "-k", "2", "-o", "scripts", **ascii_only)
+    done = real_ppca(place, "fit", "names.csv", "-k", "2", "-o", "scripts", **ascii_only)
     assert done.returncode == 0, done.stderr
     assert (place / "scripts" / "components.csv").read_text(encoding="utf-8").splitlines()[0] == ",".join(names)
     assert all(name in (place / "scripts" / "report.html").read_text(encoding="utf-8") for name in names)
     assert package.load(place / "scripts").feature_names_in_.tolist() == names
     call = ["transform", "scripts", "names.csv", "--revealed", "-o", "coordinates.csv"]
-    assert ppca(place, *call, **ascii_only).returncode == 0
+    assert real_ppca(place, *call, **ascii_only).returncode == 0
     assert (place / "coordinates.csv").read_text(encoding="utf-8").startswith("pc1,pc2\n")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "options", [["north.csv", "south.csv"], ["--vertical", "--id", "patient", "clinic.csv", "lab2.csv"]]
 )

@@ -34,11 +34,13 @@ def unit(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.processes
 def test_systemd_takes_the_unit(unit: Path) -> None:
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.processes
 def test_systemd_complains_of_a_wrong_unit(unit: Path) -> None:
     """So that the test above can fail."""
     unit.write_text(unit.read_text().replace("WatchdogSec=60", "WatchdogSec=often"))
@@ -46,6 +48,7 @@ def test_systemd_complains_of_a_wrong_unit(unit: Path) -> None:
     assert "Failed to parse sec value, ignoring: often" in done.stderr
 
 
+@pytest.mark.processes
 def test_the_unit_leaves_little_open(unit: Path) -> None:
     call = ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE}", "--no-pager", unit]
     done = subprocess.run(call, capture_output=True, text=True)

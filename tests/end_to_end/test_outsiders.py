@@ -225,7 +225,7 @@ NORTH = {
 
 @pytest.mark.parametrize("case", NORTH)
 def test_requests_of_a_member_that_are_too_long_or_none(case: str, seats: Besieged) -> None:
-    answer = seats.say(issue_leaf("north", seats.field.identities["north"].key), NORTH[case], patience=3)
+    answer = seats.say(issue_leaf("north", seats.field.identities["north"].key), NORTH[case], patience=1)
     assert b" 200 " not in answer.split(b"\r\n")[0]
     assert b"500" not in answer.split(b"\r\n")[0]
 
@@ -235,7 +235,7 @@ def test_frames_on_the_mesh_port(frame: bytes, seats: Besieged) -> None:
     """With and without the words that lead to a run; nobody gets as far as a frame without a seat's key."""
     for words in (b"", preamble(1, route_of(b"no such run")), preamble(1, b"\0" * 32)):
         with socket.create_connection(("127.0.0.1", seats.field.ports[0][1]), 10) as sock:
-            sock.settimeout(2)
+            sock.settimeout(0.3)
             with contextlib.suppress(OSError):
                 sock.sendall(words + frame)
                 assert sock.recv(100) == b""

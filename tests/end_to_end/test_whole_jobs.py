@@ -334,6 +334,7 @@ def test_no_share_key_or_row_lies_readable_on_a_seat(field: Field, fit: Evidence
                 assert path.parent.name == "keys" or not any(key in content for key in keys), path
 
 
+@pytest.mark.release
 def test_a_lost_seat_comes_back_from_its_mates(field: Field, fit: Evidence) -> None:
     analyst = field.member("analyst")
     job = draft_fit(analyst.roster, "second", list(OWNERS), COLUMNS, {"analyst": ["model"]}, fit={"components": 3})

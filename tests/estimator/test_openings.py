@@ -185,6 +185,7 @@ def test_every_documented_opening_occurs() -> None:
     assert {case for _, _, case in SERVERS + RECEIVER} == used
 
 
+@pytest.mark.processes
 def test_the_same_on_real_servers(seats: LockstepServers) -> None:
     """Four processes record what four seats in one thread record."""
     with LocalServers() as servers:
@@ -231,11 +232,13 @@ def test_fall_back_after_fixed_iterations_opens_no_convergence_bit(
 def test_fall_back_is_said(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
+    from harness.commands import in_lockstep
     from ppca.cli.main import app
 
     np.savetxt(tmp_path / "a.csv", OWNERS[0], delimiter=",", header="a,b,c,d,e", comments="")
     command = ["fit", str(tmp_path / "a.csv"), "--max-iterations", "1", "-o", str(tmp_path / "result")]
-    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    with in_lockstep():
+        done = CliRunner().invoke(app, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert "after falling back to another solver" in done.stdout
     opened = found(json.loads((tmp_path / "result" / "model.json").read_text())["audit"])

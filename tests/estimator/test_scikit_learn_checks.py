@@ -28,7 +28,6 @@ def estimator() -> PCA:
 
 
 @pytest.mark.filterwarnings("ignore")  # checks use arrays and frames in turn
-@pytest.mark.slow
 def test_every_check_passes_or_is_listed_with_a_reason() -> None:
     outcome: dict[str, set[str]] = {}
     for result in check_estimator(estimator(), on_fail=None, on_skip=None):

@@ -132,7 +132,6 @@ def test_the_scan_finds_what_it_looks_for(fitted: tuple[LockstepServers, PCA], v
     assert hits([noise[:501] + encoded + noise[501:]], wanted) > 0
 
 
-@pytest.mark.slow
 def test_views_of_two_fits_of_the_same_data_have_nothing_in_common() -> None:
     """Masks are fresh in every run: no word of one view occurs in the other. False alarm: 2^38 pairs of 56 bits, 2^-18 a seat."""
     first, second = (LockstepServers(record=True) for _ in range(2))

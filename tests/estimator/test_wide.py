@@ -24,9 +24,6 @@ from ppca.servers import LocalServers
 Floats = NDArray[np.float64]
 
 
-pytestmark = pytest.mark.slow
-
-
 def check(pca: PCA, joined: Floats, spread: float | None = None) -> None:
     """Everything that scikit-learn says of the joint table; components below the resolution are zero.
 

@@ -52,6 +52,7 @@ def check(servers: LocalServers, workers: int | str) -> None:
     assert np.abs(found.explained_variance_ratio_ - truth.explained_variance_ratio_).max() < 1e-6
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("own", [False, True])
 def test_a_task_is_the_same_everywhere(own: bool) -> None:
     random = np.random.default_rng(3)
@@ -93,6 +94,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.processes
 def test_workers_end_with_a_killed_server() -> None:
     """A server that dies in the middle of a job leaves no process behind."""
     orphans: list[int] = []
@@ -162,6 +164,8 @@ def test_two_names_of_one_scheduler_are_one(other: str) -> None:
         LocalServers(dask=cluster_at(*places[:3]))
 
 
+@pytest.mark.release
+@pytest.mark.processes
 def test_dask_clusters_of_worker_processes(tmp_path: Path) -> None:
     """Four schedulers, one per server, with worker processes of their own; the first has two. All links are encrypted."""
     distributed = pytest.importorskip("distributed", reason="Dask workers need the extra: pip install 'ppca[dask]'")

@@ -187,6 +187,7 @@ def test_an_existing_cluster_over_tls(folder: Path, tls: TlsFiles, monkeypatch: 
             pass
 
 
+@pytest.mark.processes
 def test_workers_of_this_machine(folder: Path) -> None:
     with cluster("local:2") as client:
         assert len(client.nthreads()) == 2

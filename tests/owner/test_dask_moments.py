@@ -26,7 +26,7 @@ X = np.random.default_rng(0).normal(size=(7000, 5)) @ np.random.default_rng(1).n
 NAMES = list("abcde")
 
 
-@pytest.fixture(scope="module", params=["streamed", "on workers"])
+@pytest.fixture(scope="module", params=["streamed", pytest.param("on workers", marks=pytest.mark.processes)])
 def client(request: pytest.FixtureRequest) -> Iterator[Any]:
     """None: there is no cluster, partitions are computed here."""
     if request.param == "streamed":

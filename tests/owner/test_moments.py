@@ -299,6 +299,7 @@ print(sums.count, before, peak())
 """
 
 
+@pytest.mark.processes
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """A pass over 400 MB takes less memory than the file has: at most 128 MB mapped and a few chunks of 32 MB."""
     path = tmp_path / "large.npy"

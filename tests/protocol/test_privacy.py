@@ -149,7 +149,6 @@ def test_the_tests_notice_missing_and_repeated_masks(monkeypatch: pytest.MonkeyP
         assert_unrelated(seen[0][1:], "repeated")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_each_message_position_is_uniform_over_runs(name: str) -> None:
     # The same message of the same protocol over 30 runs with one secret: a constant or biased word would show. With 256

@@ -37,7 +37,7 @@ from ppca.seat.work import AttemptFailed
 from ppca.servers import Outcome
 from ppca.transport.routes import preamble, route_of
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.processes
 ROWS = "ppca.jobs.rows:fit"
 WAY = Alignment("psi", None, 10, False)
 PUBLIC: dict[str, Any] = {"choices": Choices(fixed_iterations=8).public()}

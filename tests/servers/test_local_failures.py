@@ -26,7 +26,7 @@ from ppca.servers import LocalServers, ServersFailed, conversation, local
 from ppca.servers.conversation import GRACE
 from ppca.servers.failure import Failure, explain
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.processes
 X = np.array([0.5, -0.25])
 PROMPT = 20.0  # seconds: far from the timeout, even if the machine is busy
 STOPPED = {"timeout": 3.0, "grace": GRACE, "within": 3.0 + GRACE + PROMPT}  # of a server that never answers

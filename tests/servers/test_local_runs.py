@@ -86,6 +86,7 @@ def test_keys_that_stand_for_wrong_shapes(servers: LocalServers, pids: list[int]
         run(servers, program("reveal"), [packet] * 4)
 
 
+@pytest.mark.processes
 def test_the_operators_limit_of_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PPCA_INPUT_BYTES", "3200")
     with LocalServers(timeout=60, developer=True) as servers:
@@ -156,6 +157,7 @@ def test_files_that_cannot_be_loaded_are_refused(
     assert "runpy" not in str(caught.value)
 
 
+@pytest.mark.processes
 def test_servers_run_offered_programs_only(tmp_path: Any) -> None:
     """A name is never enough to run code: neither a file, nor a module, nor a function of a job that is no program of it."""
     own = tmp_path / "own.py"
@@ -278,6 +280,7 @@ def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
         LocalServers(**settings)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
 def test_links_carry_exactly_what_lock_step_counts(tls: bool) -> None:
     async def body(x: SecretArray, y: SecretArray) -> Any:
@@ -299,6 +302,7 @@ def test_links_carry_exactly_what_lock_step_counts(tls: bool) -> None:
     assert [line["to"] for line in account.audit] == ["servers", "client", "servers", "client"]
 
 
+@pytest.mark.processes
 def test_a_job_starts_servers_with_its_first_program_and_stops_them() -> None:
     servers = LocalServers(developer=True)
     with Job(servers) as job:

@@ -13,10 +13,10 @@ from ppca.transport import Mesh, create_certificates
 
 
 @pytest.fixture
-def servers() -> Iterator[Servers]:
-    servers = Servers()
-    yield servers
-    servers.close()
+def grid() -> Iterator[Servers]:
+    grid = Servers()
+    yield grid
+    grid.close()
 
 
 @pytest.fixture(scope="session")

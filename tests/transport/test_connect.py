@@ -30,8 +30,6 @@ from ppca.transport import (
 from ppca.transport.connect import PORTS
 from ppca.transport.frames import DATA, HELLO, pack_header
 
-pytestmark = pytest.mark.alone
-
 
 def close(meshes: list[Any]) -> None:
     for mesh in meshes:
@@ -58,14 +56,14 @@ def talk(meshes: list[Mesh]) -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
-def test_servers_start_in_any_order(servers: Servers, order: tuple[int, ...]) -> None:
-    for listener in servers.listeners:
+def test_servers_start_in_any_order(grid: Servers, order: tuple[int, ...]) -> None:
+    for listener in grid.listeners:
         listener.close()
 
     def join(seat: Any) -> Mesh:
         time.sleep(0.1 * order.index(seat))
-        listener = socket.create_server(servers.addresses[seat]) if seat != 3 else None
-        mesh = connect_mesh(seat, listener, servers.addresses, session=b"s", timeout=TIMEOUT)
+        listener = socket.create_server(grid.addresses[seat]) if seat != 3 else None
+        mesh = connect_mesh(seat, listener, grid.addresses, session=b"s", timeout=TIMEOUT)
         if listener is not None:
             listener.close()
         return mesh
@@ -92,20 +90,20 @@ STRANGERS = {
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_strangers_do_not_disturb(
-    servers: Servers, certificates: Path, caplog: pytest.LogCaptureFixture, secure: bool
+    grid: Servers, certificates: Path, caplog: pytest.LogCaptureFixture, secure: bool
 ) -> None:
     """Before the peers come, every kind of stranger connects to seat 0; some hang up, some stay and say no more."""
     strangers = []
     for words in STRANGERS.values():
         for hang_up in (True, False):
-            sock = socket.create_connection(servers.addresses[0])
+            sock = socket.create_connection(grid.addresses[0])
             sock.sendall(words)
             if hang_up:
                 sock.close()
             else:
                 strangers.append(sock)
     with caplog.at_level(logging.WARNING, "ppca.transport"):
-        meshes = servers.connect(own=own_tls(certificates) if secure else None)
+        meshes = grid.connect(own=own_tls(certificates) if secure else None)
     talk(meshes)
     close(meshes)
     for sock in strangers:
@@ -115,22 +113,22 @@ def test_strangers_do_not_disturb(
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_silent_connections_cannot_keep_peers_out(
-    servers: Servers, certificates: Path, monkeypatch: pytest.MonkeyPatch, secure: bool
+    grid: Servers, certificates: Path, monkeypatch: pytest.MonkeyPatch, secure: bool
 ) -> None:
     """As many as the queue of the listener holds, twice what may greet at once: peers come in long before those give up."""
-    silent = [socket.create_connection(servers.addresses[0]) for _ in range(60)]
+    silent = [socket.create_connection(grid.addresses[0]) for _ in range(60)]
     for sock in silent[::2]:
         sock.sendall(b"P")  # slow, not silent
     monkeypatch.setattr(connect, "GREETING_SECONDS", 3 * TIMEOUT)
-    meshes = servers.connect(own=own_tls(certificates) if secure else None)
+    meshes = grid.connect(own=own_tls(certificates) if secure else None)
     talk(meshes)
     close(meshes)
     for sock in silent:
         sock.close()
 
 
-def test_a_wrong_session_is_clear_on_both_sides(servers: Servers) -> None:
-    results = servers.connect(until=ended(3, 0), own={3: {"session": b"yesterday"}})
+def test_a_wrong_session_is_clear_on_both_sides(grid: Servers) -> None:
+    results = grid.connect(until=ended(3, 0), own={3: {"session": b"yesterday"}})
     assert isinstance(results[3], PeerError)
     assert "different sessions" in str(results[3])
     assert isinstance(results[0], TransportError)
@@ -138,9 +136,9 @@ def test_a_wrong_session_is_clear_on_both_sides(servers: Servers) -> None:
     assert "yesterday" not in str(results[0])
 
 
-def test_a_missing_server_is_named(servers: Servers) -> None:
-    servers.listeners[1].close()
-    results = servers.connect(
+def test_a_missing_server_is_named(grid: Servers) -> None:
+    grid.listeners[1].close()
+    results = grid.connect(
         seats=(0, 2, 3),
         until=lambda found: all(1 in found[seat].causes and len(found[seat].met) == 2 for seat in (2, 3)),
     )
@@ -163,16 +161,16 @@ def test_an_attempt_cut_short_does_not_hide_why_the_one_before_failed() -> None:
     )
 
 
-def test_swapped_addresses_are_clear(servers: Servers) -> None:
-    servers.addresses[0], servers.addresses[1] = servers.addresses[1], servers.addresses[0]
-    results = servers.connect(until=ended(3))
+def test_swapped_addresses_are_clear(grid: Servers) -> None:
+    grid.addresses[0], grid.addresses[1] = grid.addresses[1], grid.addresses[0]
+    results = grid.connect(until=ended(3))
     assert isinstance(results[3], (PeerError, FrameError))
     assert "check the addresses" in str(results[3])
 
 
-def test_one_server_of_another_session_fails_the_meeting_of_all(servers: Servers) -> None:
+def test_one_server_of_another_session_fails_the_meeting_of_all(grid: Servers) -> None:
     """Seat 2 ends with the first refusal, so maybe before seat 3 or one of the others has heard of it."""
-    results = servers.connect(
+    results = grid.connect(
         until=lambda found: found[2].over.is_set() and found[0].refused + found[1].refused,
         own={2: {"session": b"other"}},
     )
@@ -199,28 +197,28 @@ def test_wrong_arguments(seat: int, listener: None, changes: dict[str, Any], mes
 # Certificates
 
 
-def test_a_certificate_of_another_seat_is_rejected(servers: Servers, certificates: Path) -> None:
+def test_a_certificate_of_another_seat_is_rejected(grid: Servers, certificates: Path) -> None:
     own = own_tls(certificates)
     own[3] = own[2]
-    results = servers.connect(until=ended(3), own=own)
+    results = grid.connect(until=ended(3), own=own)
     assert isinstance(results[3], (PeerError, CertificateError))
     assert "expected seat (1,1) with a certificate for 'seat-3.ppca'" in str(results[3])
     assert "for 'seat-2.ppca'" in str(results[3])
 
 
-def test_a_listener_with_the_certificate_of_another_seat_is_rejected(servers: Servers, certificates: Path) -> None:
+def test_a_listener_with_the_certificate_of_another_seat_is_rejected(grid: Servers, certificates: Path) -> None:
     own = own_tls(certificates)
     own[0] = own[2]
-    results = servers.connect(until=ended(1), own=own)
+    results = grid.connect(until=ended(1), own=own)
     assert isinstance(results[1], CertificateError)
     assert "expected seat (0,0) with a certificate for 'seat-0.ppca'" in str(results[1])
 
 
-def test_a_certificate_of_another_authority_is_rejected(servers: Servers, certificates: Path, tmp_path: Path) -> None:
+def test_a_certificate_of_another_authority_is_rejected(grid: Servers, certificates: Path, tmp_path: Path) -> None:
     create_certificates(tmp_path, [f"seat-{seat}.ppca" for seat in SEATS])
     own = own_tls(certificates)
     own[3] = {"tls": tls_settings(tmp_path, 3)}
-    results = servers.connect(until=ended(3), own=own)
+    results = grid.connect(until=ended(3), own=own)
     assert isinstance(results[3], CertificateError)
     assert "does not trust the certificate of seat" in str(results[3])
 
@@ -246,41 +244,41 @@ class Expired:
         pass
 
 
-def test_an_expired_certificate_is_rejected(servers: Servers, tmp_path: Path) -> None:
+def test_an_expired_certificate_is_rejected(grid: Servers, tmp_path: Path) -> None:
     create_certificates(tmp_path, [f"seat-{seat}.ppca" for seat in SEATS])
     expired = tmp_path / "expired"
     create_certificates(expired, ["seat-3.ppca"], validity=timedelta(seconds=-1), authority=tmp_path)
     own = own_tls(tmp_path)
     own[3] = {"tls": Expired(tmp_path / "authority.pem", expired / "seat-3.ppca")}
-    results = servers.connect(until=ended(3, 0), own=own)
+    results = grid.connect(until=ended(3, 0), own=own)
     assert isinstance(results[3], CertificateError)
     assert "refused the certificate of seat (1,1)" in str(results[3])
     assert "EXPIRED" in str(results[3])
     assert "certificate has expired" in str(results[0]) or "EXPIRED" in str(results[0]) or "VERIFY" in str(results[0])
 
 
-def test_a_plain_server_among_tls_servers(servers: Servers, certificates: Path) -> None:
+def test_a_plain_server_among_tls_servers(grid: Servers, certificates: Path) -> None:
     own = own_tls(certificates)
     own[3] = {}
 
     def told(meetings: Meetings) -> bool:
         return meetings[3].over.is_set() or len(meetings[3].causes) == 3
 
-    results = servers.connect(until=told, own=own)
+    results = grid.connect(until=told, own=own)
     assert isinstance(results[3], TransportError)
     assert "TLS" in str(results[3]) or "alien" in str(results[3])
     assert isinstance(results[0], TransportError)
     own = {3: own_tls(certificates)[3]}
-    results = servers.connect(until=lambda found: len(found[3].causes) == 3, own=own)
+    results = grid.connect(until=lambda found: len(found[3].causes) == 3, own=own)
     assert isinstance(results[3], PeerTimeout)
     assert "no TLS there" in str(results[3])
 
 
-def test_old_tls_versions_are_refused(servers: Servers, certificates: Path) -> None:
+def test_old_tls_versions_are_refused(grid: Servers, certificates: Path) -> None:
     results: list[Any] = []
     thread = threading.Thread(
         target=lambda: results.extend(
-            servers.connect(seats=(0,), own=own_tls(certificates), until=lambda found: found[0].refused)
+            grid.connect(seats=(0,), own=own_tls(certificates), until=lambda found: found[0].refused)
         )
     )
     thread.start()
@@ -288,7 +286,7 @@ def test_old_tls_versions_are_refused(servers: Servers, certificates: Path) -> N
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with socket.create_connection(servers.addresses[0], timeout=TIMEOUT) as sock, pytest.raises(ssl.SSLError):
+    with socket.create_connection(grid.addresses[0], timeout=TIMEOUT) as sock, pytest.raises(ssl.SSLError):
         context.wrap_socket(sock)
     thread.join()
     assert isinstance(results[0], PeerTimeout)

@@ -16,7 +16,6 @@ from ppca.transport.frames import CLOSE, DATA, HEADER_SIZE, MAX_REASON, abort_fr
 from ppca.transport.link import TcpLink
 from ppca.transport.tcp import SocketMesh
 
-pytestmark = pytest.mark.alone
 PROMPT = TIMEOUT / 4  # seconds: far from the timeout, even if the machine is busy
 
 
@@ -191,9 +190,9 @@ def test_leaving_without_an_error_closes(meshes: list[Mesh]) -> None:
 
 
 @pytest.mark.parametrize("stop", ["close", "reset"])
-def test_a_death_is_noticed_by_the_three_others(servers: Servers, stop: str) -> None:
+def test_a_death_is_noticed_by_the_three_others(grid: Servers, stop: str) -> None:
     """Seat 3's process vanishes without a farewell; seat 0 expects nothing from it and notices too."""
-    meshes = servers.connect()
+    meshes = grid.connect()
 
     def body(mesh: Mesh) -> None:
         wait_for_mates(mesh)

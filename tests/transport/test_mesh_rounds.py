@@ -139,9 +139,9 @@ def test_a_peer_may_run_ahead_and_close(meshes: list[Mesh]) -> None:
     succeed(meshes, body)
 
 
-def test_full_duplex_64_megabytes(servers: Servers) -> None:
+def test_full_duplex_64_megabytes(grid: Servers) -> None:
     """Both ends send far more than the kernel buffers before either reads."""
-    meshes = servers.connect(seats=SEATS)
+    meshes = grid.connect(seats=SEATS)
     size = 64 << 20
 
     def body(mesh: Mesh) -> None:

@@ -201,8 +201,8 @@ def test_contexts_leave_no_descriptor_behind(members: Members) -> None:
 # Meshes
 
 
-def test_a_mesh_over_pinned_keys(members: Members, servers: Servers) -> None:
-    meshes = servers.connect(own=members.own())
+def test_a_mesh_over_pinned_keys(members: Members, grid: Servers) -> None:
+    meshes = grid.connect(own=members.own())
 
     def talk(mesh: Mesh) -> None:
         peers = [seat for seat in SEATED if seat != mesh.seat]
@@ -213,18 +213,18 @@ def test_a_mesh_over_pinned_keys(members: Members, servers: Servers) -> None:
     succeed(meshes, talk)
 
 
-def test_a_member_cannot_take_the_seat_of_another(members: Members, servers: Servers) -> None:
+def test_a_member_cannot_take_the_seat_of_another(members: Members, grid: Servers) -> None:
     own = members.own()
     own[3] = {"tls": members.tls("east")}
-    results = servers.connect(own=own, timeout=2.0)
+    results = grid.connect(own=own, timeout=2.0)
     assert all(isinstance(result, TransportError) for result in results)
     assert "expected 'west' on seat (1,1), but the other end is 'east'" in str(results[3])
 
 
-def test_a_refused_mesh_says_what_to_look_at(members: Members, servers: Servers) -> None:
+def test_a_refused_mesh_says_what_to_look_at(members: Members, grid: Servers) -> None:
     own = members.own()
     own[3] = {"tls": PinnedTls(issue_leaf("west", Ed25519PrivateKey.generate()), {}, SEATED)}
-    results = servers.connect(own=own, timeout=2.0)
+    results = grid.connect(own=own, timeout=2.0)
     assert isinstance(results[3], CertificateError)
     assert "does not trust the certificate of seat" in str(results[3])
     assert "both ends need the same federation file and a right clock" in str(results[3])
