@@ -21,7 +21,6 @@ settings.register_profile("fast", max_examples=30, deadline=None)
 settings.register_profile("thorough", max_examples=300, deadline=None)
 settings.load_profile("fast")
 
-MOST_WORKERS = 8  # --maxprocesses in the Makefile
 STARTING = {"subprocess.Popen", "os.fork", "os.posix_spawn", "os.system"}
 _unmarked = ""  # id of the running test, if it must not start processes
 
@@ -77,11 +76,10 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True, scope="session")
 def ports() -> Iterator[None]:
-    """Give each worker its own ports, so that no other worker binds a port between `free_ports` and its use."""
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % MOST_WORKERS
+    """Give each process of tests its own ports: nobody else binds one between `free_ports` and its use."""
+    slices = 50
     with pytest.MonkeyPatch.context() as patch:
-        each = len(connect.PORTS) // MOST_WORKERS
-        patch.setattr(connect, "PORTS", connect.PORTS[number * each : (number + 1) * each])
+        patch.setattr(connect, "PORTS", connect.PORTS[os.getpid() % slices :: slices])
         yield
 
 
