@@ -77,7 +77,7 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True, scope="session")
 def ports() -> Iterator[None]:
     """Give each process of tests its own ports: nobody else binds one between `free_ports` and its use."""
-    slices = 50
+    slices = 20
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connect, "PORTS", connect.PORTS[os.getpid() % slices :: slices])
         yield

@@ -18,7 +18,6 @@ from harness.federation import (
     Loop,
     contribution,
     ended,
-    free_port,
     job,
     make,
     office,
@@ -34,6 +33,7 @@ from ppca.member import seats as module
 from ppca.member.contributing import contribute
 from ppca.member.seats import SeatClient, Seats
 from ppca.seat.api import Api
+from ppca.transport import free_ports
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ class Four:
 
     def __init__(self, folder: Path, loop: Loop) -> None:
         self.folder = folder
-        self.roster = roster(ports=[free_port() for _ in OPERATORS])
+        self.roster = roster(ports=free_ports(4))
         self.offices = [office(folder / name, self.roster, seat) for seat, name in enumerate(OPERATORS)]
         self.stacks = [ExitStack() for _ in OPERATORS]
         self.apis: list[Api] = [

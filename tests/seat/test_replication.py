@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from harness.federation import Loop, free_port, job, make, office, put_roster, roster, served, story
+from harness.federation import Loop, job, make, office, put_roster, roster, served, story
 from ppca.federation.errors import FileRefused
 from ppca.federation.roster import Roster
 from ppca.seat import replication as module
 from ppca.seat.mailbox import LOST
 from ppca.seat.office import Office
 from ppca.seat.replication import Followers
+from ppca.transport import free_ports
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ class Offices:
 
     def __init__(self, folder: Path, loop: Loop, count: int = 3, **tables: Any) -> None:
         self.loop = loop
-        ports = [free_port() for _ in range(4)]
+        ports = free_ports(4)
         self.ports = ports
         self.roster = roster(ports=ports)
         self.folders = [folder / str(seat) for seat in range(count)]
