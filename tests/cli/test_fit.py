@@ -318,6 +318,7 @@ def test_clusters_and_addresses_that_are_refused(owners: list[Path], tmp_path: P
     assert not (tmp_path / "result").exists()
 
 
+@pytest.mark.usefixtures("lockstep_commands")
 def test_no_column_varies(tmp_path: Path) -> None:
     WINE[:1].loc[[0, 0, 0]].to_csv(tmp_path / "same.csv", index=False)
     done = ppca("fit", tmp_path / "same.csv", "-o", tmp_path / "result")
@@ -327,6 +328,7 @@ def test_no_column_varies(tmp_path: Path) -> None:
     assert not (tmp_path / "result").exists()
 
 
+@pytest.mark.usefixtures("lockstep_commands")
 def test_names_like_formulas_are_escaped_in_csv(tmp_path: Path) -> None:
     """A spreadsheet runs a cell that begins with one of these characters; the model keeps the names as they are."""
     names = ["=1+1", "+a", "-log10(p)", "@b", "c=1"]

@@ -196,7 +196,7 @@ def test_kept_columns_of_any_name(place: Path) -> None:
 def test_text_files_of_other_countries(place: Path) -> None:
     FRAME[["a", "b"]].rename(columns={"a": "größe"}).to_csv(place / "d.csv", sep=";", decimal=",", encoding="latin-1")
     refused = ppca(place, "fit", "d.csv", "-o", "r7")
-    assert "--encoding names another encoding, as latin-1 or utf-16" in refused.stderr
+    assert "--encoding names another encoding, such as --encoding latin-1" in refused.stderr
     refused = ppca(place, "fit", "d.csv", "-o", "r7", "--encoding", "latin-1", "--columns", "größe,b")
     assert "--decimal , reads decimal commas" in refused.stderr
     call = ["fit", "d.csv", "-o", "r7", "--encoding", "latin-1", "--decimal", ",", "--columns", "größe,b"]

@@ -26,9 +26,9 @@ REMEDIES = {
     "dask_ca": "--dask-ca, --dask-cert and --dask-key name the files",
     "decimal": "--decimal , reads decimal commas",
     "drop": "--drop {columns} leaves {them} out",
-    "encoding": "--encoding names another encoding, as latin-1 or utf-16",
+    "encoding": "--encoding names another encoding, such as --encoding latin-1 or --encoding utf-16",
     "fold_case": "--fold-case lets ids differ in case",
-    "thousands": "--thousands names the separator of thousands, such as --thousands ,",
+    "thousands": "--thousands {separator} reads separators of thousands",
     "minimum": "--minimum lowers the limit, if so few rows may be analysed",
     "id": "--id may be given once for each owner, in the order of the files",
     "na_values": "--na-values {values} counts {texts} as missing (see --missing)",
@@ -38,10 +38,10 @@ REMEDIES = {
 
 
 @contextmanager
-def complaints(command: Callable[..., None] | None = None) -> Iterator[None]:
+def complaints(command: Callable[..., None] | None = None, advice: str = "") -> Iterator[None]:
     """Turns what a user can do something about into a message; anything else is a bug and keeps its traceback.
 
-    command: whose options may be advised.
+    command: whose options may be advised. advice: a note below errors about owners' data.
 
     ValueError covers parameters, owners' data (`OwnerError`), refused inputs and inconsistent shares; OSError files.
     """
@@ -51,6 +51,8 @@ def complaints(command: Callable[..., None] | None = None) -> Iterator[None]:
         raise typer.Exit(0) from None
     except (ValueError, ServersFailed, ProgramError, OSError) as error:
         complain(in_words(error, () if command is None else signature(command).parameters))
+        if advice and isinstance(error, OwnerError):
+            note(advice)
         raise typer.Exit(1) from None
 
 
@@ -68,6 +70,7 @@ def in_words(error: Exception, offered: Container[str]) -> str:
         "columns": typed(columns),
         "them": "the column" if len(columns) == 1 else "these columns",
         "values": typed(values),
+        "separator": shlex.quote(getattr(error, "separator", "")),
         "texts": "this text" if len(values) == 1 else "these texts",
     }
     found = [REMEDIES[name].format(**words) for name in error.options if name in offered]

@@ -23,21 +23,26 @@ from .options import (
     SERVERS,
     SOLVER,
     SOLVER_HELP,
-    TABLES,
     AsJson,
+    ChosenColumns,
+    Components,
     Dask,
     DaskAuthority,
     DaskCertificate,
     DaskKey,
+    DroppedColumns,
     FoldCase,
     Force,
     IdColumns,
+    Minimum,
     Namespace,
     Quiet,
     ServersState,
+    Standardize,
     Threads,
     Timeout,
     Tls,
+    Vertical,
     Way,
     allowed_in,
     dask_in_use,
@@ -54,6 +59,7 @@ if TYPE_CHECKING:
     from ..servers import Servers
 
 TITLE = "Joint PCA"
+CHECK = "ppca check, with the same files and options, lists all problems of all files"
 LONG = 10.0
 """Seconds from which on a job's cost is told before it starts."""
 
@@ -61,39 +67,21 @@ LONG = 10.0
 @reading_options()
 def fit(
     files: Annotated[list[str], typer.Argument(help=f"one table per owner: {KINDS}; {ADDRESSES}")],
-    components: Annotated[
-        str,
-        typer.Option("--components", "-k", help="how many; or the part of the variance to explain, as 0.95; or 'all'"),
-    ] = "all",
-    standardize: Annotated[
-        bool, typer.Option("--standardize", help="divide columns by their joint deviation (correlation)")
-    ] = False,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option("--columns", help="columns to take: a,b,c; may be repeated", rich_help_panel=TABLES),
-    ] = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option("--drop", help="columns to leave out: a,b,c; may be repeated", rich_help_panel=TABLES),
-    ] = None,
+    components: Components = "all",
+    standardize: Standardize = False,
+    columns: ChosenColumns = None,
+    drop: DroppedColumns = None,
     read: ReadOptions = DEFAULTS,
     dask: Dask = None,
     dask_ca: DaskAuthority = None,
     dask_cert: DaskCertificate = None,
     dask_key: DaskKey = None,
-    vertical: Annotated[
-        bool,
-        typer.Option(
-            "--vertical", help="owners hold different columns of the same individuals", rich_help_panel=COLUMNS
-        ),
-    ] = False,
+    vertical: Vertical = False,
     id: IdColumns = None,
     alignment: Way = "psi",
     namespace: Namespace = None,
     fold_case: FoldCase = False,
-    minimum: Annotated[
-        int, typer.Option(min=1, help="stop if fewer ids are common to all owners", rich_help_panel=COLUMNS)
-    ] = 10,
+    minimum: Minimum = 10,
     pieces: Annotated[
         int | None, typer.Option(min=1, help="row pieces of the covariance step", rich_help_panel=COLUMNS)
     ] = None,
@@ -174,7 +162,7 @@ def fit(
 
     With --vertical owners hold different columns of the same individuals, joined by --id; their rows reach the servers as shares.
     """
-    with complaints(fit), ExitStack() as work:
+    with complaints(fit, CHECK), ExitStack() as work:
         count = component_count(components)
 
         from ..estimator.choices import Choices
@@ -207,7 +195,7 @@ def fit(
         )
         if state is not None:
             work.callback(erase, state, str(choices.keep))
-        _check_together(vertical, id, namespace, columns, drop)
+        check_together(vertical, id, namespace, columns, drop)
         read = replace(read, dask=dask is not None)
         taken, left = names_in(columns), names_in(drop)
         with dask_in_use(dask, dask_ca, dask_cert, dask_key):
@@ -215,7 +203,8 @@ def fit(
                 tables = open_columns(files, id, columns=taken, drop=left, options=read)
             else:
                 tables = open_rows(files, columns=taken, drop=left, options=read)
-            _tell_notes(files, tables, quiet)
+            for text in [text for table in tables for text in table.notes] + notes_of(files):
+                note(text, quiet=quiet)
             here = LocalServers(tls=tls, timeout=timeout, threads=threads or threads_for(4), state=state)
             servers = here if federation is None else seats_of(federation, identity)
             fitted = fit_shown(choices, tables, servers, quiet=quiet)
@@ -243,7 +232,7 @@ def seats_of(federation: Path, identity: Path) -> Servers:
     return Federation.open(federation, identity)
 
 
-def _check_together(
+def check_together(
     vertical: bool, id: Sequence[str] | None, namespace: int | None, columns: object, drop: object
 ) -> None:
     """Refuses options that do not go together."""
@@ -262,21 +251,16 @@ def fit_shown(
 ) -> Fitted:
     """Fits with the progress in the terminal."""
     from ..estimator.fitting import fit_tables
-    from ..estimator.forecast import forecast
+    from ..estimator.forecast import forecast_of
     from ..estimator.job import Job
     from ..report import duration, size
     from .progress import stage_bars
 
-    by_columns = choices.partition != "rows"
-    width = sum(table.n_columns for table in tables) if by_columns else tables[0].n_columns
-    values = sum((table.rows or 0) * table.n_columns for table in tables) if by_columns else 0
-    counts = [table.rows for table in tables if table.rows is not None]
-    rows = min(counts, default=width) if by_columns else sum(counts)
-    # The forecast is one of covariances, which are not formed of fewer rows than columns.
-    wide = len(counts) == len(tables) and rows < width
-    expected = None if wide else forecast(choices, width, len(tables), values)
+    widths = [table.n_columns for table in tables]
+    expected = forecast_of(choices, widths, [table.rows for table in tables])
     if expected is not None and expected.seconds > LONG:
         cost = f"about {duration(expected.seconds)} and {size(expected.bytes)} for every server"
+        width = widths[0] if choices.partition == "rows" else sum(widths)
         note(f"{width:,} columns take {cost}, on a machine with two cores", quiet=quiet)
     with stage_bars(quiet=quiet) as show, Job(servers, show) as job:
         fitted = fit_tables(tables, choices, job)
@@ -378,21 +362,18 @@ def component_count(text: str) -> int | float | None:
     raise ValueError(f"-k {text}: give a whole number, a part of the variance between 0 and 1, or 'all'.")
 
 
-def _tell_notes(files: list[str], tables: list[Table], quiet: bool) -> None:
-    """What a user should know of the tables before they are read."""
+def notes_of(files: Sequence[str]) -> list[str]:
+    """What a user should know about the files: tables that are given twice."""
     from ..owner.tables.addresses import is_address, local_path
     from ..owner.tables.files import copies
 
     places = [file if is_address(file) else str(local_path(file).resolve()) for file in files]
     twice = sorted({Path(file).name for file, place in zip(files, places, strict=True) if places.count(place) > 1})
-    notes = [text for table in tables for text in table.notes if text]
-    notes += [f"{name} is given more than once: its rows count each time" for name in twice]
+    notes = [f"{name} is given more than once: its rows count each time" for name in twice]
     local = [Path(place) for place in dict.fromkeys(places) if Path(place).is_file()]
-    notes += [
+    return notes + [
         f"{one.name} and {other.name} hold the same bytes: their rows count twice" for one, other in copies(local)
     ]
-    for text in notes:
-        note(text, quiet=quiet)
 
 
 def tell_dropped(tables: Sequence[Table], quiet: bool) -> None:

@@ -8,7 +8,24 @@ import typer
 from rich.table import Table
 
 from .. import __version__
-from . import bench, demo, doctor, federation, fetch, fit, forget, infer, inspect, job, member, run, server, trial, ui
+from . import (
+    bench,
+    check,
+    demo,
+    doctor,
+    federation,
+    fetch,
+    fit,
+    forget,
+    infer,
+    inspect,
+    job,
+    member,
+    run,
+    server,
+    trial,
+    ui,
+)
 from .terminal import Terminal
 
 app = typer.Typer(
@@ -20,6 +37,7 @@ app = typer.Typer(
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)(
     bench.bench
 )
+app.command()(check.check)
 app.command()(fit.fit)
 app.command()(inspect.inspect)
 app.command()(infer.transform)

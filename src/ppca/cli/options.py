@@ -49,6 +49,28 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but er
 AsJson = Annotated[
     bool, typer.Option("--json", help="print what came out as JSON on standard output", rich_help_panel=RESULT)
 ]
+Components = Annotated[
+    str,
+    typer.Option("--components", "-k", help="number of components, a fraction of the variance such as 0.95, or 'all'"),
+]
+Standardize = Annotated[
+    bool, typer.Option("--standardize", help="divide columns by their joint deviation (correlation)")
+]
+ChosenColumns = Annotated[
+    list[str] | None,
+    typer.Option("--columns", help="columns to take: a,b,c; may be repeated", rich_help_panel=TABLES),
+]
+DroppedColumns = Annotated[
+    list[str] | None,
+    typer.Option("--drop", help="columns to leave out: a,b,c; may be repeated", rich_help_panel=TABLES),
+]
+Vertical = Annotated[
+    bool,
+    typer.Option("--vertical", help="owners hold different columns of the same individuals", rich_help_panel=COLUMNS),
+]
+Minimum = Annotated[
+    int, typer.Option(min=1, help="stop if fewer ids are common to all owners", rich_help_panel=COLUMNS)
+]
 IdColumns = Annotated[
     list[str] | None,
     typer.Option(

@@ -9,6 +9,7 @@ that is a guess. A fall-back to another solver is not foreseen.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..algorithms.allpairs import is_checked, regularisation
@@ -59,6 +60,20 @@ def forecast(
         sent += owners * (20 * width**2 + 3050 * width)
     seconds = rounds * ROUND_SECONDS + sent * BYTE_SECONDS + values * VALUE_SECONDS
     return Forecast(seconds, rounds, sent + values * VALUE_BYTES)
+
+
+def forecast_of(choices: Choices, widths: Sequence[int], rows: Sequence[int | None]) -> Forecast | None:
+    """For tables of these numbers of columns and rows (None: not known); None where no forecast is possible.
+
+    The coefficients are those of covariances, which are not formed of fewer rows than columns.
+    """
+    by_columns = choices.partition != "rows"
+    width = sum(widths) if by_columns else widths[0]
+    values = sum((count or 0) * own for count, own in zip(rows, widths, strict=True)) if by_columns else 0
+    known = [count for count in rows if count is not None]
+    total = min(known, default=width) if by_columns else sum(known)
+    wide = len(known) == len(rows) and total < width
+    return None if wide else forecast(choices, width, len(widths), values)
 
 
 def _few(width: int, components: int, standardize: bool) -> float:

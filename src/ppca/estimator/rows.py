@@ -25,18 +25,23 @@ def counts_means(tables: Sequence[Table]) -> bool:
 
 def wide_records(tables: Sequence[Table]) -> list[Records] | None:
     """All owners' rows, if with those of zeros they are fewer than columns; else None, after a look at no more rows than that."""
+    return [Records.of(table) for table in tables] if are_wide(tables) else None
+
+
+def are_wide(tables: Sequence[Table]) -> bool:
+    """Whether all owners' rows, with those of zeros, are fewer than columns."""
     width, rows = tables[0].n_columns, len(tables) * padded(1)
     if rows > width or counts_means(tables):
-        return None
+        return False
     for table in tables:
         rows -= padded(1)
         count = 0
         for size in [table.rows] if table.rows is not None else map(len, table.chunks(check=False)):
             count += size
             if rows + padded(count) >= width:
-                return None
+                return False
         rows += padded(count)
-    return [Records.of(table) for table in tables]
+    return True
 
 
 def fit_wide_rows(job: Job, owners: Sequence[Records], choices: dict[str, Any]) -> dict[str, Any]:

@@ -57,13 +57,21 @@ class BadValue(OwnerError):
     """Cells that are not finite numbers: text, missing, NaN, infinite, or too large to square.
 
     columns: all columns with such cells. row: the first such row, from 1. values: texts that may stand for missing values.
+    separator: what separates thousands in the cells.
     """
 
     def __init__(
-        self, message: str, *, columns: Sequence[str], row: int, options: Sequence[str] = (), values: Sequence[str] = ()
+        self,
+        message: str,
+        *,
+        columns: Sequence[str],
+        row: int,
+        options: Sequence[str] = (),
+        values: Sequence[str] = (),
+        separator: str = "",
     ) -> None:
         super().__init__(message, options=options)
-        self.columns, self.row, self.values = tuple(columns), row, tuple(values)
+        self.columns, self.row, self.values, self.separator = tuple(columns), row, tuple(values), separator
 
 
 class ParameterRefused(ValueError):

@@ -185,7 +185,7 @@ def test_all_duplicate_and_unknown_names_are_listed(tmp_path: Path) -> None:
 def test_a_column_without_a_name_can_be_left_out(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ppca.owner.tables.text.CSV_BLOCK", block)
     path = write(tmp_path / "x.csv", ",a,b\n0,1,2\n1,3,4\n2,5,6\n")
-    with pytest.raises(BadColumns, match=r"column 1 has no name \(a row index\?\)") as caught:
+    with pytest.raises(BadColumns, match=r"column 1 has no name. Is it a row index\?") as caught:
         open_table(path)
     assert (caught.value.options, caught.value.columns) == (("drop", "columns"), ("unnamed 1",))
     (table,) = open_rows([path], drop=["unnamed 1"])
@@ -195,7 +195,7 @@ def test_a_column_without_a_name_can_be_left_out(block: int, tmp_path: Path, mon
 
 def test_a_separator_at_the_end_of_the_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "x.csv", "a;b;\n1;2;\n3;4;\n")
-    with pytest.raises(BadColumns, match=r"column 3 has no name \(a separator at the end of the lines\?\)"):
+    with pytest.raises(BadColumns, match=r"column 3 has no name. Is there a separator at the end"):
         open_table(path)
     (table,) = open_rows([path], drop=["unnamed 3"])
     assert table.read()[0].tolist() == [[1, 2], [3, 4]]

@@ -411,13 +411,13 @@ class BadCells:
             dated = pa.types.is_temporal(self.kind) if self.kind is not None else False
             return ("a date or time" if dated else "not a number"), LEAVE_OUT, ["drop"]
         text = self.value.strip()
-        grouped = r"[-+]?[1-9]\d{0,2}(,\d{3})+"
-        if any(re.fullmatch(r"[-+]?\d*,\d+", each) and not re.fullmatch(grouped, each) for each in (text, *self.texts)):
+        texts = [text, *self.texts]
+        if any(re.fullmatch(r"[-+]?\d*,\d+", each) and not re.fullmatch(GROUPED_BY_COMMAS, each) for each in texts):
             return "a number with a decimal comma", "", ["decimal"]
-        if re.fullmatch(rf"{grouped}(\.\d*)?", text):
+        if re.fullmatch(GROUPED_BY_COMMAS, text):
             return "a number with a comma that separates thousands or decimals", "", ["thousands", "decimal"]
-        if re.fullmatch(rf"[-+]?\d{{1,3}}([{SPACES}{APOSTROPHES}_.]\d{{3}})+([.,]\d*)?", text):
-            comma = ["decimal"] if "," in text or text.count(".") > 1 else []
+        if self.separator:
+            comma = ["decimal"] if self.separator != "," and any("," in each for each in texts) else []
             return "a number with separators between thousands", "", ["thousands", *comma]
         if re.fullmatch(r"[-+]?[\d.,\s]+%", text):
             return (
@@ -427,7 +427,7 @@ class BadCells:
             )
         if re.fullmatch(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?", text):
             return "a date", "Leave the column out, or store it as a number.", ["drop"]
-        if re.fullmatch(r"[-+]?[\d.,]+\s*[^\d\s.,]{1,4}|[^\d\s.,+-]{1,4}\s*[-+]?[\d.,]+", text):
+        if re.fullmatch(r"[-+]?[\d.,]+\s*[^\d\s.,]{1,4}|([A-Z]{3}\s|[$€£¥₹])\s*[-+]?[\d.,]+", text):
             return (
                 "a number with a unit or currency",
                 "Remove the unit from the cells, or leave the column out.",
@@ -436,11 +436,22 @@ class BadCells:
         return "not a number", LEAVE_OUT, ["na_values", "drop"] if self.may_mean_missing else ["drop"]
 
     @property
+    def separator(self) -> str:
+        """What separates thousands in the first cell; empty if nothing does."""
+        found = re.fullmatch(
+            rf"[-+]?\d{{1,3}}(?:([{SPACES}{APOSTROPHES}_.,])\d{{3}})+(?:[.,]\d*)?", str(self.value).strip()
+        )
+        if found is None or (found[1] == "." and "," not in str(self.value) and str(self.value).count(".") == 1):
+            return ""
+        return next((kind[0] for kind in (SPACES, APOSTROPHES) if found[1] in kind), found[1])
+
+    @property
     def may_mean_missing(self) -> bool:
         """Whether the texts look like codes for missing values: few texts in a column that is mostly numbers."""
         return 0 < len(self.texts) <= MOST_CODES and 2 * self.count < self.cells
 
 
+GROUPED_BY_COMMAS = r"[-+]?[1-9]\d{0,2}(,\d{3})+"
 LEAVE_OUT = "Leave the column out, or correct the value."
 MOST_CODES = 3
 """The largest number of different texts in a column of numbers that are taken for codes of missing values."""
@@ -462,7 +473,8 @@ def not_numbers(label: str, found: Sequence[BadCells]) -> BadValue:
             f"{label}: {len(found):,} columns hold cells that are not numbers: {listed(places, str)}. Leave these columns "
             "out, or correct the values."
         )
-    return BadValue(message, columns=columns, row=row, options=options, values=values)
+    separator = next((cells.separator for cells in found if "thousands" in cells.cause[2]), "")
+    return BadValue(message, columns=columns, row=row, options=options, values=values, separator=separator)
 
 
 def count_rows(reader: Any, buffer: Any) -> int | None:

@@ -33,6 +33,7 @@ class FilesTable(Table):
         self.parts = list(parts)
         first = self.parts[0]
         self.held, self.names, self.id = first.held, getattr(first, "names", None), first.id
+        self.unnamed = first.unnamed
         self.n_columns, self.chosen = getattr(first, "n_columns", 0), first.chosen
         counts = [part.rows for part in self.parts]
         self.rows = None if None in counts else sum(count for count in counts if count is not None)

@@ -106,17 +106,30 @@ def stem_of(path: str | PathLike[str]) -> str:
 
 
 def chosen(table: Table, columns: Names, id: str | None) -> Table:
-    """The wanted columns of a table, and the ids apart."""
+    """The wanted columns of a table, which are numbers, and the ids apart."""
+    taken = named(table, columns, id)
+    if taken is not table:
+        check_numeric(taken)
+    return taken
+
+
+def named(table: Table, columns: Names, id: str | None) -> Table:
+    """The wanted columns of a table by their names, and the ids apart."""
     if table.chosen and columns is None and id == table.id:
         return table
     with reading(table.label):
         taken = table.choose(columns, id)
-        taken.check_types()
     if taken.n_columns == 0:
         raise BadColumns(f"{taken.label}: there are no columns. Give a table with at least one numeric column.")
     if taken.rows == 0:
         raise NoRows.for_none(taken.label)
     return taken
+
+
+def check_numeric(table: Table) -> None:
+    """Refuse columns that are not numbers, as far as it is known without reading all rows."""
+    with reading(table.label):
+        table.check_types()
 
 
 def _open_address(address: str, label: str | None, options: ReadOptions) -> Table:
@@ -149,8 +162,9 @@ def _open_file(label: str, path: Place, options: ReadOptions) -> Table:
     if not path.exists():
         raise UnreadableData(f"{label}: there is no such file ({path}). Check the path.")
     if kind not in ENDINGS:
+        rename = " Rename a text file with separators to .csv or .tsv; save a spreadsheet as CSV."
         raise UnreadableData(
-            f"{label}: files ending in {path.suffix or 'nothing'!r} are not read. Known: {FILE_KINDS}; .csv.gz."
+            f"{label}: files ending in {path.suffix or 'nothing'!r} are not read. Known: {FILE_KINDS}; .csv.gz.{rename}"
         )
     if isinstance(path, Address) and kind not in STORED:
         raise UnreadableData(

@@ -6,7 +6,8 @@ Which columns are taken, left out, or are the ids is decided here and nowhere el
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,47 +16,109 @@ import numpy as np
 
 from ..errors import BadColumns, OwnerError, ParameterRefused
 from .addresses import shown
-from .opening import Names, chosen, opened, stem_of
+from .opening import Names, check_numeric, chosen, named, opened, stem_of
 from .options import DEFAULTS, ReadOptions
 from .reading import as_read
-from .table import Table, listed, near
+from .table import Table, listed, unknown_names
 
 IdNames = str | Sequence[str] | Mapping[str, str] | None
 """The id column: the same name for all owners, one for each in their order, or by the owners' names; None: no ids."""
 
 
+Collect = Callable[[], AbstractContextManager[object]]
+"""What errors about owners' data are raised inside of: `nullcontext` lets the first one end the work, `Problems` goes on."""
+
+
+class Problems:
+    """Errors about owners' data that were found; the work goes on after each of them."""
+
+    def __init__(self) -> None:
+        self.found: list[ValueError] = []
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """Keep an error that ends the block, once."""
+        try:
+            yield
+        except ValueError as error:
+            if str(error) not in map(str, self.found):
+                self.found.append(error)
+
+
 def open_rows(
-    owners: Any, *, columns: Names = None, drop: Names = None, options: ReadOptions = DEFAULTS
+    owners: Any,
+    *,
+    columns: Names = None,
+    drop: Names = None,
+    options: ReadOptions = DEFAULTS,
+    collect: Collect = nullcontext,
 ) -> list[Table]:
     """Tables of owners of different rows: all with the same columns, in the same order."""
-    tables = all_opened(owners, options)
-    _check_known(tables, columns, drop)
-    return check_compatible(
-        [
-            chosen(table, _wanted(table.held, columns, drop), None) if drop else chosen(table, columns, None)
-            for table in tables
-        ]
-    )
+    tables = _known(owners, columns, drop, options, collect)
+    ready = []
+    for table in tables:
+        if table is None:
+            continue
+        taken = _named(table, _wanted(table.held, columns, drop) if drop else columns, None, collect)
+        ready += [taken] if taken is not None else []
+    return _numeric(check_compatible(ready, collect) if ready else [], collect)
 
 
 def open_columns(
-    owners: Any, id: IdNames, *, columns: Names = None, drop: Names = None, options: ReadOptions = DEFAULTS
+    owners: Any,
+    id: IdNames,
+    *,
+    columns: Names = None,
+    drop: Names = None,
+    options: ReadOptions = DEFAULTS,
+    collect: Collect = nullcontext,
 ) -> list[Table]:
     """Tables of owners of different columns, with their ids: of the named columns each gives those it has."""
-    tables = all_opened(owners, options)
-    _check_known(tables, columns, drop)
+    tables = _known(owners, columns, drop, options, collect)
+    ids = id_names(id, list(_several(owners)))
     ready = []
-    for table, own in zip(tables, id_names(id, [table.label for table in tables]), strict=True):
-        wanted = None
-        if table.held is not None and (columns is not None or drop is not None):
-            known = table.offered or ()
-            wanted = [name for name in _wanted(table.held, columns, drop) or [] if name in known and name != own]
-            if not wanted:
-                raise BadColumns(
-                    f"{table.label}: none of its columns were chosen. Leave this owner out, or choose one of them."
-                )
-        ready.append(chosen(table, wanted, own))
-    return ready
+    for table, own in zip(tables, ids, strict=True):
+        if table is None:
+            continue
+        with collect():
+            wanted = None
+            if table.held is not None and (columns is not None or drop is not None):
+                known = table.offered or ()
+                wanted = [name for name in _wanted(table.held, columns, drop) or [] if name in known and name != own]
+                if not wanted:
+                    raise BadColumns(
+                        f"{table.label}: none of its columns were chosen. Leave this owner out, or choose one of them."
+                    )
+            taken = _named(table, wanted, own, collect)
+            ready += [taken] if taken is not None else []
+    return _numeric(ready, collect)
+
+
+def _named(table: Table, columns: Names, id: str | None, collect: Collect) -> Table | None:
+    """The wanted columns of a table. If the error about columns without a name was collected, the others of them."""
+    with collect():
+        return named(table, columns, id)
+    left = [name for name in table.held or () if name not in table.unnamed and name != id]
+    with collect():
+        return named(table, left, id) if columns is None and table.unnamed and len(left) > len(table.unnamed) else None
+    return None
+
+
+def _known(owners: Any, columns: Names, drop: Names, options: ReadOptions, collect: Collect) -> list[Table | None]:
+    """All owners' tables, None for those that cannot be opened. Columns that nobody has are refused if all can be."""
+    tables = _opened(owners, options, collect)
+    held = [table for table in tables if table is not None]
+    if len(held) == len(tables):
+        with collect():
+            _check_known(held, columns, drop)
+    return tables
+
+
+def _numeric(tables: list[Table], collect: Collect) -> list[Table]:
+    for table in tables:
+        with collect():
+            check_numeric(table)
+    return tables
 
 
 def open_like(data: Any, names: Names, width: int, options: ReadOptions = DEFAULTS) -> Table:
@@ -94,9 +157,9 @@ def _wanted(held: Names, columns: Names, drop: Names) -> Names:
 def _check_known(tables: Sequence[Table], columns: Names, drop: Names) -> None:
     """Refuse to take or leave out a column that nobody has."""
     everything = list(dict.fromkeys(name for table in tables for name in table.offered or ()))
-    for name in (*(columns or ()), *(drop or ())):
-        if name not in everything and any(table.held is not None for table in tables):
-            raise BadColumns(f"no owner has a column {name!r}. {near(name, everything)}")
+    unknown = [name for name in (*(columns or ()), *(drop or ())) if name not in everything]
+    if unknown and any(table.held is not None for table in tables):
+        raise BadColumns(f"no owner has a column {unknown_names(unknown, everything)}")
     for table in tables:
         if drop and table.held is None:
             raise BadColumns(f"{table.label}: the data have no column names, so none can be left out by name.")
@@ -104,16 +167,31 @@ def _check_known(tables: Sequence[Table], columns: Names, drop: Names) -> None:
 
 def all_opened(owners: Any, options: ReadOptions) -> list[Table]:
     """One table per owner, nothing chosen yet. `owners`: a list, or a dictionary by the owners' names; a single table is one."""
+    return [table for table in _opened(owners, options, nullcontext) if table is not None]
+
+
+def _opened(owners: Any, options: ReadOptions, collect: Collect) -> list[Table | None]:
+    found: list[Table | None] = []
+    for label, data in _several(owners).items():
+        table = None
+        with collect():
+            table = as_read(opened(data, label, options), options)
+        found.append(table)
+    return found
+
+
+def _several(owners: Any) -> dict[str, Any]:
+    """The owners' data by the names that messages use."""
     if isinstance(owners, Mapping):
         each, labels = list(owners.values()), [str(name) for name in owners]
-        if len(set(labels)) < len(labels):
-            raise OwnerError(f"two owners have the same name: {listed(labels)}. Give every owner its own.")
     else:
         each = list(owners) if are_several(owners) else [owners]
         labels = labels_of(each)
     if not each:
         raise OwnerError("no owners: give a list with one array, frame or path per owner.")
-    return [as_read(opened(data, label, options), options) for data, label in zip(each, labels, strict=True)]
+    if len(set(labels)) < len(labels):
+        raise OwnerError(f"two owners have the same name: {listed(labels)}. Give every owner its own.")
+    return dict(zip(labels, each, strict=True))
 
 
 def are_several(owners: Any) -> bool:
@@ -147,7 +225,7 @@ def _label(data: Any, number: int, of_path: Any) -> str:
     return str(of_path(data)) if isinstance(data, str | PathLike) else f"owner {number}"
 
 
-def check_compatible(tables: Sequence[Table]) -> list[Table]:
+def check_compatible(tables: Sequence[Table], collect: Collect = nullcontext) -> list[Table]:
     """The same tables with the same columns in the same order: that of the first owner.
 
     A table with the same names in another order is reordered; a table without names takes the names of the others by
@@ -157,17 +235,22 @@ def check_compatible(tables: Sequence[Table]) -> list[Table]:
         raise OwnerError("there are no owners. Give at least one table.")
     model = next((table for table in tables if table.names is not None), tables[0])
     for table in tables:
-        if table.n_columns != model.n_columns and None in (model.names, table.names):
-            raise BadColumns(
-                f"{model.label} and {table.label} have different numbers of columns: {model.n_columns} and {table.n_columns}. "
-                "All owners need the same columns."
-            )
-    return match_names(tables, model.names, model.label)
+        with collect():
+            if table.n_columns != model.n_columns and None in (model.names, table.names):
+                raise BadColumns(
+                    f"{model.label} and {table.label} have different numbers of columns: {model.n_columns} and "
+                    f"{table.n_columns}. All owners need the same columns."
+                )
+    return match_names(tables, model.names, model.label, collect)
 
 
-def match_names(tables: Sequence[Table], names: Names, whose: str) -> list[Table]:
+def match_names(tables: Sequence[Table], names: Names, whose: str, collect: Collect = nullcontext) -> list[Table]:
     """The tables with these columns in this order; `whose` they are is said if a table has others. None: as they are."""
-    return list(tables) if names is None else [_matched(table, names, whose) for table in tables]
+    found = list(tables)
+    for number, table in enumerate(tables):
+        with collect():
+            found[number] = table if names is None else _matched(table, names, whose)
+    return found
 
 
 def _matched(table: Table, names: Sequence[str], whose: str) -> Table:

@@ -38,6 +38,7 @@ class CompleteRows(Table):
         self.label, self.held, self.id = table.label, table.held, table.id
         self.names, self.n_columns = getattr(table, "names", None), getattr(table, "n_columns", 0)
         self.chosen, self.notes, self.on_dask = table.chosen, table.notes, table.on_dask
+        self.unnamed = table.unnamed
         self.dropped_elsewhere = 0
         self._whole: list[NDArray[np.bool_]] = []
 

@@ -52,6 +52,7 @@ class Table(ABC):
     mean_for_missing : whether missing values count as a mean in a fit; else they are refused
     on_dask : whether the workers of the Dask client in use pass over the table, each over portions of it
     na_numbers : numbers that count as missing values
+    unnamed : columns that have no name in the data and are called by their position
     """
 
     label: str
@@ -65,6 +66,7 @@ class Table(ABC):
     mean_for_missing: bool = False
     on_dask: bool = False
     na_numbers: tuple[float, ...] = ()
+    unnamed: Sequence[str] = ()
 
     @property
     def offered(self) -> list[str] | None:

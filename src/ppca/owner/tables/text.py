@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import copy
 import gzip
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -53,9 +54,10 @@ class CsvTable(ArrowTable):
             names = list(reader.schema.names)
             refuse_headerless(label, names)
             first = reader.read_all()
-        if not all(name.strip() for name in names):
-            names = [name if name.strip() else f"{UNNAMED} {place}" for place, name in enumerate(names, start=1)]
-            self.header = names
+        plain = [name.strip() or f"{UNNAMED} {place}" for place, name in enumerate(names, start=1)]
+        self.unnamed = [new for new, name in zip(plain, names, strict=True) if not name.strip()]
+        if plain != names:
+            names = self.header = plain
         self.kinds = [self._kind(column) for column in first.columns]
         self.large = {name for name, column in zip(names, first.columns, strict=True) if is_large(column)}
         fields = zip(names, self.kinds, strict=True)
@@ -75,15 +77,20 @@ class CsvTable(ArrowTable):
 
     def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Self:
         other = super().choose(columns, id)
-        unnamed = [name for name in other.names if columns is None and self.header and name.startswith(f"{UNNAMED} ")]
+        unnamed = [name for name in other.names if columns is None and name in self.unnamed]
         if unnamed:
             which = listed([f"column {name.removeprefix(UNNAMED).strip()}" for name in unnamed], str)
-            last = unnamed[-1] == self.stored[-1]
-            cause = "a separator at the end of the lines" if last else "a row index"
+            if 2 * len(unnamed) >= len(self.stored):
+                cause = "Is the first line a title? It must hold the names of the columns: remove the lines above them."
+            elif unnamed == self.stored[-1:]:
+                cause = (
+                    "Is there a separator at the end of the lines? Leave the column out, or name it in the first line."
+                )
+            else:
+                cause = "Is it a row index? Leave the column out, or name it in the first line."
             raise BadColumns(
-                f"{self.label}: {which} {'has' if len(unnamed) == 1 else 'have'} no name ({cause}?). Leave it out, or give it "
-                "a name in the first line (pandas writes no index with index=False).",
-                options=("drop", "columns"),
+                f"{self.label}: {which} {'has' if len(unnamed) == 1 else 'have'} no name. {cause}",
+                options=("drop", "columns") if 2 * len(unnamed) < len(self.stored) else (),
                 columns=unnamed,
             )
         return other
@@ -292,6 +299,8 @@ def delimiter_of(label: str, path: Place, head: str, decimal: str = ".") -> str:
         raise UnreadableData(f"{label}: the file is empty or starts with an empty line; a header line is needed.")
     if ".tsv" in (suffix.lower() for suffix in path.suffixes[-2:]):
         return "\t"
+    if re.fullmatch(r"sep=.\s*", header):
+        raise UnreadableData(f"{label}: the first line is {header.strip()!r}, which Excel writes. Remove this line.")
     found = max(",;\t|".replace(decimal, ""), key=header.count)
     if header.startswith("#") and header.count(found) != rest.partition("\n")[0].count(found):
         raise UnreadableData(

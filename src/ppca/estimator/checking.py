@@ -1,0 +1,178 @@
+"""Check owners' tables before a fit: read them as the fit would, and collect every problem instead of the first one.
+
+The functions that open and read tables are those of the fit (`open_rows`, `open_columns`, `sums_of`, `Records.for_upload`,
+`arrange`). After a problem with some columns of a table, its other columns are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..jobs.matching import MatchError, match
+from ..owner.alignment.arrangement import arrange
+from ..owner.errors import BadValue, OwnerError
+from ..owner.rows import gap_sums_of, sums_of
+from ..owner.tables.opening import Names, check_numeric
+from ..owner.tables.options import DEFAULTS, ReadOptions
+from ..owner.tables.owners import Problems, open_columns, open_rows
+from ..owner.tables.reading import CompleteRows
+from ..owner.tables.records import Records
+from ..owner.tables.table import Table, listed
+from .choices import Choices
+from .columns import Columns, check_matched
+from .forecast import Forecast, forecast_of
+from .rows import are_wide, counts_means
+
+T = TypeVar("T")
+
+MOST_SUMMED = 4096
+"""Columns up to which the sums of a table are formed if it is not known whether the owners have fewer rows than columns."""
+
+
+@dataclass
+class CheckedTable:
+    """A table that was read: its label, number of rows and columns, and rows left out because they miss a value."""
+
+    label: str
+    rows: int
+    columns: int
+    dropped: int = 0
+
+
+@dataclass
+class Checked:
+    """What a check found. A fit fails if there are problems."""
+
+    tables: list[CheckedTable] = field(default_factory=list)
+    problems: list[ValueError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    forecast: Forecast | None = None
+
+
+def check_tables(
+    owners: Any, choices: Choices, *, columns: Names = None, drop: Names = None, options: ReadOptions = DEFAULTS
+) -> Checked:
+    """Open and read all owners' tables as a fit with these choices would."""
+    problems = Problems()
+    if isinstance(choices.partition, Columns):
+        tables = open_columns(
+            owners, choices.partition.id, columns=columns, drop=drop, options=options, collect=problems.collect
+        )
+        found = _check_columns(tables, choices, choices.partition, problems)
+    else:
+        tables = open_rows(owners, columns=columns, drop=drop, options=options, collect=problems.collect)
+        found = _check_rows(tables, choices, problems)
+    found.notes += [note for table in tables for note in table.notes]
+    found.problems = problems.found
+    if not problems.found:
+        found.forecast = forecast_of(
+            choices, [each.columns for each in found.tables], [each.rows for each in found.tables]
+        )
+    return found
+
+
+def _check_rows(tables: Sequence[Table], choices: Choices, problems: Problems) -> Checked:
+    found = Checked()
+    if not tables:
+        return found
+    width = tables[0].n_columns
+    with problems.collect():
+        choices.check_width(width)
+    means, wide = counts_means(tables), width > MOST_SUMMED
+    with problems.collect():
+        wide = are_wide(tables)
+    read: Callable[[Table], Any] = Records.of if wide else gap_sums_of if means else sums_of
+    results = [_read(table, read, problems) for table in tables]
+    for table, result in zip(tables, results, strict=True):
+        if result is not None:
+            rows = len(result.values) if wide else result.count
+            found.tables.append(CheckedTable(table.label, rows, table.n_columns, _dropped(table)))
+    if not problems.found:
+        total = sum(each.rows for each in found.tables)
+        with problems.collect():
+            choices.check_rows(total, width)
+            found.notes += _check_variance(tables, results, total, wide)
+    return found
+
+
+def _check_variance(tables: Sequence[Table], results: Sequence[Any], rows: int, wide: bool) -> list[str]:
+    """Refuse tables of which no column varies; a note if some do not."""
+    width = tables[0].n_columns
+    if wide:
+        values = np.concatenate([result.values for result in results])
+        constant = values.min(axis=0) == values.max(axis=0)
+    else:
+        joint = results[0]
+        for result in results[1:]:
+            joint = joint.merge(result)
+        constant = np.diagonal(joint.gram)[:width] == 0
+    if constant.all():
+        raise OwnerError(f"no column varies in the {rows:,} rows of all owners. There are no components.")
+    names = [tables[0].column_title(index) for index in np.flatnonzero(constant).tolist()]
+    return [f"{listed(names, str)} {'does' if len(names) == 1 else 'do'} not vary in any table"] if names else []
+
+
+def _check_columns(tables: Sequence[Table], choices: Choices, partition: Columns, problems: Problems) -> Checked:
+    found = Checked()
+    width = sum(table.n_columns for table in tables)
+    with problems.collect():
+        if len(tables) < 2 and not problems.found:
+            raise OwnerError("a partition by columns needs at least two owners: give one table for each.")
+    with problems.collect():
+        choices.check_width(width)
+    in_order = partition.way.in_order
+
+    def read(table: Table) -> Records:
+        return Records.for_upload(table, in_order=in_order, columns=width, fill=True)
+
+    records = [_read(table, read, problems) for table in tables]
+    for table, result in zip(tables, records, strict=True):
+        if result is not None:
+            found.tables.append(CheckedTable(table.label, len(result.values), table.n_columns, _dropped(table)))
+    ready = [each for each in records if each is not None]
+    if len(ready) == len(tables) >= 2:
+        with problems.collect():
+            found.notes += _check_match(ready, partition, choices, width)
+    else:
+        for each in ready:
+            with problems.collect():
+                arrange([each], partition.way)
+    return found
+
+
+def _check_match(owners: Sequence[Records], partition: Columns, choices: Choices, width: int) -> list[str]:
+    """Refuse ids that do not match; else a note with the number of common rows. The user of a check has all tables."""
+    arranged = arrange(owners, partition.way)
+    rows = len(arranged[0].values)
+    if partition.alignment == "psi":
+        tags = [each.tags for each in arranged if each.tags is not None]
+        try:
+            rows = len(match(tags, partition.minimum)[0])
+        except MatchError as error:
+            check_matched({"refused": str(error)}, partition, owners)
+    choices.check_rows(rows, width)
+    return [f"{rows:,} rows are common to all owners"]
+
+
+def _read(table: Table, read: Callable[[Table], T], problems: Problems) -> T | None:
+    """What a fit reads of a table. Columns with bad values are left out, and the others are read; None if nothing can be."""
+    while True:
+        bad: set[str] = set()
+        with problems.collect():
+            try:
+                check_numeric(table)
+                return read(table)
+            except BadValue as error:
+                bad = set(error.columns)
+                raise
+        if table.names is None or not bad & set(table.names) or len(bad) >= len(table.names):
+            return None
+        table = table.choose([name for name in table.names if name not in bad], table.id)
+
+
+def _dropped(table: Table) -> int:
+    return table.dropped if isinstance(table, CompleteRows) else 0
