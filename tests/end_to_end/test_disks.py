@@ -97,36 +97,56 @@ def files(field: Field, seat: str) -> Iterator[tuple[Path, bytes]]:
             yield path, path.read_bytes()
 
 
-def test_no_share_key_or_row_is_readable_and_all_of_it_goes(field: Field, shares: set[bytes]) -> None:
-    job = proposed(field, "short-lived", erase_after="30s")
+class Secrets:
+    """What must not be readable on a server's disk: shares, rows as text or bits, and the keys of a job."""
+
+    def __init__(self, field: Field, job: JobDescription, shares: set[bytes]) -> None:
+        assert len(shares) >= 4 * len(OWNERS)
+        rows = [f"{value:.10g}".encode()[:9] for value in POOLED.ravel()] + [
+            value.tobytes() for value in POOLED.ravel()
+        ]
+        self.needles = [*shares, *rows]
+        self.keys = {
+            seat: path.read_bytes()[:PIECE]
+            for seat in OPERATORS
+            for path in (field.folder / seat / "store/keys").glob(f"*{job.id}*")
+        }
+        assert len(self.keys) == len(OPERATORS)
+        self.envelopes = {header.digest for header in field.member("analyst").objects(job).of("envelope")}
+
+    def check(self, path: Path, content: bytes, *keys: bytes) -> None:
+        assert not any(needle in content for needle in [*self.needles, *keys]), path
+
+
+def contributed(field: Field, name: str, shares: set[bytes], **times: str) -> tuple[JobDescription, Secrets]:
+    job = proposed(field, name, **times)
     for owner in OWNERS:
         contribute(field.member(owner), job, field.folder / f"{owner}.csv")
-    rows = [f"{value:.10g}".encode()[:9] for value in POOLED.ravel()] + [value.tobytes() for value in POOLED.ravel()]
-    secret = [*shares, *rows]
-    assert len(shares) >= 4 * len(OWNERS)
-    keys = {
-        seat: path.read_bytes()
-        for seat in OPERATORS
-        for path in (field.folder / seat / "store/keys").glob(f"*{job.id}*")
-    }
-    assert len(keys) == len(OPERATORS)
-    envelopes = {header.digest for header in field.member("analyst").objects(job).of("envelope")}
+    return job, Secrets(field, job, shares)
+
+
+def test_no_share_key_or_row_is_readable(field: Field, shares: set[bytes]) -> None:
+    """A key lies in the folder of keys of its own server only."""
+    job, secrets = contributed(field, "lives", shares)
     finished(field, job)
-    disks = {
-        seat: list(files(field, seat)) for seat in OPERATORS
-    }  # looked at later: on a busy machine that takes its time
-    for seat, found in disks.items():
-        assert [path for path, _ in found if path.name in envelopes]
+    for seat in OPERATORS:
+        found = list(files(field, seat))
+        assert [path for path, _ in found if path.name in secrets.envelopes]
         for path, content in found:
-            assert not any(needle in content for needle in secret), path
-            assert path.parent.name == "keys" or keys[seat][:PIECE] not in content, path
+            secrets.check(path, content, *([] if path.parent.name == "keys" else [secrets.keys[seat]]))
+
+
+@pytest.mark.release
+def test_all_of_it_goes(field: Field, shares: set[bytes]) -> None:
+    """In real time; tests/seat/test_erasure.py moves the clock."""
+    job, secrets = contributed(field, "short-lived", shares, erase_after="30s")
+    finished(field, job)
     analyst = field.member("analyst")
     await_that(lambda: {header.author for header in analyst.objects(job).of("erased")} == set(OPERATORS))
     for seat in OPERATORS:
-        assert not [path for path, _ in files(field, seat) if path.name in envelopes]
+        assert not [path for path, _ in files(field, seat) if path.name in secrets.envelopes]
         for path, content in files(field, seat):
-            assert not any(needle in content for needle in secret), path
-            assert not any(key[:PIECE] in content for key in keys.values()), path
+            secrets.check(path, content, *secrets.keys.values())
     assert analyst.course(job).stage == "erased"
 
 

@@ -1,4 +1,7 @@
-"""A job that nobody completes in time, at four seats that are processes: it expires, and all of them erase it."""
+"""A job that is not completed in time, on four server processes: it expires in real time, and all of them erase it.
+
+tests/seat/test_erasure.py asserts this with a clock that the test moves.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ppca.federation.errors import FederationError
 from ppca.federation.job import JobDescription
 from ppca.member.contributing import contribute
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.release]
 OWNERS = ("north", "south", "west")
 COLUMNS = ["a", "b", "c"]
 PATIENCE = 240.0
@@ -32,7 +35,7 @@ def await_that(condition: Callable[[], bool]) -> None:
 def proposed(field: Field, name: str, expires: str = "7d") -> JobDescription:
     analyst = field.member("analyst")
     job = draft_fit(
-        analyst.roster, name, OWNERS, COLUMNS, {"analyst": ["model"]}, fit={"components": 2}, expires=expires
+        *(analyst.roster, name, OWNERS, COLUMNS, {"analyst": ["model"]}), fit={"components": 2}, expires=expires
     )
     analyst.submit(job)
     return job
@@ -49,7 +52,7 @@ def gives(field: Field, owner: str, job: JobDescription) -> None:
 
 def test_a_job_that_expires_is_erased_by_all_seats(tmp_path: Path) -> None:
     with Field(tmp_path / "field", OWNERS, ("analyst",)) as field:
-        job = proposed(field, "too-late", expires="60s")
+        job = proposed(field, "too-late", expires="30s")
         gives(field, "north", job)
         keys = [field.folder / seat / "store" / "keys" / f"job-{job.id}.key" for seat in OPERATORS]
         analyst = field.member("analyst")

@@ -1,0 +1,144 @@
+"""Four servers in this process, with a clock that the test moves: jobs that expire, and jobs whose time to be erased has come.
+
+tests/end_to_end/test_expiry.py and test_disks.py assert the same of server processes, in real time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, tzinfo
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness import federation
+from harness.federation import OPERATORS, OWNERS, RECEIVER, ROSTER, contribution, ended, make, office
+from ppca.federation.course import Course
+from ppca.federation.errors import ObjectRefused
+from ppca.federation.job import JobDescription
+from ppca.federation.objects import Object
+from ppca.seat.conductor import Conductor
+from ppca.seat.keys import JOB
+from ppca.seat.router import Router
+from ppca.transport import open_listener
+
+
+class Clock:
+    """The wall clock of servers, moved by `later`. Timeouts are not affected."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.later = timedelta()
+        clock = self
+
+        class Moved(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+                return datetime.now(tz) + clock.later
+
+        for module in ("admission", "conductor"):
+            monkeypatch.setattr(f"ppca.seat.{module}.datetime", Moved)
+            seconds = SimpleNamespace(time=lambda: time.time() + clock.later.total_seconds(), monotonic=time.monotonic)
+            monkeypatch.setattr(f"ppca.seat.{module}.time", seconds)
+
+
+class Four:
+    """Four servers that exchange objects when the test says so."""
+
+    def __init__(self, folder: Path, job: JobDescription) -> None:
+        self.job = job
+        self.offices = [office(folder / name, ROSTER, seat) for seat, name in enumerate(OPERATORS)]
+        self.routers = [Router(open_listener()) for _ in OPERATORS]
+        self.conductors = [Conductor(*both) for both in zip(self.offices, self.routers, strict=True)]
+        self.keys = [folder / name / "store" / "keys" / f"job-{job.id}.key" for name in OPERATORS]
+        self.tell(make(RECEIVER, "job", job, job.data))
+        for seat, each in enumerate(self.offices):
+            self.tell(make(OPERATORS[seat], "offer", job, each.keys.make(JOB, job.id).public, seat=seat))
+
+    def tell(self, *items: Object) -> None:
+        for item in items:
+            for each in self.offices:
+                each.admit(item, item.header.author)
+
+    def advance(self) -> None:
+        """Every server does what is next; then all have the objects of all."""
+        for conductor in self.conductors:
+            conductor.advance(self.job.id)
+        for item in [each.mailbox.get(h.digest) for each in self.offices for h in each.mailbox.headers(self.job.id)]:
+            if item is not None and item.header.author in OPERATORS:
+                self.tell(item)
+
+    def courses(self) -> list[Course]:
+        return [each.admission.course(self.job.id) for each in self.offices]
+
+    def stored(self, digests: set[str]) -> list[Path]:
+        stores = [each.settings.store for each in self.offices]
+        return [path for store in stores for path in store.rglob("*") if path.name.partition(".")[0] in digests]
+
+    def close(self) -> None:
+        for router, each in zip(self.routers, self.offices, strict=True):
+            router.close()
+            each.mailbox.close()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def four(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Four]:
+    options: dict[str, Any] = getattr(request, "param", {})
+    made = Four(tmp_path, federation.job(**options))
+    yield made
+    made.close()
+
+
+def contributed(four: Four, owner: str) -> set[str]:
+    """Let an owner approve and contribute; the digests of its envelopes."""
+    sent = contribution(four.job, owner)
+    four.tell(make(owner, "approval", four.job), *sent)
+    return {item.digest for item in sent if item.header.kind == "envelope"}
+
+
+@pytest.mark.parametrize("four", [{"expires": "1h"}], indirect=True)
+def test_a_job_that_expires_is_erased_by_all(four: Four, clock: Clock) -> None:
+    envelopes = contributed(four, "north")
+    assert envelopes
+    assert len(four.stored(envelopes)) >= len(envelopes)
+    assert all(key.exists() for key in four.keys)
+    clock.later = timedelta(minutes=59)
+    assert not any(course.over for course in four.courses())
+    clock.later = timedelta(minutes=61)
+    four.advance()
+    for course in four.courses():
+        assert (course.stage, course.ended) == ("erased", "expired")
+    assert not any(key.exists() for key in four.keys)
+    assert four.stored(envelopes) == []
+    with pytest.raises(ObjectRefused, match="is over"):
+        four.tell(make("south", "approval", four.job))
+
+
+@pytest.mark.parametrize("four", [{"erase_after": "2h"}], indirect=True)
+def test_a_finished_job_is_erased_when_its_time_has_come(four: Four, clock: Clock) -> None:
+    envelopes = {digest for owner in OWNERS for digest in contributed(four, owner)}
+    four.tell(make(RECEIVER, "offer", four.job, federation.RECEIVER_KEY.public, receiver=RECEIVER))
+    for owner in OWNERS:
+        sent = next(
+            h for h in four.offices[0].mailbox.headers(four.job.id) if (h.kind, h.author) == ("contribution", owner)
+        )
+        four.tell(*(make(name, "receipt", four.job, owner=owner, contribution=sent.digest) for name in OPERATORS))
+    four.tell(make("alpha", "start", four.job, attempt=1), *(ended(four.job, name) for name in OPERATORS))
+    four.advance()
+    clock.later = timedelta(minutes=119)
+    four.advance()
+    assert all(course.stage == "done" for course in four.courses())
+    assert all(key.exists() for key in four.keys)
+    assert four.stored(envelopes)
+    clock.later = timedelta(minutes=121)
+    four.advance()
+    assert all(course.stage == "erased" for course in four.courses())
+    assert not any(key.exists() for key in four.keys)
+    assert four.stored(envelopes) == []
