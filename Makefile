@@ -10,14 +10,15 @@ NATIVE := $(wildcard native/*/*) CMakeLists.txt pyproject.toml
 WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 PYTEST  := $(BIN)/python -m pytest
 
-.PHONY: help setup shell demo quick test test-release lint format bench docs wheel clean
+.PHONY: help setup shell demo quick test test-release coverage lint format bench docs wheel clean
 
 help:
 	@echo "make demo          three hospitals on four local servers, compared with the plaintext answer"
 	@echo "make quick         tests that start no process: run them while you work"
 	@echo "make test          all tests except release tests, less than five minutes on two cores"
 	@echo "make test-release  slow tests and release tests: guide, wheel, fresh clone, chaos, long fuzzing"
-	@echo "make lint          ruff, mypy and clang-format"
+	@echo "make coverage      branch coverage of src/ppca by the tests of make test, with its server processes"
+	@echo "make lint          ruff, mypy, clang-format and codespell"
 	@echo "make format        format the code with ruff and clang-format"
 	@echo "make bench         benchmark kernels and secure operations into bench-results/"
 	@echo "make docs          update the generated parts of README.md and docs/"
@@ -49,11 +50,22 @@ test: setup
 test-release: setup
 	$(PYTEST) $(WORKERS) -m "release or hypothesis" --hypothesis-profile=thorough -rs --durations=15
 
+# Server processes are measured too ([tool.coverage.run] patch in pyproject.toml).
+COVERAGE := $(BIN)/python -m coverage
+coverage: setup
+	rm -f .coverage .coverage.*
+	-$(COVERAGE) run -m pytest $(WORKERS) -m "not release"
+	$(COVERAGE) combine --quiet
+	@echo "The ten least covered modules:"
+	@$(COVERAGE) report --precision=1 | grep '^src' | sort -n -k6 | head -10
+	@$(COVERAGE) report --precision=1 | grep '^TOTAL'
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror native/*/*.?pp
+	$(BIN)/codespell
 
 format: setup
 	$(BIN)/ruff format .

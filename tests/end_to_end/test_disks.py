@@ -115,7 +115,16 @@ class Secrets:
         self.envelopes = {header.digest for header in field.member("analyst").objects(job).of("envelope")}
 
     def check(self, path: Path, content: bytes, *keys: bytes) -> None:
-        assert not any(needle in content for needle in [*self.needles, *keys]), path
+        """Look for words of eight bytes at every place first: thousands of needles would take seconds one by one."""
+        needles: dict[int, list[bytes]] = {}
+        for needle in [*self.needles, *keys]:
+            needles.setdefault(int.from_bytes(needle[:8], "little"), []).append(needle)
+        windows = [
+            np.frombuffer(content[start : len(content) - (len(content) - start) % 8], np.uint64) for start in range(8)
+        ]
+        words = np.concatenate(windows)
+        for word in words[np.isin(words, np.array(list(needles), np.uint64))]:
+            assert not any(needle in content for needle in needles[int(word)]), path
 
 
 def contributed(field: Field, name: str, shares: set[bytes], **times: str) -> tuple[JobDescription, Secrets]:
@@ -148,6 +157,15 @@ def test_all_of_it_goes(field: Field, shares: set[bytes]) -> None:
         for path, content in files(field, seat):
             secrets.check(path, content, *secrets.keys.values())
     assert analyst.course(job).stage == "erased"
+
+
+def test_a_secret_would_be_found(field: Field, shares: set[bytes]) -> None:
+    """At any place of a file."""
+    _, secrets = contributed(field, "planted", shares)
+    for place in (0, 13):
+        for needle in (secrets.needles[0], secrets.needles[-1]):
+            with pytest.raises(AssertionError):
+                secrets.check(Path("planted"), bytes(place) + needle + b"\n")
 
 
 def test_what_a_disk_loses_comes_back_from_the_mates(field: Field) -> None:
