@@ -50,8 +50,9 @@ def test_every_seat_gets_its_packets_and_the_digests_fit() -> None:
         assert [fields.get("number") for _, fields in found] == [0, 1, 2, None]
         digests = summands_at(seat, found)
         row, column = divmod(seat, 2)
-        assert digests == {name: said["summands"][name] for name in (f"R{row}", f"C{column}")}
-    assert len(set(said["summands"].values())) == 4
+        names = [f"R{row}", f"C{column}", *(["R0-C0"] if row == column else [])]
+        assert digests == {name: said["summands"][name] for name in names}
+    assert len(set(said["summands"].values())) == 5
 
 
 def test_mates_have_what_they_have_in_common() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from ..algorithms.solvers import TOPK, chosen
 from ..algorithms.topk import DEGREES
 from ..jobs.analysis import LOADINGS, has_scales
+from ..jobs.input_checks import IN_RANGE
 from ..jobs.wide_rows import ROUNDED, ROWS_TOGETHER
 from .errors import FileRefused
 from .jobfile import WIDE_ROWS, JobFile
@@ -41,6 +42,7 @@ BY_COLUMN = {
     "scale of the deviations": "the unit of the deviations",
 }
 MEANING = {
+    IN_RANGE: "one bit per owner: whether its numbers are in the range that every unmodified client keeps",
     "enough rows": "one bit: whether all owners together have as many rows as the job asks for",
     "convergence bit": "one bit per iteration: how the eigensolver proceeds",
     "convergence level": "one number per loop: how far the eigensolver's residual is from the tolerance (13 values), whether its "
@@ -86,6 +88,8 @@ def to_servers(job: JobFile) -> list[Disclosure]:
         found.append(("match pattern of pseudonyms", 1))
     if job.program == WIDE_ROWS:
         found.append((ROUNDED, 1))
+    if job.checks_inputs:
+        found.append((IN_RANGE, 1))
     if job.fit is not None:
         if job.rows_at_least is not None and not job.by_columns:  # servers know how many rows owners of columns have
             found.append(("enough rows", 1))
@@ -108,8 +112,8 @@ def _by_topk(job: JobFile) -> bool:
     if fit is None:
         return False
     components = None if isinstance(fit.components, str) else fit.components
-    # There are fewer rows than columns, those of zeros included, and one more for every owner.
-    most = len(job.all_columns) + (len(job.owners) if job.is_wide else 0)
+    # There are fewer rows than columns, those of zeros included, and one more for every table.
+    most = len(job.all_columns) + (len(job.widths) if job.is_wide else 0)
     return chosen(fit.solver, most, components, fit.fixed_iterations) == TOPK
 
 

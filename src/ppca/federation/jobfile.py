@@ -30,6 +30,9 @@ MODEL = "model"
 
 OPERATIONS = ("transform", "flags", "scores")
 MOST_COLUMNS = 1 << 16
+MOST_TABLES = 1 << 12
+"""Largest number of tables of a sole owner."""
+
 MOST_TEXT = 1000
 MOST_EXPONENT = 500
 TOLERANCES = (1e-9, 1e-2)
@@ -214,20 +217,40 @@ class JobFile(toml.Strict):
             raise ValueError("columns: a list of names; for owners of columns a table with the list of every owner")
         if isinstance(self.columns, dict) and (set(self.columns) != set(self.owners) or not all(self.columns.values())):
             raise ValueError("columns: every owner of columns has at least one, and nobody else has any")
-        if self.tables is not None and not (self._tables_fit(self.tables) and self.by_columns):
-            raise ValueError("tables: of a sole owner of columns with several tables, the number of columns of each")
+        if self.tables is not None and not self._tables_fit(self.tables):
+            raise ValueError("tables: for a sole owner that acts for several tables, the number of columns of each")
         flat = self.all_columns
         if len(set(flat)) < len(flat) or len(flat) > MOST_COLUMNS:
             raise ValueError(f"columns: every name once, at most {MOST_COLUMNS}")
 
     def _tables_fit(self, tables: tuple[int, ...]) -> bool:
-        return len(self.owners) == 1 and min(tables, default=0) > 0 and sum(tables) == len(self.all_columns)
+        width = len(self.all_columns)
+        fits = sum(tables) == width if self.by_columns else set(tables) == {width}
+        return len(self.owners) == 1 and 0 < len(tables) <= MOST_TABLES and min(tables) > 0 and fits
 
     @property
     def widths(self) -> list[int]:
-        """Columns of every table of owners of columns."""
-        assert isinstance(self.columns, dict)
-        return list(self.tables) if self.tables is not None else [len(self.columns[owner]) for owner in self.owners]
+        """Number of columns of every table, in the order in which the tables are joined."""
+        return [width for owner in self.owners for width in self.table_widths(owner)]
+
+    def table_widths(self, owner: str) -> list[int]:
+        """Number of columns of every table that an owner contributes: one table, unless it acts for several."""
+        if self.tables is not None:
+            return list(self.tables)
+        return [len(self.columns[owner] if isinstance(self.columns, dict) else self.columns)]
+
+    @property
+    def checks_inputs(self) -> bool:
+        """Whether servers check on shares that the numbers of every owner are in range: nobody can harm itself alone."""
+        return self.fit is not None and len(self.owners) > 1
+
+    @property
+    def owner_multiplies(self) -> bool:
+        """Whether the owner sends the products of its own columns: only one that acts alone and knows the common rows.
+
+        Of several owners the servers compute them, so that nobody can send products that do not fit its rows.
+        """
+        return self.align is not None and self.align.way != "psi" and len(self.owners) == 1
 
     def _check_parts(self, fits: bool) -> None:
         if (

@@ -1,18 +1,27 @@
 """What an owner sends to a seat: a stream of messages, cut into pieces of at most 16 MiB, each sealed as one envelope.
 
 Messages are those of the control channel: "packets" (secret inputs of the program) and "rows" (a piece of a table, with tags).
-The owner signs, in its contribution, the digests of all envelopes and of the four summands R0, R1, C0, C1: a seat that opens its
-envelopes knows that its row mate has the same R and its column mate the same C.
+
+In its contribution the owner signs the digests of all envelopes, of the four summands R0, R1, C0, C1, and of R0 - C0. The
+digests also cover everything else in the messages: kinds, fields, shapes, types and tags. Every server compares those that it can
+compute:
+- Servers of a row have the same R, servers of a column the same C, and all four the same messages around them.
+- Server 0 has R0 - C0, server 3 has C1 - R1. They are equal only if R0 + R1 = C0 + C1: both splits are of the same numbers.
+  R0 and C0 are independent streams, so the digest of their difference says nothing about the numbers.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from ..native import ring
 from ..protocol import InputPacket
+from ..protocol.inputs import receive
 from ..servers.codec import CodecError
 from ..servers.control import LONGEST_BUFFERS, ChannelClosed, Message, MessageReader, encode
 from .errors import ObjectRefused
@@ -22,6 +31,7 @@ from .roster import SEATS
 from .sealing import SealingKey, seal
 
 SUMMANDS = ("R0", "R1", "C0", "C1")
+DIFFERENCE = "R0-C0"
 
 
 class Parcels:
@@ -43,7 +53,7 @@ class Parcels:
             mine = [each[seat] for each in packets]
             for part in encode(kind, packets=mine, **fields):
                 self._open[seat] += part
-            self._summands.add(mine, seat)
+            self._summands.add(kind, {"packets": mine, **fields}, seat)
             while len(self._open[seat]) >= PIECE_BYTES:
                 self._close(seat, PIECE_BYTES)
 
@@ -72,32 +82,64 @@ def envelope_info(job: str, owner: str, seat: int, piece: int) -> dict[str, Any]
 
 
 class Summands:
-    """Running digests of the four summands that an owner sends."""
+    """Running digests of what an owner sends: the four summands, and the difference of the first ones."""
 
     def __init__(self) -> None:
-        self._hashes = {name: hashlib.sha256(f"ppca {name}\0".encode()) for name in SUMMANDS}
+        self._hashes = {name: hashlib.sha256(f"ppca {name}\0".encode()) for name in (*SUMMANDS, DIFFERENCE)}
 
-    def add(self, packets: Sequence[InputPacket], seat: int) -> None:
-        row, column = divmod(seat, 2)
-        for packet in packets:
-            if column == 0:  # both seats of a row hold the same: one of them counts
-                self._hashes[f"R{row}"].update(packet.row)
-            if row == 0:
-                self._hashes[f"C{column}"].update(packet.column)
+    def add(self, kind: str, fields: Mapping[str, Any], seat: int) -> None:
+        """Add a server's message. Both servers of a row hold the same R: the one of column 0 counts; for C that of row 0."""
+        for name, parts in _digested(kind, fields, seat).items():
+            if (name[0] == "R" and seat % 2 == 0) or (name[0] == "C" and seat < 2):
+                for part in parts:
+                    self._hashes[name].update(part)
 
     def digests(self) -> dict[str, str]:
         return {name: value.hexdigest() for name, value in self._hashes.items()}
 
 
 def summands_at(seat: int, messages: Iterable[Message]) -> dict[str, str]:
-    """The digests of the two summands that a seat has, from its messages."""
+    """The digests that a server can compute: of its two summands, and at servers 0 and 3 of the difference."""
     row, column = divmod(seat, 2)
-    rows, columns = (hashlib.sha256(f"ppca {name}\0".encode()) for name in (f"R{row}", f"C{column}"))
-    for _, fields in messages:
-        for packet in fields["packets"]:
-            rows.update(packet.row)
-            columns.update(packet.column)
-    return {f"R{row}": rows.hexdigest(), f"C{column}": columns.hexdigest()}
+    names = [f"R{row}", f"C{column}", *([DIFFERENCE] if row == column else [])]
+    hashes = {name: hashlib.sha256(f"ppca {name}\0".encode()) for name in names}
+    for kind, fields in messages:
+        for name, parts in _digested(kind, fields, seat).items():
+            for part in parts:
+                hashes[name].update(part)
+    return {name: value.hexdigest() for name, value in hashes.items()}
+
+
+def _digested(kind: str, fields: Mapping[str, Any], seat: int) -> dict[str, Iterator[bytes]]:
+    """What a message adds to each digest that a server can compute: everything in it, with one summand of each packet."""
+    row, column = divmod(seat, 2)
+    packets: list[InputPacket] = fields["packets"]
+    around = {name: _plain(value) for name, value in fields.items() if name != "packets"}
+    shapes = [[list(p.shape), [p.dtype.bits, p.dtype.frac, p.dtype.span]] for p in packets]
+    head = json.dumps([kind, around, shapes], sort_keys=True).encode()
+
+    def whole(payloads: Iterable[bytes]) -> Iterator[bytes]:
+        for part in (head, *payloads):
+            yield len(part).to_bytes(8, "big")
+            yield part
+
+    found = {f"R{row}": whole(p.row for p in packets), f"C{column}": whole(p.column for p in packets)}
+    if row == column:
+        found[DIFFERENCE] = whole(_difference(packet, row) for packet in packets)
+    return found
+
+
+def _difference(packet: InputPacket, row: int) -> bytes:
+    """R0 - C0 at server 0, C1 - R1 at server 3."""
+    rows, columns = receive(packet, row, row)
+    return (ring.sub(rows, columns) if row == 0 else ring.sub(columns, rows)).tobytes()
+
+
+def _plain(value: Any) -> Any:
+    """A field of a message as JSON; an array by its type, shape and digest."""
+    if isinstance(value, np.ndarray):
+        return ["array", value.dtype.str, list(value.shape), hashlib.sha256(value.tobytes()).hexdigest()]
+    return value
 
 
 def opened(items: Iterable[Object], key: SealingKey, seat: int) -> Iterator[bytes]:

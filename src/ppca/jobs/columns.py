@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..algorithms.entry import Joint
 from ..algorithms.gram import GRID, LONGEST_PIECE, Blocks, central, gram, rescaled, shrink
+from ..algorithms.input_ranges import Ranges, table_bound, table_projections
 from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UPPER_HALF, maximum, on_grid
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from ..servers.programs import offered
 from .analysis import Choices, analyse
+from .input_checks import check_ranges
 from .kept import drop_sums
 from .matching import MINIMUM
 from .uploads import Uploads, align, forget
@@ -32,13 +36,15 @@ async def fit(
     own: bool = False,
     workers: Workers = 0,
     rows_at_least: int | None = None,
+    owners: list[str] | None = None,
     choices: dict[str, Any],
 ) -> dict[str, Any]:
     """Joint PCA of the rows that all owners have: their number is in the answer, or why there are too few.
 
     Inputs, of one owner after the other: exponents of its columns; exponents, mantissas and their upper halves of what it
     subtracted from them; with own=True its own second moments. minimum: the fewest common ids that are worked on (psi).
-    rows_at_least: the fewest common rows, however they were found.
+    rows_at_least: the fewest common rows, however they were found. owners: the owner of every table, if what they sent must be
+    checked (`input_checks`).
     """
     chosen = Choices(**choices)
     with party.stage("align"):
@@ -55,6 +61,10 @@ async def fit(
     starts = (0, *np.cumsum(widths).tolist())
     blocks = Blocks(tuple(int(s) for s in starts), own=not own)
     count = min(rows, max(pieces or 1, -(-rows // LONGEST_PIECE)))
+    if owners is not None:
+        with party.stage("input checks"):
+            entries = (words[..., None] for words in Uploads.of(party, table).pieces(rows, count))
+            await _check(party, exponent, offsets, entries, rows, widths, owners)
     with party.stage("second moments"), submitter(workers) as (submit, ahead):
         source = Uploads.of(party, table).pieces(rows, count)
         products, columns = await gram(party, source, count, blocks, submit, ahead)
@@ -67,6 +77,26 @@ async def fit(
             common = await maximum(exponent.reshape(len(exponent), 1))
             centred, exponent = await rescaled(centred, exponent, common), common
     return await analyse(party, Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2), chosen)
+
+
+async def _check(
+    party: Party,
+    exponent: SecretArray,
+    offsets: list[SecretArray],
+    entries: Iterator[NDArray[np.uint64]],
+    rows: int,
+    widths: list[int],
+    owners: list[str],
+) -> None:
+    """Refuses owners whose numbers are out of range."""
+    ranges, table = Ranges(len(widths)), np.repeat(np.arange(len(widths)), widths)
+    ranges.exponents(exponent, table)
+    ranges.numbers(offsets[0], offsets[1], offsets[2], table)
+    sums = await table_projections(party, entries, table, len(widths)).extend()
+    for number, width in enumerate(widths):
+        bound = table_bound(rows * width, GRID)
+        ranges.between(sums[number], -bound, bound, np.full(sums.shape[1], number))
+    await check_ranges(party, ranges, owners)
 
 
 def too_few(rows: int, width: int, chosen: Choices, least: int | None = None) -> str | None:

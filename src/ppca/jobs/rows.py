@@ -7,10 +7,12 @@ from typing import Any
 
 from ..algorithms.entry import COUNT, COUNT_BITS, Sums, enter
 from ..algorithms.imputed import GapParts, enter_imputed
+from ..algorithms.input_ranges import ranges_of_sums
 from ..protocol import Party, SecretArray, concatenate, stack
 from ..servers.failure import Refusal
 from ..servers.programs import offered
 from .analysis import Choices, analyse
+from .input_checks import check_ranges
 from .kept import keep_sums, recall_sums
 
 
@@ -21,20 +23,25 @@ async def fit(
     add_to: str | None = None,
     mean_for_missing: bool = False,
     rows_at_least: int | None = None,
+    owners: list[str] | None = None,
     choices: dict[str, Any],
 ) -> dict[str, Any]:
     """Joint PCA from the sums of every owner: the parts of `Sums`, one owner after the other.
 
     add_to: the name of kept sums of earlier owners, to which these are added. mean_for_missing: whether missing values count as
     the joint mean; every owner then sends the parts of `GapParts`. rows_at_least: the fewest joint rows that are worked on; the
-    servers learn whether there are so many, and nothing else if not. choices: see `Choices`. See `PCAModel` for what the
-    receiver makes of the result.
+    servers learn whether there are so many, and nothing else if not. owners: the owner of every table, if what they sent must be
+    checked (`input_checks`). choices: see `Choices`. See `PCAModel` for what the receiver makes of the result.
     """
     chosen, width = Choices(**choices), len(inputs[2])
     names = [field.name for field in fields(GapParts if mean_for_missing else Sums)]
     each = {name: list(inputs[k :: len(names)]) for k, name in enumerate(names)}
     del inputs
     sums = {name: concatenate(parts) if name in ("count", "root") else _stacked(parts) for name, parts in each.items()}
+    if owners is not None:
+        with party.stage("input checks"):
+            checked = GapParts(**sums) if mean_for_missing else Sums(**sums)
+            await check_ranges(party, await ranges_of_sums(party, checked), owners)
     if add_to is not None:
         old = recall_sums(party, add_to, chosen.allow, chosen.receivers)
         if old.keys() != sums.keys():

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..algorithms import dual, wide_entry
 from ..algorithms.entry import Joint
+from ..algorithms.input_ranges import Ranges, table_bound, table_projections
 from ..algorithms.scales import EXPONENT, maximum, on_grid
 from ..algorithms.wide import ENTRY_FRAC, WideTable, columns_of_piece
 from ..native import ring
@@ -18,6 +19,7 @@ from ..servers.failure import Refusal
 from ..servers.programs import offered
 from .analysis import Choices
 from .columns import means_on_grid, too_few
+from .input_checks import check_ranges
 from .kept import drop_sums
 from .matching import MINIMUM
 from .uploads import Uploads, align, forget
@@ -36,16 +38,20 @@ async def fit(
     table: str,
     widths: list[int],
     minimum: int = MINIMUM,
+    own: bool = True,
     rows_at_least: int | None = None,
+    owners: list[str] | None = None,
     choices: dict[str, Any],
 ) -> dict[str, Any]:
     """Joint PCA of the rows that all owners have.
 
     Inputs, of one owner after the other: exponents, mantissas and their upper halves of what it subtracted from its columns; the
-    exponent of its unit. An owner who knows the common rows has centred its columns over them; it sends the products of its rows
-    too, and if columns are standardised in place of its unit the exponents of their deviations, and 2^exponent / deviation.
-    If servers find the common rows by tags and standardise columns, every column comes in a unit of its own.
-    minimum, rows_at_least: see `columns.fit`.
+    exponent of its unit.
+    With own=True an owner who knows the common rows has centred its columns over them. It sends the products of its rows too; if
+    columns are standardised, instead of its unit the exponents of their deviations, and 2^exponent / deviation.
+    Otherwise, and if servers find the common rows by tags, servers centre and standardise; if they standardise columns, every
+    column comes in a unit of its own.
+    minimum, rows_at_least, owners: see `columns.fit`. Owners are checked only if own=False.
     """
     chosen = Choices(**choices)
     with party.stage("align"):
@@ -60,10 +66,35 @@ async def fit(
     if chosen.keep is not None:
         drop_sums(party, chosen.keep)
     uploads = Uploads.of(party, table)
-    fitted = _known if uploads.common is None else _matched
+    if owners is not None and not own:
+        with party.stage("input checks"):
+            await _check(party, inputs, uploads, rows, widths, chosen.standardize, owners)
+    fitted = _known if own and uploads.common is None else _matched
     found = await fitted(party, inputs, uploads, rows, widths, chosen)
     await forget(party, table=table)
     return found
+
+
+async def _check(
+    party: Party,
+    inputs: tuple[SecretArray, ...],
+    uploads: Uploads,
+    rows: int,
+    widths: list[int],
+    standardize: bool,
+    owners: list[str],
+) -> None:
+    """Refuses owners whose numbers are out of range."""
+    mean_exponent, mantissa, upper, exponent = (concatenate(inputs[k::4]) for k in range(4))
+    ranges, table = Ranges(len(widths)), _owners(widths)
+    ranges.numbers(mean_exponent, mantissa, upper, table)
+    ranges.exponents(exponent, table if standardize else np.arange(len(widths)))
+    for owner, width in enumerate(widths):
+        pieces = pieces_of(uploads, rows, only=owner)()
+        sums = table_projections(party, pieces, np.zeros(rows, np.intp), 1)
+        bound = table_bound(rows * width, ENTRY_FRAC)
+        ranges.between(sums, -bound, bound, np.full(sums.size, owner))
+    await check_ranges(party, ranges, owners)
 
 
 async def _known(
@@ -116,7 +147,7 @@ async def _matched(
     widths: list[int],
     chosen: Choices,
 ) -> dict[str, Any]:
-    """Only servers know the common rows: columns are centred over them, and standardised, on shares."""
+    """Columns are centred over the common rows, and standardised, on shares."""
     width = sum(widths)
     *offsets, exponent = (concatenate(inputs[k::4]) for k in range(4))
     raw = WideTable(party, pieces_of(uploads, rows), rows, width)

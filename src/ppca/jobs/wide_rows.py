@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
@@ -11,13 +12,16 @@ from numpy.typing import NDArray
 
 from ..algorithms import dual, wide_entry
 from ..algorithms.entry import Joint, joint_mean
-from ..algorithms.wide import WideTable, columns_of_piece
+from ..algorithms.factors import ROOT_FRAC
+from ..algorithms.input_ranges import Ranges, count_and_root, table_bound, table_projections
+from ..algorithms.wide import ENTRY_FRAC, WideTable, columns_of_piece
 from ..algorithms.wide_entry import Entered, RowSums
 from ..protocol import Party, SecretArray, concatenate, stack
 from ..protocol.opening import SERVERS, record
 from ..servers.failure import Refusal
 from ..servers.programs import offered
 from .analysis import Choices
+from .input_checks import check_ranges
 from .kept import drop_sums
 from .rows import check_rows
 from .uploads import Uploads, forget
@@ -34,11 +38,16 @@ Words = NDArray[np.uint64]
 
 @offered
 async def fit(
-    party: Party, *inputs: SecretArray, table: str, rows_at_least: int | None = None, choices: dict[str, Any]
+    party: Party,
+    *inputs: SecretArray,
+    table: str,
+    rows_at_least: int | None = None,
+    owners: list[str] | None = None,
+    choices: dict[str, Any],
 ) -> dict[str, Any]:
     """Joint PCA of uploaded rows: columns one below the other, so many rows in each as the owner has, and rows of zeros.
 
-    Inputs, of one owner after the other: the parts of `RowSums`. rows_at_least: see `rows.fit`.
+    Inputs, of one owner after the other: the parts of `RowSums`. rows_at_least, owners: see `rows.fit`.
     """
     chosen = Choices(**choices)
     names = [field.name for field in fields(RowSums)][: 7 if chosen.standardize else 6]
@@ -57,6 +66,9 @@ async def fit(
         raise Refusal(refused)
     if isinstance(chosen.components, int) and chosen.components > len(owner):
         raise Refusal(f"{chosen.components} components of fewer rows; choose at most as many as there are rows")
+    if owners is not None:
+        with party.stage("input checks"):
+            await _check(party, sums, uploads, lengths, owners)
     if rows_at_least is not None:
         await check_rows(party, sums.count, rows_at_least)
     if chosen.keep is not None:
@@ -69,6 +81,23 @@ async def fit(
     found = await fitted(party, uploads, sums, entered, grid, owner, chosen)
     await forget(party, table=table)
     return {"fit": party.run, **found}
+
+
+async def _check(party: Party, sums: RowSums, uploads: Uploads, lengths: list[int], owners: list[str]) -> None:
+    """Refuses owners whose numbers are out of range."""
+    m, width = sums.mantissa.shape
+    ranges = Ranges(m)
+    await count_and_root(ranges, sums.count, sums.root)
+    ranges.numbers(sums.mean_exponent, sums.mantissa, sums.upper)
+    ranges.exponents(sums.exponent)
+    if sums.square_root is not None:
+        ranges.between(sums.square_root, 0, (math.isqrt(max(lengths)) + 1) << ROOT_FRAC)
+    pieces = _pieces(uploads, sum(lengths), None)()
+    found = table_projections(party, pieces, np.repeat(np.arange(m), lengths), m)
+    for number, length in enumerate(lengths):
+        bound = table_bound(length * width, ENTRY_FRAC)
+        ranges.between(found[number], -bound, bound, np.full(found.shape[1], number))
+    await check_ranges(party, ranges, owners)
 
 
 async def _raw(

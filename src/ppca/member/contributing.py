@@ -81,7 +81,7 @@ def _fill(
 
 
 def _sums(job: JobDescription, table: Table, told: Any) -> list[list[InputPacket]]:
-    owners = len(job.file.owners)
+    owners = len(job.file.widths)
     if job.file.fit is not None and job.file.fit.missing == "mean":
         return row_owner.share_gap_sums(row_owner.gap_sums_of(table, told), owners)
     return row_owner.share_sums(row_owner.sums_of(table, told), owners)
@@ -137,12 +137,12 @@ def _fill_columns(
     if job.file.is_wide:
         if way.owners_know_rows:
             _refuse_tall(job, len(arranged.values))
-        columns = WideColumns.of(arranged, job.file.fit.standardize)
+        columns = WideColumns.of(arranged, job.file.fit.standardize, job.file.owner_multiplies)
         for piece in columns.pieces(number):
             parcels.add("rows", [piece.packets], tags=piece.tags)
         parcels.add("packets", columns.share_sums())
         return
-    own = way.owners_know_rows
+    own = job.file.owner_multiplies
     centred = column_owner.Centred.of(arranged)
     for piece in centred.pieces(number, own):
         parcels.add("rows", [piece.packets], tags=piece.tags)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from ..algorithms.entry import Sums
 from ..federation.course import Course
 from ..federation.drafting import draft_fit, draft_infer
 from ..federation.errors import FederationError
@@ -122,7 +123,9 @@ class Federation:
         chosen, me = public["choices"], self.member.name
         pieces = self._pieces.pop(public.get("table", ""), [])
         widths = public.get("widths")
-        columns = [f"c{i + 1}" for i in range(sum(widths) if widths else inputs[2][0].shape[0])]
+        width = sum(widths) if widths else inputs[2][0].shape[0]
+        columns = [f"c{i + 1}" for i in range(width)]
+        count = len({piece[0] for piece in pieces}) if pieces else len(inputs) // len(fields(Sums))
         keep = None
         if chosen["keep"] is not None:
             until = after(_now(), KEEP_FOR)
@@ -142,7 +145,7 @@ class Federation:
             align={"minimum": public["minimum"], "way": "psi" if pieces and pieces[0][2] is not None else "aligned"}
             if widths
             else None,
-            tables=widths,
+            tables=widths or [width] * count,
             wide=name in WIDE,
             keep=keep,
             until_converged=chosen["fixed_iterations"] is None,
@@ -189,8 +192,8 @@ class Federation:
         )
         for owner, piece, tags in pieces:
             parcels.add("rows", [piece], tags=tags, part=owner)
-        for kind, packets, fields in messages:
-            parcels.add(kind, packets, **fields)
+        for kind, packets, more in messages:
+            parcels.add(kind, packets, **more)
         member.seats.put(parcels.finish())
         for _, told in member.watch(job, self.patience):
             if progress is not None and told is not None:

@@ -35,7 +35,8 @@ class WideColumns:
     """An owner's columns, centred over the common rows.
 
     values: in units of 2^exponents[0], below 1; if standardised in units of the deviations, whose exponents are `exponents`.
-    inverse: 2^exponent / deviation of every column, 0 for constant ones; None if columns are not standardised.
+    inverse: 2^exponent / deviation of every column, 0 for constant ones; None if columns are not standardised here.
+    own: whether the owner sends the products of its rows.
     """
 
     label: str
@@ -45,19 +46,22 @@ class WideColumns:
     exponents: NDArray[np.int64]
     inverse: Floats | None
     tags: Words | None
+    own: bool
 
     @classmethod
-    def of(cls, arranged: Arranged, standardize: bool) -> WideColumns:
-        """Where servers find the common rows by tags, columns are centred over the owner's rows, and not standardised: each is
-        then in a unit of its own, with room for sums of squares."""
+    def of(cls, arranged: Arranged, standardize: bool, own: bool = True) -> WideColumns:
+        """own: whether the owner may do everything to its columns itself. If not, or if servers find the common rows by tags,
+        columns are centred over the owner's rows, and not standardised: each is then in a unit of its own, with room for sums of
+        squares."""
         offset, fine, spread = middle(arranged.values, arranged.rest, arranged.table.label)
         away = centred(arranged.values, arranged.rest, offset, fine)
         label, varies, tags = arranged.table.label, spread > 0, arranged.tags
-        if not standardize or tags is not None:
+        own = own and tags is None
+        if not standardize or not own:
             room = ROOM_FOR_SQUARES if standardize else 0
             exponents = exponents_of(spread if standardize else spread.max(keepdims=True)) + room
             units = np.where(exponents > scales.NONE + room, exponents, 0)
-            return cls(label, np.ldexp(away, -units), offset, fine, exponents, None, tags)
+            return cls(label, np.ldexp(away, -units), offset, fine, exponents, None, tags, own)
         # In units of the largest distance first: then squares neither overflow nor vanish.
         units = np.where(varies, exponents_of(spread), 0)
         near = np.ldexp(away, -units)
@@ -66,7 +70,7 @@ class WideColumns:
         found, part = np.frexp(np.where(varies, deviation, 1.0))[::-1]
         values = near * np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varies)
         exponents = np.where(varies, found + units, scales.NONE).astype(np.int64)
-        return cls(label, values, offset, fine, exponents, np.where(varies, 1 / part, 0.0), None)
+        return cls(label, values, offset, fine, exponents, np.where(varies, 1 / part, 0.0), None, own)
 
     @property
     def width(self) -> int:
@@ -81,7 +85,7 @@ class WideColumns:
             *rows.share_numbers(self.offset, self.fine),
             share(self.exponents, scales.EXPONENT, f"exponents of {self.label}"),
         ]
-        if self.tags is None:
+        if self.own:
             products = (self.values @ self.values.T)[np.triu_indices(len(self.values))]
             found.append(share(products, dual.SUMS, f"products of rows of {self.label}"))
         if self.inverse is not None:

@@ -260,7 +260,8 @@ class Conductor:
         for number, owner in enumerate(known.file.owners):
             for kind, fields in self.shares.messages_of(known, owner):
                 if kind == "rows":
-                    yield number + int(fields.get("part", 0)), fields["packets"][0], fields.get("tags")
+                    table = number + fields.get("part", 0)  # `part`: of a sole owner that acts for several tables
+                    yield table, fields["packets"][0], fields.get("tags")
 
     def _finish(self, known: JobDescription, number: int, done: Done, began: datetime) -> None:
         """Seals the parts of the result to their receivers, puts everything on the disk, and says that it is there."""

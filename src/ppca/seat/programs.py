@@ -32,12 +32,17 @@ def call(job: JobDescription) -> tuple[str, dict[str, Any]]:
     if job.file.by_columns:
         return _columns(job)
     assert job.file.fit is not None
-    public: dict[str, Any] = {"choices": choices(job)}
+    public: dict[str, Any] = {"choices": choices(job)} | _checked_owners(job)
     if job.file.rows_at_least is not None:
         public["rows_at_least"] = job.file.rows_at_least
     if job.file.program == WIDE_ROWS:
         return "ppca.jobs.wide_rows:fit", {"table": TABLE, **public}
     return "ppca.jobs.rows:fit", {"mean_for_missing": job.file.fit.missing == "mean", **public}
+
+
+def _checked_owners(job: JobDescription) -> dict[str, Any]:
+    """The owner of every table, if their inputs are checked on shares."""
+    return {"owners": list(job.file.owners)} if job.file.checks_inputs else {}
 
 
 def choices(job: JobDescription) -> dict[str, Any]:
@@ -63,9 +68,8 @@ def _columns(job: JobDescription) -> tuple[str, dict[str, Any]]:
     assert file.align is not None
     public = {"table": TABLE, "widths": file.widths, "minimum": file.align.minimum, "choices": choices(job)}
     public |= {} if file.rows_at_least is None else {"rows_at_least": file.rows_at_least}
-    if file.is_wide:
-        return "ppca.jobs.wide_columns:fit", public
-    return "ppca.jobs.columns:fit", {"own": file.align.way != "psi", **public}
+    public |= {"own": file.owner_multiplies, **_checked_owners(job)}
+    return f"ppca.jobs.{'wide_columns' if file.is_wide else 'columns'}:fit", public
 
 
 def _infer(job: JobDescription) -> tuple[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..federation.errors import FederationError, ObjectRefused
+from ..federation.expected import checked
 from ..federation.job import JobDescription
 from ..federation.objects import PIECE_BYTES, Object
 from ..federation.parcels import messages, opened, summands_at
@@ -38,7 +39,7 @@ class Shares:
         self._mending: dict[tuple[str, str], float] = {}
 
     def messages_of(self, known: JobDescription, owner: str) -> Iterator[Message]:
-        """What an owner sent to this seat."""
+        """What an owner sent to this server; ObjectRefused at the first message that the job does not ask for."""
         key = self.office.keys.of(JOB, known.id)
         if key is None:
             raise FederationError(f"the key of job {known.id[:12]} is not here any more")
@@ -48,7 +49,8 @@ class Shares:
             if restored
             else opened(self._envelopes(known, owner), key, self.office.seat)
         )
-        return messages(pieces, self.office.settings.file.policy.memory)
+        found = messages(pieces, self.office.settings.file.policy.memory)
+        return checked(known.file, owner, self.office.seat, found)
 
     def _restored(self, known: JobDescription, owner: str, key: SealingKey) -> Iterator[bytes]:
         place = self._place(known.id, owner)

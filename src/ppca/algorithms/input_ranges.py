@@ -1,0 +1,186 @@
+"""Range checks on shares: whether the numbers that each owner sent lie in the range that the protocols promise.
+
+An owner can share any element of the ring. Comparisons and tables look at the low bits of a number only, so one that lies outside
+its range can win a comparison as a large number and be looked up as a small one. `Ranges` collects conditions x >= 0 on integers
+of 128 bits, of all owners, and finds one bit for each owner: whether all of its conditions hold.
+
+Single numbers are compared in full width. Long vectors are checked by random sums: `projections` adds the entries of a vector
+with public random signs that nobody knows before the inputs are fixed.
+- Honest vectors: a sum with signs -1, 0, 1 (probability 1/4, 1/2, 1/4) exceeds t times the norm with probability 2 exp(-t^2).
+- Vectors with an entry of magnitude b or more (modulo 2^128): given all other signs, at most one of the values that the sign of
+  this entry leads to is below b / 2, and that has probability 1/2 at most. So each sum is b / 2 or more with probability 1/2.
+  With a second set of signs for columns, -1 or 1, that probability is 1/4.
+
+Rounds: 5 for up to 65,536 conditions (2 for the comparisons, 2 for one bit per owner, 1 to open them).
+Sent: about 4 kB per condition and pair of evaluators.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..native import ring
+from ..protocol import Party, RingType, SecretArray, concatenate, stack
+from ..protocol.inputs import expand
+from .entry import COUNT_BITS, Sums
+from .factors import ROOT_FRAC
+from .imputed import GapParts
+from .scales import HALF_BITS, MANTISSA_BITS, NONE
+
+WHOLE = RingType(128, 0, 127)
+"""Any element of the ring, as an integer."""
+
+LARGEST_EXPONENT = 1024
+SUMS = 24
+"""Random sums of a vector: an entry out of range is found with probability 1 - 2^-24."""
+
+TABLE_SUMS = 60
+"""Random sums of a table, with signs of rows and of columns: as above, 1 - (3/4)^60."""
+
+TIMES, TABLE_TIMES = 6, 64
+"""Random sums of honest owners are below so many norms but for a probability of 2^-50 each."""
+
+BLOCK = 1 << 14
+
+Words = NDArray[np.uint64]
+
+
+class Ranges:
+    """Conditions x >= 0 on integers of `tables` tables. Arrays have one row for each table."""
+
+    def __init__(self, tables: int) -> None:
+        self.tables = tables
+        self._values: list[SecretArray] = []
+        self._table: list[NDArray[np.intp]] = []
+
+    def not_negative(self, values: SecretArray, table: NDArray[np.intp] | None = None) -> None:
+        """values: (tables, ...), or if `table` is given flat, with the table of every number."""
+        if table is None:
+            table = np.repeat(np.arange(self.tables), values.size // self.tables)
+        self._values.append(values.retype(WHOLE).reshape(-1))
+        self._table.append(table)
+
+    def between(self, values: SecretArray, low: int, high: int, table: NDArray[np.intp] | None = None) -> None:
+        """low <= values <= high, as integers of the ring."""
+        whole = values.retype(WHOLE)
+        self.not_negative(_plus(whole, -low), table)
+        self.not_negative(_plus(-whole, high), table)
+
+    def numbers(
+        self, exponent: SecretArray, mantissa: SecretArray, upper: SecretArray, table: NDArray[np.intp] | None = None
+    ) -> None:
+        """Numbers in secret scales (`scales`): exponents, mantissas, and the upper halves of their bits."""
+        self.exponents(exponent, table)
+        self.between(mantissa, -(1 << MANTISSA_BITS), 1 << MANTISSA_BITS, table)
+        lower = mantissa.retype(WHOLE) - (upper.retype(WHOLE) * (1 << HALF_BITS)).retype(WHOLE)
+        self.between(lower, -(1 << HALF_BITS), 1 << HALF_BITS, table)
+
+    def exponents(self, exponent: SecretArray, table: NDArray[np.intp] | None = None) -> None:
+        """Exponents of doubles, or NONE and a little more for columns of zeros."""
+        self.between(exponent, NONE, LARGEST_EXPONENT, table)
+
+    def vector(self, party: Party, values: SecretArray, bound: int) -> None:
+        """values (tables, n) of norm at most `bound`, as integers of the ring."""
+        shares = values.data
+        pieces = (
+            np.ascontiguousarray(shares[:, :, k : k + BLOCK].swapaxes(1, 2)) for k in range(0, shares.shape[2], BLOCK)
+        )
+        found = projections(party, pieces, self.tables, SUMS)
+        self.between(found, -TIMES * bound, TIMES * bound)
+
+    async def in_range(self) -> SecretArray:
+        """One bit for each table: whether all of its conditions hold."""
+        wrong = await concatenate(self._values).retype(WHOLE).negative()
+        table = np.concatenate(self._table)
+        counts = stack([wrong[table == number].sum() for number in range(self.tables)])
+        found: SecretArray = await (counts.within(max(1, len(table))) == 0)
+        return found
+
+
+def _plus(whole: SecretArray, constant: int) -> SecretArray:
+    return whole.plus_public(np.array(constant, dtype=object)).retype(WHOLE)
+
+
+async def count_and_root(ranges: Ranges, count: SecretArray, root: SecretArray) -> None:
+    """Numbers of rows (tables,), at most 2^36 in all, and their square roots: one round."""
+    ranges.between(count, 1, ((1 << COUNT_BITS) - 1) // ranges.tables)
+    ranges.between(root, 0, 1 << (ROOT_FRAC + COUNT_BITS // 2))
+    square = (await root.mul(root, frac=2 * ROOT_FRAC)).retype(WHOLE)
+    # A double has the root to 2^-53 of it: its square errs by 2^-16 at most.
+    away = square - (count.retype(WHOLE) * (1 << (2 * ROOT_FRAC))).retype(WHOLE)
+    ranges.between(away, -(1 << (2 * ROOT_FRAC - 10)), 1 << (2 * ROOT_FRAC - 10))
+
+
+async def ranges_of_sums(party: Party, sums: Sums | GapParts) -> Ranges:
+    """The conditions on what owners of rows send."""
+    m, d = sums.mean_exponent.shape
+    ranges = Ranges(m)
+    if isinstance(sums, GapParts):
+        count = sums.count.retype(WHOLE)
+        ranges.between(count, 1, ((1 << COUNT_BITS) - 1) // m)
+        counts = sums.counts.retype(WHOLE)
+        ranges.not_negative(counts)
+        ranges.not_negative(count.reshape(m, 1) - counts)
+    else:
+        await count_and_root(ranges, sums.count, sums.root)
+    ranges.numbers(sums.mean_exponent, sums.mantissa, sums.upper)
+    ranges.exponents(sums.deviation_exponent)
+    # With what is left of the means, or the presence of values, there are 2 d columns of norm sqrt(n_i) at most.
+    ranges.vector(party, sums.factor, (math.isqrt(2 * d) + 1) << (ROOT_FRAC + COUNT_BITS // 2))
+    return ranges
+
+
+def projections(party: Party, pieces: Iterator[Words], width: int, sums: int) -> SecretArray:
+    """Sums of the rows of a table, each with a public random sign: (width, sums), integers. pieces: (2, rows, width, limbs)."""
+    total, coins = None, Coins(party, f"rows of {width}")
+    for piece in pieces:
+        signs = ring.integers(coins.ternary(sums, piece.shape[1]), piece.shape[-1])
+        part = np.stack([ring.matmul(signs, np.ascontiguousarray(split)) for split in piece])
+        total = part if total is None else ring.add(total, part)
+    assert total is not None
+    limbs = total.shape[-1]
+    return SecretArray(party, np.ascontiguousarray(total.swapaxes(1, 2)), RingType(64 * limbs, 0, 64 * limbs - 2))
+
+
+def table_projections(party: Party, pieces: Iterator[Words], table: NDArray[np.intp], tables: int) -> SecretArray:
+    """Sums of all entries of every table, with signs of rows and of columns: (tables, TABLE_SUMS).
+
+    pieces: (2, rows, width, limbs). table: the number of the table that each of the `width` columns belongs to.
+    """
+    found = projections(party, pieces, len(table), TABLE_SUMS)
+    signs = 2 * Coins(party, f"columns of {len(table)}").bits(len(table), TABLE_SUMS).astype(np.int64) - 1
+    signed = ring.mul(found.data, np.broadcast_to(ring.integers(signs, found.dtype.limbs), found.data.shape))
+    parts = [ring.total(np.ascontiguousarray(signed[:, table == number]), 1) for number in range(tables)]
+    return SecretArray(party, np.stack(parts, axis=1), found.dtype)
+
+
+def table_bound(entries: int, frac: int) -> int:
+    """What the random sums of a table of so many entries below 1 stay below."""
+    return (TABLE_TIMES * (math.isqrt(entries) + 1)) << frac
+
+
+class Coins:
+    """Public random bits, the same at all four servers. They follow from the nonce of the run, so no owner knew them when it
+    shared its numbers."""
+
+    def __init__(self, party: Party, purpose: str) -> None:
+        self._seed = hashlib.blake2b(party.run.encode(), person=b"ppca coins").digest() + purpose.encode()
+        self._drawn = 0
+
+    def bits(self, *shape: int) -> NDArray[np.uint8]:
+        count = math.prod(shape)
+        self._drawn += 1
+        key = hashlib.blake2b(self._seed + b"%d" % self._drawn, digest_size=16).digest()
+        words = expand(key, np.empty((1 + count // 64, 1), np.uint64))
+        return np.unpackbits(words.view(np.uint8).reshape(-1), count=count).reshape(shape)
+
+    def ternary(self, *shape: int) -> NDArray[np.int64]:
+        """0 with probability 1/2, -1 and 1 with 1/4 each."""
+        drawn = self.bits(2, *shape).astype(np.int64)
+        found: NDArray[np.int64] = drawn[0] - drawn[1]
+        return found

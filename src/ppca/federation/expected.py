@@ -1,0 +1,168 @@
+"""What an owner's contribution must hold: number, shapes and types of its packets follow from the job.
+
+An owner sends messages of two kinds. "rows" brings some rows of one of its tables (columns, if there are more columns than
+rows). "packets" brings the other inputs: all of them in one message, after the rows; in a job that uses a kept model instead
+one batch of new rows in every message. `checked` refuses everything else by the owner's name, before a server uses any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..algorithms import dual, entry, gram, scales, wide
+from ..jobs import columns, inference, wide_columns
+from ..jobs.wide_rows import ROWS_TOGETHER
+from ..protocol import InputPacket, InputRefused, RingType
+from ..protocol.inputs import summands
+from ..servers.control import Message
+from .errors import ObjectRefused
+from .jobfile import JobFile
+
+Input = tuple[tuple[int, ...], RingType]
+"""Shape and type of one packet."""
+
+
+def checked(job: JobFile, owner: str, seat: int, messages: Iterator[Message]) -> Iterator[Message]:
+    """Yield an owner's messages for a server; raise ObjectRefused at the first that the job does not ask for."""
+    check = _Check(job, owner, seat)
+    for kind, fields in messages:
+        check.take(kind, fields)
+        yield kind, fields
+    check.end()
+
+
+class _Check:
+    """One owner's messages, compared with the job as they come."""
+
+    def __init__(self, job: JobFile, owner: str, seat: int) -> None:
+        self.job = job
+        self.owner = owner
+        self.seat = seat
+        self.widths = job.table_widths(owner)
+        self.sends_rows = job.by_columns or job.is_wide
+        self.rows = [0] * len(self.widths)
+        """Rows of every table so far; columns, if columns are sent one below the other."""
+        self.lengths: list[int | None] = [None] * len(self.widths)
+        """Length of the columns of every table, if columns are sent."""
+        self.batches = 0
+
+    def take(self, kind: str, fields: dict[str, Any]) -> None:
+        packets: list[InputPacket] = fields["packets"]
+        for packet in packets:
+            try:
+                summands(packet, *divmod(self.seat, 2))
+            except InputRefused as error:
+                self._refuse(str(error))
+        known = {"packets", "tags", "part"} if kind == "rows" else {"packets"}
+        if more := sorted(set(fields) - known):
+            self._refuse(f"a message {kind!r} has the unknown fields {', '.join(more)[:200]}")
+        if kind == "rows" and not self.sends_rows:
+            self._refuse("it sends rows; owners of this job send sums")
+        if self.batches and (kind == "rows" or self.job.infer is None):
+            self._refuse("something follows after the last message that this job asks for")
+        if kind == "rows":
+            self._rows(packets, fields)
+        else:
+            self._inputs(packets)
+
+    def end(self) -> None:
+        """All messages are here."""
+        if self.sends_rows and not all(self.rows):
+            self._refuse("it sends no rows" if not any(self.rows) else "one of its tables has no rows")
+        namespace = None if self.job.align is None else self.job.align.namespace
+        if self.job.is_wide and self.rows != self.widths:
+            self._refuse(f"it sends {self.rows} columns; its tables have {self.widths}")
+        if namespace is not None and set(self.lengths if self.job.is_wide else self.rows) != {namespace}:
+            self._refuse(f"its tables do not have one row for each of the {namespace:,} ids of the namespace")
+        if not self.batches and not (self.job.infer is not None and self.sends_rows):
+            self._refuse("its sums are missing" if self.job.infer is None else "it sends no rows")
+
+    def _rows(self, packets: list[InputPacket], fields: dict[str, Any]) -> None:
+        table = self._table(fields.get("part"))
+        if len(packets) != 1:
+            self._refuse(f"a message with rows has {len(packets)} packets; it has one")
+        (packet,) = packets
+        found, width = packet.shape, self.widths[table]
+        if self.job.is_wide:
+            length = self.lengths[table] or (found[1] if len(found) == 2 else 0)
+            fits = found == (found[0], length) and length > 0 and 0 < found[0] <= width - self.rows[table]
+            fits &= self.job.by_columns or length % ROWS_TOGETHER == 0
+            expected, kind = f"(columns, {length or 'rows'})", wide.ENTRIES
+            self.lengths[table], tagged = length, length if self.rows[table] == 0 else 0
+        else:
+            fits = len(found) == 2 and found[0] > 0 and found[1] == width
+            expected, tagged = f"(rows, {width})", found[0] if found else 0
+            kind = gram.ROWS if self.job.infer is None else inference.row_type(self.job.infer.standardized)
+        if not fits or packet.dtype != kind:
+            self._refuse(
+                f"rows of shape {found} and type {packet.dtype}; shape {expected} and type {kind} were expected"
+            )
+        self._tags(fields.get("tags"), tagged)
+        self.rows[table] += found[0]
+
+    def _table(self, part: Any) -> int:
+        """The table that rows belong to: a field `part` counts only if the job says that the owner acts for several."""
+        if self.job.tables is None:
+            if part is not None:
+                self._refuse("it names a table (`part`); the job does not say that it acts for several tables")
+            return 0
+        if type(part) is not int or not 0 <= part < len(self.widths):
+            self._refuse(f"it names table {part!r}; it has tables 0 to {len(self.widths) - 1}")
+        return int(part)
+
+    def _tags(self, tags: Any, rows: int) -> None:
+        wanted = self.job.align is not None and self.job.align.way == "psi" and rows > 0
+        fits = isinstance(tags, np.ndarray) and tags.dtype == np.uint64 and tags.shape == (rows, 2)
+        if wanted and not fits:
+            self._refuse(f"tags of {rows:,} rows were expected, two words each")
+        if not wanted and tags is not None:
+            self._refuse("it sends tags; this job does not match rows by tags")
+
+    def _inputs(self, packets: list[InputPacket]) -> None:
+        self.batches += 1
+        found = [(packet.shape, packet.dtype) for packet in packets]
+        if self.job.infer is not None:
+            kind, width = inference.row_type(self.job.infer.standardized), self.widths[0]
+            (shape, dtype), *more = found
+            if self.sends_rows or more or len(shape) != 2 or shape[0] < 1 or (shape[1], dtype) != (width, kind):
+                self._refuse(f"a batch of new rows has shape (rows, {width}) and type {kind}; it sends {_text(found)}")
+            return
+        expected = [one for table in range(len(self.widths)) for one in self._of_table(table)]
+        if found != expected:
+            self._refuse(f"{len(expected)} inputs were expected, {_text(expected)}; it sends {_text(found)}")
+
+    def _of_table(self, table: int) -> list[Input]:
+        """The inputs of one table, in their order: see `entry.Sums`, `imputed.GapParts`, `wide_entry.RowSums`, and the programs
+        `columns.fit` and `wide_columns.fit`."""
+        job, w = self.job, self.widths[table]
+        assert job.fit is not None
+        numbers: list[Input] = [((w,), scales.EXPONENT), ((w,), scales.MANTISSA), ((w,), scales.UPPER_HALF)]
+        unit: Input = ((w if job.fit.standardize else 1,), scales.EXPONENT)
+        count: list[Input] = [((1,), entry.COUNT), ((1,), entry.ROOT)]
+        if not self.sends_rows:
+            missing = job.fit.missing == "mean"
+            entries = w * (2 * w + 1) if missing else w * (w + 1) // 2 + w
+            counts: Input = ((w,), entry.COUNT) if missing else count[1]
+            return [count[0], counts, *numbers, ((w,), scales.EXPONENT), ((entries,), entry.ROOT)]
+        if not job.by_columns:
+            return [*count, *numbers, unit, *([((w,), entry.ROOT)] if job.fit.standardize else [])]
+        if not job.is_wide:
+            own: list[Input] = [((w * (w + 1) // 2,), columns.OWN)] if job.owner_multiplies else []
+            return [((w,), scales.EXPONENT), *numbers, *own]
+        if not job.owner_multiplies:
+            return [*numbers, unit]
+        rows = self.lengths[table] or 0
+        products: Input = ((rows * (rows + 1) // 2,), dual.SUMS)
+        return [*numbers, unit, products, *([((w,), wide_columns.INVERSE)] if job.fit.standardize else [])]
+
+    def _refuse(self, why: str) -> None:
+        raise ObjectRefused(f"the contribution of {self.owner} is not what the job asks for: {why}")
+
+
+def _text(inputs: list[Input]) -> str:
+    """Shapes and types for an error; a few of them."""
+    shown = ", ".join(f"{shape} {dtype}" for shape, dtype in inputs[:8])
+    return f"{shown}, ... ({len(inputs)} in all)" if len(inputs) > 8 else shown or "none"

@@ -1,0 +1,144 @@
+"""A whole job of a federation in this process: four servers' own stores and checks, and their programs in lock-step.
+
+Everything between an owner's envelopes and the result of an attempt is the code of the servers; only the network, the
+processes and the eigensolver's clock are left out. A test can send anything as an owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.federation import IDENTITIES, OPERATORS, ROSTER, make, office
+from ppca.federation.course import Objects
+from ppca.federation.job import JobDescription
+from ppca.federation.objects import Object
+from ppca.federation.parcels import Parcels
+from ppca.federation.roster import Roster
+from ppca.jobs.uploads import Uploads
+from ppca.member import contributing
+from ppca.owner.tables.reading import Reading
+from ppca.protocol import SecretArray, Traffic, local_parties, run_lockstep
+from ppca.protocol.opening import limits
+from ppca.receiver.unsealing import unsealed
+from ppca.seat.conductor import Conductor
+from ppca.seat.keys import JOB
+from ppca.seat.work import TABLE, Work
+from ppca.servers.programs import load
+
+GROUP_KEY = bytes(16)
+
+
+class Owner:
+    """Stands for the client of a member while it fills its envelopes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def group_key(self, *_: Any) -> bytes:
+        return GROUP_KEY
+
+
+class FourServers:
+    """The stores of four servers, for any number of jobs."""
+
+    def __init__(self, folder: Path, roster: Roster = ROSTER) -> None:
+        policy = {"jobs_per_member": 1000, "jobs_per_day": 10000}
+        self.offices = [office(folder / str(seat), roster, seat, policy=policy) for seat in range(4)]
+        self.conductors = [Conductor(one, None) for one in self.offices]  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        for one in self.offices:
+            one.mailbox.close()
+
+
+class WholeJob:
+    """One job at four servers, with everybody's offers and approvals."""
+
+    def __init__(self, servers: FourServers, job: JobDescription) -> None:
+        self.job = job
+        self.offices, self.conductors = servers.offices, servers.conductors
+        self.traffic: Traffic | None = None
+        self.audit: list[dict[str, Any]] = []
+        first = next(iter(job.file.receivers))
+        self.tell(make(first, "job", job, job.data))
+        self.keys = [one.keys.make(JOB, job.id).public for one in self.offices]
+        self.tell(*(make(OPERATORS[seat], "offer", job, key, seat=seat) for seat, key in enumerate(self.keys)))
+        self.tell(*(make(name, "approval", job) for name in job.file.approvers))
+
+    def tell(self, *items: Object) -> None:
+        for item in items:
+            for seat, one in enumerate(self.offices):
+                if item.header.kind != "envelope" or item.header.about["to"] == seat:
+                    one.admit(item, item.header.author)
+
+    def send(self, owner: str, fill: Callable[[Parcels], Any]) -> list[str]:
+        """An owner fills its envelopes and contributes; returns why servers refuse it, by server."""
+        made: list[Object] = []
+        parcels = Parcels(IDENTITIES[owner], self.job.id, self.keys, made.append)
+        fill(parcels)
+        last = parcels.finish()
+        return self.deliver(owner, [*made, last])
+
+    def deliver(self, owner: str, items: list[Object]) -> list[str]:
+        self.tell(*items)
+        found = []
+        for one, conductor in zip(self.offices, self.conductors, strict=True):
+            conductor.shares.check(self.job, owner, items[-1].digest)
+            objects = Objects(one.mailbox.headers(self.job.id))
+            refusal = objects.by("refusal", one.identity.name)
+            received = (one.identity.name, owner) in objects.receipts()
+            found.append("" if refusal is None else str(refusal.about["why"]))
+            assert received != bool(found[-1])
+        return found
+
+    def contribute(self, owner: str, data: Any, id: str | None = None) -> list[str]:
+        """What the client of an honest owner sends."""
+        return self.send(owner, lambda parcels: self.fill(owner, data, parcels, id))
+
+    def fill(self, owner: str, data: Any, parcels: Any, id: str | None = None) -> None:
+        contributing._fill(Owner(owner), self.job, data, parcels, id, Reading(), 0.0, None)  # type: ignore[arg-type]
+
+    def run(self) -> dict[str, Any]:
+        """One attempt: the unsealed result. Raises what the program raises."""
+        works = [conductor._work(self.job, "start") for conductor in self.conductors]
+        parties = local_parties()
+        for party, work in zip(parties, works, strict=True):
+            party.openings = limits(work.openings or [])
+            party.store = dict(work.kept)
+            party.tables = {TABLE: _uploads(work)}
+        program = load(works[0].program)
+        running = [
+            program(party, *(SecretArray.from_packet(party, packet) for packet in work.packets), **work.public)
+            for party, work in zip(parties, works, strict=True)
+        ]
+        try:
+            parts, self.traffic = run_lockstep(running)
+        finally:
+            for one in running:
+                one.close()
+            self.audit = [line.as_dict() for line in parties[0].audit]
+        self.stores = [party.store for party in parties]
+        result: dict[str, Any] = unsealed(parts)
+        return result
+
+
+def _uploads(work: Work) -> Uploads:
+    uploads = Uploads()
+    for owner, packet, tags in work.pieces:
+        uploads.append(owner, packet, tags, work.seat)
+    return uploads
+
+
+class Altered:
+    """Parcels of an owner with a modified client: `change` gets every message before it is sent."""
+
+    def __init__(self, parcels: Parcels, change: Callable[[str, list[Any], dict[str, Any]], Any]) -> None:
+        self._parcels = parcels
+        self._change = change
+
+    def add(self, kind: str, packets: Any, **fields: Any) -> None:
+        found = self._change(kind, list(packets), fields)
+        if found is not None:
+            self._parcels.add(*found[:2], **found[2])

@@ -1,0 +1,323 @@
+"""An owner with a modified client learns nothing about the rows and totals of others: it is refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.federation import IDENTITIES, OWNERS, job
+from harness.whole import Altered, FourServers, WholeJob
+from ppca.federation.job import JobDescription
+from ppca.federation.objects import Object
+from ppca.federation.parcels import Parcels
+from ppca.jobs import columns, input_checks, rows, wide_columns, wide_rows
+from ppca.native import ring
+from ppca.protocol import InputPacket, RingType, share, share_ring
+from ppca.protocol.inputs import receive
+from ppca.servers.control import encode
+from ppca.servers.failure import Refusal
+
+LIAR = "south"
+PROGRAMS = (rows, columns, wide_rows, wide_columns)
+
+
+class Form:
+    """A job of one form, and the files of its owners."""
+
+    def __init__(self, name: str, folder: Path, servers: FourServers) -> None:
+        self.folder, self.servers = folder, servers
+        rng = np.random.default_rng(5)
+        partition, _, way = name.partition(" ")
+        wide, by_columns = partition.startswith("wide"), partition.endswith("columns")
+        width, count = (70, 6) if wide else (3, 40)
+        names = [f"v{i}" for i in range(width)]
+        owners = OWNERS[:2] if wide else OWNERS
+        fit = {"missing": "mean" if way == "missing" else "refuse", "standardize": way == "standardised"}
+        held = {owner: [f"{owner[0]}{name}" for name in names] for owner in owners} if by_columns else names
+        align = (
+            {"way": "aligned" if way in ("aligned", "standardised") else "psi", "minimum": 2} if by_columns else None
+        )
+        self.job: JobDescription = job(name=folder.name, owners=owners, columns=held, fit=fit, wide=wide, align=align)
+        self.id = "id" if by_columns else None
+        for owner in owners:
+            table = rng.standard_normal((count, width)) + 3
+            self.write(owner, table, held[owner] if isinstance(held, dict) else held, np.arange(count) + 100)
+
+    def write(self, owner: str, table: Any, names: list[str], ids: Any) -> None:
+        lines = [",".join(["id", *names])] if self.id else [",".join(names)]
+        for number, row in zip(ids, table, strict=True):
+            lines.append(",".join([*([str(number)] if self.id else []), *(f"{value:.17g}" for value in row)]))
+        self.file(owner).write_text("\n".join(lines) + "\n")
+
+    def file(self, owner: str) -> Path:
+        return self.folder / f"{owner}.csv"
+
+    def begun(self) -> WholeJob:
+        """Every owner but the liar has contributed."""
+        whole = WholeJob(self.servers, self.job)
+        for owner in self.job.file.owners:
+            if owner != LIAR:
+                assert whole.contribute(owner, self.file(owner), self.id) == [""] * 4
+        return whole
+
+    def lied(self, whole: WholeJob, change: Callable[[str, list[Any], dict[str, Any]], Any]) -> list[str]:
+        """The liar contributes: `change` gets kind, packets and fields of every message of an unmodified client."""
+        return whole.send(LIAR, lambda parcels: whole.fill(LIAR, self.file(LIAR), Altered(parcels, change), self.id))
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FourServers]:
+    found = FourServers(tmp_path_factory.mktemp("servers"))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def form(request: pytest.FixtureRequest, tmp_path: Path, servers: FourServers) -> Form:
+    return Form(request.param, tmp_path, servers)
+
+
+class Passed(Exception):
+    """The check of ranges has passed."""
+
+
+@pytest.fixture
+def stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs end after the check of ranges."""
+
+    async def check(*arguments: Any) -> None:
+        await input_checks.check_ranges(*arguments)
+        raise Passed
+
+    for program in PROGRAMS:
+        monkeypatch.setattr(program, "check_ranges", check)
+
+
+def plain(packets: list[InputPacket]) -> Any:
+    """The ring elements that an owner has shared."""
+    return ring.add(receive(packets[0], 0, 0)[0], receive(packets[2], 1, 0)[0])
+
+
+def with_first(packets: list[InputPacket], value: int) -> list[InputPacket]:
+    """The same array with another first element."""
+    whole = plain(packets)
+    whole.reshape(-1, whole.shape[-1])[0] = ring.constants([value], whole.shape[-1])[0]
+    return share_ring(whole, packets[0].dtype)
+
+
+ALL_FORMS = [
+    *("rows", "rows missing", "columns psi", "columns aligned", "widerows", "widerows standardised"),
+    *("widecolumns psi", "widecolumns standardised"),
+]
+
+
+@pytest.mark.parametrize("form", ALL_FORMS, indirect=True)
+def test_unmodified_clients_pass(form: Form, stops: None) -> None:
+    whole = form.begun()
+    assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4
+    with pytest.raises(Passed):
+        whole.run()
+
+
+@pytest.mark.parametrize(
+    ("form", "number", "value"),
+    [
+        ("rows", 0, 0),
+        ("rows", 0, -40),
+        ("rows", 0, 1 << 36),
+        ("rows", 1, 7 << 45),  # the root of 40 rows
+        ("rows", 2, 2 + (1 << 14)),  # wins every comparison of 15 bits, and is looked up as 2
+        ("rows", 2, -5000),
+        ("rows", 3, (1 << 80) + 1),
+        ("rows", 3, 1 << 127),
+        ("rows", 4, 0),
+        ("rows", 5, 1 << 13),
+        ("rows", 5, 1 << 64),
+        ("rows", 6, 1 << 90),
+        ("rows", 6, -(1 << 127)),
+        ("rows missing", 1, 41),
+        ("rows missing", 1, -1),
+        ("rows missing", 2, 2 + (1 << 14)),
+        ("rows missing", 6, 1 << 90),
+        ("columns psi", 0, 2 + (1 << 14)),
+        ("columns psi", 1, 2 + (1 << 14)),
+        ("columns aligned", 2, 1 << 100),
+        ("columns aligned", 3, 1 << 45),
+        ("widerows", 0, 33 << 40),
+        ("widerows", 5, 1 << 14),
+        ("widerows standardised", 6, 1 << 60),
+        ("widecolumns psi", 3, 1 << 14),
+        ("widecolumns standardised", 0, 1 << 14),
+    ],
+    indirect=["form"],
+)
+def test_a_number_out_of_range_is_refused(form: Form, number: int, value: int, stops: None) -> None:
+    whole = form.begun()
+
+    def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
+        if kind == "packets":
+            packets[number] = with_first(packets[number], value)
+        return kind, packets, fields
+
+    assert form.lied(whole, change) == [""] * 4
+    with pytest.raises(Refusal, match=f"contribution of {LIAR} holds numbers outside the range"):
+        whole.run()
+
+
+@pytest.mark.parametrize("form", ["columns psi", "columns aligned", "widerows", "widecolumns psi"], indirect=True)
+@pytest.mark.parametrize("bits", [45, 62])
+def test_a_row_out_of_range_is_refused(form: Form, bits: int, stops: None) -> None:
+    whole = form.begun()
+
+    def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
+        if kind == "rows":
+            packets[0] = with_first(packets[0], 1 << (bits + (24 if form.job.file.is_wide else 0)))
+        return kind, packets, fields
+
+    assert form.lied(whole, change) == [""] * 4
+    with pytest.raises(Refusal, match=f"contribution of {LIAR} holds"):
+        whole.run()
+
+
+@pytest.mark.parametrize("form", ["rows"], indirect=True)
+def test_the_totals_of_one_owner_are_not_isolated(form: Form) -> None:
+    """A liar hides the owner with the larger mean and reads the totals of the other one (before there was a check)."""
+    rng = np.random.default_rng(1)
+    tables = {"north": rng.standard_normal((40, 3)) + 100, "west": rng.standard_normal((30, 3)) + 3}
+    for owner, table in tables.items():
+        form.write(owner, table, form.job.file.all_columns, range(len(table)))
+    whole = form.begun()
+
+    def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
+        packets[2] = share_ring(ring.integers(np.full(3, 2 + (1 << 14)), 2), packets[2][0].dtype)
+        return kind, packets, fields
+
+    assert form.lied(whole, change) == [""] * 4
+    with pytest.raises(Refusal, match=LIAR):
+        whole.run()
+    assert [line["what"] for line in whole.audit] == ["inputs in range"]
+
+
+# -- packets that the job does not ask for -------------------------------------------------------------------------------
+
+
+def refused(form: Form, change: Callable[[str, list[Any], dict[str, Any]], Any], why: str) -> None:
+    found = form.lied(form.begun(), change)
+    assert all(f"the contribution of {LIAR} is not what the job asks for" in each and why in each for each in found), (
+        found
+    )
+
+
+@pytest.mark.parametrize("form", ["columns psi", "columns aligned", "widerows", "widecolumns psi"], indirect=True)
+@pytest.mark.parametrize("part", [1, 0, -1, True, "1"])
+def test_rows_for_the_table_of_another_owner(form: Form, part: Any) -> None:
+    def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
+        return kind, packets, fields | ({"part": part} if kind == "rows" else {})
+
+    refused(form, change, "acts for several tables")
+
+
+@pytest.mark.parametrize("form", ["rows", "rows missing"], indirect=True)
+def test_one_owner_as_38(form: Form) -> None:
+    refused(form, lambda kind, packets, fields: (kind, 38 * packets, fields), "7 inputs were expected")
+
+
+@pytest.mark.parametrize("form", ["rows"], indirect=True)
+def test_a_second_message(form: Form) -> None:
+    found = form.begun()
+
+    def fill(parcels: Any) -> None:
+        found.fill(LIAR, form.file(LIAR), parcels)
+        found.fill(LIAR, form.file(LIAR), parcels)
+
+    assert all("something follows" in why for why in found.send(LIAR, fill))
+
+
+def without(kind_of: str) -> Callable[[str, list[Any], dict[str, Any]], Any]:
+    return lambda kind, packets, fields: None if kind == kind_of else (kind, packets, fields)
+
+
+@pytest.mark.parametrize(
+    ("form", "change", "why"),
+    [
+        ("columns psi", without("rows"), "sends no rows"),
+        ("columns psi", without("packets"), "sums are missing"),
+        ("columns psi", lambda k, p, f: (k, p, f | ({"tags": None} if k == "rows" else {})), "tags of 40 rows"),
+        ("columns aligned", lambda k, p, f: (k, p, f | {"tags": np.zeros((40, 2), np.uint64)}), "tags"),
+        ("columns psi", lambda k, p, f: (k, p, f | {"more": 1}), "unknown fields more"),
+        ("columns psi", lambda k, p, f: (k, 2 * p, f), ""),
+        ("rows", lambda k, p, f: ("rows", p[:1], f), "it sends rows"),
+        ("rows", lambda k, p, f: (k, p[:6], f), "7 inputs were expected"),
+        ("rows", lambda k, p, f: (k, [share(np.ones(2), p[0][0].dtype), *p[1:]], f), "7 inputs were expected"),
+        ("rows", lambda k, p, f: (k, [share(np.ones(1), RingType(128, 0, 13)), *p[1:]], f), "7 inputs were expected"),
+        ("widerows", without("rows"), "sends no rows"),
+        ("widecolumns psi", without("packets"), "sums are missing"),
+    ],
+    indirect=["form"],
+)
+def test_packets_that_the_job_does_not_ask_for(
+    form: Form, change: Callable[[str, list[Any], dict[str, Any]], Any], why: str
+) -> None:
+    refused(form, change, why)
+
+
+# -- what an owner signs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["rows", "columns psi"], indirect=True)
+def test_the_two_splits_are_of_the_same_numbers(form: Form) -> None:
+    """Comparisons read the row split, products both: a number of each kind would pass every check."""
+
+    def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
+        other = share_ring(ring.add(plain(packets[0]), plain(packets[0])), packets[0][0].dtype)
+        mixed = [InputPacket(a.shape, a.dtype, a.row, b.column) for a, b in zip(packets[0], other, strict=True)]
+        return kind, [mixed, *packets[1:]], fields
+
+    found = form.lied(form.begun(), change)
+    # The owner signs what server 0 has. Server 3 finds that it has something else.
+    assert ["R0-C0" in why for why in found] == [False, False, False, True], found
+    assert LIAR in found[3]
+
+
+class DifferentAtOne(Parcels):
+    """Sends one server other messages than those that the owner signs. `change` gets the fields of a message."""
+
+    def add(self, kind: str, packets: Any, **fields: Any) -> None:
+        before = len(self._open[3])
+        super().add(kind, packets, **fields)
+        del self._open[3][before:]
+        mine = [each[3] for each in packets]
+        for part in encode(**self.change(kind, {"packets": mine, **fields})):  # type: ignore[attr-defined]
+            self._open[3] += part
+
+
+@pytest.mark.parametrize("form", ["columns psi"], indirect=True)
+@pytest.mark.parametrize("what", ["tags", "shape", "span"])
+def test_all_servers_get_the_same_messages(form: Form, what: str) -> None:
+    whole = form.begun()
+
+    def change(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        packet = fields["packets"][0]
+        if kind == "rows" and what == "tags":
+            fields["tags"] = fields["tags"][::-1].copy()
+        elif kind == "rows" and what == "shape":
+            size = packet.shape[0] // 2
+            halves = [packet.row[: len(packet.row) // 2], packet.column[: len(packet.column) // 2]]
+            fields |= {"packets": [InputPacket((size, 3), packet.dtype, *halves)], "tags": fields["tags"][:size]}
+        elif kind == "packets" and what == "span":
+            kind_of = RingType(128, 0, 14)
+            fields["packets"][0] = InputPacket(packet.shape, kind_of, packet.row, packet.column)
+        return {"kind": kind, **fields}
+
+    made: list[Object] = []
+    parcels = DifferentAtOne(IDENTITIES[LIAR], form.job.id, whole.keys, made.append)
+    parcels.change = change  # type: ignore[attr-defined]
+    whole.fill(LIAR, form.file(LIAR), parcels, form.id)
+    last = parcels.finish()
+    found = whole.deliver(LIAR, [*made, last])
+    assert found[:3] == ["", "", ""]
+    assert LIAR in found[3]
