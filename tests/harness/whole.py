@@ -126,8 +126,8 @@ class WholeJob:
 
 def _uploads(work: Work) -> Uploads:
     uploads = Uploads()
-    for owner, packet, tags in work.pieces:
-        uploads.append(owner, packet, tags, work.seat)
+    for owner, packet, tags, order in work.pieces:
+        uploads.append(owner, packet, tags, work.seat, order)
     return uploads
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.federation import IDENTITIES, OWNERS, job
-from harness.whole import Altered, FourServers, WholeJob
+from harness.whole import Altered, FourServers, Owner, WholeJob
 from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
 from ppca.federation.parcels import Parcels
@@ -38,10 +38,11 @@ class Form:
         owners = OWNERS[:2] if wide else OWNERS
         fit = {"missing": "mean" if way == "missing" else "refuse", "standardize": way == "standardised"}
         held = {owner: [f"{owner[0]}{name}" for name in names] for owner in owners} if by_columns else names
-        align = (
-            {"way": "aligned" if way in ("aligned", "standardised") else "psi", "minimum": 2} if by_columns else None
+        align: dict[str, Any] = {"way": "aligned" if way == "standardised" else way, "minimum": 2}
+        align |= {"namespace": 200} if way == "namespace" else {}
+        self.job: JobDescription = job(
+            name=folder.name, owners=owners, columns=held, fit=fit, wide=wide, align=align if by_columns else None
         )
-        self.job: JobDescription = job(name=folder.name, owners=owners, columns=held, fit=fit, wide=wide, align=align)
         self.id = "id" if by_columns else None
         for owner in owners:
             table = rng.standard_normal((count, width)) + 3
@@ -321,3 +322,37 @@ def test_all_servers_get_the_same_messages(form: Form, what: str) -> None:
     found = whole.deliver(LIAR, [*made, last])
     assert found[:3] == ["", "", ""]
     assert LIAR in found[3]
+
+
+# -- the order of ids ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["columns aligned", "widecolumns aligned"], indirect=True)
+@pytest.mark.parametrize("ids", ["another order", "other ids"])
+def test_aligned_owners_list_the_same_ids_in_the_same_order(form: Form, ids: str, stops: None) -> None:
+    count = 6 if form.job.file.is_wide else 40
+    listed = np.arange(count)[::-1] + 100 if ids == "another order" else np.arange(count) + 101
+    assert isinstance(form.job.file.columns, dict)
+    names = list(form.job.file.columns[LIAR])
+    form.write(LIAR, np.ones((count, len(names))) * np.arange(count)[:, None], names, listed)
+    whole = form.begun()
+    assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4
+    refused = whole.run()["refused"]
+    assert "list different ids or another order" in refused
+    assert LIAR in refused
+
+
+@pytest.mark.parametrize("form", ["columns aligned", "columns namespace"], indirect=True)
+def test_no_key_of_the_owners_is_waited_for_without_need(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of a namespace are not made into tags, and rows without ids have no order to compare."""
+
+    def group_key(*_: Any) -> bytes:
+        raise AssertionError("it waits for a key")
+
+    monkeypatch.setattr(Owner, "group_key", group_key)
+    if form.job.file.align is not None and form.job.file.align.way == "aligned":
+        form.id = None
+        assert isinstance(form.job.file.columns, dict)
+        form.write(LIAR, np.eye(40)[:, :3], list(form.job.file.columns[LIAR]), np.arange(40))
+    whole = WholeJob(form.servers, form.job)
+    assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4

@@ -185,6 +185,7 @@ def use(
         float | None, typer.Option(help="flag this part of the rows, those with the largest scores")
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="reveal the scores too")] = False,
+    rows_at_least: Annotated[int | None, typer.Option(help="refuse to run with fewer new rows than this")] = None,
     expires: Annotated[str, typer.Option(help="the job ends unfinished after so long")] = "7d",
     erase_after: Annotated[str, typer.Option(help="seats erase the job so long after its end")] = "7d",
     output: Annotated[Path, typer.Option("--output", "-o", help="file of the job")] = Path("job.toml"),
@@ -219,6 +220,7 @@ def use(
             {key: value for key, value in infer.items() if value is not None},
             columns,
             align=None if fit.file.align is None else {k: v for k, v in dict(fit.file.align).items() if v is not None},
+            rows_at_least=rows_at_least,
             expires=expires,
             erase_after=erase_after,
         )

@@ -9,6 +9,7 @@ from typing import Any
 from ..algorithms.solvers import TOPK, chosen
 from ..algorithms.topk import DEGREES
 from ..jobs.analysis import LOADINGS, has_scales
+from ..jobs.inference import SAME_UNITS
 from ..jobs.input_checks import IN_RANGE
 from ..jobs.wide_rows import ROUNDED, ROWS_TOGETHER
 from .errors import FileRefused
@@ -42,6 +43,7 @@ BY_COLUMN = {
     "scale of the deviations": "the unit of the deviations",
 }
 MEANING = {
+    SAME_UNITS: "one bit: whether the units of the new rows are those of the model",
     IN_RANGE: "one bit per owner: whether its numbers are in the range that every unmodified client keeps",
     "enough rows": "one bit: whether all owners together have as many rows as the job asks for",
     "convergence bit": "one bit per iteration: how the eigensolver proceeds",
@@ -88,6 +90,8 @@ def to_servers(job: JobFile) -> list[Disclosure]:
         found.append(("match pattern of pseudonyms", 1))
     if job.program == WIDE_ROWS:
         found.append((ROUNDED, 1))
+    if job.infer is not None:
+        found.append((SAME_UNITS, 1))
     if job.checks_inputs:
         found.append((IN_RANGE, 1))
     if job.fit is not None:
@@ -160,9 +164,37 @@ def scope(job: JobFile) -> str:
     return f"{whose}; until {job.expires:%Y-%m-%d %H:%M} UTC; erased {job.erase_after} after its end"
 
 
+def use_in_words(job: JobFile) -> list[str]:
+    """How a job uses a kept model, for approvers."""
+    use = job.infer
+    if use is None:
+        return []
+    lines = [
+        f"uses the model of job {use.model[:12]} of {', '.join(use.model_owners)} on new rows of {', '.join(job.owners)}"
+    ]
+    if use.standardized:
+        lines.append("units: deviations of the columns in the fit; servers compare the scales with those of the model")
+    else:
+        lines.append(
+            f"units: those of the data; servers compare the scale 2^{use.scale_exponents[0]} with that of the model"
+        )
+    if use.threshold is not None:
+        lines.append(
+            f"flags: rows whose squared distance from the model is above {use.threshold:g}, in these units squared"
+        )
+    if use.contamination is not None:
+        lines.append(
+            f"flags: the {use.contamination:.4g} part of the new rows with the largest distance from the model"
+        )
+    if job.rows_at_least is not None:
+        lines.append(f"only if there are at least {job.rows_at_least:,} new rows")
+    return lines
+
+
 def in_words(job: JobFile) -> list[str]:
-    """For who must approve: one line per reader and thing."""
-    lines = [f"to the four servers: {line.what} ({line.meaning})" for line in to_servers(job)]
+    """For approvers: how a kept model is used, then one line per reader and thing."""
+    lines = use_in_words(job)
+    lines += [f"to the four servers: {line.what} ({line.meaning})" for line in to_servers(job)]
     for receiver in job.receivers:
         lines += [f"to {receiver}: {line.what} ({line.meaning})" for line in to_receiver(job, receiver)]
         if job.infer is not None and job.align is not None and job.align.way == "psi":  # pseudonyms, no shared value

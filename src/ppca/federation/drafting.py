@@ -77,6 +77,7 @@ def draft_infer(
     columns: Sequence[str] | Mapping[str, Sequence[str]],
     *,
     align: Mapping[str, Any] | None = None,
+    rows_at_least: int | None = None,
     expires: str = "7d",
     erase_after: str = "7d",
     now: datetime | None = None,
@@ -87,6 +88,7 @@ def draft_infer(
         "program": INFER,
         "owners": list(owners),
         "columns": {k: list(v) for k, v in columns.items()} if isinstance(columns, Mapping) else list(columns),
+        "rows_at_least": rows_at_least,
         "receivers": {receiver: []},
         "infer": {**infer, "model_columns": "columns" if by_columns else "rows"},
         "align": dict(align or {}) if by_columns else None,
@@ -132,8 +134,8 @@ def draft_server(file: ServerFile) -> bytes:
         + toml.lines(file.listen.model_dump()),
         "[store]\n# keys: destroying a key erases its job. Leave that folder out of backups. keep: records of old jobs.\n"
         + toml.lines(file.store.model_dump()),
-        "[policy]\n# What is computed here, for whom. owners_at_least: with two, each learns the other's sums from the result.\n"
-        "# rows_at_least (not set): jobs must check that there are so many rows, of owners of rows on shares.\n"
+        "[policy]\n# What is computed here, for whom. owners_at_least (fits): with two, each learns the other's sums.\n"
+        "# rows_at_least (not set): fits and uses of models must have this many rows; of row owners checked on shares.\n"
         + toml.lines(file.policy.model_dump()),
         "[work]\n# threads of a job (0: the cores of this machine, shared by its seats and the jobs at once);\n"
         "# seconds that a round, finding all peers, and a whole attempt may take.\n"

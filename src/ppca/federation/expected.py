@@ -20,6 +20,7 @@ from ..protocol.inputs import summands
 from ..servers.control import Message
 from .errors import ObjectRefused
 from .jobfile import JobFile
+from .objects import is_digest
 
 Input = tuple[tuple[int, ...], RingType]
 """Shape and type of one packet."""
@@ -56,7 +57,7 @@ class _Check:
                 summands(packet, *divmod(self.seat, 2))
             except InputRefused as error:
                 self._refuse(str(error))
-        known = {"packets", "tags", "part"} if kind == "rows" else {"packets"}
+        known = {"packets", "tags", "part", "order"} if kind == "rows" else {"packets"}
         if more := sorted(set(fields) - known):
             self._refuse(f"a message {kind!r} has the unknown fields {', '.join(more)[:200]}")
         if kind == "rows" and not self.sends_rows:
@@ -101,6 +102,7 @@ class _Check:
                 f"rows of shape {found} and type {packet.dtype}; shape {expected} and type {kind} were expected"
             )
         self._tags(fields.get("tags"), tagged)
+        self._order(fields.get("order"), first=self.rows[table] == 0)
         self.rows[table] += found[0]
 
     def _table(self, part: Any) -> int:
@@ -120,6 +122,12 @@ class _Check:
             self._refuse(f"tags of {rows:,} rows were expected, two words each")
         if not wanted and tags is not None:
             self._refuse("it sends tags; this job does not match rows by tags")
+
+    def _order(self, order: Any, *, first: bool) -> None:
+        """The keyed digest of an owner's ids in their order, with its first rows, if it has ids."""
+        aligned = self.job.align is not None and self.job.align.way == "aligned"
+        if order is not None and not (aligned and first and is_digest(order)):
+            self._refuse("it sends a digest of the order of its ids where none is expected, or not a digest")
 
     def _inputs(self, packets: list[InputPacket]) -> None:
         self.batches += 1

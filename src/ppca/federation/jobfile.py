@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from ..algorithms.scales import NONE
 from ..jobs.analysis import LOADINGS, PARTS, WHOLE
 from . import toml
 from .errors import FileRefused
@@ -157,8 +158,8 @@ class Infer(toml.Strict):
             raise ValueError("transform has no threshold, contamination or scores")
         if self.operation == "detect" and (limits > 1 or (not limits and not self.scores)):
             raise ValueError("detect needs a threshold, a contamination or scores, and not both limits")
-        if max(map(abs, self.scale_exponents)) > MOST_EXPONENT:
-            raise ValueError("scale_exponents are those of the model; make the job with ppca job new --model")
+        if not all(NONE <= exponent <= MOST_EXPONENT for exponent in self.scale_exponents):
+            raise ValueError("scale_exponents are those of the model; make the job with ppca job use --model")
         return self
 
     @property

@@ -142,6 +142,7 @@ async def concluded(
         if choices.keep is not None:
             assert means.kept is not None
             kept = {"vectors": spectrum.vectors[:count], "values": spectrum.values[:count], "mean": means.kept}
+            kept[inference.UNITS] = joint.exponent
             if scaled.inverse_deviation is not None:
                 inverse, kept["power"] = scaled.inverse_deviation
                 kept["inverse"] = await _unshrunk(inverse, joint.ratio)

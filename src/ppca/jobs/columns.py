@@ -48,7 +48,7 @@ async def fit(
     """
     chosen = Choices(**choices)
     with party.stage("align"):
-        answer = align(party, table, minimum)
+        answer = align(party, table, minimum, owners=owners)
     if "refused" in answer:
         return answer
     rows: int = answer["rows"]

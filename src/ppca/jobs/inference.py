@@ -38,6 +38,12 @@ COARSE = RingType(128, 16, 92)
 NUMBERS = 1 << 19
 """Numbers of joint rows worked on at a time, however many rows there are."""
 
+UNITS = "exponents"
+"""The scale exponents of a kept model: rows come in units of 2^exponent of their columns."""
+
+SAME_UNITS = "units of the model"
+"""The opening that says whether rows came in these units."""
+
 RAW = RingType(128, 40, 20)
 STANDARD = RingType(128, ROW_FRAC, 20)
 
@@ -154,13 +160,21 @@ async def infer(
     threshold: float | None = None,
     contamination: float | None = None,
     scores: bool = False,
+    rows_at_least: int | None = None,
+    scale_exponents: list[int] | None = None,
     receiver: str = CLIENT,
 ) -> dict[str, Any]:
-    """All of one use of a model on secret rows, in one run."""
+    """All of one use of a model on secret rows, in one run.
+
+    rows_at_least: the smallest number of rows that are worked on. scale_exponents: those that owners scaled their rows by, if
+    they must be compared with the model's.
+    """
     use = Use(operation, threshold, contamination, scores, receiver)
     arrays, fit = _granted(party, model, use)
     if not batches:
         raise Refusal("there are no rows to use the model on")
+    check_number(sum(batch.shape[0] for batch in batches), rows_at_least)
+    await check_units(party, arrays, scale_exponents)
     return {"fit": fit, "to": {receiver: await _inferred(party, batches, arrays, use)}}
 
 
@@ -176,6 +190,9 @@ async def infer_table(
     threshold: float | None = None,
     contamination: float | None = None,
     scores: bool = False,
+    rows_at_least: int | None = None,
+    scale_exponents: list[int] | None = None,
+    owners: list[str] | None = None,
     receiver: str = CLIENT,
 ) -> dict[str, Any]:
     """The same of the rows that several owners of columns have in common, which are then forgotten; or why there are too few.
@@ -185,14 +202,44 @@ async def infer_table(
     use = Use(operation, threshold, contamination, scores, receiver)
     arrays, fit = _granted(party, model, use)
     with party.stage("align"):
-        answer = align(party, table, minimum)
+        answer = align(party, table, minimum, owners=owners)
     if "refused" in answer:
         return answer
+    check_number(answer["rows"], rows_at_least)
+    await check_units(party, arrays, scale_exponents)
     batches = _common_rows(party, table, answer["rows"], standardized)
     found = await _inferred(party, batches, arrays, use)
     await forget(party, table=table)
     told = {"tags": answer["tags"]} if "tags" in answer else {}
     return {"fit": fit, "rows": answer["rows"], "to": {receiver: {**told, **found}}}
+
+
+def check_number(rows: int, least: int | None) -> None:
+    """Refuse fewer rows than the job or an operator asks for. Servers see the number of new rows."""
+    if least is not None and rows < least:
+        raise Refusal(
+            f"there are {rows:,} new rows; this job needs at least {least:,} (rows_at_least). Nothing was computed."
+        )
+
+
+async def check_units(party: Party, model: dict[str, SecretArray], exponents: list[int] | None) -> None:
+    """Refuse rows in other units than those of the model: one bit is opened.
+
+    In other units a column weighs more than the model says. Scores and flags could then be made to tell that column alone.
+    """
+    if exponents is None:
+        return
+    if UNITS not in model:
+        raise Refusal("this model was kept without its scale exponents, by an earlier build. Fit and keep it again.")
+    with party.stage("units"):
+        width = model["vectors"].shape[1]
+        others = await (model[UNITS].broadcast_to((width,)) != np.asarray(exponents, np.int64))
+        same = await (others.sum().within(width) == 0)
+        if not await same.open(what=SAME_UNITS, why="new rows must be in the units of the model"):
+            raise Refusal(
+                "scale_exponents of this job are not those of the model: its new rows would be weighed differently from what the "
+                "owners of the model approved. Make the job with `ppca job use --model`, from the result of the fit."
+            )
 
 
 def _granted(party: Party, model: str, use: Use) -> tuple[dict[str, SecretArray], str]:

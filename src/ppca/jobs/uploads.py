@@ -32,6 +32,7 @@ class Uploads:
     def __init__(self) -> None:
         self.rows: dict[int, Spool] = {}
         self.tags: dict[int, Spool] = {}
+        self.orders: dict[int, str] = {}
         self.common: list[NDArray[np.integer[Any]]] | None = None
         self.scores: list[NDArray[np.uint64]] = []
         self.scored_by: dict[str, Any] | None = None
@@ -41,13 +42,20 @@ class Uploads:
         found: Uploads = party.tables.setdefault(table, cls())
         return found
 
-    def append(self, owner: int, piece: InputPacket, tags: NDArray[np.uint64] | None, seat: int) -> int:
-        """Adds rows of an owner, as its packet for this seat, and their tags; returns how many rows it has now."""
+    def append(
+        self, owner: int, piece: InputPacket, tags: NDArray[np.uint64] | None, seat: int, order: str | None = None
+    ) -> int:
+        """Add rows of an owner, as its packet for this server, and their tags; return how many rows it has now.
+
+        order: a keyed digest of the owner's ids in their order, if its rows are said to be aligned.
+        """
         rows, width = piece.shape
         spool = self.rows.setdefault(owner, Spool(width * piece.dtype.limbs))
         spool.append(rows, summands(piece, *divmod(seat, 2)))
         if tags is not None:
             self.tags.setdefault(owner, Spool(2)).append(len(tags), [(False, tags)])
+        if order is not None:
+            self.orders[owner] = order
         return spool.rows
 
     def pieces(self, rows: int, count: int) -> Iterator[NDArray[np.uint64]]:
@@ -80,10 +88,12 @@ async def upload(
     return Uploads.of(party, table).append(owner, piece, tags, party.seat)
 
 
-def align(party: Party, table: str, minimum: int, turned: bool = False) -> dict[str, Any]:
+def align(
+    party: Party, table: str, minimum: int, turned: bool = False, owners: Sequence[str] | None = None
+) -> dict[str, Any]:
     """Fixes the common rows: their number, which is public, and with psi their tags; or why the job cannot go on.
 
-    turned: owners have uploaded columns (of 128-bit numbers) one below the other, not rows.
+    turned: owners have uploaded columns (of 128-bit numbers) one below the other, not rows. owners: their names, for messages.
 
     Tags are for the receiver: an owner, and nobody else, knows from them whose rows they are. Programs return a refusal as
     their answer, not as an error: the servers stay up, and keep what they keep for others.
@@ -96,6 +106,8 @@ def align(party: Party, table: str, minimum: int, turned: bool = False) -> dict[
     if not uploads.tags:
         if len(set(counts)) > 1:
             return {"refused": f"aligned owners must have the same number of rows, got {counts}"}
+        if refused := _other_order(uploads.orders, owners):
+            return {"refused": refused}
         return {"rows": counts[0]}
     if [uploads.tags[owner].rows for owner in sorted(uploads.tags)] != counts:
         return {"refused": "an owner did not send one tag for every row"}
@@ -110,6 +122,17 @@ def align(party: Party, table: str, minimum: int, turned: bool = False) -> dict[
         spool.close()
     record(party, "match pattern of pseudonyms", (common, len(tags)), SERVERS, "alignment by psi")
     return {"rows": common, "tags": told}
+
+
+def _other_order(orders: dict[int, str], owners: Sequence[str] | None) -> str | None:
+    """Why owners are not aligned, from the keyed digests of their ids."""
+    if len(set(orders.values())) < 2:
+        return None
+    names = [owners[number] if owners else f"owner {number + 1}" for number in sorted(orders)]
+    return (
+        f"{', '.join(names)} say that their rows are aligned, but list different ids or another order. Nothing was computed. "
+        "Bring the tables into the same order, or propose the job with alignment psi, which joins rows by id."
+    )
 
 
 class _Tags(Sequence[Any]):

@@ -55,7 +55,7 @@ async def fit(
     """
     chosen = Choices(**choices)
     with party.stage("align"):
-        answer = align(party, table, minimum, turned=True)
+        answer = align(party, table, minimum, turned=True, owners=owners)
     if "refused" in answer:
         return answer
     rows, width = answer["rows"], sum(widths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from ..federation.job import JobDescription
 from ..federation.parcels import Parcels
 from ..owner import columns as column_owner
 from ..owner import rows as row_owner
-from ..owner.alignment.arrangement import Alignment, arrange_rows
+from ..owner.alignment.arrangement import Alignment, arrange_rows, order_digest
+from ..owner.columns import Piece
 from ..owner.tables.opening import opened
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..owner.tables.owners import open_columns, open_like, open_rows
@@ -125,28 +127,35 @@ def _fill_columns(
     table = table.choose(mine, table.id)
     sends = way.in_order and job.file.infer is None
     records = Records.for_upload(table, in_order=sends, columns=len(job.file.all_columns))
-    arranged = arrange_rows(records, way, member.group_key(job, patience, told))
+    ordered = way.in_order and records.ids is not None
+    key = member.group_key(job, patience, told) if way.way == "psi" or ordered else b""
+    order = order_digest(records, way, key) if ordered else None
+    arranged = arrange_rows(records, way, key)
     number = job.file.owners.index(member.name)
     if job.file.infer is not None:
         start = sum(len(job.file.columns[owner]) for owner in job.file.owners[:number])
         scale = np.asarray(job.file.infer.scale_exponents, np.int64)[start : start + len(mine)]
-        for piece in column_owner.new_rows(number, arranged, scale, job.file.infer.standardized):
-            parcels.add("rows", [piece.packets], tags=piece.tags)
+        _add_rows(parcels, column_owner.new_rows(number, arranged, scale, job.file.infer.standardized), order)
         return
     assert job.file.fit is not None
     if job.file.is_wide:
         if way.owners_know_rows:
             _refuse_tall(job, len(arranged.values))
         columns = WideColumns.of(arranged, job.file.fit.standardize, job.file.owner_multiplies)
-        for piece in columns.pieces(number):
-            parcels.add("rows", [piece.packets], tags=piece.tags)
+        _add_rows(parcels, columns.pieces(number), order)
         parcels.add("packets", columns.share_sums())
         return
     own = job.file.owner_multiplies
     centred = column_owner.Centred.of(arranged)
-    for piece in centred.pieces(number, own):
-        parcels.add("rows", [piece.packets], tags=piece.tags)
+    _add_rows(parcels, centred.pieces(number, own), order)
     parcels.add("packets", [*centred.share_scales(), *([centred.share_own()] if own else [])])
+
+
+def _add_rows(parcels: Parcels, pieces: Iterable[Piece], order: bytes | None) -> None:
+    """Adds rows piece by piece; the keyed digest of the order of ids goes with the first."""
+    for number, piece in enumerate(pieces):
+        first = {"order": order.hex()} if order is not None and number == 0 else {}
+        parcels.add("rows", [piece.packets], tags=piece.tags, **first)
 
 
 def _rows_told(told: Told | None) -> Any:

@@ -84,8 +84,8 @@ class Attempt:
         self._ask(worker, "work", **work.told())
         for name, record in work.kept.items():
             self._ask(worker, "kept", name=name, record=flat(record))
-        for owner, packet, tags in work.pieces:
-            self._ask(worker, "piece", owner=owner, packet=packet, tags=tags)
+        for owner, packet, tags, order in work.pieces:
+            self._ask(worker, "piece", owner=owner, packet=packet, tags=tags, order=order)
         worker.say("prepare")
         self._hear(worker, "ready", patience=TAKING)
 

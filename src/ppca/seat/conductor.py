@@ -261,7 +261,7 @@ class Conductor:
             for kind, fields in self.shares.messages_of(known, owner):
                 if kind == "rows":
                     table = number + fields.get("part", 0)  # `part`: of a sole owner that acts for several tables
-                    yield table, fields["packets"][0], fields.get("tags")
+                    yield table, fields["packets"][0], fields.get("tags"), fields.get("order")
 
     def _finish(self, known: JobDescription, number: int, done: Done, began: datetime) -> None:
         """Seals the parts of the result to their receivers, puts everything on the disk, and says that it is there."""

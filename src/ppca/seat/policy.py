@@ -23,16 +23,16 @@ def refusal_of(job: JobFile, policy: Policy, admission: Admission) -> str | None
         return f"{len(job.all_columns)} columns; this seat takes at most {policy.columns_at_most}"
     if seconds(job.erase_after) > seconds(policy.longest) or job.expires > after(datetime.now(UTC), policy.longest):
         return f"the job, or its result, would stay longer than this seat allows ({policy.longest})"
+    alone = len(job.owners) == 1 and {*job.receivers, *job.approvers} == set(job.owners)
+    if policy.rows_at_least is not None and not alone and (job.rows_at_least or 0) < policy.rows_at_least:
+        return f"the job accepts fewer rows than this seat wants: rows_at_least = {policy.rows_at_least} or more"
     if job.infer is not None:
         return _refused_use(job, admission)
-    alone = len(job.owners) == 1 and set(job.receivers) <= set(job.owners)
     if len(job.owners) < policy.owners_at_least and not alone:
         return (
             f"{len(job.owners)} owners; this seat wants {policy.owners_at_least}, so that no owner learns another's sums from "
             "the result (one owner alone may compute for itself)"
         )
-    if policy.rows_at_least is not None and not alone and (job.rows_at_least or 0) < policy.rows_at_least:
-        return f"the job accepts fewer rows than this seat wants: rows_at_least = {policy.rows_at_least} or more"
     return None
 
 

@@ -81,10 +81,13 @@ def _infer(job: JobDescription) -> tuple[str, dict[str, Any]]:
         "threshold": None if use.threshold is None else min(use.threshold / use.unit**2, HIGHEST),
         "contamination": use.contamination,
         "scores": use.scores,
+        "scale_exponents": list(use.scale_exponents),
+        "rows_at_least": job.file.rows_at_least,
         "receiver": next(iter(job.file.receivers)),
     }
     if job.file.by_columns:
         assert job.file.align is not None
         public |= {"table": TABLE, "minimum": job.file.align.minimum, "standardized": use.standardized}
+        public["owners"] = list(job.file.owners)
         return "ppca.jobs.inference:infer_table", public
     return "ppca.jobs.inference:infer", public

@@ -18,8 +18,9 @@ from ..transport import Leaf, PinnedTls
 TABLE = "job"
 """The name of the table that a worker makes of uploaded pieces; a program that works on one is told so as ``table``."""
 
-Piece = tuple[int, InputPacket, NDArray[np.uint64] | None]
-"""Rows of one owner of columns: its number, this seat's packet, and the tags of the rows if they are matched by tags."""
+Piece = tuple[int, InputPacket, NDArray[np.uint64] | None, str | None]
+"""Rows of one column owner: its number, this server's packet, the tags of the rows if they are matched by tags, and a keyed
+digest of the order of its ids if owners say that their rows are aligned."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,7 @@ class Worker:
             if kind == "kept":
                 self.store[fields["name"]] = record_of(**fields["record"])
             elif kind == "piece":
-                self.uploads.append(fields["owner"], fields["packet"], fields["tags"], self.seat)
+                self.uploads.append(fields["owner"], fields["packet"], fields["tags"], self.seat, fields["order"])
             else:
                 return
 

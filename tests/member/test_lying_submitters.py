@@ -1,0 +1,107 @@
+"""A job that uses a kept model: its units are those of the model, its limits hold, and approvers read what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
+from harness.whole import FourServers, WholeJob
+from ppca.federation.disclosure import in_words
+from ppca.federation.drafting import draft_infer
+from ppca.federation.job import JobDescription
+from ppca.federation.serverfile import Policy
+from ppca.seat.policy import refusal_of
+from ppca.seat.programs import kept_name
+from ppca.servers.failure import Refusal
+
+RNG = np.random.default_rng(3)
+NEW = RNG.standard_normal((12, 3)) * 3 + 3
+
+
+class Kept:
+    """A fit whose model four servers keep for flags, and its facts."""
+
+    def __init__(self, folder: Path, standardize: bool) -> None:
+        self.folder = folder
+        self.servers = FourServers(folder / "servers")
+        keep = {
+            "until": datetime.now(UTC).replace(microsecond=0) + timedelta(days=1),
+            "allow": {"flags": [RECEIVER], "transform": [RECEIVER]},
+        }
+        self.fit = job(fit={"components": 1, "standardize": standardize}, keep=keep)
+        whole = WholeJob(self.servers, self.fit)
+        for owner in OWNERS:
+            table = RNG.standard_normal((30, 3)) @ np.diag([3.0, 1.0, 0.1]) + 3
+            assert whole.contribute(owner, self.write(owner, table)) == [""] * 4
+        found = whole.run()["to"][RECEIVER]
+        self.exponents = [int(e) for e in np.broadcast_to(found["exponents"], (3,))]
+        for conductor, store in zip(whole.conductors, whole.stores, strict=True):
+            conductor.staging.keep(self.fit.id, store[kept_name(self.fit.id)])
+
+    def write(self, name: str, table: Any) -> Path:
+        path = self.folder / f"{name}.csv"
+        np.savetxt(path, table, delimiter=",", header=",".join(COLUMNS), comments="", fmt="%.17g")
+        return path
+
+    def use(self, name: str, rows_at_least: int | None = None, **more: Any) -> JobDescription:
+        infer: dict[str, Any] = {
+            "model": self.fit.id,
+            "model_owners": list(OWNERS),
+            "operation": "detect",
+            "threshold": 4.0,
+            "standardized": bool(self.fit.file.fit and self.fit.file.fit.standardize),
+            "scale_exponents": self.exponents,
+        } | more
+        return draft_infer(ROSTER, name, [OWNERS[0]], RECEIVER, infer, list(COLUMNS), rows_at_least=rows_at_least)
+
+    def run(self, use: JobDescription) -> Any:
+        whole = WholeJob(self.servers, use)
+        assert whole.contribute(OWNERS[0], self.write("new", NEW)) == [""] * 4
+        return whole.run()["to"][RECEIVER]["flags"]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["raw", "standardised"])
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    found = Kept(tmp_path_factory.mktemp("kept"), request.param)
+    yield found
+    found.servers.close()
+
+
+def test_an_honest_use(kept: Kept) -> None:
+    flags = kept.run(kept.use("honest"))
+    assert flags.shape == (12,)
+    assert 0 < flags.sum() < 12
+
+
+def test_other_units_are_refused(kept: Kept) -> None:
+    """With the second column 2^20 times as large, a flag says whether its value is above a threshold, and nothing else."""
+    false = [kept.exponents[0], kept.exponents[1] - 20, kept.exponents[2]]
+    with pytest.raises(Refusal, match="scale_exponents of this job are not those of the model"):
+        kept.run(kept.use("false", scale_exponents=false))
+
+
+def test_few_rows_are_refused(kept: Kept) -> None:
+    with pytest.raises(Refusal, match="there are 12 new rows; this job needs at least 13"):
+        kept.run(kept.use("few", rows_at_least=13))
+
+
+def test_the_limits_of_an_operator(kept: Kept) -> None:
+    admission = kept.servers.offices[0].admission
+    assert refusal_of(kept.use("one").file, Policy(), admission) is None
+    assert "fewer rows" in str(refusal_of(kept.use("two").file, Policy(rows_at_least=5), admission))
+    assert refusal_of(kept.use("three", rows_at_least=5).file, Policy(rows_at_least=5), admission) is None
+    assert "columns" in str(refusal_of(kept.use("four").file, Policy(columns_at_most=2), admission))
+
+
+def test_approvers_read_threshold_and_units(kept: Kept) -> None:
+    text = "\n".join(in_words(kept.use("read", rows_at_least=10).file))
+    assert "above 4," in text
+    assert ("deviations of the columns" if kept.fit.file.fit.standardize else f"2^{kept.exponents[0]}") in text  # type: ignore[union-attr]
+    assert "at least 10 new rows" in text
+    assert "units of the model" in text
