@@ -115,7 +115,9 @@ def test_a_fit_is_that_of_the_pooled_rows(fit: Evidence) -> None:
 
 def test_the_audit_is_what_was_approved(fit: Evidence) -> None:
     opened = {(line["what"], line["to"]) for line in fit.account().audit}
-    assert {what for what, to in opened if to == "servers"} == {"enough rows", "verification bit", "shuffled ranks"}
+    assert {what for what, to in opened if to == "servers"} == {
+        *("inputs in range", "enough rows", "verification bit", "shuffled ranks")
+    }
     assert {what for what, to in opened if to == "auditor"} == {
         *("number of rows", "scale exponents", "explained variance", "total variance", "scale of the variance")
     }

@@ -40,6 +40,7 @@ class Kept:
             table = RNG.standard_normal((30, 3)) @ np.diag([3.0, 1.0, 0.1]) + 3
             assert whole.contribute(owner, self.write(owner, table)) == [""] * 4
         found = whole.run()["to"][RECEIVER]
+        self.audit = whole.audit
         self.exponents = [int(e) for e in np.broadcast_to(found["exponents"], (3,))]
         for conductor, store in zip(whole.conductors, whole.stores, strict=True):
             conductor.staging.keep(self.fit.id, store[kept_name(self.fit.id)])
@@ -61,9 +62,9 @@ class Kept:
         return draft_infer(ROSTER, name, [OWNERS[0]], RECEIVER, infer, list(COLUMNS), rows_at_least=rows_at_least)
 
     def run(self, use: JobDescription) -> Any:
-        whole = WholeJob(self.servers, use)
-        assert whole.contribute(OWNERS[0], self.write("new", NEW)) == [""] * 4
-        return whole.run()["to"][RECEIVER]["flags"]
+        self.whole = WholeJob(self.servers, use)
+        assert self.whole.contribute(OWNERS[0], self.write("new", NEW)) == [""] * 4
+        return self.whole.run()["to"][RECEIVER]["flags"]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["raw", "standardised"])
@@ -77,6 +78,8 @@ def test_an_honest_use(kept: Kept) -> None:
     flags = kept.run(kept.use("honest"))
     assert flags.shape == (12,)
     assert 0 < flags.sum() < 12
+    assert [line["what"] for line in kept.whole.audit] == ["units of the model", "anomaly flags"]
+    assert {"inputs in range", "verification bit"} <= {line["what"] for line in kept.audit}
 
 
 def test_other_units_are_refused(kept: Kept) -> None:
