@@ -18,7 +18,7 @@ from ppca.federation.parcels import Parcels
 from ppca.federation.roster import Roster
 from ppca.jobs.uploads import Uploads
 from ppca.member import contributing
-from ppca.owner.tables.reading import Reading
+from ppca.owner.tables.options import DEFAULTS
 from ppca.protocol import SecretArray, Traffic, local_parties, run_lockstep
 from ppca.protocol.opening import limits
 from ppca.receiver.unsealing import unsealed
@@ -98,7 +98,7 @@ class WholeJob:
         return self.send(owner, lambda parcels: self.fill(owner, data, parcels, id))
 
     def fill(self, owner: str, data: Any, parcels: Any, id: str | None = None) -> None:
-        contributing._fill(Owner(owner), self.job, data, parcels, id, Reading(), 0.0, None)  # type: ignore[arg-type]
+        contributing._fill(Owner(owner), self.job, data, parcels, id, DEFAULTS, 0.0, None)  # type: ignore[arg-type]
 
     def run(self) -> dict[str, Any]:
         """One attempt: the unsealed result. Raises what the program raises."""
