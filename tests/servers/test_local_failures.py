@@ -32,25 +32,30 @@ PROMPT = 20.0  # seconds: far from the timeout, even if the machine is busy
 STOPPED = {"timeout": 3.0, "grace": GRACE, "within": 3.0 + GRACE + PROMPT}  # of a server that never answers
 
 
+@pytest.fixture(scope="module")
+def enduring() -> Iterator[LocalServers]:
+    """Servers for programs that fail: they must survive all of them. Step 0 of their links belongs to `reveal`."""
+    with LocalServers(timeout=3.0, developer=True) as servers:
+        pids = servers.pids
+        run(servers, program("reveal"), X)
+        yield servers
+        assert servers.pids == pids
+    assert_gone(pids)
+
+
 @contextmanager
-def failing_program(
-    within: float = PROMPT, grace: float = PROMPT, **settings: Any
-) -> Iterator[tuple[LocalServers, list[str]]]:
-    """Servers whose program must fail: collects the message; the same processes then run the next program."""
+def failing_program(servers: LocalServers, within: float = PROMPT, grace: float = PROMPT) -> Iterator[list[str]]:
+    """A program that must fail: collects the message; the same processes then run the next program."""
     messages: list[str] = []
-    with (
-        LocalServers(**{"timeout": 60.0, "developer": True, **settings}) as servers,
-        patch.object(conversation, "GRACE", grace),
-    ):
+    with patch.object(conversation, "GRACE", grace):
         pids = servers.pids
         start = time.monotonic()
         with pytest.raises(ServersFailed) as caught:
-            yield servers, messages
+            yield messages
         assert time.monotonic() - start < within
         messages.append(str(caught.value))
         assert servers.pids == pids
         np.testing.assert_array_equal(run(servers, program("reveal"), X), X)
-    assert_gone(pids)
     assert messages[0].rstrip().endswith("The servers have new links and can be used again.")
 
 
@@ -130,20 +135,20 @@ def test_a_stopped_server_after_its_last_round() -> None:
     assert "seat (0,0): had finished its program" in messages[0]
 
 
-def test_an_exception_in_one_server() -> None:
-    with failing_program() as (servers, messages):
-        run(servers, program("fail_on"), X, seats=[2])
+def test_an_exception_in_one_server(enduring: LocalServers) -> None:
+    with failing_program(enduring) as messages:
+        run(enduring, program("fail_on"), X, seats=[2])
     text = messages[0]
-    assert text.startswith("seat (1,0) failed in step 2: ZeroDivisionError: a made-up failure\n  seat (0,0): ")
+    assert text.startswith("seat (1,0) failed in step 3: ZeroDivisionError: a made-up failure\n  seat (0,0): ")
     assert 'raise ZeroDivisionError("a made-up failure")' in text  # the traceback
     assert "ppca/servers" not in text
     assert "seat (1,0) aborted" in text
 
 
-def test_an_exception_in_all_servers() -> None:
-    with failing_program() as (servers, messages):
-        run(servers, program("fail_on"), X, seats=[0, 1, 2, 3])
-    assert "failed in step 2: ZeroDivisionError: a made-up failure" in messages[0].splitlines()[0]
+def test_an_exception_in_all_servers(enduring: LocalServers) -> None:
+    with failing_program(enduring) as messages:
+        run(enduring, program("fail_on"), X, seats=[0, 1, 2, 3])
+    assert "failed in step 3: ZeroDivisionError: a made-up failure" in messages[0].splitlines()[0]
     assert messages[0].count("Traceback") == 1
 
 
@@ -202,36 +207,36 @@ def test_every_different_traceback_is_told_once() -> None:
     assert "  seat (0,1): KeyError: 1" in text
 
 
-def test_a_program_that_exits() -> None:
-    with failing_program() as (servers, messages):
-        run(servers, program("exit_on"), X, seat=3)
-    assert messages[0].startswith("seat (1,1) failed in step 1: SystemExit: enough")
+def test_a_program_that_exits(enduring: LocalServers) -> None:
+    with failing_program(enduring) as messages:
+        run(enduring, program("exit_on"), X, seat=3)
+    assert messages[0].startswith("seat (1,1) failed in step 2: SystemExit: enough")
 
 
-def test_an_exception_without_words() -> None:
-    with failing_program() as (servers, messages):
-        run(servers, program("fail_without_words"))
+def test_an_exception_without_words(enduring: LocalServers) -> None:
+    with failing_program(enduring) as messages:
+        run(enduring, program("fail_without_words"))
     assert "BrokenError: (its text cannot be shown)" in messages[0]
 
 
-def test_a_secret_that_is_returned_as_it_is() -> None:
-    with failing_program() as (servers, messages):
-        run(servers, program("return_secret"), X)
+def test_a_secret_that_is_returned_as_it_is(enduring: LocalServers) -> None:
+    with failing_program(enduring) as messages:
+        run(enduring, program("return_secret"), X)
     first = messages[0].splitlines()[0]
-    assert " failed in step 1: result['wrong'][0] is a SecretArray, which never leaves a server as it is" in first
+    assert " failed in step 2: result['wrong'][0] is a SecretArray, which never leaves a server as it is" in first
     assert "Traceback" not in messages[0]
 
 
-def test_a_program_with_one_round_more_on_one_server() -> None:
-    with failing_program(**STOPPED) as (servers, messages):
-        run(servers, program("extra_round"), X)
-    assert "seat (0,0) waited 3 s in step 1 for a frame from seat (" in messages[0]
+def test_a_program_with_one_round_more_on_one_server(enduring: LocalServers) -> None:
+    with failing_program(enduring, STOPPED["within"], GRACE) as messages:
+        run(enduring, program("extra_round"), X)
+    assert "seat (0,0) waited 3 s in step 2 for a frame from seat (" in messages[0]
     assert messages[0].count("had finished its program") == 3
 
 
-def test_a_program_with_a_message_that_nobody_expects() -> None:
-    with failing_program() as (servers, messages):
-        run(servers, program("extra_message"), X)
+def test_a_program_with_a_message_that_nobody_expects(enduring: LocalServers) -> None:
+    with failing_program(enduring) as messages:
+        run(enduring, program("extra_message"), X)
     assert messages[0].startswith("seat (0,0) sent 69 bytes to seat (0,1), which expected 64")  # the key and the nonce
 
 
