@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from harness.commands import ppca
 from ppca.cli.fetch import verified
+from ppca.cli.trial import Stage
 from ppca.member.fetching import EVIDENCE, Evidence
 
-pytestmark = [pytest.mark.release, pytest.mark.processes, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.processes
 
 
-def ppca(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def real_ppca(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "ppca.cli.main", *words], cwd=cwd, capture_output=True, text=True)
 
 
@@ -28,22 +30,18 @@ def holds(result: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("options", [(), ("--vertical",)], ids=["rows", "columns"])
-def test_the_trial(tmp_path: Path, options: tuple[str, ...]) -> None:
-    done = ppca("trial", *options, cwd=tmp_path)
+@pytest.mark.release
+@pytest.mark.timeout(900)
+def test_owners_of_rows(tmp_path: Path) -> None:
+    """Every command is a process, as a newcomer runs it. No file of the result can be changed unnoticed."""
+    done = real_ppca("trial", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Beside scikit-learn on the pooled table" in done.stdout
     result = tmp_path / "trial" / "result"
-    good = ppca("verify", str(result), cwd=tmp_path)
+    good = real_ppca("verify", str(result), cwd=tmp_path)
     assert good.returncode == 0, good.stderr
     assert "was not checked: say so with -f" in good.stdout
-    good = ppca(
-        "verify",
-        str(result),
-        "-f",
-        "trial/north/federation.toml" if not options else "trial/clinic/federation.toml",
-        cwd=tmp_path,
-    )
+    good = real_ppca("verify", str(result), "-f", "trial/north/federation.toml", cwd=tmp_path)
     assert "its operators are those of" in good.stdout
     dice = random.Random(0)
     files = sorted(path for path in result.rglob("*") if path.is_file())
@@ -59,16 +57,34 @@ def test_the_trial(tmp_path: Path, options: tuple[str, ...]) -> None:
     assert holds(result)
     path = dice.choice(files)
     path.write_bytes(path.read_bytes() + b"\n")
-    assert ppca("verify", str(result), cwd=tmp_path).returncode == 1
+    assert real_ppca("verify", str(result), cwd=tmp_path).returncode == 1
     path.write_bytes(path.read_bytes()[:-1])
     (result / "extra.txt").write_text("not of this result")
-    assert "does not belong" in ppca("verify", str(result), cwd=tmp_path).stderr
+    assert "does not belong" in real_ppca("verify", str(result), cwd=tmp_path).stderr
+
+
+def test_owners_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The four servers are processes; the members' commands run in this one."""
+
+    def run(self: Stage, member: str, *words: str, shown: bool = True) -> str:
+        state = str((self.folder / member / "state").resolve())
+        done = ppca(self.folder / member, *words, PPCA_STATE=state, COLUMNS="110")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    monkeypatch.setattr(Stage, "run", run)
+    done = ppca(tmp_path, "trial", "--vertical")
+    assert done.returncode == 0, done.stderr
+    assert "Beside scikit-learn on the pooled table" in done.stdout
+    assert holds(tmp_path / "trial" / "result")
+    good = ppca(tmp_path, "verify", "trial/result", "-f", "trial/clinic/federation.toml")
+    assert "its operators are those of" in good.stdout
 
 
 def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / "mine.txt").write_text("mine")
-    done = ppca("trial", cwd=tmp_path)
+    done = ppca(tmp_path, "trial")
     assert done.returncode == 1
     assert "no earlier trial" in done.stderr
     assert (tmp_path / "trial" / "mine.txt").read_text() == "mine"
