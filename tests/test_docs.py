@@ -142,6 +142,18 @@ def test_the_first_screen_of_the_readme_in_a_fresh_clone(tmp_path: Path) -> None
     assert json.loads(scripted)["verified"]
 
 
+@pytest.mark.processes
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the tests do not lie in a git repository")
+def test_git_ignores_what_the_commands_of_the_readme_write() -> None:
+    """Folders after -o, and what commands write without; private keys above all."""
+    places = {place.strip("./") for place in re.findall(r"ppca (?:fit|demo)\b.*? -o ([\w./-]+)", README)}
+    assert {"result", "secret", "joint"} <= places
+    defaults = {"demo-result", "trial", "identity.key", "anywhere/identity.key", "results", "projected.csv"}
+    names = sorted(place if "." in place else f"{place}/" for place in places | defaults)
+    done = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True)
+    assert sorted(done.stdout.split()) == names
+
+
 def anchors(page: Path) -> set[str]:
     """The fragments of a page's headings, as GitHub derives them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)

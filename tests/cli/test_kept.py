@@ -181,6 +181,26 @@ def test_a_kept_result_can_be_replaced_and_forgotten(folder: Path, tmp_path: Pat
     assert list(state.glob("seat-*/local/*")) == []
 
 
+def test_the_advice_after_a_model_was_forgotten(folder: Path, tmp_path: Path) -> None:
+    """It names only what is still possible: the revealed model if there is one, a new fit if not."""
+    state, result, rows = tmp_path / "state", tmp_path / "result", folder / "new.csv"
+    command = ["fit", folder / "a.csv", "-k", 2, "-o", result, "--servers-state", state]
+    use = ["transform", result, rows, "-o", tmp_path / "out.csv", "--servers-state", state]
+    assert ppca(*command, "--keep").exit_code == 0
+    done = ppca("forget", result, "--servers-state", state)
+    assert "The revealed model stays in" in done.stdout.replace("\n", " ")
+    assert "Add --revealed to use the revealed model here" in ppca(*use).stderr
+    assert ppca(*use, "--revealed").exit_code == 0
+    assert ppca(*command, "--no-reveal", "--force").exit_code == 0
+    done = ppca("forget", result, "--servers-state", state)
+    assert "Nothing is left of this model, which nobody received. To use it, fit again with --keep." in done.stdout
+    assert not result.exists()
+    for again in (ppca(*use, "--force"), ppca("forget", result, "--servers-state", state)):
+        assert again.exit_code == 1
+        assert "there is no folder" in again.stderr
+        assert "--revealed" not in again.stderr
+
+
 def test_a_fit_that_fails_leaves_no_shares(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError("the disk is full")
@@ -265,7 +285,7 @@ def test_results_without_shares(folder: Path, tmp_path: Path, state_home: Path) 
     )
     (result / "shared.json").unlink()
     for command in (["transform"], ["detect", "--scores"]):
-        refused("Fit again with --keep", *command, result, folder / "new.csv", *out, place=tmp_path)
+        refused("or fit again with --keep", *command, result, folder / "new.csv", *out, place=tmp_path)
     refused("there is no folder", "transform", tmp_path / "absent", folder / "new.csv", *out, place=tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,20 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "no earlier trial" in done.stderr
     assert (tmp_path / "trial" / "mine.txt").read_text() == "mine"
+
+
+def test_sigterm_ends_the_servers_of_a_trial_that_stays(tmp_path: Path) -> None:
+    """Also in the middle: the signal comes when all four servers run."""
+    trial = subprocess.Popen(
+        [sys.executable, "-m", "ppca.cli.main", "trial", "--stay"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    assert trial.stdout is not None
+    children: list[int] = []
+    for line in trial.stdout:
+        if "The receiver proposes a job" in line:
+            listed = subprocess.run(["pgrep", "-P", str(trial.pid), "-f", "server run"], capture_output=True, text=True)
+            children = [int(word) for word in listed.stdout.split()]
+            trial.terminate()
+    assert trial.wait(60) == 128 + signal.SIGTERM
+    assert len(children) == 4
+    assert [child for child in children if Path(f"/proc/{child}").exists()] == []

@@ -225,7 +225,7 @@ def test_a_portion_is_decoded_by_the_thread_that_sums_it(folder: Path, monkeypat
         ("scheduler:8786", "write tls://host:port"),
         ("local:0", "write tls://host:port"),
         ("tcp://10.0.0.1:8786", "travel in the clear"),
-        ("tcp://127.0.0.1:9", "no scheduler answers there"),
+        ("tcp://127.0.0.1:9", r"no scheduler listens at 127.0.0.1, port 9 \(Connection refused\). Start it"),
     ],
 )
 def test_addresses_of_clusters_that_are_refused(where: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from inspect import signature
 import typer
 from rich.text import Text
 
-from ..owner.errors import BadColumns, BadValue, OwnerError, ParameterRefused
+from ..owner.errors import BadColumns, BadValue, NoRows, OwnerError, ParameterRefused, UnreadableData
 from ..servers import ProgramError, ServersFailed
 from .terminal import Terminal
 
@@ -51,7 +51,7 @@ def complaints(command: Callable[..., None] | None = None, advice: str = "") -> 
         raise typer.Exit(0) from None
     except (ValueError, ServersFailed, ProgramError, OSError) as error:
         complain(in_words(error, () if command is None else signature(command).parameters))
-        if advice and isinstance(error, OwnerError):
+        if advice and isinstance(error, BadValue | BadColumns | NoRows | UnreadableData):
             note(advice)
         raise typer.Exit(1) from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Collection, Iterator
@@ -21,6 +20,7 @@ def check_free(folder: Path, known: Collection[str], *, replace: bool) -> None:
     replace : whether an earlier result may be replaced; other files never are
     """
     target = folder.resolve()
+    check_writable(folder)
     if target.is_dir():
         held = sorted(entry.name for entry in target.iterdir())
         foreign = [name for name in held if name not in known]
@@ -35,13 +35,27 @@ def check_free(folder: Path, known: Collection[str], *, replace: bool) -> None:
             )
     elif target.exists():
         raise FolderRefused(f"{folder} is a file. Choose a folder with -o.")
-    above = target.parent
-    while not above.exists():
-        above = above.parent
-    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file or folder that cannot be made, by making one of a similar name in the nearest folder that exists."""
+    target = path.resolve()
+    try:
+        above = target.parent
+        while not above.exists():
+            above = above.parent
+        probe = _beside(above / target.name, "part")
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
         raise FolderRefused(
-            f"{folder} cannot be made: {above} is not a folder that you may write to. Choose another with -o."
-        )
+            f"{path} cannot be made: {above} takes no new folder ({error.strerror}). Choose another place with -o."
+        ) from None
+
+
+def _beside(target: Path, kind: str) -> Path:
+    """A new name in the same folder for what is not finished yet."""
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.{kind}")
 
 
 @contextmanager
@@ -50,8 +64,7 @@ def whole_folder(folder: Path, known: Collection[str], *, replace: bool) -> Iter
     check_free(folder, known, replace=replace)
     target = folder.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    mark = secrets.token_hex(4)
-    part, former = (target.with_name(f".{target.name}.{mark}.{kind}") for kind in ("part", "former"))
+    part, former = (_beside(target, kind) for kind in ("part", "former"))
     part.mkdir()
     try:
         yield part
@@ -80,19 +93,22 @@ def check_file(path: Path, endings: Collection[str], *, replace: bool) -> None:
     target = path.resolve()
     if path.suffix.lower() not in endings:
         raise FolderRefused(f"-o {path}: the ending must be {' or '.join(endings)}.")
+    if not target.parent.is_dir():
+        raise FolderRefused(
+            f"{path} cannot be made: there is no folder {target.parent}. Make it, or choose another with -o."
+        )
+    check_writable(path)
     if target.is_dir():
         raise FolderRefused(f"{path} is a folder. Give the name of a file with -o.")
     if target.exists() and not replace:
         raise FolderRefused(f"{path} exists. Choose another name with -o, or replace it with --force.")
-    if not (target.parent.is_dir() and os.access(target.parent, os.W_OK | os.X_OK)):
-        raise FolderRefused(f"{path} cannot be written: {target.parent} is not a folder that you may write to.")
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A name beside the wanted one; what is written there takes its place at the end of the block, or is removed."""
     target = path.resolve()
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    part = _beside(target, "part")
     try:
         yield part
         part.replace(target)

@@ -23,12 +23,17 @@ def forget(
     The files are deleted, not overwritten: backups and the disk itself may still hold them.
     """
     with complaints():
-        from .result import SHARED
+        from .result import MODEL, SHARED
         from .shares import erase, kept_as, state_folder
 
         name = kept_as(result)
         if name is None:
-            raise ValueError(f"{result} names no kept model. Give the folder that `ppca fit --keep` wrote with -o.")
+            raise ValueError(
+                f"{result} names no kept model: it was fitted without --keep, or `ppca forget` has erased it. There is nothing "
+                "to erase."
+                if result.is_dir()
+                else f"there is no folder {result}. Give the folder that `ppca fit --keep` wrote with -o."
+            )
         state = state_folder(servers_state)
         found = erase(state, name)
         if not found:
@@ -36,5 +41,11 @@ def forget(
                 f"no server keeps this model in {state}. Name the folder that the fit used with --servers-state."
             )
         (result / SHARED).unlink()
-        text = f"erased: the shares of {counted(found, 'server')} in {state}, and {result / SHARED}"
+        if (result / MODEL).exists():
+            left = f"The revealed model stays in {result}: ppca transform and ppca detect use it with --revealed."
+        else:
+            left = "Nothing is left of this model, which nobody received. To use it, fit again with --keep."
+            if not any(result.iterdir()):
+                result.rmdir()
+        text = f"erased: the shares of {counted(found, 'server')} in {state}, and {result / SHARED}. {left}"
         Terminal().print(Text(text), soft_wrap=True, highlight=False)

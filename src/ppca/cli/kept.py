@@ -35,10 +35,12 @@ def load_facts(result: Path, state: Path) -> SharedFacts:
     if not result.is_dir():
         raise ValueError(f"there is no folder {result}. Give the folder that `ppca fit` wrote with -o.")
     if not (result / SHARED).exists():
-        raise ValueError(
-            f"{result} holds no shares of the model: its servers forgot it after the fit. Fit again with --keep to use it on "
-            "shares, or add --revealed to use the revealed model here, in the clear."
-        )
+        kept = "no server keeps this model: it was fitted without --keep, or `ppca forget` has erased it"
+        if (result / MODEL).exists():
+            raise ValueError(
+                f"{result}: {kept}. Add --revealed to use the revealed model here, in the clear, or fit again with --keep."
+            )
+        raise ValueError(f"{result} holds no model. Give the folder that `ppca fit --keep` wrote with -o.")
     facts = SharedFacts.load(result / SHARED)
     for seat in range(4):
         if not holds(state, seat, facts.name):

@@ -26,6 +26,8 @@ from . import (
     trial,
     ui,
 )
+from .complaint import complaints
+from .surroundings import check_surroundings
 from .terminal import Terminal
 
 app = typer.Typer(
@@ -74,6 +76,8 @@ def options(
     ] = False,
 ) -> None:
     """Joint principal component analysis over data that may not be shown."""
+    with complaints():
+        check_surroundings()
 
 
 @app.command()

@@ -24,6 +24,7 @@ class Terminal(Console):
     """Standard output or standard error."""
 
     def __init__(self, *, stderr: bool = False, quiet: bool = False) -> None:
+        stderr = sys.stdout is None if sys.stderr is None or sys.stdout is None else stderr  # the one that is open
         stream = sys.stderr if stderr else sys.stdout
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="ppca-plain")

@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ import typer
 from rich.text import Text
 
 from .complaint import complaints
+from .folder import check_writable
 from .terminal import Terminal
 
 OPERATORS = ("alpha", "beta", "gamma", "delta")
@@ -31,6 +33,7 @@ FEDERATION, JOB = "heart-study", "first-job"
 START_SECONDS = 60.0
 HEALTH_SECONDS = 2.0
 MARK = ".ppca-trial"
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def trial(
@@ -38,7 +41,7 @@ def trial(
         Path, typer.Option("--output", "-o", help="folder of the trial; an earlier trial there is replaced")
     ] = Path("trial"),
     vertical: Annotated[bool, typer.Option("--vertical", help="owners of columns instead of owners of rows")] = False,
-    stay: Annotated[bool, typer.Option("--stay", help="leave the four servers running until Ctrl-C")] = False,
+    stay: Annotated[bool, typer.Option("--stay", help="keep the four servers running until Ctrl-C or SIGTERM")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but errors")] = False,
 ) -> None:
     """Run a whole federation on this machine: keys, signatures, four servers, three owners, a receiver, one job.
@@ -46,7 +49,7 @@ def trial(
     Prints every command as its member would type it. The result is in trial/result, checked by ppca verify; each member's folder
     (its key, its data, a seat's store and log) is there to look at.
     """
-    with complaints():
+    with complaints(), ended_by_signals():
         from .scenes import Hospitals, Institutions
 
         _clear(output)
@@ -72,8 +75,26 @@ def trial(
                         time.sleep(1)
 
 
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block with its clean-up, as Ctrl-C does; without, the servers would go on."""
+
+    def end(number: int, frame: object) -> None:
+        for each in ENDING:
+            signal.signal(each, signal.SIG_IGN)  # the clean-up runs once, and to its end
+        raise SystemExit(128 + number)
+
+    former = {number: signal.signal(number, end) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
 def _clear(folder: Path) -> None:
-    """Removes an earlier trial; anything else is left alone."""
+    """Remove an earlier trial; anything else is left alone."""
+    check_writable(folder)
     if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
         raise ValueError(f"{folder} is not empty, and no earlier trial. Choose another folder with -o.")
     shutil.rmtree(folder, ignore_errors=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from .errors import OwnerError
 
 SCHEDULER = re.compile(r"(?P<kind>tls|tcp)://(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<name>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
 LOCAL = re.compile(r"local(?::(?P<workers>[1-9]\d{0,3}))?")
+
+REACH_SECONDS = 5.0
+"""Seconds until a scheduler has accepted a connection."""
 
 PATIENCE = 30.0
 """Seconds until a scheduler has answered, and until it has a worker."""
@@ -69,9 +73,22 @@ def cluster(where: str, files: TlsFiles | None = None) -> Iterator[Any]:
             with _workers_here(distributed, local["workers"]) as client:
                 yield client
             return
+        assert address is not None
+        _reach(where, address["six"] or address["name"], int(address["port"]))
         with _connected(distributed, where, files) as client:
             _check_workers(client, where)
             yield client
+
+
+def _reach(where: str, host: str, port: int) -> None:
+    """Refuse a scheduler that nobody listens for, before the client of Dask tries again and again."""
+    try:
+        socket.create_connection((host, port), REACH_SECONDS).close()
+    except OSError as error:
+        cause = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise OwnerError(
+            f"Dask cluster {where}: no scheduler listens at {host}, port {port} ({cause}). Start it, or check the address."
+        ) from None
 
 
 def needed() -> Any:

@@ -33,6 +33,10 @@ from .operator import DASK, DaskCluster, Operator, check_apart
 from .outcome import Outcome
 from .programs import Program, ProgramError, Ran, name_of
 
+LOOPBACK = "127.0.0.1"
+LOOPBACK_SECONDS = 5.0
+"""Seconds until a connection of this machine with itself is there."""
+
 START_TIMEOUT = 60.0
 """Seconds the servers may take to start and to find each other."""
 
@@ -44,6 +48,18 @@ SEND_BUFFER = 4 << 20
 
 SEAT_VARIABLE = "PPCA_SERVER_SEAT"
 """Set in the environment of servers. A program's file that starts servers when it is loaded is refused by it."""
+
+
+def check_loopback() -> None:
+    """Raise `ServersFailed` if this machine cannot connect to itself, before servers wait for each other in vain."""
+    try:
+        with socket.create_server((LOOPBACK, 0)) as listener:
+            socket.create_connection(listener.getsockname(), LOOPBACK_SECONDS).close()
+    except OSError as error:
+        raise ServersFailed(
+            f"local servers cannot connect to each other at {LOOPBACK}: {error.strerror or error}. The loopback interface is "
+            "down or blocked. Start it: ip link set lo up"
+        ) from None
 
 
 @dataclass(eq=False)
@@ -88,6 +104,7 @@ class LocalServers:
                 "a server cannot start servers: in the program's file, put the lines that start them under "
                 "if __name__ == '__main__':"
             )
+        check_loopback()
         try:
             self._start()
         except BaseException:
@@ -110,7 +127,7 @@ class LocalServers:
         """Lets the servers, which are about to listen, find each other."""
         listening = self._hear("listening", patience=START_TIMEOUT, waiting=True, what=what)
         ports = self.reached_at([listening.answers[seat]["port"] for seat in range(4)])
-        addresses = {str(seat): ["127.0.0.1", ports[seat]] for seat in range(4)}
+        addresses = {str(seat): [LOOPBACK, ports[seat]] for seat in range(4)}
         session = secrets.token_bytes(16).hex()
         with _certificates() if self.tls else contextlib.nullcontext([None] * 4) as credentials:
             for server in self._servers:
