@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -238,3 +239,31 @@ def test_a_seat_does_not_start_as_another_one(tmp_path: Path) -> None:
     put_roster(folder, Roster(roster().data, {}))
     with pytest.raises(FileRefused, match="not signed by"):
         Office(ServerSettings.load(folder))
+
+
+def test_a_full_disk_does_not_make_a_server_dial_its_peers_in_a_loop(
+    three: Offices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dialed again every 0.2 s, until its peers answered 429: it had used up its streams there."""
+    box, dialed = three.offices[1].mailbox, 0
+    real = three.followers[1]._follow
+
+    def full(item: Any) -> bool:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def counted(seat: int) -> None:
+        nonlocal dialed
+        dialed += 1
+        await real(seat)
+
+    monkeypatch.setattr(three.followers[1], "_follow", counted)
+    monkeypatch.setattr(module, "RETRY", 1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(box, "put", full)
+        patch.setattr(box, "note", lambda name, value=None: full(None) if value is not None else None)
+        three.follow(1, 0)
+        tell(three.offices[0], *three.story[:9])
+        assert soon(lambda: three.followers[1].links[0]["up"])
+        time.sleep(1.0)
+        assert dialed <= 2
+    assert soon(lambda: len(box.headers(three.job.id)) == 9), "all is taken when there is room again"

@@ -86,5 +86,14 @@ def restore(config: ServerFileOption = Path("server.toml")) -> None:
         from ..seat.daemon import restore as bring_back
 
         console = Terminal()
-        bring_back(config, lambda text: console.print(Text(text), soft_wrap=True))
+        missing = bring_back(config, lambda text: console.print(Text(text), soft_wrap=True))
+        if missing:
+            console.print(
+                Text(
+                    f"{len(missing)} things are missing (listed above); everything else is restored. Run the command again when "
+                    f"the servers named above answer, or start the server without them: ppca server run -c {config}"
+                ),
+                soft_wrap=True,
+            )
+            raise typer.Exit(1)
         console.print(Text(f"done. Next: ppca server run -c {config}"), soft_wrap=True)

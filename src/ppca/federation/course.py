@@ -183,8 +183,10 @@ def _end(job: JobFile, objects: Objects, roster: Roster, now: datetime) -> Cours
     for header in sorted(objects.of("cancel"), key=lambda header: header.author):
         if header.author in submitters or header.author in job.owners:
             return Course(CANCELLED, last, why=f"by {header.author}")
-    if now >= job.expires:
-        return Course(EXPIRED, last, why=f"on {job.expires:%Y-%m-%d %H:%M} UTC")
+    erased = sorted({h.author for h in objects.of("erased") if h.about.get("what") == "job"} & operators)
+    if now >= job.expires or erased:  # a server erases a job that has no other end when it has expired
+        told = f"; {' and '.join(erased)} has erased its shares" if erased else ""
+        return Course(EXPIRED, last, why=f"on {job.expires:%Y-%m-%d %H:%M} UTC{told}")
     return None
 
 

@@ -40,8 +40,16 @@ ONCE = ("approval", "refusal", "contribution")
 class Admission:
     """Checks objects one at a time, from any thread; jobs it has read lately stay parsed."""
 
-    def __init__(self, mailbox: Mailbox, roster: Callable[[], Roster], policy: Policy, at_most: int) -> None:
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        roster: Callable[[], Roster],
+        policy: Policy,
+        at_most: int,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self.mailbox = mailbox
+        self.now = now
         self._roster = roster
         self._policy = policy
         self._at_most = at_most
@@ -69,14 +77,25 @@ class Admission:
                 self._jobs[job] = known
         return known
 
+    def jobs(self) -> tuple[list[str], list[str]]:
+        """The jobs whose files can be read, and those whose files the disk has lost: other servers have them."""
+        known, lost = [], []
+        for job in self.mailbox.jobs():
+            try:
+                self.job(job)
+                known.append(job)
+            except FederationError:
+                lost.append(job)
+        return known, lost
+
     def forget(self, job: str) -> None:
         """A job that is over, erased, and not to be known any more."""
         with self._lock:
             self._jobs.pop(job, None)
             self.mailbox.forget(job)
 
-    def course(self, job: str, now: datetime | None = None) -> Course:
-        return course_of(self.job(job).file, self.mailbox.objects(job), self._roster(), now or datetime.now(UTC))
+    def course(self, job: str) -> Course:
+        return course_of(self.job(job).file, self.mailbox.objects(job), self._roster(), self.now())
 
     def admit(self, item: Object, carrier: str) -> bool:
         """Stores an object that may be here; False if it is here already. `carrier`: the member that brought it."""
@@ -152,7 +171,7 @@ class Admission:
                 f"the job is for another revision of the federation; this seat has {roster.name}, revision {roster.revision} "
                 f"({roster.digest[:12]})"
             )
-        if job.file.expires <= datetime.now(UTC) and not passed_on:
+        if job.file.expires <= self.now() and not passed_on:
             raise ObjectRefused("the job has expired")
         author = item.header.author
         if author not in job.file.members and roster.seat_of(author) is None:

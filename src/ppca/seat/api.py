@@ -213,7 +213,7 @@ class Api:
         return web.json_response(await asyncio.to_thread(self._jobs_of, request[MEMBER]))
 
     def _jobs_of(self, member: str) -> list[dict[str, Any]]:
-        return [describe(self.office, job) for job in self.office.mailbox.jobs() if self._may_see(member, job)]
+        return [describe(self.office, job) for job in self.office.admission.jobs()[0] if self._may_see(member, job)]
 
     async def objects(self, request: web.Request) -> web.Response:
         job = request.match_info["job"]

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..federation.build import build
-from ..federation.course import DONE, FINISHED, READY, RUNNING, Course, may_become_done
+from ..federation.course import DONE, EXPIRED, FINISHED, READY, RUNNING, Course, may_become_done
 from ..federation.errors import FederationError
 from ..federation.job import JobDescription
 from ..federation.jobfile import COLUMNS, seconds
@@ -34,6 +34,7 @@ from .keys import JOB
 from .office import Office
 from .policy import refusal_of
 from .programs import call, kept_name, rules
+from .restoring import Restoring
 from .router import Router
 from .shares import Shares
 from .staging import Staging, audit_digest
@@ -60,6 +61,9 @@ class Conductor:
         self._busy: set[tuple[str, str]] = set()
         self._due: dict[str, float] = {}
         self._resting: dict[str, float] = {}
+        self._before: dict[str, int] = {}
+        self._said: dict[str, str] = {}
+        self._restoring = Restoring(office, self.shares, self.staging, log.warning)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._seen = time.monotonic()
@@ -73,7 +77,7 @@ class Conductor:
 
     async def conduct(self) -> None:
         """Runs for ever: on every news, and once a second, however many news there are."""
-        self._recover()
+        self._note_starts()
         due = 0.0
         with self.office.news() as queue:
             while True:
@@ -92,18 +96,19 @@ class Conductor:
                 due = due if time.monotonic() < due else time.monotonic() + TICK
 
     def _advance_safely(self, job: str) -> None:
+        """Goes on with the other jobs if one cannot be advanced now; it is tried again, and logged once."""
         try:
             self.advance(job)
+            self._said.pop(job, None)
         except (FederationError, OSError) as error:
-            log.error("job not advanced", extra={"job": job, "why": str(error)})
+            if self._said.get(job) != str(error):
+                log.error("job not advanced", extra={"job": job, "why": str(error)})
+            self._said[job] = str(error)
 
-    def _recover(self) -> None:
-        """Attempts that this server was killed in have failed, unless it had finished its part."""
+    def _note_starts(self) -> None:
+        """Notes the attempts that were started before this process. Only headers are read: nothing here can fail for one job."""
         for job in self.office.mailbox.jobs():
-            objects = self.office.mailbox.objects(job)
-            last = max(objects.starts(), default=0)
-            if last and self.office.identity.name not in objects.ended(last):
-                self._end(job, last, "failed", "the server was restarted during the attempt")
+            self._before[job] = max(self.office.mailbox.objects(job).starts(), default=0)
 
     async def stop(self) -> None:
         """Ends attempts that run; they are made again later."""
@@ -144,6 +149,8 @@ class Conductor:
         if course.over:
             self._close(known, course)
             return
+        if self.office.mailbox.note(f"over {job}") is not None:  # by a clock that was wrong
+            self.office.mailbox.unnote(f"over {job}")
         objects, me = self.office.mailbox.objects(job), self.office.identity.name
         if objects.offer(me, of_seat=True) is None:
             self._answer(known)
@@ -155,6 +162,9 @@ class Conductor:
                 self._spawn(job, f"check {owner}", self.shares.check, known, owner, contribution.digest)
         last = max(objects.starts(), default=0)
         if job in self.running:
+            return
+        if 0 < last <= self._before.get(job, 0) and me not in objects.ended(last):
+            self._end(job, last, "failed", "the server was restarted during the attempt")
             return
         if course.stage == RUNNING and me not in objects.ended(last):  # everything is here too: seat 0 only proposes
             if len(self.running) < self.office.settings.file.policy.jobs_at_once:
@@ -219,10 +229,7 @@ class Conductor:
             public["workers"] = DASK
         kept = {}
         if known.file.infer is not None:
-            record = self.staging.model(known.file.infer.model)
-            if record is None:
-                raise FederationError("this seat does not hold the model any more")
-            kept[kept_name(known.file.infer.model)] = record
+            kept[kept_name(known.file.infer.model)] = self._model(known.file.infer.model)
         packets = [
             packet
             for owner in known.file.owners
@@ -247,6 +254,19 @@ class Conductor:
             start_timeout=settings.work.start_timeout,
             attempt_timeout=settings.work.attempt_timeout,
         )
+
+    def _model(self, job: str) -> dict[str, Any]:
+        """A kept model. If the disk has lost or damaged it, it comes back from the mates."""
+        try:
+            record = self.staging.model(job)
+        except (FederationError, OSError):
+            record = None
+        if record is None:
+            self._restoring.restore_model(self.office.admission.job(job))
+            record = self.staging.model(job)
+        if record is None:
+            raise FederationError("this seat does not hold the model any more")
+        return record
 
     def _seats_here(self) -> int:
         """Seats that the federation's file places on this machine: those at the same host as this one."""
@@ -351,26 +371,44 @@ class Conductor:
     def _close(self, known: JobDescription, course: Course) -> None:
         """Publishes what was staged, once the job is done; erases, when it is time to."""
         office, job = self.office, known.id
-        since = float(office.mailbox.note(f"over {job}") or office.mailbox.note(f"over {job}", str(time.time())) or 0)
+        now = office.clock.now().timestamp()
+        since = float(office.mailbox.note(f"over {job}") or office.mailbox.note(f"over {job}", str(now)) or 0)
         done = course.stage == DONE
         if not done and job in self.running:
             self.running[job].kill()
             return
         if done and office.mailbox.note(f"committed {job}") is None:
-            for item in self.staging.items(job, course.attempt):
-                office.admit(item, office.identity.name)
-            self.staging.commit(job, course.attempt)
-            self.staging.drop(job)
-            office.mailbox.note(f"committed {job}", "yes")
-        late = time.time() >= since + seconds(known.file.erase_after)
+            self._commit(known, course.attempt)
+        late = now >= since + seconds(known.file.erase_after)
         awaited = may_become_done(office.mailbox.objects(job), office.identity.name)
-        self._erase(known, late or not (done or awaited))
-        if known.file.keep is not None and datetime.now(UTC) >= known.file.keep.until and self.staging.erase_model(job):
+        by_time = late or course.stage == EXPIRED
+        self._erase(known, (late or not (done or awaited)) and (office.clock.agreed or not by_time))
+        gone = known.file.keep is not None and now >= known.file.keep.until.timestamp() and office.clock.agreed
+        if gone and self.staging.erase_model(job):
             office.publish("erased", job, what="model", seat=office.seat)
         if office.mailbox.note(f"erased {job}") is not None:
             self._resting[job] = time.monotonic() + REST
-            if time.time() >= since + seconds(office.settings.file.store.keep) and not self.staging.has_model(job):
+            kept = since + seconds(office.settings.file.store.keep)
+            if now >= kept and office.clock.agreed and not self.staging.has_model(job):
                 office.admission.forget(job)
+
+    def _commit(self, known: JobDescription, attempt: int) -> None:
+        """Publishes what was staged; what the disk has lost of it is noted, and shown to the operator."""
+        office, job, me = self.office, known.id, self.office.identity.name
+        items, lost = self.staging.items(job, attempt)
+        for item in items:
+            office.admit(item, me)
+        mine = {
+            header.about.get("receiver") for header in office.mailbox.objects(job).of("result") if header.author == me
+        }
+        lacking = sorted(set(known.file.receivers) - mine)
+        if lost or lacking:
+            why = f"this server's part of the result for {' and '.join(lacking) or 'the audit'} is lost: both copies were damaged"
+            office.mailbox.note(f"missing {job}", why)
+            log.error("staged result lost", extra={"job": job, "why": why})
+        self.staging.commit(job, attempt)
+        self.staging.drop(job)
+        office.mailbox.note(f"committed {job}", "yes")
 
     def _erase(self, known: JobDescription, due: bool) -> None:
         """Destroys the key of a job and drops what was sealed to it or by it."""

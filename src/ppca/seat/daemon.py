@@ -181,14 +181,14 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def restore(path: Path, told: Callable[[str], None]) -> None:
-    """Brings back what a lost seat had, from its mates, before its new server runs for the first time."""
+def restore(path: Path, told: Callable[[str], None]) -> list[str]:
+    """Brings back what a lost server had, from its mates, before it runs again; returns what is missing."""
     os.umask(0o077)
     settings = ServerSettings.load(path)
     with alone(settings.store):
         office = Office(settings)
         try:
-            Restoring(office, Shares(office), Staging(settings.store, office.keys), told).run()
+            return Restoring(office, Shares(office), Staging(settings.store, office.keys), told).run()
         finally:
             office.mailbox.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..federation.errors import ObjectRefused
 from ..federation.sealing import SealingKey
 from .mailbox import write_file
 
@@ -25,8 +26,11 @@ class Keys:
         return SealingKey.from_bytes(path.read_bytes()) if path.exists() else None
 
     def make(self, kind: str, job: str) -> SealingKey:
-        """A new key; the one that is there, if there is one."""
-        key = self.of(kind, job)
+        """A new key; the one that is there, if there is one that can be read."""
+        try:
+            key = self.of(kind, job)
+        except ObjectRefused:
+            key = None
         if key is None:
             key = SealingKey()
             write_file(self._path(kind, job), key.to_bytes())

@@ -45,13 +45,16 @@ def facts(office: Office, conductor: Conductor, followers: Followers, settled: d
     links = {}
     for seat, link in list(followers.links.items()):
         links[str(seat)] = {"member": office.roster.operators[seat], "api": office.roster.seats[seat].api, **link}
+    known, lost = office.admission.jobs()
+    missing = {job: "its file is damaged here, and is fetched from the other servers" for job in lost}
     found: Facts = {
         "seat": office.seat,
         "member": office.identity.name,
         "federation": office.roster.name,
         "revision": office.roster.revision,
         "build": build(),
-        "jobs": [settled.get(job) or job_facts(office, job) for job in reversed(office.mailbox.jobs())],
+        "jobs": [settled.get(job) or job_facts(office, job) for job in reversed(known)],
+        "missing": missing | office.mailbox.noted("missing "),
         "links": links,
         "running": len(conductor.running),
         "store": {

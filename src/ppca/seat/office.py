@@ -18,6 +18,7 @@ from ..federation.roster import Roster
 from ..federation.serverfile import ServerSettings
 from ..transport.pinned import PinnedTls, issue_leaf
 from .admission import Admission
+from .clock import Clock
 from .keys import Keys
 from .mailbox import Mailbox
 
@@ -39,7 +40,10 @@ class Office:
         self._check_growth()
         self.mailbox.note(f"federation {self.roster.digest}", str(self.roster.revision))
         self.keys = Keys(settings.keys)
-        self.admission = Admission(self.mailbox, lambda: self.roster, settings.file.policy, settings.file.store.at_most)
+        self.clock = Clock()
+        self.admission = Admission(
+            self.mailbox, lambda: self.roster, settings.file.policy, settings.file.store.at_most, self.clock.now
+        )
         self.instance = self.mailbox.note("instance") or self.mailbox.note("instance", secrets.token_hex(8))
         self.progress: dict[str, dict[str, Any]] = {}
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()

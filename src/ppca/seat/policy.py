@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from ..federation.build import build
 from ..federation.errors import FederationError
 from ..federation.jobfile import JobFile, after, seconds
@@ -21,7 +19,7 @@ def refusal_of(job: JobFile, policy: Policy, admission: Admission) -> str | None
         return f"this seat runs {', '.join(policy.programs)}, not {job.program}"
     if len(job.all_columns) > policy.columns_at_most:
         return f"{len(job.all_columns)} columns; this seat takes at most {policy.columns_at_most}"
-    if seconds(job.erase_after) > seconds(policy.longest) or job.expires > after(datetime.now(UTC), policy.longest):
+    if seconds(job.erase_after) > seconds(policy.longest) or job.expires > after(admission.now(), policy.longest):
         return f"the job, or its result, would stay longer than this seat allows ({policy.longest})"
     alone = len(job.owners) == 1 and {*job.receivers, *job.approvers} == set(job.owners)
     if policy.rows_at_least is not None and not alone and (job.rows_at_least or 0) < policy.rows_at_least:
@@ -46,7 +44,7 @@ def _refused_use(job: JobFile, admission: Admission) -> str | None:
         return f"no model {use.model[:12]} is known here"
     if fit.keep is None or fit.fit is None:
         return f"{fit.name!r} kept no model"
-    if datetime.now(UTC) >= fit.keep.until:
+    if admission.now() >= fit.keep.until:
         return f"the model of {fit.name!r} was kept until {fit.keep.until:%Y-%m-%d}"
     if set(use.model_owners) != set(fit.owners):
         return f"the model is that of {', '.join(fit.owners)}; all of them, and nobody else, are model_owners"

@@ -6,6 +6,7 @@ Envelopes go to the seat they are addressed to; everything else, which is small 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import logging
@@ -24,6 +25,9 @@ log = logging.getLogger("ppca.replication")
 PAUSES = (0.2, 0.5, 1, 2, 5, 10, 20)
 SILENCE = 45.0
 """Seconds without a word of a peer, which sends a heartbeat every fifteen, after which it is dialed anew."""
+
+STOOD = 10.0
+"""Seconds after which a link counts as good: if it ends then, it is dialed again without a pause to speak of."""
 
 MOST_LINE = 1 << 17
 RETRY = 60.0
@@ -50,15 +54,14 @@ class Followers:
         """Follows one seat for ever."""
         tries = 0
         while True:
+            began = time.monotonic()
             try:
                 await self._follow(seat)
-                tries = 0
             except Exception as error:  # whatever a peer does, this seat goes on, and asks it again later
-                if self.links[seat]["up"]:
-                    tries = 0
                 why = f"{type(error).__name__}: {error}"[:300]
                 self.links[seat] = {"up": False, "why": why}
                 log.warning("seat not reached", extra={"peer": seat, "why": why})
+            tries = 0 if time.monotonic() - began > STOOD else tries
             await asyncio.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
             tries += 1
 
@@ -75,6 +78,7 @@ class Followers:
             get = functools.partial(session.get, server_hostname=name, allow_redirects=False)
             async with get("/v1/hello") as response:
                 hello = await _json(response)
+            self.office.clock.heard(seat, hello.get("time"))
             place = self._place(seat, str(hello.get("instance"))[:64])
             async with get("/v1/events", params={"after": str(place)}) as response:
                 if response.status != 200:
@@ -84,7 +88,7 @@ class Followers:
                     "why": "",
                     "revision": hello.get("revision"),
                     "build": hello.get("build"),
-                    "round_trip": await _round_trip(get),
+                    "round_trip": await self._round_trip(seat, get),
                 }
                 await self._listen(seat, get, response)
 
@@ -98,7 +102,8 @@ class Followers:
     def _note_place(self, seat: int, place: int) -> None:
         """Remembers how far this seat was followed: not beyond an object that must be tried again."""
         if seat not in self._put_off:
-            self.office.mailbox.note(f"followed {seat}", f"{self._marks[seat]} {place}")
+            with contextlib.suppress(OSError):  # the disk is full: it is followed from an earlier place the next time
+                self.office.mailbox.note(f"followed {seat}", f"{self._marks[seat]} {place}")
         elif time.monotonic() > self._put_off[seat] + RETRY:
             raise FederationError("some objects could not be taken; they are tried again")
 
@@ -122,7 +127,7 @@ class Followers:
                 elif kind == "place":
                     self._note_place(seat, int(data))
             elif text.startswith(":"):
-                self.links[seat]["round_trip"] = await _round_trip(get)
+                self.links[seat]["round_trip"] = await self._round_trip(seat, get)
                 if seat in self._put_off:
                     self._note_place(seat, 0)
         raise FederationError(f"seat {seat} ended the conversation")
@@ -149,23 +154,29 @@ class Followers:
             data = await _body(response)
         if sha256(data) != digest:
             raise FederationError("its content does not have its digest")
-        await asyncio.to_thread(self.office.admit, Object.parse(data), self.office.roster.operators[seat])
+        try:
+            await asyncio.to_thread(self.office.admit, Object.parse(data), self.office.roster.operators[seat])
+        except OSError as error:  # to dial again at once would not help, and use up the streams of the peer
+            raise NotNow(f"it cannot be stored: {error}") from None
+
+    async def _round_trip(self, seat: int, get: Get) -> float:
+        """Seconds of a small question on a connection that stands; the answer tells the other server's clock."""
+        taken = 0.0
+        for _ in range(2):  # the first one may have to connect
+            asked = time.perf_counter()
+            async with get("/v1/hello") as response:
+                hello = await _json(response)
+            taken = time.perf_counter() - asked
+        self.office.clock.heard(seat, hello.get("time"))
+        return taken
 
     async def _mend(self, seat: int, get: Get) -> None:
         """Takes content that the disk has lost from another seat, if that has it."""
         for digest in self.office.mailbox.lost():
-            await self._fetch(seat, get, digest)
-
-
-async def _round_trip(get: Get) -> float:
-    """Seconds of a small question on a connection that stands."""
-    taken = 0.0
-    for _ in range(2):  # the first one may have to connect
-        asked = time.perf_counter()
-        async with get("/v1/hello") as response:
-            await _body(response)
-        taken = time.perf_counter() - asked
-    return taken
+            try:
+                await self._fetch(seat, get, digest)
+            except FederationError as error:  # one that cannot be had does not keep the others away
+                log.warning("object not mended", extra={"peer": seat, "digest": digest, "why": str(error)})
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

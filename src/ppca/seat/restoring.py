@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ..federation.course import times_before
-from ..federation.errors import ObjectRefused
+from ..federation.errors import FederationError, ObjectRefused
 from ..federation.job import JobDescription
-from ..federation.objects import Object, sha256
+from ..federation.objects import Object, is_digest, sha256
 from ..federation.parcels import message_of
 from ..federation.roster import SEATS
 from .keys import JOB
@@ -32,49 +32,78 @@ class Restoring:
         self.staging = staging
         self._told = told
 
-    def run(self) -> None:
+    def run(self) -> list[str]:
+        """Restores as much as can be; returns what is missing, and why."""
+        missing: list[str] = []
         for seat in SEATS:
             if seat != self.office.seat:
-                self._told(f"objects of seat {seat}: {self._copy(seat)} new")
-        for job in self.office.mailbox.jobs():
-            known, course = self.office.admission.job(job), self.office.admission.course(job)
-            if not course.over:
-                self._restore_job(known)
-            elif course.done and known.file.keep is not None:
-                self._restore_model(known)
+                new, refused = self._copy(seat)
+                missing += refused
+                self._told(f"objects of seat {seat}: {new} new")
+        known, lost = self.office.admission.jobs()
+        missing += [f"the file of job {job[:12]}: no other server has it" for job in lost]
+        for job in known:
+            missing += self._restore(self.office.admission.job(job))
+        return missing
 
-    def _copy(self, seat: int) -> int:
+    def _restore(self, known: JobDescription) -> list[str]:
+        """One job; what is missing of it does not keep the others from being restored."""
+        course, missing = self.office.admission.course(known.id), []
+        try:
+            if not course.over:
+                missing = self._restore_job(known)
+            elif course.done and known.file.keep is not None:
+                self.restore_model(known)
+        except (FederationError, OSError) as error:
+            missing = [f"{known.name}: {error}"]
+        for line in missing:
+            self._told(f"MISSING {line}")
+        return missing
+
+    def _copy(self, seat: int) -> tuple[int, list[str]]:
         """All objects that another seat has and this one lacks, in the order in which they arrived there."""
         found = message_of(self.shares.mates.get(seat, "/v1/inventory"), "inventory")["digests"]
-        new = 0
+        new, refused = 0, []
         for digest in found:
-            if self.office.mailbox.knows(digest):
+            if not is_digest(digest) or self.office.mailbox.knows(digest):
                 continue
-            data = self.shares.mates.get(seat, f"/v1/objects/{digest}", missing_ok=True)
-            if data and sha256(data) == digest:
-                item = Object.parse(data)  # the other seat admitted it in its time, perhaps under an earlier revision
-                self.office.admission.check_room(item.header.author, item.header.size)
-                item.check_author(self.office.roster.signers)
-                new += self.office.mailbox.put(item)
-                if item.header.kind == "job":
-                    self.office.mailbox.note(f"federation {JobDescription(item.payload).file.federation}", "earlier")
-        return new
+            try:
+                new += self._take(seat, digest)
+            except (FederationError, OSError) as error:
+                refused.append(f"object {digest[:12]} of seat {seat}: {error}")
+        return new, refused
 
-    def _restore_job(self, known: JobDescription) -> None:
+    def _take(self, seat: int, digest: str) -> bool:
+        data = self.shares.mates.get(seat, f"/v1/objects/{digest}", missing_ok=True)
+        if not data or sha256(data) != digest:
+            return False
+        item = Object.parse(data)  # the other seat admitted it in its time, perhaps under an earlier revision
+        self.office.admission.check_room(item.header.author, item.header.size)
+        item.check_author(self.office.roster.signers)
+        if item.header.kind == "job":
+            self.office.mailbox.note(f"federation {JobDescription(item.payload).file.federation}", "earlier")
+        return self.office.mailbox.put(item)
+
+    def _restore_job(self, known: JobDescription) -> list[str]:
         """A new key, offered to owners who have not contributed yet; the shares of those who have."""
         office, objects = self.office, self.office.mailbox.objects(known.id)
         former = objects.offer(office.identity.name, of_seat=True)
         if former is None:
-            return  # it was never answered; the server will
+            return []  # it was never answered; the server will
         key = office.keys.make(JOB, known.id)
         before = times_before(former) + 1
         office.publish("offer", known.id, key.public, seat=office.seat, again=before)
+        missing = []
         for owner in known.file.owners:
             if objects.by("contribution", owner) is not None:
-                self.shares.bring_back(known, owner)
-                self._told(f"{known.name}: the shares of {owner} are back, and they are what {owner} signed")
+                try:
+                    self.shares.bring_back(known, owner)
+                    self._told(f"{known.name}: the shares of {owner} are back, and they are what {owner} signed")
+                except (FederationError, OSError) as error:
+                    missing.append(f"{known.name}, the shares of {owner}: {error}")
+        return missing
 
-    def _restore_model(self, known: JobDescription) -> None:
+    def restore_model(self, known: JobDescription) -> None:
         halves_of = self.shares.mates.halves(f"/v1/restore-model/{known.id}", missing_ok=True)
         if not all(halves_of):
             return

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..federation.course import times_before
 from ..federation.errors import FederationError, ObjectRefused
 from ..federation.expected import checked
 from ..federation.job import JobDescription
@@ -77,6 +78,33 @@ class Shares:
                 raise ObjectRefused(f"the contribution of {owner} lists an envelope that is not its own")
             yield envelope
 
+    def ensure_key(self, known: JobDescription) -> None:
+        """Compares the key of a job with the public half that this server has offered.
+
+        If the disk has lost or damaged it, this server offers a new one; what owners sealed to the old one comes back from the
+        mates.
+        """
+        office = self.office
+        objects, name = office.mailbox.objects(known.id), office.identity.name
+        former = objects.offer(name, of_seat=True)
+        offered = None if former is None else office.mailbox.get(former.digest)
+        if former is None or offered is None or office.mailbox.note(f"erased {known.id}") is not None:
+            return
+        try:
+            key = office.keys.of(JOB, known.id)
+            if key is not None and key.public == offered.payload:
+                return
+        except (ObjectRefused, OSError):
+            pass
+        log.error("key damaged", extra={"job": known.id})
+        office.keys.destroy(JOB, known.id)
+        office.publish(
+            "offer", known.id, office.keys.make(JOB, known.id).public, seat=office.seat, again=times_before(former) + 1
+        )
+        for owner in known.file.owners:
+            if objects.by("contribution", owner) is not None:
+                self.bring_back(known, owner)
+
     def check(self, known: JobDescription, owner: str, contribution: str) -> None:
         """Opens all envelopes of an owner and compares them with what it signed; writes the receipt."""
         item = self.office.mailbox.get(contribution)
@@ -118,6 +146,7 @@ class Shares:
 
     def mend(self, known: JobDescription) -> None:
         """Before an attempt: what the disk has lost since the receipt comes back from the mates."""
+        self.ensure_key(known)
         objects = self.office.mailbox.objects(known.id)
         for owner in known.file.owners:
             header = objects.by("contribution", owner)

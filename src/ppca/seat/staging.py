@@ -1,21 +1,23 @@
-"""What an attempt brought, kept until all four seats have finished: sealed parts of the result, the audit, a kept model.
+"""What an attempt produced, kept until all four servers have finished: sealed parts of the result, the audit, a kept model.
 
-It is on the disk before the seat says that it has finished: from then on it can always keep its word. Everything is sealed or
-public; a model that is kept is sealed to a key of its own.
+It is on the disk, twice and read back, before the server says that it has finished: a damaged file does not lose a result that
+the others count as done. Everything is sealed or public; a kept model is sealed to a key of its own.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..federation.errors import ObjectRefused
-from ..federation.objects import Object
+from ..federation.objects import Object, sha256
 from ..federation.parcels import message_of
 from ..federation.sealing import seal
 from ..protocol import RingType
@@ -24,6 +26,8 @@ from .keys import MODEL, Keys
 from .mailbox import write_file
 
 Record = dict[str, Any]
+COPIES = ("first", "second")
+"""Folders of the copies of what is staged."""
 
 
 class Staging:
@@ -35,28 +39,59 @@ class Staging:
             each.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def put(self, job: str, attempt: int, items: list[Object], record: Record | None) -> None:
+        """Stores what an attempt produced. OSError if the disk does not give back what was written."""
         place = self._place(job, attempt)
         shutil.rmtree(place, ignore_errors=True)
-        for item in items:
-            write_file(place / f"{item.digest}.object", item.data)
+        files = {f"{item.digest}.object": item.data for item in items}
         if record is not None:
             key = self._keys.make(MODEL, job)
-            write_file(place / "model", seal(record_bytes(record), key.public, what="model", job=job))
+            sealed = seal(record_bytes(record), key.public, what="model", job=job)
+            files[f"{sha256(sealed)}.model"] = sealed
+        for copy in COPIES:
+            for name, data in files.items():
+                write_file(place / copy / name, data)
+        lost = [name for name, data in files.items() if self._read(place, name) != data]
+        if lost:
+            raise OSError(errno.EIO, f"{len(lost)} of {len(files)} files were not written as they are")
 
     def keep(self, job: str, record: Record) -> None:
         """A model that counts at once: one that came back from this seat's mates."""
         key = self._keys.make(MODEL, job)
         write_file(self._models / job, seal(record_bytes(record), key.public, what="model", job=job))
 
-    def items(self, job: str, attempt: int) -> list[Object]:
-        return [Object.parse(path.read_bytes()) for path in sorted(self._place(job, attempt).glob("*.object"))]
+    def items(self, job: str, attempt: int) -> tuple[list[Object], list[str]]:
+        """The objects of an attempt, and the digests of those of which no copy is whole."""
+        place, found, lost = self._place(job, attempt), [], []
+        for name in self._names(place, ".object"):
+            data = self._read(place, name)
+            if data is None:
+                lost.append(name.removesuffix(".object"))
+            else:
+                found.append(Object.parse(data))
+        return found, lost
 
     def commit(self, job: str, attempt: int) -> None:
         """The model counts from here on; what was staged is gone."""
         place = self._place(job, attempt)
-        if (place / "model").exists():
-            (place / "model").replace(self._models / job)
+        for name in self._names(place, ".model"):
+            data = self._read(place, name)
+            if data is not None:
+                write_file(self._models / job, data)
         shutil.rmtree(place, ignore_errors=True)
+
+    @staticmethod
+    def _names(place: Path, ending: str) -> list[str]:
+        return sorted({path.name for copy in COPIES for path in (place / copy).glob(f"*{ending}")})
+
+    @staticmethod
+    def _read(place: Path, name: str) -> bytes | None:
+        """A file whose name is its digest, from the first copy that is whole."""
+        for copy in COPIES:
+            with suppress(OSError):
+                data = (place / copy / name).read_bytes()
+                if sha256(data) == name.partition(".")[0]:
+                    return data
+        return None
 
     def drop(self, job: str) -> None:
         """Forgets all staged attempts of a job."""
