@@ -228,3 +228,15 @@ def test_nobody_vouches_for_keys_of_others_or_for_what_is_not_signed() -> None:
     assert not ROSTER.vouches_for(Roster(second.data, ROSTER.signatures))
     other = {"name": "other", "revision": 1, "seat": seats_of(OPERATORS, IDENTITIES)}
     assert not ROSTER.vouches_for(signed(other, OPERATORS, IDENTITIES))
+
+
+def test_a_build_covers_the_compiled_kernels_with_all_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two servers with different kernels had the same build, of 64 bits."""
+    from ppca.federation import build as module
+
+    version, _, digest = module.build().partition("+")
+    assert len(digest) == 64
+    other = tmp_path / "kernels.so"
+    other.write_bytes(Path(str(module.kernels.__file__)).read_bytes() + b"\0")
+    monkeypatch.setattr(module.kernels, "__file__", str(other))
+    assert module.build.__wrapped__() != f"{version}+{digest}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,10 @@ def test_a_folder_that_lacks_something(name: str, tmp_path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(FederationError, match="no whole evidence"):
         Evidence.load(tmp_path / "e")
+
+
+def test_only_the_receiver_can_read_the_key_of_a_result(tmp_path: Path) -> None:
+    """Whoever reads result.key has the result; it was readable by everybody."""
+    evidence().save(tmp_path / "result" / "evidence")
+    assert stat.S_IMODE((tmp_path / "result" / "evidence" / "result.key").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "result" / "evidence").stat().st_mode) == 0o700

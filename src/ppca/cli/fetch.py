@@ -94,7 +94,7 @@ def fetch_into(member: Member, job: JobDescription, output: Path, *, replace: bo
 
     evidence = Evidence.gather(member, job)
     evidence.check()
-    with whole_folder(output, _known(), replace=replace) as folder:
+    with whole_folder(output, _known(), replace=replace, others=False) as folder:  # it holds the key of the result
         write_fetched(folder, evidence)
     return evidence
 

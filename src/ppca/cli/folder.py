@@ -59,13 +59,16 @@ def _beside(target: Path, kind: str) -> Path:
 
 
 @contextmanager
-def whole_folder(folder: Path, known: Collection[str], *, replace: bool) -> Iterator[Path]:
-    """A new folder beside the wanted one, which takes its place at the end of the block, or is removed on any error."""
+def whole_folder(folder: Path, known: Collection[str], *, replace: bool, others: bool = True) -> Iterator[Path]:
+    """A new folder beside the wanted one, which takes its place at the end of the block, or is removed on any error.
+
+    others : whether other users may look into it, as far as the umask lets them
+    """
     check_free(folder, known, replace=replace)
     target = folder.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     part, former = (_beside(target, kind) for kind in ("part", "former"))
-    part.mkdir()
+    part.mkdir(mode=0o777 if others else 0o700)
     try:
         yield part
         check_free(folder, known, replace=replace)  # it may have changed while the job ran

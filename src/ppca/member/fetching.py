@@ -21,7 +21,7 @@ from ..federation.errors import FederationError, ObjectRefused
 from ..federation.job import JobDescription
 from ..federation.objects import Header, Object
 from ..federation.parcels import message_of
-from ..federation.roster import SEATS, Roster, read_signatures, write_signatures
+from ..federation.roster import SEATS, Roster, read_signatures, write_signatures, write_whole
 from ..federation.sealing import SealingKey
 from ..receiver.unsealing import unsealed
 from ..servers import Account
@@ -196,11 +196,12 @@ class Evidence:
 
     def save(self, folder: Path) -> None:
         """Everything needed to check it again, in a folder of its own."""
-        (folder / OBJECTS).mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (folder / OBJECTS).mkdir()
         (folder / "federation.toml").write_bytes(self.roster.data)
         write_signatures(folder / "federation.sigs", self.roster.signatures)
         (folder / "job.toml").write_bytes(self.job.data)
-        (folder / KEY).write_bytes(self.key.to_bytes())
+        write_whole(folder / KEY, self.key.to_bytes(), 0o600)
         (folder / "receiver").write_text(self.receiver + "\n", encoding="utf-8")
         for item in self.objects:
             (folder / OBJECTS / f"{item.header.kind}-{item.header.author}-{item.digest[:16]}").write_bytes(item.data)

@@ -85,3 +85,27 @@ def test_a_fit_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     owners[1] = owners[1].iloc[::-1]
     with pytest.raises(OwnerError, match="list different ids or another order"):
         PCA(3, partition=partition, servers=LockstepServers()).fit(owners)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_rows_appended_between_two_passes_are_refused(tmp_path: Path, kind: str) -> None:
+    """They were left out without notice: the count, the means and the rows that were sent were those of different tables."""
+    path = tmp_path / "north" / "x.csv"
+    path.parent.mkdir()
+    pd.DataFrame(X, columns=list("abcdef")).to_csv(path, index=False)
+    values = PassedValues(open_table(path if kind == "file" else path.parent))
+    with path.open("a") as file:
+        file.write("1,2,3,4,5,6\n")
+    with pytest.raises(OwnerError, match="has changed while it was read"):
+        values[0:2000]
+
+
+def test_a_file_that_changes_during_a_pass_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    pd.DataFrame(X, columns=list("abcdef")).to_csv(path, index=False)
+    chunks = open_table(path).chunks()
+    next(chunks)
+    with path.open("a") as file:
+        file.write("1,2,3,4,5,6\n")
+    with pytest.raises(OwnerError, match="has changed while it was read"):
+        list(chunks)

@@ -229,3 +229,11 @@ def test_column_major_archive_too_large_to_hold(tmp_path: Path, monkeypatch: pyt
     np.savez(tmp_path / "x.npz", np.asfortranarray(np.ones((20, 2))))
     with pytest.raises(UnreadableData, match=r"stored column by column.*numpy.save \(.npy\)"):
         open_table(tmp_path / "x.npz")
+
+
+def test_a_header_of_a_million_columns_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    """Such a file of 12 MB took 8.6 GB."""
+    path = tmp_path / "wide.csv"
+    path.write_text(",".join(map(str, range(200_000))) + "\n" + ",".join(["1"] * 200_000) + "\n")
+    with pytest.raises(BadColumns, match=r"200,000 columns; at most 131,072 can be read"):
+        open_table(path)

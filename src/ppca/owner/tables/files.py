@@ -93,6 +93,9 @@ class PartitionFile(ArrowTable):
         index = [name for name in file.stored if name not in file.held]
         super().__init__(file.label, schema, index=[*index, *self.values])
 
+    def stamp(self) -> Any:
+        return self.file.stamp()
+
     def choose(self, columns: Sequence[str] | None = None, id: str | None = None) -> Self:
         other = super().choose(columns, id)
         own = [name for name in other.names if name not in self.values]

@@ -8,6 +8,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from tokenize import TokenError
 from typing import Any, Self
 
@@ -55,6 +56,7 @@ class Table(ABC):
     unnamed : columns that have no name in the data and are called by their position
     """
 
+    _stamp: Any = None
     label: str
     held: list[str] | None
     names: list[str] | None
@@ -91,12 +93,32 @@ class Table(ABC):
         if rows is not None and rows < 1:
             raise ValueError(f"chunks of {rows} rows: at least 1 is needed")
         with reading(self.label):
+            self._refuse_changed()
             for chunk, rest in self.stream(rows or chunk_rows_for(self.n_columns), [] if ids is None else ids):
                 if self.na_numbers:
                     chunk, rest = self.marked((chunk, rest))
                 if check and not np.isfinite(chunk.sum(dtype=np.float64)):
                     self.refuse_values(missing=True)
                 yield chunk, rest
+            self._refuse_changed()
+
+    def stamp(self) -> Any:
+        """What tells that a file of this machine has been written to: its size and time; None if there is no file."""
+        path = getattr(self, "path", None)
+        if not isinstance(path, Path):
+            return None
+        found = path.stat()
+        return found.st_size, found.st_mtime_ns
+
+    def _refuse_changed(self) -> None:
+        """Refuse a file that is not as it was when the first pass over it began: passes would be of different rows."""
+        stamp = self.stamp()
+        self._stamp = stamp if self._stamp is None else self._stamp
+        if stamp != self._stamp:
+            raise UnreadableData(
+                f"{self.label}: the file has changed while it was read (size or time of the last change). Run again when nobody "
+                "writes to it."
+            )
 
     @abstractmethod
     def stream(self, rows: int, ids: list[Any]) -> Iterator[Piece]:

@@ -31,6 +31,9 @@ MOST_RAGGED = 20
 CSV_BLOCK = 8 << 20
 """Bytes of text parsed at a time; a line must fit."""
 
+MOST_COLUMNS = 1 << 17
+"""Columns of a text file; a job has at most 2^16."""
+
 
 class CsvTable(ArrowTable):
     """Comma-, semicolon- or tab-separated text with a header line, also gzip-compressed.
@@ -46,6 +49,7 @@ class CsvTable(ArrowTable):
         self.path, self.options = path, options
         head = first_lines(label, path, options.encoding)
         self.delimiter = delimiter_of(label, path, head, options.decimal)
+        refuse_wide(label, head.partition("\n")[0].count(self.delimiter) + 1)
         self.header: list[str] | None = None
         block = head.encode()
         with self._reader(
@@ -286,6 +290,15 @@ def first_lines(label: str, path: Place, encoding: str) -> str:
             options=("encoding",),
         ) from None
     return text if len(head) < CSV_BLOCK or "\n" not in text else text[: text.rindex("\n") + 1]
+
+
+def refuse_wide(label: str, columns: int) -> None:
+    """Refuse a header of more columns than can be analysed, before anything is parsed: each takes about 9 kB of memory."""
+    if columns > MOST_COLUMNS:
+        raise BadColumns(
+            f"{label}: the first line names {columns:,} columns; at most {MOST_COLUMNS:,} can be read. Check the separator "
+            "of the columns and the ends of the lines, or write the columns that you need into a file of their own."
+        )
 
 
 def is_gzip(path: Place) -> bool:
