@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,21 +27,20 @@ from ppca.transport import open_listener
 
 
 class Clock:
-    """The wall clock of servers, moved by `later`. Timeouts are not affected."""
+    """The wall clocks of all servers, moved by the test. Timeouts are not affected."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.later = timedelta()
-        clock = self
+        self._later = timedelta()
+        seconds = SimpleNamespace(**vars(time) | {"time": lambda: time.time() + self._later.total_seconds()})
+        monkeypatch.setattr("ppca.seat.clock.time", seconds)
 
-        class Moved(datetime):
-            @classmethod
-            def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-                return datetime.now(tz) + clock.later
-
-        for module in ("admission", "conductor"):
-            monkeypatch.setattr(f"ppca.seat.{module}.datetime", Moved)
-            seconds = SimpleNamespace(time=lambda: time.time() + clock.later.total_seconds(), monotonic=time.monotonic)
-            monkeypatch.setattr(f"ppca.seat.{module}.time", seconds)
+    def move(self, four: Four, later: timedelta) -> None:
+        """Moves all clocks; every server hears of the others'."""
+        self._later = later
+        for each in four.offices:
+            for other in four.offices:
+                if other is not each:
+                    each.clock.heard(other.seat, (datetime.now(UTC) + later).isoformat())
 
 
 class Four:
@@ -109,9 +108,9 @@ def test_a_job_that_expires_is_erased_by_all(four: Four, clock: Clock) -> None:
     assert envelopes
     assert len(four.stored(envelopes)) >= len(envelopes)
     assert all(key.exists() for key in four.keys)
-    clock.later = timedelta(minutes=59)
+    clock.move(four, timedelta(minutes=59))
     assert not any(course.over for course in four.courses())
-    clock.later = timedelta(minutes=61)
+    clock.move(four, timedelta(minutes=61))
     four.advance()
     for course in four.courses():
         assert (course.stage, course.ended) == ("erased", "expired")
@@ -132,12 +131,12 @@ def test_a_finished_job_is_erased_when_its_time_has_come(four: Four, clock: Cloc
         four.tell(*(make(name, "receipt", four.job, owner=owner, contribution=sent.digest) for name in OPERATORS))
     four.tell(make("alpha", "start", four.job, attempt=1), *(ended(four.job, name) for name in OPERATORS))
     four.advance()
-    clock.later = timedelta(minutes=119)
+    clock.move(four, timedelta(minutes=119))
     four.advance()
     assert all(course.stage == "done" for course in four.courses())
     assert all(key.exists() for key in four.keys)
     assert four.stored(envelopes)
-    clock.later = timedelta(minutes=121)
+    clock.move(four, timedelta(minutes=121))
     four.advance()
     assert all(course.stage == "erased" for course in four.courses())
     assert not any(key.exists() for key in four.keys)
