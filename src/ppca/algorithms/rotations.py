@@ -26,6 +26,9 @@ from .eigen import Eigen, off_is_small, orthonormal
 from .iteration import Progress, State, silent, until_converged
 
 Index = NDArray[np.intp]
+Order = Callable[[int], tuple[Index, ...]]
+"""The disjoint pairs of every step of a sweep over d columns, as arrays (pairs, 2)."""
+
 Rotation = Callable[[Any, Any], Awaitable[tuple[Any, Any]]]
 """(a, h) = (A_pq, A_qq - A_pp) of all pairs of a step to (cos, sin): p := cos p - sin q, q := sin p + cos q."""
 
@@ -53,12 +56,12 @@ def round_robin(d: int) -> tuple[Index, ...]:
 
 
 @lru_cache(maxsize=64)
-def _places(d: int, step: int) -> tuple[Index, Index, Index, Index]:
-    """Public index work of a step: the resting index, where column i comes from after the rotation of columns, the pairs
-    of blocks of one triangle, and where entry (i, j) of the new A stands among those blocks and the resting row."""
-    pairs = round_robin(d)[step]
+def _places(d: int, step: int, order: Order) -> tuple[Index, Index, Index, Index]:
+    """Public index work of a step: the resting indices, where column i comes from after the rotation of columns, the pairs
+    of blocks of one triangle, and where entry (i, j) of the new A stands among those blocks and the resting rows."""
+    pairs = order(d)[step]
     rest = np.setdiff1d(np.arange(d), pairs)
-    order = np.concatenate([pairs.ravel(), rest])
+    arranged = np.concatenate([pairs.ravel(), rest])
     blocks = np.stack(np.triu_indices(len(pairs)))
     i, j = pairs[blocks[0]][:, :, None], pairs[blocks[1]][:, None, :]
     place = np.empty((d, d), np.intp)
@@ -67,7 +70,7 @@ def _places(d: int, step: int) -> tuple[Index, Index, Index, Index]:
     place[j.swapaxes(1, 2), i.swapaxes(1, 2)] = place[i, j].swapaxes(1, 2)
     for number, resting in enumerate(rest):
         place[resting] = place[:, resting] = 4 * blocks.shape[1] + number * d + np.arange(d)
-    return rest, np.argsort(order), blocks, place
+    return rest, np.argsort(arranged), blocks, place
 
 
 def blocks_of(cos: Any, sin: Any) -> Any:
@@ -75,31 +78,31 @@ def blocks_of(cos: Any, sin: Any) -> Any:
     return stack([stack([cos, sin], -1), stack([-sin, cos], -1)], -2)
 
 
-async def rotate_columns(X: Any, J: Any, step: int, d: int) -> Any:
+async def rotate_columns(X: Any, J: Any, step: int, d: int, order: Order = round_robin) -> Any:
     """X J for d columns, of length one at most: one round."""
-    pairs = round_robin(d)[step]
-    rest, inverse, _, _ = _places(d, step)
+    pairs = order(d)[step]
+    rest, inverse, _, _ = _places(d, step, order)
     turned = await X[:, pairs].transpose(1, 0, 2).matmul(J, within=1.5)
     columns = turned.transpose(1, 0, 2).reshape(len(X), 2 * len(pairs))
     return concatenate([columns, X[:, rest]], 1)[:, inverse] if len(rest) else columns[:, inverse]
 
 
-async def rotate_rows(Y: Any, J: Any, step: int) -> Any:
+async def rotate_rows(Y: Any, J: Any, step: int, order: Order = round_robin) -> Any:
     """J' Y, known to be symmetric: one round, one triangle of 2 x 2 blocks."""
     d = len(Y)
-    pairs = round_robin(d)[step]
-    rest, _, (first, second), place = _places(d, step)
+    pairs = order(d)[step]
+    rest, _, (first, second), place = _places(d, step, order)
     old = Y[pairs[first][:, :, None], pairs[second][:, None, :]]
     new = await J.transpose(0, 2, 1)[first].matmul(old, within=1.5)
     entries = new.reshape(4 * len(first))
     return (concatenate([entries, Y[rest].reshape(-1)]) if len(rest) else entries)[place]
 
 
-async def rotate(A: Any, V: Any, cos: Any, sin: Any, step: int) -> tuple[Any, Any]:
+async def rotate(A: Any, V: Any, cos: Any, sin: Any, step: int, order: Order = round_robin) -> tuple[Any, Any]:
     """J'AJ and VJ for the rotations of a step: two rounds."""
     J, d = blocks_of(cos, sin), len(A)
-    AJ, V = await together(rotate_columns(A, J, step, d), rotate_columns(V, J, step, d))
-    return await rotate_rows(AJ, J, step), V
+    AJ, V = await together(rotate_columns(A, J, step, d, order), rotate_columns(V, J, step, d, order))
+    return await rotate_rows(AJ, J, step, order), V
 
 
 async def refresh(A0: Any, V: Any) -> tuple[Any, Any]:
@@ -121,15 +124,17 @@ async def in_sweeps(
     progress: Progress,
     what: str,
     at_once: bool = False,
+    order: Order = round_robin,
+    check_every: int | None = None,
 ) -> tuple[State, int, bool | None]:
     """The loop of a cyclic Jacobi over d columns: `turn` for every step of a sweep, `renew` at its end; see `until_converged`.
 
-    at_once: ask for the bit in the first sweep, too.
+    at_once: ask for the bit in the first sweep, too. check_every: steps between two checks (None: a quarter of a sweep).
     """
     if d == 1:
         return state, 0, True if fixed_iterations is None else None
-    steps = len(round_robin(d))
-    every = max(1, steps // CHECKS_PER_SWEEP)
+    steps = len(order(d))
+    every = max(1, steps // CHECKS_PER_SWEEP) if check_every is None else check_every
 
     async def step(state: State, done: int) -> State:
         state = await turn(state, done % steps)
@@ -144,10 +149,23 @@ async def in_sweeps(
         state,
         step,
         bit,
-        due=lambda done: done % steps % every == 0 and (at_once or done >= FIRST_CHECK * steps),
+        due=lambda done: (
+            done % steps % every == 0 and (at_once or done >= FIRST_CHECK * steps)
+            if check_every is None
+            else done > 0 and done % every == 0
+        ),
         most=MOST_SWEEPS * steps if max_iterations is None else max_iterations,
         fixed=fixed_iterations,
     )
+
+
+StopRule = Callable[[Any, float], Awaitable[Any]]
+"""(A, tol) to the shared bit that ends the iteration."""
+
+
+async def norm_is_small(A: Any, tol: float) -> Any:
+    """[norm of the off-diagonal < tol / 2]: |A0|_F lies in [1/2, 1], so the residual is below tol relative to |A0|_F, too."""
+    return await off_is_small(A, tol / 2)
 
 
 class _Sweeping(NamedTuple):
@@ -168,6 +186,9 @@ async def sweeps(
     fixed_iterations: int | None = None,
     progress: Progress = silent,
     start: tuple[Any, Any] | None = None,
+    order: Order = round_robin,
+    stop: StopRule = norm_is_small,
+    check_every: int | None = None,
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits, by any rotation.
 
@@ -175,6 +196,8 @@ async def sweeps(
     max_iterations: give up after so many steps (None: 30 sweeps). A sweep is d - 1 steps, d if d is odd.
     fixed_iterations: make so many steps and open nothing.
     start: (A, V) of another solver, A = V'A0V and V nearly orthogonal (Newton-Schulz must converge from V): continue from there.
+    order: the pairs of every step. stop: the shared bit that ends the iteration. check_every: steps between two checks (None: a
+    quarter of a sweep, after the first sweep).
     `iterations` of the result counts steps.
     """
     d = A0.shape[0]
@@ -182,9 +205,9 @@ async def sweeps(
 
     async def turn(state: _Sweeping, step: int) -> _Sweeping:
         A, V, _ = state
-        (p, q), diagonal = round_robin(d)[step].T, A.diagonal()
+        (p, q), diagonal = order(d)[step].T, A.diagonal()
         cos, sin = await rotation(A[p, q], diagonal[q] - diagonal[p])
-        return _Sweeping(*await rotate(A, V, cos, sin, step), fresh=False)
+        return _Sweeping(*await rotate(A, V, cos, sin, step, order), fresh=False)
 
     async def renew(state: _Sweeping) -> _Sweeping:
         return _Sweeping(*await refresh(A0, state.V), fresh=True)
@@ -195,13 +218,14 @@ async def sweeps(
         d,
         turn,
         renew,
-        # |A0|_F lies in [1/2, 1]: with half of tol the residual is below tol relative to |A0|_F, too.
-        lambda state: off_is_small(state.A, tol / 2),
+        lambda state: stop(state.A, tol),
         max_iterations=max_iterations,
         fixed_iterations=fixed_iterations,
         progress=progress,
         what="eigendecomposition",
         at_once=start is not None,
+        order=order,
+        check_every=check_every,
     )
     A, V, _ = state if state.fresh else await renew(state)
     return Eigen(A.diagonal(), V, steps, converged)

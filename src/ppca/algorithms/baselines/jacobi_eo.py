@@ -8,7 +8,8 @@ With a = A_pq, h = A_qq - A_pp for all pairs of a step (expensive operations on 
     sin        = sin or -sin by [a h > 0]                   comparison; where zero: cos = 1, sin = 0
 
 Corrections to the printed text: sin is set to 0 where a = 0, too (with a = h = 0 the printed text gives cos = 1, sin =
--0.7); the eigenvectors are not reset; the stop test is the sum of squares.
+-0.7); the eigenvectors are not reset; the stop rule is the norm of the off-diagonal. The paper's stop rule and its order of
+the elements are options, see `printed`.
 
 What the formula can reach. 1/2 - cos 2theta / 2 cancels: an error eps of cos 2theta becomes sqrt(eps / 2) in the sine
 of a small angle. Exact functions in 40 fractional bits would allow 1e-6; square root and reciprocal have eps = 2e-9. As
@@ -27,6 +28,7 @@ from typing import Any
 from ...protocol import stack, together
 from ..eigen import Eigen
 from ..rotations import sweeps
+from .printed import ORDERS, STOP_RULES
 
 SHRINK = 1 - 2.0**-28
 """Keeps cos 2theta below 1 whatever the errors of the functions (2e-9 in all)."""
@@ -66,6 +68,20 @@ async def reduced_rotation(a: Any, h: Any) -> tuple[Any, Any]:
     return sides[0] + zero, (await (positive * sides[1])) * 2 - sides[1]
 
 
-async def eigh_jacobi_eo(A0: Any, identity: Any, *, tol: float = 1e-6, **options: Any) -> Eigen:
-    """Cyclic Jacobi with the paper's reduced rotation; tol: at least what it can reach. Other options: see `sweeps`."""
-    return await sweeps(A0, identity, reduced_rotation, tol=max(tol, 2 * reachable(len(A0))), **options)
+async def eigh_jacobi_eo(
+    A0: Any,
+    identity: Any,
+    *,
+    tol: float = 1e-6,
+    order: str = "round-robin",
+    stop: str = "norm",
+    **options: Any,
+) -> Eigen:
+    """Cyclic Jacobi with the paper's reduced rotation.
+
+    tol: raised to what the rotation can reach, as a norm or as a mean of the off-diagonal. order: a name of `printed.ORDERS`.
+    stop: a name of `printed.STOP_RULES`. Other options: see `sweeps`.
+    """
+    least = 2 * reachable(len(A0)) / (1 if stop == "norm" else len(A0))
+    limits = {"order": ORDERS[order], "stop": STOP_RULES[stop]}
+    return await sweeps(A0, identity, reduced_rotation, tol=max(tol, least), **limits, **options)

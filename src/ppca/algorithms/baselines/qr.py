@@ -1,4 +1,4 @@
-"""QR: Householder tridiagonalisation, then QR iterations with a Rayleigh shift (the paper's appendix). A baseline, corrected.
+"""QR: Householder tridiagonalisation, then QR iterations with Wilkinson's shift (the paper's appendix). A baseline, corrected.
 
 A reflection of w (expensive operations: 1 comparison, 2 square roots, 1 reciprocal, one after the other, 34 rounds):
 
@@ -12,16 +12,20 @@ A reflection of w (expensive operations: 1 comparison, 2 square roots, 1 recipro
 
 Corrections to the printed text: the eigenvectors are Q of all columns (not of a block of Q only), and the shift is that
 of Wilkinson, s = T[m,m] - sign(e) b^2 / (|e| + sqrt(e^2 + b^2)), e half the difference of the last two diagonal
-entries, b below it, to 20%. The Rayleigh quotient T[m,m] itself never converges on [[a, b], [b, a]], the correlation
-matrix of two columns: the iteration maps it to itself. Six rounds per iteration, by table; where b is small both shifts
-are the same.
+entries, b below it, to 20%. The Rayleigh quotient T[m,m], which the paper takes, never converges on [[a, b], [b, a]], the
+correlation matrix of two columns: the iteration maps it to itself. Wilkinson's shift takes six rounds per iteration, by table;
+where b is small both shifts are the same.
+
+As printed (`printed=True`): the shift is the Rayleigh quotient, and a reflection works on a whole column and on whole matrices,
+R := P R and Q := Q P, so that an iteration on m + 1 rows sends about 2 m (m + 1)^2 numbers instead of about 12 m. The printed
+text ends with the factors Q and R; what follows (T := R Q + s, the test of the last row, the next row) is as above.
 
 Fixed point: |w|^2 keeps 70 fractional bits; a vector shorter than 2^-30 is not reflected (1 / |u| is 0, P = I). Small
 vectors have few digits, so u'u = 1 + x is measured and 2 replaced by 2 (1 - x + x^2): P is orthogonal up to x^3 (1e-9
 at the smallest vector). Accuracy: a reflection leaves 1e-9 |w| of what it should remove (the accuracy of the square
 root), which is dropped: with N reflections the residual is about sqrt(N) 1e-9, N = d + 0.85 d^2. Eigenvectors are
 orthonormal to the last bits: the final step is that of the Jacobi solvers, V := V - V (V'V - I) / 2 and the eigenvalues
-from V' A0 V. Rounds: 36 a column, then 35 m + 8 a QR iteration on m + 1 rows.
+from V' A0 V. Rounds: 36 a column, then 35 m + 8 a QR iteration on m + 1 rows; as printed 35 m + 2.
 """
 
 from __future__ import annotations
@@ -64,16 +68,15 @@ async def reflection(w: Any, eye: Any) -> Any:
     return eye - await factor.mul(outer, within=3)
 
 
-async def tridiagonal(A: Any, V: Any, identity: Any, progress: Progress) -> tuple[Any, Any, Any]:
-    """Diagonal and subdiagonal of P'AP, and VP: 36 rounds a column."""
+async def tridiagonal(A: Any, V: Any, identity: Any, progress: Progress) -> tuple[Any, Any]:
+    """P'AP, which is tridiagonal, and VP: 36 rounds a column."""
     d = len(A)
     for k in range(d - 2):
         P = await reflection(A[k + 1 :, k], identity)
         AP, V = await together(A.matmul(P, within=1.5), V.matmul(P, within=1.5))
         A = symmetric(await P.matmul_upper(AP, within=1.5), d)
         progress(f"tridiagonalisation, column {k + 1}", 0.3 * (k + 1) / d)
-    below = np.arange(d - 1)
-    return A.diagonal(), A[below + 1, below], V
+    return A, V
 
 
 async def wilkinson_shift(a: Any, b: Any) -> Any:
@@ -122,6 +125,18 @@ async def iterate(a: Any, b: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, An
     return concatenate([diagonal, scaled[-1:]]) + shift, below, V
 
 
+async def iterate_printed(T: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, Any]:
+    """One QR iteration by reflections of whole columns, as the paper prints it: 35 rounds a row, and one."""
+    m = len(T)
+    moved = await shift.mul(eye, within=1.5)
+    R, Q = T - moved, eye
+    for k in range(m - 1):
+        P = await reflection(R[k:, k], eye)
+        R, Q = await together(P.matmul(R, within=3), Q.matmul(P, within=1.5))
+    T, turned = await together(R.matmul(Q, within=3), V[:, :m].matmul(Q, within=1.5))
+    return T + moved, concatenate([turned, V[:, m:]], 1)
+
+
 def spread(total: int, parts: int) -> list[int]:
     """`total` spread over so many parts, the first ones taking one more."""
     return [total // parts + (i < total % parts) for i in range(parts)]
@@ -135,19 +150,23 @@ async def eigh_qr(
     max_iterations: int | None = None,
     fixed_iterations: int | None = None,
     progress: Progress = silent,
+    printed: bool = False,
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
 
     tol: an eigenvalue is done when the entry beside it is below tol / (4 sqrt(d)): one bit is opened per QR iteration.
     max_iterations: QR iterations in all at most (None: 30 d; fewer than 2 d are usual).
-    fixed_iterations: so many in all, spread over the eigenvalues, and nothing is opened (4 d suit tol = 1e-6).
+    fixed_iterations: exactly this many in all, spread over the eigenvalues, and nothing is opened (4 d suit tol = 1e-6).
+    printed: the paper's Rayleigh shift and reflections of whole columns.
     `iterations` of the result counts QR iterations.
     """
     d = A0.shape[0]
     if d == 1:
         return Eigen(A0[0], identity, 0, True if fixed_iterations is None else None)
     A0 = A0.within(1)
-    a, b, V = await tridiagonal(A0, identity, identity, progress)
+    T, V = await tridiagonal(A0, identity, identity, progress)
+    below = np.arange(d - 1)
+    a, b = T.diagonal(), T[below + 1, below]
     eye = identity[:2, :2]
     left = 30 * d if max_iterations is None else max_iterations
     planned = None if fixed_iterations is None else spread(fixed_iterations, d - 1)
@@ -156,10 +175,17 @@ async def eigh_qr(
         small, trials = False, 0
         while not small and (done < left if planned is None else trials < planned[d - 1 - m]):
             check = opened(_is_small(b[m - 1], tol / (4 * math.sqrt(d)))) if planned is None else ready(False)
-            shift, small = await together(wilkinson_shift(a[: m + 1], b[m - 1]), check)
+            if printed:
+                shift, small = T[m, m], await check
+            else:
+                shift, small = await together(wilkinson_shift(a[: m + 1], b[m - 1]), check)
             if not small:
-                diagonal, below, V = await iterate(a[: m + 1], b[:m], V, shift, eye)
-                a, b = concatenate([diagonal, a[m + 1 :]]), concatenate([below, b[m:]])
+                if printed:
+                    T, V = await iterate_printed(T[: m + 1, : m + 1], V, shift, identity[: m + 1, : m + 1])
+                    b = T[below[:m] + 1, below[:m]]
+                else:
+                    diagonal, subdiagonal, V = await iterate(a[: m + 1], b[:m], V, shift, eye)
+                    a, b = concatenate([diagonal, a[m + 1 :]]), concatenate([subdiagonal, b[m:]])
                 done, trials = done + 1, trials + 1
         everywhere &= small
         progress(f"eigendecomposition, {d - m} of {d} eigenvalues", 0.3 + 0.65 * (d - m) / d)
