@@ -299,6 +299,15 @@ def reproduce(
     mp_spdz: Annotated[
         Path | None, typer.Option("--mp-spdz", exists=True, file_okay=False, help="built tree of the peer MP-SPDZ")
     ] = None,
+    mp_spdz_plain: Annotated[
+        Path | None,
+        typer.Option(
+            "--mp-spdz-plain",
+            exists=True,
+            file_okay=False,
+            help="a tree of MP-SPDZ built with -DINSECURE, for plain channels",
+        ),
+    ] = None,
 ) -> None:
     """The paper's tables and figures, the peers and slow networks: terminal, Markdown, JSON and figures."""
     from benchmarks.reproduce import collecting, command
@@ -312,7 +321,9 @@ def reproduce(
     names = list(PARTS) if what == ["all"] else what
     if unknown := [name for name in names if name not in PARTS]:
         raise typer.BadParameter(f"unknown part {unknown[0]!r}; choose from {', '.join(PARTS)}, all, collect")
-    options = Options(output, data, "tiny" if tiny else "quick" if quick else "full", solver, spu, mp_spdz)
+    options = Options(
+        output, data, "tiny" if tiny else "quick" if quick else "full", solver, spu, mp_spdz, mp_spdz_plain
+    )
     if command.reproduce(names, options, table_console()):
         raise typer.Exit(1)
 

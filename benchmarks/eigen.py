@@ -13,6 +13,7 @@ import math
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rich.table import Table
 
 from benchmarks import table_console
 from benchmarks.data_sets import Folder, MissingData, find
-from ppca.algorithms.solvers import eigh
+from ppca.algorithms.solvers import SOLVERS, eigh
 from ppca.estimator.job import Job
 from ppca.protocol import FIXED, InputPacket, Party, PlainArray, SecretArray, share
 from ppca.protocol.plain import FLOAT
@@ -53,11 +54,20 @@ class Row:
     kinds: dict[str, int]
 
 
-async def solve(party: Party, A: SecretArray, *, solver: str, tol: float, fixed: int | None = None) -> dict[str, Any]:
-    """The server program: one decomposition, revealed."""
+async def solve(
+    party: Party,
+    A: SecretArray,
+    *,
+    solver: str,
+    tol: float,
+    fixed: int | None = None,
+    variant: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The server program: one decomposition, revealed. variant: options that only the paper's solvers have."""
     identity = SecretArray.constant(party, np.eye(len(A)))
+    run = partial(SOLVERS[solver], **variant) if variant else partial(eigh, solver=solver)
     with party.stage("solve"):
-        found = await eigh(A, identity, solver=solver, tol=tol, fixed_iterations=fixed, progress=party.progress)
+        found = await run(A, identity, tol=tol, fixed_iterations=fixed, progress=party.progress)
     return {
         "values": found.values.reveal(why="benchmark"),
         "vectors": found.vectors.reveal(why="benchmark"),
@@ -98,11 +108,12 @@ def scaled(A: NDArray[np.float64]) -> NDArray[np.float64]:
     return A / 2.0 ** math.ceil(math.log2(np.linalg.norm(A)))
 
 
-def plain_iterations(A: NDArray[np.float64], solver: str, tol: float, mode: str = FLOAT) -> int:
+def plain_iterations(A: NDArray[np.float64], solver: str, tol: float, mode: str = FLOAT, **variant: Any) -> int:
     """How many iterations the solver takes, from the plaintext backend; `mode` is its arithmetic."""
 
     async def run() -> int:
-        found = await eigh(PlainArray(A, mode), PlainArray(np.eye(len(A)), mode), solver=solver, tol=tol)
+        solved = partial(SOLVERS[solver], **variant) if variant else partial(eigh, solver=solver)
+        found = await solved(PlainArray(A, mode), PlainArray(np.eye(len(A)), mode), tol=tol)
         return int(found.iterations)
 
     return _finish(run())
@@ -116,20 +127,33 @@ def _finish(program: Coroutine[Any, Any, int]) -> int:
     raise AssertionError("the plaintext backend never talks")
 
 
-def measure(servers: LocalServers, d: int, data: Folder, solver: str, tol: float, budget: float) -> Row:
-    A, source = matrix(d, data)
-    packets = share(A, FIXED)
-    iterations = plain_iterations(A, solver, tol) if solver != "allpairs" else 0
+def measure(servers: LocalServers, d: int, data: Folder, solver: str, tol: float, budget: float, **variant: Any) -> Row:
+    """The solver on the matrix of dimension d; variant: options of the paper's solvers, see `solve`."""
+    return measure_matrix(servers, *matrix(d, data), solver, tol, budget, **variant)
+
+
+def measure_matrix(
+    servers: LocalServers,
+    A: NDArray[np.float64],
+    source: str,
+    solver: str,
+    tol: float,
+    budget: float,
+    **variant: Any,
+) -> Row:
+    """The solver on this matrix, |A|_F in (1/2, 1]; `source` says where it comes from."""
+    d, packets = len(A), share(A, FIXED)
+    iterations = plain_iterations(A, solver, tol, **variant) if solver != "allpairs" else 0
     probe = None
     if iterations > PROBE:
-        one, more = (_solved(servers, packets, solver, tol, fixed)[1] for fixed in (1, 1 + PROBE))
+        one, more = (_solved(servers, packets, solver, tol, fixed, **variant)[1] for fixed in (1, 1 + PROBE))
         probe = [(b - a) / PROBE for a, b in zip(one, more, strict=True)]
         if probe[2] * iterations > budget:
             rounds, sent, seconds, network = (a + (iterations - 1) * step for a, step in zip(one, probe, strict=True))
             return Row(
                 solver, d, source, True, iterations, round(rounds), round(sent), seconds, network, None, None, None, {}
             )
-    answer, (rounds, sent, seconds, network), kinds = _solved(servers, packets, solver, tol)
+    answer, (rounds, sent, seconds, network), kinds = _solved(servers, packets, solver, tol, **variant)
     values, V = np.asarray(answer["values"]), np.asarray(answer["vectors"])
     exact = np.linalg.eigvalsh(A)
     return Row(
@@ -150,12 +174,12 @@ def measure(servers: LocalServers, d: int, data: Folder, solver: str, tol: float
 
 
 def _solved(
-    servers: LocalServers, packets: list[InputPacket], solver: str, tol: float, fixed: int | None = None
+    servers: LocalServers, packets: list[InputPacket], solver: str, tol: float, fixed: int | None = None, **variant: Any
 ) -> tuple[dict[str, Any], tuple[float, float, float, float], dict[str, int]]:
     """The answer; rounds, bytes of the busiest server, seconds, and seconds of them spent in the network, of the solve stage;
     and these bytes by kind of message."""
     job = Job(servers)
-    answer = job.run(solve, packets, solver=solver, tol=tol, fixed=fixed)
+    answer = job.run(solve, packets, solver=solver, tol=tol, fixed=fixed, variant=variant)
     stages = [seat["stages"]["solve"] for seat in job.account.stages]
     sent = max(stage["bytes_sent"] for stage in stages)
     kinds = {line.kind: line.sent for line in kind_lines(job.account) if line.stage == "solve"}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ppca.algorithms.baselines.newton import newton_reciprocal, newton_sqrt
 from ppca.protocol import Party, SecretArray
 from ppca.protocol.pending import Pending
 from ppca.protocol.rounds import Round, Step
@@ -25,6 +26,8 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "reciprocal": lambda x, y: x.reciprocal(),
     "rsqrt": lambda x, y: x.rsqrt(),
     "matmul": lambda x, y: x @ y,
+    "newton_sqrt": lambda x, y: newton_sqrt(x),
+    "newton_reciprocal": lambda x, y: newton_reciprocal(x),
 }
 
 
@@ -47,18 +50,19 @@ async def time_operation(
         await Pending(_send_all(party, 0))
         start = time.perf_counter()
         for _ in range(inner):
-            result = operation(x, y)
-            if isinstance(result, Pending):
-                result = await result
+            result = await finished(operation(x, y))
         seconds.append((time.perf_counter() - start) / inner)
     return {"result": result.reveal(why="benchmark"), "seconds": PerSeat(seconds[1:])}
 
 
 async def count_operation(party: Party, x: SecretArray, y: SecretArray, *, name: str) -> None:
     """The operation once and nothing else: its rounds and bytes are those of the run."""
-    result = OPERATIONS[name](x, y)
-    if isinstance(result, Pending):
-        await result
+    await finished(OPERATIONS[name](x, y))
+
+
+async def finished(result: Any) -> Any:
+    """The result of an operation: additions have it at once, others talk first."""
+    return await result if isinstance(result, Awaitable) else result
 
 
 def _swap(party: Party, payload: NDArray[np.uint8]) -> Step[None]:

@@ -74,11 +74,15 @@ SETS = (
 
 @dataclass(frozen=True)
 class Tables:
-    """What is fitted: a table or a file per owner of rows, or one table whose columns are dealt out; and what it is."""
+    """What is fitted: a table or a file per owner of rows, or one table whose columns are dealt out; and what it is.
+
+    real: distinct real rows in it; fewer than `rows` if they were resampled, 0 if they are synthetic.
+    """
 
     owners: list[Any]
     rows: int
     note: str
+    real: int
 
 
 def tables_of(one: PaperSet, data: Folder, most_rows: int, folder: Path) -> Tables:
@@ -90,15 +94,14 @@ def tables_of(one: PaperSet, data: Folder, most_rows: int, folder: Path) -> Tabl
         return _made(one, rows, folder)
     held = sum(map(len, real))
     if held == rows:
-        return Tables(real, rows, f"real, all {rows:,} rows")
+        return Tables(real, rows, f"real, all {rows:,} rows", rows)
     if held > rows:
-        return Tables(_fewer(real, rows), rows, f"real, {rows:,} of {held:,} rows")
+        return Tables(_fewer(real, rows), rows, f"real, {rows:,} of {held:,} rows", rows)
     random = np.random.default_rng(one.rows)
     counts = _dealt(rows, [len(table) for table in real])
-    note = f"real, {held:,} rows resampled to {rows:,} with noise of {NOISE:g} deviations"
-    return Tables(
-        [_many(t, n, random, folder, i) for i, (t, n) in enumerate(zip(real, counts, strict=True))], rows, note
-    )
+    note = f"real, {held:,} rows resampled to {rows:,} with noise of {NOISE:g} deviations: {100 * held / rows:.2g} % are real"
+    made = [_many(t, n, random, folder, i) for i, (t, n) in enumerate(zip(real, counts, strict=True))]
+    return Tables(made, rows, note, held)
 
 
 def _dealt(rows: int, weights: list[int]) -> list[int]:
@@ -133,13 +136,13 @@ def _made(one: PaperSet, rows: int, folder: Path) -> Tables:
     """Synthetic rows of the shape: counts for owners of columns, a few factors and noise for owners of rows."""
     note = f"synthetic, {rows:,} rows"
     if one.by_columns:
-        return Tables([vertical.synthetic(rows)[:, : one.columns]], rows, note)
+        return Tables([vertical.synthetic(rows)[:, : one.columns]], rows, note, 0)
     random = np.random.default_rng(one.columns)
     mixing = random.standard_normal((max(2, one.columns // 6), one.columns))
     sample = random.standard_normal((20 * one.columns, len(mixing))) @ mixing
     sample += 0.3 * random.standard_normal(sample.shape)
     counts = _dealt(rows, list(range(1, one.owners + 1)))
-    return Tables([_many(sample, count, random, folder, i) for i, count in enumerate(counts)], rows, note)
+    return Tables([_many(sample, count, random, folder, i) for i, count in enumerate(counts)], rows, note, 0)
 
 
 def correlation(owners: list[Any]) -> Floats:

@@ -26,7 +26,8 @@ class Options:
     data: folder of the data sets' files, None if the user named none. output: folder for JSON, Markdown and figures.
     scale: full, what docs/evaluation.md shows; quick, all parts together within a quarter of an hour; tiny, for the tests, shows
     that it runs and measures nothing. solver: of jobs that need the largest components only. spu: virtual environment of the
-    peer SPU. mp_spdz: a built tree of the peer MP-SPDZ. Peers that are not named are not measured, and said so.
+    peer SPU. mp_spdz, mp_spdz_plain: built trees of the peer MP-SPDZ, the second with -DINSECURE, which has plain channels.
+    A peer that is not named is not measured, and the result says so.
     """
 
     output: Path
@@ -35,6 +36,7 @@ class Options:
     solver: str = "auto"
     spu: Path | None = None
     mp_spdz: Path | None = None
+    mp_spdz_plain: Path | None = None
     say: Callable[[str], None] = lambda doing: None
 
     def pick(self, *, full: T, quick: T, tiny: T) -> T:

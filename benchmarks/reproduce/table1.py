@@ -14,6 +14,12 @@ from .result import Options, Plot, Result, Table, behind
 from .style import OURS, PAPER, bars, figure, legend, logarithmic
 
 OPERATIONS = ("add", "mul", "gt", "eq", "sqrt", "reciprocal")
+NEWTON = {"newton_sqrt": "sqrt", "newton_reciprocal": "reciprocal"}
+"""Baselines: the paper's Newton iterations (Appendix A, corrected) on this engine, and the operation that they compute."""
+
+NAMES = {name: f"{plain}, the paper's Newton" for name, plain in NEWTON.items()}
+"""What the table calls them."""
+
 PAPER_COSTS: dict[int, tuple[float, ...]] = {
     10_000: (1 / 50, 1, 10, 20, 80, 90),
     100_000: (2 / 50, 4, 20, 60, 240, 270),
@@ -25,7 +31,8 @@ PAPER_COSTS: dict[int, tuple[float, ...]] = {
 def run(options: Options) -> Result:
     sizes = options.pick(full=[10_000, 100_000, 1_000_000], quick=[10_000, 100_000], tiny=[10_000])
     repeats = options.pick(full=7, quick=5, tiny=1)
-    operations = list(options.pick(full=OPERATIONS, quick=OPERATIONS, tiny=("mul", "gt")))
+    every = (*OPERATIONS, *NEWTON)
+    operations = list(options.pick(full=every, quick=every, tiny=("mul", "gt", "newton_sqrt")))
     rows = []
     with LocalServers(timeout=600, developer=True) as servers:
         for n in sizes:
@@ -38,6 +45,8 @@ def run(options: Options) -> Result:
         "Synthetic operands, uniform in [0.5, 100]; four server processes of this machine over loopback, plain TCP.",
         f"The unit is the time of 10^4 multiplications in the same run, {duration(unit)} here. The paper's is that of its own "
         "machines: only costs relative to a multiplication compare.",
+        "Newton: the iterations of the paper's Appendix A on this engine, seven for sqrt and six for reciprocal; `sqrt` and "
+        "`reciprocal` are this project's (a look-up and a polynomial).",
         f"Medians of {repeats} blocks, of fewer where an operation takes more than a second; of the slowest server.",
     ]
     return Result("Table 1: cost of operations", conditions, [table(records)], [plot(records)])
@@ -45,7 +54,7 @@ def run(options: Options) -> Result:
 
 def beside(row: dict[str, Any], unit: float) -> dict[str, Any]:
     """A measured row in units of 10^4 multiplications, and the paper's cost of it."""
-    paper = PAPER_COSTS[row["n"]][OPERATIONS.index(row["op"])]
+    paper = PAPER_COSTS[row["n"]][OPERATIONS.index(NEWTON.get(row["op"], row["op"]))]
     kept = ("op", "n", "seconds", "rounds", "bytes_per_server", "max_error")
     return {key: row[key] for key in kept} | {"relative": row["seconds"] / unit, "paper": paper}
 
@@ -55,7 +64,7 @@ def table(records: list[dict[str, Any]]) -> Table:
         "Time relative to 10^4 multiplications",
         records,
         {
-            "operation": lambda r: r["op"],
+            "operation": lambda r: NAMES.get(r["op"], r["op"]),
             "batch": lambda r: f"{r['n']:,}",
             "PPCA": lambda r: f"{r['relative']:.3g}" + behind(r["relative"], r["paper"], "the paper"),
             "paper": lambda r: str(Fraction(r["paper"]).limit_denominator(50)) if r["paper"] < 1 else f"{r['paper']:g}",
@@ -64,8 +73,8 @@ def table(records: list[dict[str, Any]]) -> Table:
             "sent per server": lambda r: size(r["bytes_per_server"]),
             "largest error": lambda r: f"{r['max_error']:.1e}" if r["max_error"] else "0",
         },
-        "A ratio to multiplications is small where these are slow, so time, rounds and bytes stand beside it. Large batches keep "
-        "all cores busy: the paper's servers had 40 each, here all four share those of one machine.",
+        "A ratio is small where multiplications are slow, as on a busy machine: compare rounds and bytes, too. Large batches "
+        "keep all cores busy: the paper's servers had 40 each, here all four share those of one machine.",
     )
 
 
@@ -73,7 +82,7 @@ def plot(records: list[dict[str, Any]]) -> Plot:
     sizes = sorted({record["n"] for record in records})
     drawn, panels = figure(*(f"{n:,} elements" for n in sizes), sharey=True, height=3.4)
     for n, panel in zip(sizes, panels, strict=True):
-        rows = [record for record in records if record["n"] == n]
+        rows = [record for record in records if record["n"] == n and record["op"] in OPERATIONS]
         ours, paper = ([row[key] for row in rows] for key in ("relative", "paper"))
         bars(panel, [row["op"] for row in rows], [("PPCA", OURS, ours), ("paper", PAPER, paper)])
         logarithmic(panel)

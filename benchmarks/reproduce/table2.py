@@ -22,9 +22,9 @@ KINDS = ("comparison", "equality", "sqrt", "rsqrt", "reciprocal", "table")
 MEANING = {
     "allpairs": "all-pairs Jacobi (ours)",
     "jacobi": "cyclic Jacobi (ours)",
-    "jacobi-classic": "Jacobi, as printed in the paper",
-    "jacobi-eo": "Jacobi with EO-reduction",
-    "qr": "QR shift with Householder",
+    "jacobi-classic": "the paper's Jacobi, corrected",
+    "jacobi-eo": "the paper's Jacobi with EO-reduction, corrected",
+    "qr": "the paper's QR shift, corrected",
     "power": "power iteration",
 }
 
@@ -87,9 +87,7 @@ def sort_table(sorts: list[dict[str, Any]]) -> Table:
         "Sorting n secret numbers, each with a row of n (eigenvalues with their vectors)",
         sorts,
         {
-            "algorithm": lambda r: (
-                "batch_sort, as printed in the paper" if r["name"] == "batch_sort" else "sort (ours)"
-            ),
+            "algorithm": lambda r: "the paper's batch_sort, corrected" if r["name"] == "batch_sort" else "sort (ours)",
             "n": lambda r: str(r["n"]),
             "rounds": lambda r: str(r["rounds"]),
             "sent per server": lambda r: size(r["bytes_per_server"]),

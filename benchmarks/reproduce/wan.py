@@ -148,13 +148,17 @@ def peer_table(options: Options, networks: dict[str, tuple[float, float]]) -> Ta
     d, budget = options.pick(full=20, quick=20, tiny=4), options.pick(full=20.0, quick=10.0, tiny=1.0)
     records = []
     for name, (delay, rate) in networks.items():
-        runs = [*ours(d, options, ("allpairs",), budget, delay, rate), *theirs(d, options, budget, delay, rate)]
+        runs = [
+            *ours(d, options, ("allpairs",), budget, delay=delay, rate=rate),
+            *theirs(d, options, budget, delay=delay, rate=rate),
+        ]
         records += [{"network": name} | record for record in compared(runs)]
     return Table.of(
         f"Peers through the same proxies: one eigendecomposition, d = {d}",
         records,
         {
-            "who": lambda r: r["who"],
+            "who": lambda r: f"{r['who']}, {r['method']}",
+            "channels": lambda r: r["channel"],
             "network": lambda r: r["network"],
             "time": time_of,
             "time / PPCA": cell("ratio", "{:.3g}x"),

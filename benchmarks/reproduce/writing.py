@@ -40,6 +40,7 @@ def command(name: str, options: Options) -> str:
     words += [f"--{options.scale}"] if options.scale != "full" else []
     words += ["--spu VENV"] if options.spu is not None and name in ("peers", "wan") else []
     words += ["--mp-spdz TREE"] if options.mp_spdz is not None and name in ("peers", "wan") else []
+    words += ["--mp-spdz-plain TREE"] if options.mp_spdz_plain is not None and name == "peers" else []
     words += [f"--solver {options.solver}"] if options.solver != Options.solver and name == "wan" else []
     return " ".join(words)
 

@@ -83,5 +83,6 @@ async def eigh_jacobi_eo(
     stop: a name of `printed.STOP_RULES`. Other options: see `sweeps`.
     """
     least = 2 * reachable(len(A0)) / (1 if stop == "norm" else len(A0))
-    limits = {"order": ORDERS[order], "stop": STOP_RULES[stop]}
-    return await sweeps(A0, identity, reduced_rotation, tol=max(tol, least), **limits, **options)
+    return await sweeps(
+        A0, identity, reduced_rotation, tol=max(tol, least), order=ORDERS[order], stop=STOP_RULES[stop], **options
+    )
