@@ -62,7 +62,7 @@ class Program:
     arguments: tuple[str, ...]
 
 
-SIMPLE = Program("simple", "ppca_jacobi", 1e-5, False, 32.0, ("-R", "128"), ("26", "44"))
+SIMPLE = Program("simple", "ppca_jacobi", 1e-6, False, 32.0, ("-R", "128"), ("26", "44"))
 """26 fractional bits as in SPU's 128-bit ring, and 44 bits in all: enough for squares of such a matrix."""
 
 TUNED = Program(

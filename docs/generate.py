@@ -19,13 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from ppca.algorithms.baselines.counting import OPERATIONS as OPERATIONS_COUNTED
+from ppca.algorithms.baselines.counting import expensive_operations
 from ppca.native import kernels
 from ppca.protocol import Pending, SecretArray, local_parties, run_lockstep, share
 from ppca.protocol.cost import PROTOCOLS
 from ppca.protocol.gates import gate_bytes
 from ppca.protocol.signs import sign_bytes
 
-from . import examples
+from . import examples, failures
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOCOL = ROOT / "src/ppca/protocol"
@@ -76,6 +78,9 @@ N = 100
 
 MANY = 16_000
 """Elements of the averages by width: enough that the rounding of parts to whole bytes does not show."""
+
+COUNTED_COLUMNS = 8
+"""Dimension at which the expensive operations of the solvers are counted."""
 
 SEATS = range(4)
 WIDTHS = (9, 17, 33, 49, 64, 72, 96, 128)
@@ -179,6 +184,14 @@ def widths_table() -> str:
     return markdown(headings, rows, set(range(6)))
 
 
+def counts_table() -> str:
+    """Expensive operations of one iteration of every solver."""
+    counts = expensive_operations(COUNTED_COLUMNS)
+    rows = [[f"`{solver}`", *(str(own[kind]) for kind in OPERATIONS_COUNTED)] for solver, own in counts.items()]
+    heads = [f"per iteration, d = {COUNTED_COLUMNS}", *OPERATIONS_COUNTED]
+    return markdown(heads, rows, set(range(1, len(heads))))
+
+
 def docstring(source: str) -> str:
     """Of a module of src/ppca/protocol, or of a function in it: "module.function"."""
     module, _, function = source.partition(".")
@@ -266,8 +279,13 @@ WRITTEN: dict[str, tuple[str, Callable[[], str]]] = {
     "protocols-table": ("docs/protocols.md", protocols_table),
     "protocol-sections": ("docs/protocols.md", protocol_sections),
     "widths-table": ("docs/protocols.md", widths_table),
+    "counts-table": ("docs/eigensolvers.md", counts_table),
+    "failures-table": ("docs/protocols.md", failures.table),
     "rooms": ("docs/architecture.md", rooms_tables),
 }
+
+SLOW = {"failures-table"}
+"""Parts that take some seconds of computing."""
 
 
 def replaced(text: str, name: str, new: str) -> str:
@@ -280,8 +298,8 @@ def replaced(text: str, name: str, new: str) -> str:
     return f"{before}{begin}\n{new}\n{end}{after}"
 
 
-def stale(write: bool = False) -> Iterator[str]:
-    """What is out of date; with `write` it is brought up to date."""
+def stale(write: bool = False, *, slow: bool = True) -> Iterator[str]:
+    """What is out of date; with `write` it is brought up to date. slow: look at SLOW parts, too."""
     for file, text in examples.files().items():
         path = ROOT / file
         if not path.exists() or path.read_text() != text:
@@ -289,6 +307,8 @@ def stale(write: bool = False) -> Iterator[str]:
                 path.write_text(text)
             yield file
     for name, (file, make) in WRITTEN.items():
+        if name in SLOW and not slow:
+            continue
         path = ROOT / file
         text = path.read_text()
         new = replaced(text, name, make())

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from benchmarks.tables import PAPER_ROWS, beside_the_paper
 from docs import generate
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +27,15 @@ EXAMPLES = {
 
 
 def test_generated_parts_are_current() -> None:
-    assert list(generate.stale()) == [], "run `make docs` and commit the result"
+    assert list(generate.stale(slow=False)) == [], "run `make docs` and commit the result"
+
+
+@pytest.mark.release
+def test_the_slow_generated_parts_are_current() -> None:
+    for name in generate.SLOW:
+        file, make = generate.WRITTEN[name]
+        text = (ROOT / file).read_text()
+        assert generate.replaced(text, name, make()) == text, "run `make docs` and commit the result"
 
 
 @pytest.mark.parametrize("source", generate.SECTIONS)
@@ -72,10 +81,18 @@ def stable(text: str) -> list[str]:
     return [re.sub(r"\s+", " ", line).strip() for line in masked.splitlines()]
 
 
+ROUNDS_APART = 18
+"""Rounds by which two runs of the demo may differ: two iterations, since masks are random."""
+
+
 def assert_demo_shown(stdout: str, folder: Path) -> None:
-    """Lines that README shows are printed, in this order; files that it names are there."""
+    """Lines that README shows are printed, in this order, with about as many rounds; files that it names are there."""
     shown = re.search(r"<!-- demo -->\n\n    \$ make demo\n((?:    .*\n)+)", README)
     assert shown is not None
+    said, took = (re.search(r"^\s*(\d+) rounds", text, re.MULTILINE) for text in (shown[1], stdout))
+    assert said is not None
+    assert took is not None
+    assert abs(int(said[1]) - int(took[1])) <= ROUNDS_APART, f"README says {said[0]}, the demo {took[0]}"
     printed = iter(stable(stdout))
     for line in stable(shown[1]):
         assert line == "..." or line in printed, line
@@ -152,6 +169,26 @@ def test_git_ignores_what_the_commands_of_the_readme_write() -> None:
     names = sorted(place if "." in place else f"{place}/" for place in places | defaults)
     done = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True)
     assert sorted(done.stdout.split()) == names
+
+
+def test_the_paper_is_named_and_linked_where_it_is_first_used() -> None:
+    for page in (
+        ROOT / name for name in ("README.md", "docs/evaluation.md", "docs/eigensolvers.md", "docs/vertical.md")
+    ):
+        text = page.read_text()
+        link = text.find("https://arxiv.org/abs/2105.07612")
+        assert link > 0, f"{page.name} does not link to the paper"
+        tables = re.sub(r"^\|.*$|<!--.*?-->", lambda found: " " * len(found[0]), text[:link], flags=re.MULTILINE)
+        assert len(re.findall(r"[Tt]he paper", tables)) <= 1, f"{page.name} speaks of the paper before it names it"
+
+
+def test_the_page_of_owners_of_columns_says_what_its_table_shows() -> None:
+    """The covariance step beside the paper's, as `ppca bench tables` writes it from the same run."""
+    text = (ROOT / "docs/vertical.md").read_text().partition("<!-- vertical-times-table:begin -->")[2]
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    steps = [{"covariance_step": float(line[10])} for line in lines[2:] if line[1] == f"{PAPER_ROWS:,}"][:4]
+    said = beside_the_paper(steps)
+    assert said in text, said
 
 
 def anchors(page: Path) -> set[str]:

@@ -1,7 +1,7 @@
-"""docs/evaluation.md from what was measured: JSON and figures of the parts go to docs/evaluation/, the page is written of them.
+"""Write docs/evaluation.md from what was measured: JSON and figures of the parts go to docs/evaluation/.
 
-The page is made of what lies in docs/evaluation/ and of nothing else, so that a part may be measured again alone; and a test
-can tell whether a figure of the page was typed by hand.
+The page is made of the files in docs/evaluation/ and of nothing else. So a part can be measured again alone, and a test can tell
+whether a figure of the page was typed by hand.
 """
 
 from __future__ import annotations
@@ -23,20 +23,38 @@ README = ROOT / "README.md"
 
 OPENING = """# Evaluation
 
-Every table and figure of the paper's evaluation, measured with this software, the paper's figures beside ours; then what the
-paper does not have: other frameworks on the same matrices, and slow networks. All of it is written by
-`ppca bench reproduce collect` from what the commands measured: no number on this page was typed by hand. Where PPCA falls
-short of the paper or of a peer, the cell says so.
+This page repeats every table and figure of the evaluation of [Fan et al., 2021](https://arxiv.org/abs/2105.07612), "the paper",
+with this software, and shows both figures. It then compares with other frameworks and measures slow networks.
+`ppca bench reproduce collect` writes it from what the commands measured: no number on this page was typed by hand. If PPCA is
+slower or less accurate than the paper or a peer, the cell says so.
 
     make shell
     ppca bench reproduce all --quick                  # everything at smaller sizes, within a quarter of an hour on two cores
     ppca bench reproduce all --data DATA              # everything at the paper's sizes
     ppca bench reproduce collect                      # writes this page from bench-results/reproduce
 
-Data that scikit-learn does not bundle are Parquet files in the folder given by `--data` or `PPCA_DATA`; where they are absent,
-synthetic data of the same shape take their place, and the output says so. Times are of one machine with all four servers on it,
-and comparable within one table; the paper used four servers of 40 cores each. Rounds, bytes and errors do not depend on the
-machine.
+Data that scikit-learn does not bundle are Parquet files in the folder given by `--data` or `PPCA_DATA`. If they are absent,
+synthetic data of the same shape are used, and the output says so. If a public sample has fewer rows than the paper's table, rows
+are drawn from it with noise; the tables say *resampled* and the fraction that is real.
+
+Times are of one machine with all four servers on it, and comparable within one table; the paper used four servers of 40 cores
+each. Rounds, bytes and errors do not depend on the machine.
+
+## The paper
+
+Xiaoyu Fan, Guosai Wang, Kun Chen, Xu He, Wei Xu: [*PPCA: Privacy-preserving Principal Component Analysis Using Secure Multiparty
+Computation (MPC)*](https://arxiv.org/abs/2105.07612), 2021. Its algorithms are baselines here, with the corrections that
+[eigensolvers.md](eigensolvers.md#the-papers-algorithms) lists.
+
+Its Figure 1, the four steps, with what this software does in each:
+
+![Owners preprocess locally and send secret shares. Four servers compute covariance, eigendecomposition, projection matrix and
+inference on shares. Receivers get the agreed result.](figures/framework.svg)
+
+Its Figure 2, the two ways in which owners can hold parts of one table:
+
+![Left: owners of rows share sums of their rows. Right: owners of columns align their rows by id and share them in
+pieces.](figures/partitions.svg)
 """
 
 

@@ -217,7 +217,7 @@ def audit(
     identity: IdentityFile = IDENTITY,
     state: StateFolder = None,
 ) -> None:
-    """What a job opened, to whom, as the four seats signed it; whose data it took, who has the result, what is erased."""
+    """Show the signed audit log of a job: what was opened to whom, failed attempts, what has been erased."""
     with complaints(audit), member_at(federation, identity, state) as member:
         known = member.find(job)
         _audit(member, known, as_json)

@@ -50,6 +50,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         "jacobi-classic", "jacobi-eo", "qr", "power".
     tol : float
         Off-diagonal Frobenius norm, relative to the matrix, at which the eigensolver stops.
+    max_iterations : int or None
+        Maximum iterations before falling back to cyclic Jacobi; None: the solver's own limit.
     fixed_iterations : int or None
         Run so many iterations and open no convergence bits, in a fall-back to cyclic Jacobi either.
     columns : list of str or None
