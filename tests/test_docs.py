@@ -18,7 +18,7 @@ from docs import generate
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = {
     "first-steps": ("README.md", "first_steps.py"),
     "joint-pca": ("README.md", "joint_pca.py"),

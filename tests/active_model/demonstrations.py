@@ -20,6 +20,8 @@ from .programs import CUTS, FIRST, PROGRAMS, SECOND, SMALL, joined, verdict
 from .server import SERVERS, Config, Server, Step
 
 Tries = Iterator[bool]
+PASSES = 12
+"""Attempts to fix all masks of a replay. Each held frame can take one more."""
 MANY = 40
 """Elements of a product that is tested with fewer combinations."""
 
@@ -54,7 +56,7 @@ def two_secrets(
     config = replace(config, ideal=True)
     worlds: list[World] = []
     outcomes = []
-    for secret in (inputs[0], *[inputs[1]] * 4):
+    for secret in (inputs[0], *[inputs[1]] * PASSES):
         replay, earlier = (worlds[0] if worlds else None), (worlds[-1] if len(worlds) > 1 else None)
         world = World(secret, seed, config, make(), owner_lies or {}, replay, earlier, first=first)
         worlds.append(world)
@@ -412,6 +414,34 @@ def inputs_differ(config: Config) -> Tries:
         yield owner_case(config, *pattern).isupper()
 
 
+class FalseTripleKey(Liar):
+    """Gives a server of the other row a false mask key, which falsifies the split that row makes, and makes the same
+    error in the split that its own row makes. So it touches both splits of a gate."""
+
+    def change(self, kind: str, tag: str, value: Any, domain: str) -> Any:
+        me = self.world.servers[self.server]
+        j = 3 - 2 * me.row  # column 1 of the other row; its row mate gets the false key
+        false = bytes(32)
+        if kind == "message" and tag.startswith(f"setup.not{j}>"):
+            return int.from_bytes(false, "little")
+        if kind == "local" and tag == "table2.C.sum":
+            masks = [Stream(key, ("table2", "a", 0)).integers(value.size) for key in (false, me.keys[f"not{j}"])]
+            return (value + masks[0] - masks[1]) % MOD
+        return value
+
+
+def triple(config: Config) -> Tries:
+    def program(s: Server) -> Step:
+        k = s.input("k")
+        t = yield from s.table(k, 8, CUTS, SMALL, first=s.world.first)
+        yield from s.open(t, "t")
+
+    for server, seed in itertools.product((0, 2), range(2)):
+        world = World({"k": array([7, 50])}, seed, config, FalseTripleKey(server), first=1 - (server >> 1))
+        outcome = world.run(program)
+        yield any(opened.get("t", [2, 5]) != [2, 5] for opened in outcome.opened.values())
+
+
 class Grinder(Liar):
     """Searches the key of its row for one that makes a share of a gate's output fall where `narrowed` fails."""
 
@@ -464,6 +494,7 @@ DEMONSTRATIONS: dict[str, Callable[[Config], Tries]] = {
     "open": open_,
     "mates": inputs_differ,
     "input tie": inputs_differ,
+    "triple": triple,
     "coined": coined,
     "digest": digest,
 }

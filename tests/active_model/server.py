@@ -63,6 +63,7 @@ CHECKS = {
     "open": "an opened share fits the hash of the diagonal",
     "mates": "mates compare input shares",
     "input tie": "diagonals compare R - C of inputs",
+    "triple": "a key of three servers fits the hash of its second holder",
     "coined": "keys depend on a coin that is tossed after the contributions are fixed",
     "digest": "the receiver compares revealed shares with the digests of the other column",
 }
@@ -371,10 +372,15 @@ class Server:
                 self.keys[f"not{j}"] = key
                 if self.column == 0:
                     self.send(j ^ 1, f"setup.not{j}", int.from_bytes(key, "little"), "block")
+                else:
+                    self.send(j ^ 1, f"setup.mark{j}", sha("triple", self.world.session, j, key), "hash")
         yield
-        j = self.row_mate  # a false key makes the tie of the first gate fail
-        value = int(self.got(2 - 2 * self.row, f"setup.not{j}")) % (1 << 256)
-        self.keys[f"not{j}"] = value.to_bytes(32, "little")
+        j, first = self.row_mate, 2 - 2 * self.row
+        key = (int(self.got(first, f"setup.not{j}")) % (1 << 256)).to_bytes(32, "little")
+        mark = self.got(first + 1, f"setup.mark{j}")
+        if mark != sha("triple", self.world.session, j, key) and "triple" not in self.config.off:
+            self.refuse("triple", first)
+        self.keys[f"not{j}"] = key
 
     def draw(self, key: str, label: Any, count: int, bits: int = BITS) -> Array:
         """Draw integers from a key. Each label is used once."""
@@ -507,8 +513,7 @@ class Server:
             tag, order = f"shuffle{op}", None
             term = np.zeros(x.C.shape, dtype=object)
             if self.row == q:
-                draws = self.draw(f"row{q}", (tag, "order"), len(x.C), 62)
-                order = np.argsort(np.array([int(v) for v in draws]), kind="stable")
+                order = np.argsort(self.draw(f"row{q}", (tag, "order"), len(x.C)), kind="stable")
                 term = x.C[self.local(f"{tag}.order", order, "order")]
             term = self.local(f"{tag}.t", term)
             z = yield from self.exchange(tag, term, True, True, MOD)

@@ -17,6 +17,20 @@ from active_model.programs import FIRST, PROGRAMS, verdict
 from active_model.server import CHECKS
 
 
+def test_both_directions_of_a_gate_compute_the_same_function() -> None:
+    """The identities behind tables and prefix gates, for all residues modulo N, shares, cuts and levels."""
+    N = 16
+    for a, b in itertools.product(range(N), repeat=2):  # the row shares
+        for cut in range(N):
+            for m, alpha in ((a, -b % N), (b, -a % N)):
+                bit = int(m < cut) + int((m - cut) % N < alpha) - int(m < alpha)
+                assert bit == int((a + b) % N < cut)
+        for g in range(4):
+            one, two = (((m >> g) - ((~d % N) >> g)) % (N >> g) for m, d in ((a, b), (b, a)))
+            assert one == two
+            assert (one - ((a + b) % N >> g)) % (N >> g) in (0, 1)
+
+
 def test_honest_runs_are_right_and_never_abort() -> None:
     assert sweep.honest(8, 3)
 
