@@ -191,8 +191,8 @@ class WrongFold(Liar):
         if ".e>" in tag:
             p, _ = me.field
             tau = me._tau("check1", self.server ^ 1, p)
-            held = Stream((self.world.seed, "owner"), "y", 1).integers(1)[0]
-            guess = (int(FIRST["x"][0]) - int(held)) % MOD  # C of the other column if y is the first secret
+            held = int(me.weights.claims[0].right[0])
+            guess = (int(FIRST["x"][0]) - held) % MOD  # C of the other column if y is the first secret
             return array([int(value[0]), int(value[1]) + guess % p * pow(tau, w - 2, p)])
         return value
 
@@ -414,6 +414,22 @@ def inputs_differ(config: Config) -> Tries:
         yield owner_case(config, *pattern).isupper()
 
 
+def shifted(config: Config) -> Tries:
+    """A lying owner shares zero so that the liar's summand of k + o is 5. A local truncation then fails iff k exceeds 5."""
+
+    def program(s: Server) -> Step:
+        x = s.input("k") + s.input("o")
+        yield from s.open(x.truncated(4), "x")
+
+    inputs = {"k": array([7]), "o": array([0])}
+    for bad, seed in itertools.product(SERVERS, range(2)):
+        world = World(inputs, seed, config, Liar(bad))
+        held = sum(int(world.input_shares(bad, name, MOD)[0][0]) for name in inputs)
+        world.owner_lies = {("o", s): ((5 - held) * (1 if s >> 1 == bad >> 1 else -1), 0) for s in SERVERS}
+        outcome = world.run(program)
+        yield any(abs(opened["x"][0]) > 2 for opened in outcome.opened.values() if opened)
+
+
 class FalseTripleKey(Liar):
     """Gives a server of the other row a false mask key, which falsifies the split that row makes, and makes the same
     error in the split that its own row makes. So it touches both splits of a gate."""
@@ -495,6 +511,7 @@ DEMONSTRATIONS: dict[str, Callable[[Config], Tries]] = {
     "mates": inputs_differ,
     "input tie": inputs_differ,
     "triple": triple,
+    "shifted": shifted,
     "coined": coined,
     "digest": digest,
 }

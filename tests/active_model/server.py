@@ -64,6 +64,7 @@ CHECKS = {
     "mates": "mates compare input shares",
     "input tie": "diagonals compare R - C of inputs",
     "triple": "a key of three servers fits the hash of its second holder",
+    "shifted": "inputs are shifted by public random numbers that are drawn after the inputs are fixed",
     "coined": "keys depend on a coin that is tossed after the contributions are fixed",
     "digest": "the receiver compares revealed shares with the digests of the other column",
 }
@@ -359,7 +360,7 @@ class Server:
         self.tell("setup", mine)
         yield
         coin = self.coin("setup", mine, marks, compare=False)
-        self.tree = sha(self.world.session, coin, "tree")
+        self.coins = sha(self.world.session, coin, "public")
         for p in self.peers:
             low, high = (own[p], theirs[p]) if self.seat < p else (theirs[p], own[p])
             known = (low, high, coin) if "coined" not in self.config.off else (low,)
@@ -436,6 +437,9 @@ class Server:
             self.compare(self.row_mate, f"input{op}.row", R, "mates")
             self.compare(self.column_mate, f"input{op}.column", C, "mates")
         self.tie(f"input{op}", R, C, ring, "input tie")
+        if "shifted" not in self.config.off:
+            shift = Stream(self.coins, "shift", op).integers(2 * R.size).reshape(2, *R.shape)
+            R, C = (R + (1 - 2 * self.row) * shift[0]) % ring, (C + (1 - 2 * self.column) * shift[1]) % ring
         return Shared(self, R, C)
 
     def public(self, value: int, like: Array) -> Shared:
