@@ -176,7 +176,7 @@ def served(of: Office, loop: Loop, use: Callable[[Api], None] = lambda api: None
 
     async def start() -> tuple[web.AppRunner, asyncio.Server]:
         of.attend(asyncio.get_running_loop())
-        runner = web.AppRunner(api.application(), access_log=None, auto_decompress=False, shutdown_timeout=5)
+        runner = web.AppRunner(api.application(), access_log=None, auto_decompress=False, shutdown_timeout=0.2)
         await runner.setup()
         host, port = of.roster.seats[of.seat].api.split(":")
         context = of.tls.context(dialing=False)
