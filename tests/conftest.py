@@ -18,7 +18,7 @@ from ppca.servers import LocalServers
 from ppca.transport import connect
 
 settings.register_profile("fast", max_examples=30, deadline=None)
-settings.register_profile("thorough", max_examples=300, deadline=None)
+settings.register_profile("thorough", max_examples=1000, deadline=None)
 settings.load_profile("fast")
 
 STARTING = {"subprocess.Popen", "os.fork", "os.posix_spawn", "os.system"}
