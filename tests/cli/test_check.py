@@ -100,6 +100,7 @@ def test_all_problems_of_all_files_at_once(tmp_path: Path) -> None:
         "a: column 'age' has text 'old' in row 4",
         "a: column 'height' has a missing value (empty or NaN) in row 6 (2 such values in all); column 'income' has an infinite",
         "only b has 'salary'",
+        "--columns age,height chooses columns",
         "only c has 'name'",
         "c: column 'name' has text 'x' in row 1",
         "d: the file is empty",

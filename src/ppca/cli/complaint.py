@@ -22,9 +22,9 @@ NAMES = {"n_components": "-k"}
 """Options that are not called like their parameter."""
 
 REMEDIES = {
-    "columns": "--columns a,b,c chooses columns",
+    "columns": "--columns {common} chooses columns",
     "dask_ca": "--dask-ca, --dask-cert and --dask-key name the files",
-    "decimal": "--decimal , reads decimal commas",
+    "decimal": "--decimal {decimal} reads decimal {mark}",
     "drop": "--drop {columns} leaves {them} out",
     "encoding": "--encoding names another encoding, such as --encoding latin-1 or --encoding utf-16",
     "fold_case": "--fold-case lets ids differ in case",
@@ -68,8 +68,11 @@ def in_words(error: Exception, offered: Container[str]) -> str:
     values = error.values if isinstance(error, BadValue) else ()
     words = {
         "columns": typed(columns),
+        "common": typed(getattr(error, "common", ()) or ("a", "b", "c")),
         "them": "the column" if len(columns) == 1 else "these columns",
         "values": typed(values),
+        "decimal": "." if "decimal point" in str(error) else ",",
+        "mark": "points" if "decimal point" in str(error) else "commas",
         "separator": shlex.quote(getattr(error, "separator", "")),
         "texts": "this text" if len(values) == 1 else "these texts",
     }

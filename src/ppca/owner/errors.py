@@ -34,11 +34,16 @@ class UnreadableData(OwnerError):
 
 
 class BadColumns(OwnerError):
-    """Column names or counts: duplicate, unknown, missing, or different between owners. `columns`: those to leave out."""
+    """Column names or counts: duplicate, unknown, missing, or different between owners.
 
-    def __init__(self, message: str, *, options: Sequence[str] = (), columns: Sequence[str] = ()) -> None:
+    columns: columns to leave out. common: columns that may be chosen instead.
+    """
+
+    def __init__(
+        self, message: str, *, options: Sequence[str] = (), columns: Sequence[str] = (), common: Sequence[str] = ()
+    ) -> None:
         super().__init__(message, options=options)
-        self.columns = tuple(columns)
+        self.columns, self.common = tuple(columns), tuple(common)
 
 
 class NoRows(OwnerError):

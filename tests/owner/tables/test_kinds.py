@@ -93,6 +93,14 @@ def test_decimal_commas(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="a number with a decimal comma") as caught:
         open_table(path)
     assert caught.value.options == ("decimal",)
+    path.write_text("a;b\n1.5;2\n")
+    with pytest.raises(BadValue, match=r"text '1.5' in row 1, which is a number with a decimal point. Write all files"):
+        open_table(path, decimal=",")
+    path.write_text("a;b\n1,5;2\n1.234;2\n")
+    for options in ({}, {"thousands": " "}):
+        with pytest.raises(BadValue, match=r"text '1.234' in row 2"):  # 1234 in Germany, never 1.234
+            open_table(path, decimal=",", **options)
+    np.testing.assert_array_equal(rows_of(open_table(path, decimal=",", thousands=".")), [[1.5, 2], [1234, 2]])
     path.write_text("a;b\n1,5;2\n1,5;zwei\n")
     with pytest.raises(BadValue, match="column 'b' has text 'zwei' in row 2"):
         open_table(path, decimal=",")

@@ -201,6 +201,28 @@ def test_a_separator_at_the_end_of_the_lines(tmp_path: Path) -> None:
     assert table.read()[0].tolist() == [[1, 2], [3, 4]]
 
 
+def test_names_of_several_lines_and_with_spaces(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", '"age\n(years)", height ,\n1,2,3\n4,5,6\n')
+    assert open_table(path, columns=["age\n(years)", "height"]).read()[0].tolist() == [[1, 2], [4, 5]]
+    with pytest.raises(BadColumns, match="columns 1 and 2 are both named 'a'"):
+        open_table(write(tmp_path / "y.csv", "a, a\n1,2\n"))
+
+
+def test_a_column_that_counts_the_rows_is_noted(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"Unnamed: 0": range(20), "a": np.sin(np.arange(20)), "day": [1, 2] * 10})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    wanted = "x: column 'Unnamed: 0' counts the rows; leave it out if it is an index"
+    assert [note for table in open_rows([tmp_path / "x.csv"]) for note in table.notes] == [wanted]
+    assert open_rows([tmp_path / "x.csv"], drop=["Unnamed: 0"])[0].notes == ()
+
+
+@pytest.mark.parametrize("code", ["n/k", "-", ".", "?", "(none)", "a|b", "*", "–", "#", "x y"])
+def test_codes_of_missing_values_with_special_characters(code: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", f'a;b\n1;2\n"{code}";3\n')
+    assert rows_of(path, na_values=code, missing="drop").tolist() == [[1, 2]]
+    assert rows_of(path, na_values=code, missing="drop", thousands=",").tolist() == [[1, 2]]
+
+
 def test_lines_with_another_number_of_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ppca.owner.tables.text.CSV_BLOCK", 24)
     path = write(tmp_path / "x.csv", "a,b\n" + "1,2\n" * 20 + "3\n1,2\n4,5,6\n")

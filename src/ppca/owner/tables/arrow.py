@@ -387,7 +387,7 @@ def flat(column: Any) -> Any:
 class BadCells:
     """Cells of a column that are not numbers: the first one, and how many of how many there are (0: not counted).
 
-    texts: some of the different texts in these cells.
+    texts: some of the different texts in these cells. decimal: the decimal separator that is expected.
     """
 
     name: str
@@ -397,6 +397,7 @@ class BadCells:
     count: int = 0
     cells: int = 0
     texts: Sequence[str] = ()
+    decimal: str = "."
 
     @property
     def what(self) -> str:
@@ -412,6 +413,8 @@ class BadCells:
             return ("a date or time" if dated else "not a number"), LEAVE_OUT, ["drop"]
         text = self.value.strip()
         texts = [text, *self.texts]
+        if self.decimal == "," and re.fullmatch(r"[-+]?\d*\.\d+", text):
+            return "a number with a decimal point", "Write all files with the same decimal separator.", ["decimal"]
         if any(re.fullmatch(r"[-+]?\d*,\d+", each) and not re.fullmatch(GROUPED_BY_COMMAS, each) for each in texts):
             return "a number with a decimal comma", "", ["decimal"]
         if re.fullmatch(GROUPED_BY_COMMAS, text):

@@ -241,19 +241,25 @@ def check_compatible(tables: Sequence[Table], collect: Collect = nullcontext) ->
                     f"{model.label} and {table.label} have different numbers of columns: {model.n_columns} and "
                     f"{table.n_columns}. All owners need the same columns."
                 )
-    return match_names(tables, model.names, model.label, collect)
+    common = [name for name in model.names or () if all(name in (table.names or [name]) for table in tables)]
+    return match_names(tables, model.names, model.label, common, collect)
 
 
-def match_names(tables: Sequence[Table], names: Names, whose: str, collect: Collect = nullcontext) -> list[Table]:
-    """The tables with these columns in this order; `whose` they are is said if a table has others. None: as they are."""
+def match_names(
+    tables: Sequence[Table], names: Names, whose: str, common: Sequence[str] = (), collect: Collect = nullcontext
+) -> list[Table]:
+    """The tables with these columns in this order; `whose` they are is said if a table has others. None: as they are.
+
+    common: columns that all tables have.
+    """
     found = list(tables)
     for number, table in enumerate(tables):
         with collect():
-            found[number] = table if names is None else _matched(table, names, whose)
+            found[number] = table if names is None else _matched(table, names, whose, common)
     return found
 
 
-def _matched(table: Table, names: Sequence[str], whose: str) -> Table:
+def _matched(table: Table, names: Sequence[str], whose: str, common: Sequence[str]) -> Table:
     if table.names is None:
         note = f"{table.label} has no column names; its columns were taken in the order of {whose}"
         return table.renamed(names, note) if table.n_columns == len(names) else table
@@ -268,6 +274,7 @@ def _matched(table: Table, names: Sequence[str], whose: str) -> Table:
             f"{whose} and {table.label} have different columns: {'; '.join(differences)}. "
             "Rename the columns, or choose those that all owners have.",
             options=("columns",),
+            common=common,
         )
     other = table.choose(names)
     other.notes = (*table.notes, f"the columns of {table.label} were put into the order of {whose}")

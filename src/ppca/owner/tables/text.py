@@ -11,19 +11,26 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
 from ..errors import BadColumns, UnreadableData
 from .addresses import Place, source
-from .arrow import MOST_CODES, ArrowTable, BadCells, is_numeric, not_numbers
+from .arrow import MOST_CODES, ArrowTable, BadCells, flat, is_numeric, not_numbers, view
 from .options import DEFAULTS, ReadOptions
 from .table import Table, listed, reading
 
 UNNAMED = "unnamed"
 NUMBER = r"^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$|^[+-]?(inf|infinity|nan)$"
 """What Arrow parses as a double."""
+
+PUNCTUATION, ESCAPED = re.compile(r"([!-/:-@\[-`{-~])"), r"\\\1"
+"""ASCII punctuation, and what stands for it in a regular expression of RE2."""
+
+LEAST_COUNTED = 10
+"""Rows from which on a column of consecutive integers is taken for a row index."""
 
 MOST_RAGGED = 20
 """Lines with another number of cells than the header that are collected before reading stops."""
@@ -51,6 +58,8 @@ class CsvTable(ArrowTable):
         self.delimiter = delimiter_of(label, path, head, options.decimal)
         refuse_wide(label, head.partition("\n")[0].count(self.delimiter) + 1)
         self.header: list[str] | None = None
+        absent = [*pa.csv.ConvertOptions().null_values, *options.na_values]
+        self.absent = f"^(?:{'|'.join(PUNCTUATION.sub(ESCAPED, value) for value in absent)})$"
         block = head.encode()
         with self._reader(
             label, pa.BufferReader(block), pa.csv.ReadOptions(block_size=len(block), use_threads=False)
@@ -63,6 +72,8 @@ class CsvTable(ArrowTable):
         if plain != names:
             names = self.header = plain
         self.kinds = [self._kind(column) for column in first.columns]
+        columns = zip(names, first.columns, strict=True)
+        self.counting = [name for name, column in columns if counts_rows(column)]
         self.large = {name for name, column in zip(names, first.columns, strict=True) if is_large(column)}
         fields = zip(names, self.kinds, strict=True)
         super().__init__(label, pa.schema([pa.field(name, parsed_as(kind)) for name, kind in fields]))
@@ -97,6 +108,11 @@ class CsvTable(ArrowTable):
                 options=("drop", "columns") if 2 * len(unnamed) < len(self.stored) else (),
                 columns=unnamed,
             )
+        other.notes = tuple(
+            f"{self.label}: column {name!r} counts the rows; leave it out if it is an index"
+            for name in other.names
+            if name in self.counting
+        )
         return other
 
     @contextmanager
@@ -111,7 +127,11 @@ class CsvTable(ArrowTable):
             return "error" if len(ragged) > MOST_RAGGED else "skip"
 
         serial = not read.use_threads
-        parse = pa.csv.ParseOptions(delimiter=self.delimiter, invalid_row_handler=collect if serial else None)
+        parse = pa.csv.ParseOptions(
+            delimiter=self.delimiter,
+            invalid_row_handler=collect if serial else None,
+            newlines_in_values=self.header is not None and any("\n" in name for name in self.header),
+        )
         convert = pa.csv.ConvertOptions(
             column_types=types,
             include_columns=None if types is None else list(types),
@@ -183,13 +203,15 @@ class CsvTable(ArrowTable):
     def _cleaned(self, text: Any) -> Any:
         """Texts without spaces around them and separators of thousands, with a decimal point; null where a value is missing."""
         text = pc.utf8_trim_whitespace(text)
-        nulls = pa.array([*pa.csv.ConvertOptions().null_values, *self.options.na_values], text.type)
-        text = pc.if_else(pc.is_in(text, value_set=nulls), pa.scalar(None, text.type), text)
+        # not `pc.is_in`: its list of values is made by `pa.array`, which imports pandas if it is installed
+        text = pc.if_else(pc.match_substring_regex(text, self.absent), pa.scalar(None, text.type), text)
         if self.options.grouped is not None:
             number, mark = self.options.grouped
             plain = pc.replace_substring_regex(text, mark, "")
             text = pc.if_else(pc.match_substring_regex(text, number), plain, text)
-        return pc.replace_substring(text, ",", ".") if self.options.decimal == "," else text
+        if self.options.decimal == ",":  # a point must not pass for the decimal separator
+            text = pc.replace_substring(pc.replace_substring(text, ".", ";"), ",", ".")
+        return text
 
     def _parsed(self, text: Any) -> Any:
         """Texts as integers, signed or not; as doubles if some are neither: those are far apart, or no integers."""
@@ -201,7 +223,7 @@ class CsvTable(ArrowTable):
 
     def _refuse_text(self) -> None:
         """Read the file again as text and raise `BadValue` with all cells that are not numbers; return if there are none."""
-        found = {name: BadCells(name, kind=pa.string()) for name in self.names}
+        found = {name: BadCells(name, kind=pa.string(), decimal=self.options.decimal) for name in self.names}
         done = 0
         with self._open(dict.fromkeys(self.names, pa.string()), threads=False, text=True) as reader:
             for batch in reader:
@@ -252,6 +274,14 @@ class CsvTable(ArrowTable):
 def parsed_as(inferred: Any) -> Any:
     """Numbers are parsed as float64, true / false as what they are."""
     return inferred if pa.types.is_boolean(inferred) else pa.float64()
+
+
+def counts_rows(column: Any) -> bool:
+    """Whether a column counts the rows, as an index does that was written with the table."""
+    if not pa.types.is_integer(column.type) or len(column) < LEAST_COUNTED or column.null_count:
+        return False
+    values = view(flat(column))
+    return bool(values[0] in (0, 1) and (np.diff(values) == 1).all())
 
 
 def is_large(column: Any) -> bool:
