@@ -238,7 +238,7 @@ async def check_units(party: Party, model: dict[str, SecretArray], exponents: li
         if not await same.open(what=SAME_UNITS, why="new rows must be in the units of the model"):
             raise Refusal(
                 "scale_exponents of this job are not those of the model: its new rows would be weighed differently from what the "
-                "owners of the model approved. Make the job with `ppca job use --model`, from the result of the fit."
+                "owners of the model approved. Make the job with `ppca job use`, from the result of the fit."
             )
 
 
