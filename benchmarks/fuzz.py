@@ -173,7 +173,9 @@ def feed_facts(content: bytes, number: int, folder: Path) -> None:
 
 def facts_seeds() -> list[bytes]:
     audit = [{"what": "means", "shape": [2], "to": "receiver", "why": "the result"}]
-    facts = SharedFacts("m", [1, 2], False, 2, 10, ["a", "b"], "allpairs", 9, True, False, {"flags": ["client"]}, audit)
+    facts = SharedFacts(
+        "m", [1, 2], False, 2, 10, ["a", "b"], "allpairs", 9, True, False, {"flags": ["client"]}, 1e-9, audit
+    )
     with tempfile.TemporaryDirectory() as name:
         facts.save(Path(name) / "f.json")
         return [(Path(name) / "f.json").read_bytes()]

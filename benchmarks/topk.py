@@ -99,7 +99,7 @@ class Row:
     eigenvalue_error: float
     verified: bool
     fell_back: bool
-    reached: float | None
+    reached: float
 
 
 async def solve(party: Party, A: SecretArray, *, solver: str, k: int, tol: float) -> dict[str, Any]:
@@ -112,7 +112,7 @@ async def solve(party: Party, A: SecretArray, *, solver: str, k: int, tol: float
         "iterations": found.iterations,
         "verified": found.verified,
         "fell_back": found.fell_back,
-        "reached": found.residual,
+        "reached": found.tolerance,
     }
 
 
@@ -164,7 +164,7 @@ def _print(rows: list[Row], tol: float) -> None:
     for name in ("d", "K", "loops", "rounds", "sent", "time", "memory", "residual", "eigenvalues", "verified"):
         table.add_column(name, justify="right")
     for row in rows:
-        verified = ("yes" if row.verified else "no") + (f", to {row.reached:.0e}" if row.reached else "")
+        verified = ("yes" if row.verified else "no") + (f", to {row.reached:.0e}" if row.reached > tol else "")
         table.add_row(
             row.spectrum, row.solver, f"{row.d:,}", str(row.k), str(row.loops), str(row.rounds), size(row.bytes_per_server),
             duration(row.seconds), size(row.memory), f"{row.residual:.1e}", f"{row.eigenvalue_error:.1e}",
@@ -191,7 +191,7 @@ def cases(count: int, d: int, tol: float, seed: int, on_shares: bool, directory:
             k = int(rng.integers(1, 9))
             A = turned(spectrum("random", d, k, rng), rng)
             found = simulated(A, k, tol, f"{seed} {number}") if servers is None else on_servers(servers, A, k, tol)
-            tally["refused" if found is None else verdict(A, k, tol, *found)] += 1
+            tally["refused" if found is None else verdict(A, k, *found)] += 1
     where = "on shares" if on_shares else "in the plaintext backend"
     told = ", ".join(f"{n:,} {what}" for what, n in tally.most_common())
     table_console().print(f"{count:,} random matrices {where}, d = {d}: {told}")
@@ -204,8 +204,8 @@ def cases(count: int, d: int, tol: float, seed: int, on_shares: bool, directory:
 WRONG = "accepted and WRONG"
 
 
-def simulated(A: Floats, k: int, tol: float, run: str) -> tuple[Floats, Floats] | None:
-    """Values and vectors that pass the rules of `decompose`, without its fall-back; None if they are refused."""
+def simulated(A: Floats, k: int, tol: float, run: str) -> tuple[Floats, Floats, float] | None:
+    """Values, vectors and tolerance that pass the rules of `decompose`, without its fall-back; None if they are refused."""
     shared = PlainArray(A, FIXED_POINT)
     try:
         found = _finish(eigh_topk(shared, k, run=run, tol=tol))
@@ -213,21 +213,23 @@ def simulated(A: Floats, k: int, tol: float, run: str) -> tuple[Floats, Floats] 
         good = np.linalg.norm(A @ V - V * values) < 2 * tol and np.linalg.norm(V.T @ V - np.eye(k)) < 1e-7
         if (
             not good
-            or not _finish(certificate.none_is_missing(shared, found.values, found.vectors, run, 2 * tol)).values
+            or not _finish(certificate.none_is_missing(shared, found.values, found.vectors, run, 2 * tol))[0].values
         ):
             return None
     except RangeError:  # a promise was broken: on shares the numbers would be wrong, and verification refuses
         return None
-    return values, V
+    return values, V, tol
 
 
-def on_servers(servers: LocalServers, A: Floats, k: int, tol: float) -> tuple[Floats, Floats] | None:
+def on_servers(servers: LocalServers, A: Floats, k: int, tol: float) -> tuple[Floats, Floats, float] | None:
     """The same on shares, with the fall-back: refused is what is not verified."""
     answer = Job(servers).run(solve, share(A, FIXED), solver="topk", k=k, tol=tol)
-    return (np.asarray(answer["values"]), np.asarray(answer["vectors"]).T) if answer["verified"] else None
+    if not answer["verified"]:
+        return None
+    return np.asarray(answer["values"]), np.asarray(answer["vectors"]).T, float(answer["reached"])
 
 
-def verdict(A: Floats, k: int, tol: float, values: Floats, V: Floats) -> str:
+def verdict(A: Floats, k: int, values: Floats, V: Floats, tol: float) -> str:
     """Whether what was accepted keeps what acceptance promises."""
     missing = np.linalg.eigvalsh(A)[::-1][:k] - values
     far = np.linalg.norm(A @ V - V * values) > MISTAKE * 2 * tol

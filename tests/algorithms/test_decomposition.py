@@ -33,7 +33,7 @@ def verdict(A: Matrix, where: str | None, at: int, sign: int = 1, top: int | Non
                 if first:
                     flat[split, at : at + 1] = ring.add(flat[split, at : at + 1], error)
         bounded = await is_bounded(values, rows)
-        return int(await is_accurate(A.within(1), values, rows, bounded, 2e-6, top))
+        return int((await is_accurate(A.within(1), values, rows, bounded, 2e-6, top))[0])
 
     return bool(run(program, A, values[::-1].copy(), vectors.T[::-1].copy()).value)
 
@@ -59,7 +59,7 @@ def test_a_small_error_does_not_pass_either() -> None:
 
     async def program(A: SecretArray, values: SecretArray, rows: SecretArray) -> Any:
         bounded = await is_bounded(values, rows)
-        return int(await is_accurate(A.within(1), values, rows, bounded, 2e-6))
+        return int((await is_accurate(A.within(1), values, rows, bounded, 2e-6))[0])
 
     assert not run(program, A, values, vectors.T.copy()).value
 

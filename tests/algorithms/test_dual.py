@@ -43,11 +43,11 @@ async def found(table: Any, shift: Any, by_columns: bool, owners: list[int]) -> 
     spectrum = await decompose(scaled.matrix, run="dual", top=K, tol=TOL)
     make = dual.Scaled.by_columns if by_columns else dual.Scaled.by_rows
     Y = await make(table, shift + unit.exponent)
-    least = scaled.matrix.diagonal().sum() * (resolution("allpairs", n, TOL) / 2)
+    least = scaled.matrix.diagonal().sum() * (resolution(n, TOL) / 2)
     values = spectrum.values[:K]
     components = await dual.components(Y, values, spectrum.vectors[:K], least)
-    good = await dual.is_accurate(Y, values, components, unit, TOL)
-    wrong = await dual.is_accurate(Y, values * 1.001, components, unit, TOL)
+    good = await dual.is_accurate(Y, values, components, unit, (TOL, TOL))
+    wrong = await dual.is_accurate(Y, values * 1.001, components, unit, (TOL, 10 * TOL))
     return components.vectors, values, scaled, good, wrong
 
 

@@ -100,7 +100,7 @@ def test_steep_spectra(name: str) -> None:
     assert found.converged
     assert found.iterations <= 5
     check(A, 10, found.values.values, found.vectors.values)
-    assert finish(certificate.none_is_missing(shared, found.values, found.vectors, name, 2 * TOL)).values
+    assert finish(certificate.none_is_missing(shared, found.values, found.vectors, name, 2 * TOL))[0].values
 
 
 def test_powers_of_what_is_left_find_what_the_first_columns_hide() -> None:
@@ -215,8 +215,7 @@ def test_what_was_reached_is_verified_where_nothing_takes_over(monkeypatch: pyte
 
     async def program(shared: SecretArray) -> list[Any]:
         found = await decompose(shared.within(1), run=shared.party.run, solver="topk", tol=TOL, top=4, max_iterations=0)
-        assert found.residual is not None
-        return [found.values, found.vectors, int(found.verified), int(found.fell_back), found.residual]
+        return [found.values, found.vectors, int(found.verified), int(found.fell_back), found.tolerance]
 
     outcome = run(program, A)
     values, vectors, verified, fell_back, residual = outcome.value
@@ -226,8 +225,8 @@ def test_what_was_reached_is_verified_where_nothing_takes_over(monkeypatch: pyte
     assert residual / 4.1 < np.linalg.norm(A @ vectors.T - vectors.T * values) < residual
     exact = np.linalg.eigvalsh(A)[::-1]
     np.testing.assert_allclose(values[:2], exact[:2], atol=2 * TOL)
-    assert np.all(values[:2] > resolution("topk", 40, residual) * np.trace(A))
-    assert resolution("topk", 40, residual) > 64 * residual
+    assert np.all(values[:2] > resolution(40, residual, certified=True) * np.trace(A))
+    assert resolution(40, residual, certified=True) > 64 * residual
     assert [line.what for line in outcome.audits[0]].count("verification bit") == 1
 
 
@@ -246,7 +245,7 @@ def test_the_certificate_accepts_the_largest_pairs(name: str) -> None:
         values, vectors = np.linalg.eigh(A)
         top = slice(None, -6, -1)
         parts = (PlainArray(part, "fixed") for part in (A, values[top], vectors.T[top]))
-        assert finish(certificate.none_is_missing(*parts, f"{name} {seed}", 2 * TOL)).values
+        assert finish(certificate.none_is_missing(*parts, f"{name} {seed}", 2 * TOL))[0].values
 
 
 @pytest.mark.parametrize("name", ["zipf", "steep", "geometric", "halving", "square root"])
@@ -261,7 +260,7 @@ def test_the_certificate_refuses_if_one_is_missing(name: str) -> None:
     async def program(A: SecretArray, values: SecretArray, rows: SecretArray) -> Any:
         run = values.party.run
         work = (certificate.none_is_missing(A.within(1), values[case], rows[case], run, 2 * TOL) for case in cases)
-        return list(await together(*work))
+        return [bit for bit, _ in await together(*work)]
 
     found = [int(bit) for bit in run(program, A, values, rows).value]
     excluded = [certificate.excluded(float(values[case[-1]]), 2 * TOL) for case in cases]
@@ -288,8 +287,8 @@ def _bound(d: int, growth: float) -> float:
 
 
 def test_what_is_below_the_floor_is_not_resolved() -> None:
-    assert resolution("topk", 1_000, 1e-7) >= 2 * certificate.excluded(0, 2 * TOL)
-    assert resolution("allpairs", 1_000, 1e-7) < 1e-6
+    assert resolution(1_000, 1e-7, certified=True) >= 2 * certificate.excluded(0, 2 * TOL)
+    assert resolution(1_000, 1e-7) < 1e-6
 
 
 def test_it_is_given_up_where_late_loops_bring_nothing() -> None:

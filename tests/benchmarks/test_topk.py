@@ -46,6 +46,6 @@ def test_the_judge_knows_wrong_results() -> None:
     A = topk.turned(topk.spectrum("decaying", 30, 3, np.random.default_rng(0)), np.random.default_rng(1))
     values, vectors = np.linalg.eigh(A)
     values, V = values[::-1], vectors[:, ::-1]
-    assert topk.verdict(A, 3, 1e-7, values[:3], V[:, :3]) == "accepted and right"
-    assert topk.verdict(A, 3, 1e-7, values[1:4], V[:, 1:4]) == topk.WRONG  # the largest is missing
-    assert topk.verdict(A, 3, 1e-7, values[:3], V[:, [0, 2, 1]]) == topk.WRONG  # vectors of other values
+    assert topk.verdict(A, 3, values[:3], V[:, :3], 1e-7) == "accepted and right"
+    assert topk.verdict(A, 3, values[1:4], V[:, 1:4], 1e-7) == topk.WRONG  # the largest is missing
+    assert topk.verdict(A, 3, values[:3], V[:, [0, 2, 1]], 1e-7) == topk.WRONG  # vectors of other values

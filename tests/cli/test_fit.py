@@ -114,7 +114,7 @@ def test_inspect(fitted: tuple[Path, Result]) -> None:
 
 def test_inspect_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text("{}")
-    for place, cause in ((tmp_path, "not in the format ppca-model-1"), (tmp_path / "absent", "there is no")):
+    for place, cause in ((tmp_path, "not in the format ppca-model-2"), (tmp_path / "absent", "there is no")):
         done = ppca("inspect", place)
         assert done.exit_code == 1
         assert cause in done.stderr

@@ -88,7 +88,8 @@ def test_kept_files(folder: Path, state_home: Path) -> None:
     assert facts["rows"] == 178
     assert facts["components"] == 3
     assert not {60, 118} & {value for value in facts.values() if isinstance(value, int)}  # single owners' row counts
-    assert not any(isinstance(value, float) for value in facts.values())  # nothing of the model's content
+    # Nothing of the model's content.
+    assert [name for name, value in facts.items() if isinstance(value, float)] == ["tolerance"]
 
 
 def test_transform_on_shares_does_not_use_the_revealed_model(folder: Path, tmp_path: Path) -> None:
@@ -281,7 +282,7 @@ def test_results_without_shares(folder: Path, tmp_path: Path, state_home: Path) 
     refused("the shares of seat (1,0) are missing", "transform", result, folder / "new.csv", *there, place=tmp_path)
     (result / "shared.json").write_text("{}")
     refused(
-        "it is not in the format ppca-shared-1", "detect", result, folder / "new.csv", *out, "--scores", place=tmp_path
+        "it is not in the format ppca-shared-2", "detect", result, folder / "new.csv", *out, "--scores", place=tmp_path
     )
     (result / "shared.json").unlink()
     for command in (["transform"], ["detect", "--scores"]):

@@ -128,7 +128,13 @@ def documented(title: str) -> list[list[str]]:
 @pytest.mark.parametrize("way", ["psi", "aligned", "namespace"])
 def test_openings_are_the_documented_ones(way: str, standardize: bool) -> None:
     seats, pca = job(way, standardize=standardize, fixed_iterations=12)
-    cases = {"every fit", "every fit, d > 1", "fit with `reveal`", f"vertical fit, {way}"}
+    cases = {
+        "every fit",
+        "every fit, d > 1",
+        "fit with `reveal`",
+        "fit with `reveal`, components left out",
+        f"vertical fit, {way}",
+    }
     cases |= {"fit with `reveal`, standardised", "every fit, standardised"} if standardize else {"every fit, raw"}
     letters = {"n": N, "d": D, "k": K, "m": len(CUTS), "1": 1}
     wanted: Counter[tuple[str, tuple[int, ...], str]] = Counter()

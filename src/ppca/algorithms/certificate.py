@@ -1,12 +1,12 @@
 """The certificate of the largest eigenpairs: that no larger eigenvalue than the K-th is missing, up to a tenth.
 
-Let V and theta be the K pairs that were found, with |A V - V theta|_F < r, B = A - V theta V' what is left, and beta a little
-above theta_K. If nothing is missing, all eigenvalues of B lie in [-r, beta]: what is left out of V couples zeros with the rest
-and can make an eigenvalue as small as -r, and a larger one larger by r^2 / beta, which is little. So with A + r in place of A,
-for w = beta + r, T_j(2 (B + r) / w - 1) has norm at most one for every j, and public random columns g stay as long as they are.
-If an eigenvalue above beta + MARGIN w is left, T_m makes its part of g grow past that, unless g is nearly orthogonal to its
-eigenvector, which happens with probability `misses`. No larger eigenvalue of A is then missing: A has at most K above the
-largest of B (Weyl).
+Let V and theta be the K pairs that were found, with |A V - V theta|_F + |V'V - I|_F < r, B = A - V theta V' what is left, and
+beta a little above theta_K. If nothing is missing, all eigenvalues of B lie in [-r, beta]: what is left out of V couples zeros
+with the rest and can make an eigenvalue as small as -r, and a larger one larger by r^2 / beta, which is little. So with A + r
+instead of A, for w = beta + r, T_j(2 (B + r) / w - 1) has norm at most one for every j, and public random columns g stay as long
+as they are. If an eigenvalue above beta + MARGIN w is left, T_m makes its part of g grow past that, unless g is nearly
+orthogonal to its eigenvector, which happens with probability `misses`. No larger eigenvalue of A is then missing: A has at most
+K above the largest of B (Weyl). A second beta, a little above an estimate of the next eigenvalue, is tried beside it.
 
     1. c = 2 / w from a table of theta_K                                                    2 rounds
     2. V theta and c V; then for j = 1 .. m, with the first product free (g is public)        2 m
@@ -48,15 +48,24 @@ RESIDUALS = 16
 """beta is at least so many times r: then r^2 / beta is below what the table leaves of room, a step of its own."""
 
 
+DEFECT = 1e-7
+"""|V'V - I|_F that verification allows: V theta V' then differs by so much from that of orthonormal vectors."""
+
+
+def slack(residual: float) -> float:
+    """r: how far below zero B may reach, if |A V - V theta|_F may be `residual`."""
+    return residual + DEFECT
+
+
 def floor(residual: float) -> float:
     """The smallest beta that is asked for, where |A V - V theta|_F may be `residual`."""
-    return max(FLOOR, RESIDUALS * residual)
+    return max(FLOOR, RESIDUALS * slack(residual))
 
 
 def excluded(theta: float, residual: float) -> float:
     """Eigenvalues above this are not missing, given the K-th that was found and what |A V - V theta|_F may be."""
     beta = (1 + 2.0**-10) * max(theta * math.pow(2, 1 / STEPS_PER_OCTAVE), floor(residual))
-    return beta + MARGIN * (beta + residual)
+    return beta + MARGIN * (beta + slack(residual))
 
 
 def promise(residual: float) -> dict[str, float]:
@@ -88,44 +97,61 @@ def misses(d: int, m: int) -> float:
     return 1.0 if a >= 1 else (a * math.exp(1 - a)) ** (PROBES / 2)
 
 
-async def none_is_missing(A: Any, values: Any, vectors: Any, run: str, residual: float) -> Any:
-    """A shared bit: no eigenvalue above `excluded(theta_K, residual)` is missing. values: descending; vectors: as rows.
+async def none_is_missing(
+    A: Any, values: Any, vectors: Any, run: str, residual: float, following: Any = None
+) -> tuple[Any, Any]:
+    """A shared bit: no eigenvalue above `excluded(theta_K, residual)` is missing; and a shared bound of all that are left out.
 
-    residual: a bound of |A V - V theta|_F that is verified beside; where it does not hold, the bit may be 0 without need.
+    values: descending; vectors: as rows. residual: a bound of |A V - V theta|_F that is verified beside; where it does not hold,
+    the bit may be 0 without need. following: an estimate of the next eigenvalue, such as a Ritz value. The same probes go
+    through a second recurrence with a beta just above it. If they stay as long as they are, the bound is
+    `excluded(following, residual)`, else `excluded(theta_K, residual)`.
     """
     d = len(A)
     g = gaussian(run, "probes", (d, PROBES), d**-0.5)
     g *= math.sqrt(PROBES / np.sum(g * g))  # on average of length one each: then a is what `misses` says
-    probes = np.round(np.ldexp(g, 24)) * 2.0**-24
+    anchors = values[-1:] if following is None else concatenate([values[-1:], following.reshape(1)])
+    groups = [slice(PROBES * i, PROBES * (i + 1)) for i in range(len(anchors))]
+    probes = np.tile(np.round(np.ldexp(g, 24)) * 2.0**-24, len(groups))
     V = vectors.T
-    top, least = 2.0, floor(residual)
+    top, least, r = 2.0, floor(residual), slack(residual)
     steps = np.arange(math.floor(math.log2(least) * STEPS_PER_OCTAVE), STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE
     beta = np.append(least, 2.0 ** (steps + 1 / STEPS_PER_OCTAVE)) * (1 + 2.0**-10)
-    scale = (await values[-1].within(top).lookup(2.0**steps, 2 / (beta + residual), SCALE_FRAC)).within(2 / least)
-    weighted, scaled = await together(
+    bounds = beta + MARGIN * (beta + r) + 2.0**-SCALE_FRAC
+    found = await anchors.within(top).classify(2.0**steps, [2 / (beta + r), bounds], SCALE_FRAC)
+    scale, bound = found[..., 0].within(2 / least), found[..., 1].within(2 * top)
+    weighted, *scaled = await together(
         V.mul(values, within=1.5, narrow=True, only=Held.LEFT),
-        V.mul(scale, frac=SCALE_FRAC, within=2 / least, narrow=True),
+        *(V.mul(scale[i], frac=SCALE_FRAC, within=2 / least, narrow=True) for i in range(len(groups))),
     )
-    scaled, largest = scaled.within(2 / least), 8 / least
+    scaled, largest = [one.within(2 / least) for one in scaled], 8 / least
+    diagonal = scale[np.repeat(np.arange(len(groups)), PROBES)] * np.eye(probes.shape[1], dtype=np.int64)
     before, now, lengths = None, None, []
     for _ in range(degree(d)):
         if now is None:
-            product, inside = A @ probes + residual * probes, scaled.T @ probes
+            product = A @ probes + r * probes
+            inside = [one.T @ probes[:, group] for one, group in zip(scaled, groups, strict=True)]
         else:
-            product, inside = await together(
+            product, *inside = await together(
                 A.matmul(now, within=4, narrow=True, only=Held.LEFT),
-                scaled.T.matmul(now, frac=SCALE_FRAC, within=largest, narrow=True, only=Held.RIGHT),
+                *(
+                    one.T.matmul(now[:, group], frac=SCALE_FRAC, within=largest, narrow=True, only=Held.RIGHT)
+                    for one, group in zip(scaled, groups, strict=True)
+                ),
             )
-            product = product + now * residual
+            product = product + now * r
         left = concatenate([product.within(4), weighted.within(1.5)], 1)
-        right = concatenate([scale * np.eye(PROBES, dtype=np.int64), -inside])
+        right = concatenate([diagonal, -concatenate(inside, 1)])
         turned = await left.matmul(right, frac=40, within=largest, narrow=True)
         if now is None:
             before, now = probes, (turned - probes).within(4)
         else:
             before, now = now, ((turned - now) * 2 - before).within(4)
-        lengths.append(now)
+        lengths += [now[:, group] for group in groups]
     squares = await together(*(P.inner(P, frac=80) for P in lengths))
-    bound = (1 + SLACK) * float(np.sum(probes * probes))
-    inside = await stack(list(squares)).within(2.0**45).lookup([-1e-3, bound], [0, 1, 0], 0)
-    return await (inside.sum() == len(lengths))
+    longest = (1 + SLACK) * float(np.sum(probes[:, :PROBES] ** 2))
+    inside = await stack(list(squares)).within(2.0**45).lookup([-1e-3, longest], [0, 1, 0], 0)
+    passed = await (inside.reshape(-1, len(groups)).sum(0) == len(lengths) // len(groups))
+    if len(groups) == 1:
+        return passed[0], bound[0]
+    return passed[0], bound[0] + await (passed[1] * (bound[1] - bound[0]))

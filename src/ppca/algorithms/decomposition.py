@@ -7,55 +7,84 @@ fall-back either), one verification bit and shuffled ranks (more of both after a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..protocol import concatenate, together
+from ..protocol import concatenate, ready, together
 from . import certificate
 from .eigen import Eigen, defect, identity_like, is_below
 from .iteration import Progress, silent
 from .jacobi import enough_steps
-from .solvers import AUTO, TOPK, chosen, eigh, promised_residual
+from .solvers import AUTO, TOLERANCE, TOPK, chosen, eigh, promised_residual
 from .topk import eigh_topk
 
 ORTHOGONALITY = 1e-7
 """What verification promises of |V'V - I|_F."""
 
 ENOUGH_ITERATIONS = 45
-"""Of all-pairs after `topk`, in jobs that open no convergence bits."""
+"""Iterations of all-pairs after `topk` in jobs that open no convergence bits."""
 
 COARSE = 10
 """Fractional bits that are enough to see whether an element is far off."""
 
-
 FALLBACK = 600
-"""Up to so many columns all-pairs takes over where `topk` fails: more would take hours and gigabytes."""
+"""Largest number of columns for which all-pairs takes over if `topk` fails: more would take hours and gigabytes."""
 
-LOOSEST = 1e-3
-"""Above that many columns, a result of `topk` is verified with the tolerance that it has reached, up to this."""
+ACCEPTED, LOOSEST = 1e-6, 1e-3
+"""Largest tolerance with which a result of `topk` that did not reach the requested one is verified and delivered: up to
+FALLBACK columns, where all-pairs can take over, and above."""
+
+UNBOUNDED = 8.0
+"""Bound of a residual that is too large to matter: no eigenvalue exceeds 1."""
+
+RESIDUALS = 2.0 ** np.arange(-66, 5)
+"""Squares of residuals between which the bound of the pairs that were not asked for has its steps."""
 
 
-def resolution(solver: str, d: int, tol: float) -> float:
-    """A variance below this part of the total is noise: what the certificate allows an eigenvalue to be off.
+def residual_bound(d: int, count: int, tolerance: float, units: int = 2) -> float:
+    """What |A V - V L|_F is below if verification passed with a tolerance: over `count` pairs of vectors of length d.
 
-    |A V - V L|_F < 2 promised means that sorted eigenvalues are off by at most so much (Weyl); A itself is rounded to 40 bits,
-    which moves them by d 2^-40; and the trace of A is at least |A|_F >= 1/2. Of `topk`, eigenvalues below the floor of its
-    certificate may be missing.
+    Verification compares with twice the tolerance. What it compares was computed on shares: units of 2^-40 by which every entry
+    of A V - V L may be off, one for each of the two products.
     """
-    residual = 2 * promised_residual(solver, d, tol)
+    return 2 * tolerance + units * 2.0**-40 * math.sqrt(d * count)
+
+
+def rounding(d: int) -> float:
+    """|A - A'|_F if A' is the matrix of the data without rounding, whose columns are off as `entry.Joint.error` says.
+
+    A is rounded twice: its d^2 entries are off by 2^-40, and by 2^-48 before they are multiplied by up to 2 sqrt(d); together by
+    less than 2^-39. Doubles of owners: sums over the rows of a piece are off by at most 2^-40 of the product of two deviations,
+    their factors by d 2^-50; and the trace of A is at most sqrt(d). All of that is below d 2^-38.
+    """
+    return d * 2.0**-38
+
+
+def resolution(d: int, tolerance: float, certified: bool = False) -> float:
+    """Variances below this fraction of the total are noise: what verification allows an eigenvalue to be off.
+
+    |A V - V L|_F < 2 tolerance means that sorted eigenvalues are off by at most that (Weyl); A itself is rounded to 40 bits,
+    which moves them by d 2^-40; and the trace of A is at least |A|_F >= 1/2. If the certificate of `topk` stands for the pairs
+    that were left out, eigenvalues below its floor may be missing.
+    """
+    residual = 2 * tolerance
     off = residual + d * 2.0**-40
-    return 2 * (max(off, certificate.excluded(0, residual)) if solver == TOPK else off)
+    return 2 * (max(off, certificate.excluded(0, residual)) if certified else off)
 
 
 @dataclass
 class Spectrum:
     """Shared eigenvalues in descending order, eigenvectors as ROWS in the same order, and the public course of events.
 
-    solver: which was asked first; fell_back: whether another had to take over.
-    residual: where `topk` has given up and no other solver took over, the tolerance that it has reached: its result was verified
-    with that, in place of the one that was asked for.
+    solver: the solver that was asked first; fell_back: whether another one had to take over.
+    tolerance: |A V - V L|_F was verified to be below twice this. It is the requested tolerance, or the one that the solver can
+    reach or has reached.
+    certified: whether only the largest pairs were computed, and the certificate says that no larger one is missing.
+    following: with a certificate, a shared bound of every eigenvalue that was left out.
+    others: a shared bound of |A V - V L|_F over the pairs that were not asked for; None: these were verified, too.
     """
 
     values: Any
@@ -64,7 +93,23 @@ class Spectrum:
     iterations: int
     verified: bool
     fell_back: bool
-    residual: float | None = None
+    tolerance: float
+    certified: bool = False
+    following: Any = None
+    others: Any = None
+
+    def left_out(self, count: int) -> Any:
+        """A shared bound of every eigenvalue but the first `count`; None if there is no other.
+
+        For z orthogonal to the first vectors, z'Az <= (next value + |A V - V L|_F over the others) z'z: see
+        docs/eigensolvers.md#how-far-a-component-can-be-off.
+        """
+        if self.certified or count == len(self.values):
+            return self.following
+        d = len(self.values)
+        if self.others is None:
+            return self.values[count] + residual_bound(d, d, self.tolerance)
+        return self.values[count] + self.others + residual_bound(d, d, 0.0)
 
 
 async def decompose(
@@ -72,7 +117,7 @@ async def decompose(
     *,
     run: str,
     solver: str = AUTO,
-    tol: float = 1e-7,
+    tol: float = TOLERANCE,
     top: int | None = None,
     max_iterations: int | None = None,
     fixed_iterations: int | None = None,
@@ -82,44 +127,54 @@ async def decompose(
 
     run: a public name of this run, from which `topk` draws public random numbers. top: how many of the largest pairs are wanted
     (None: all); `topk` gives only these. max_iterations, fixed_iterations: see `eigh`.
-    If verification says no: up to FALLBACK columns all-pairs takes over from `topk`, and cyclic Jacobi from the others; that
-    runs until it has converged; with `fixed_iterations` a fixed number of steps, too. Of more columns, what `topk` has found
-    when it gives up is verified with the tolerance that it says it has reached, see `Spectrum.residual`.
+    If `topk` stops before the requested tolerance, its result is verified with the tolerance that it has reached, if that is at
+    most ACCEPTED (LOOSEST above FALLBACK columns). If verification says no, all-pairs takes over from `topk` up to FALLBACK
+    columns, and cyclic Jacobi from the other solvers: until it has converged, or with `fixed_iterations` for a fixed number of
+    steps.
     """
-    name = chosen(solver, len(A), top, fixed_iterations)
+    d = len(A)
+    name = chosen(solver, d, top, fixed_iterations)
     limits = {"max_iterations": max_iterations, "fixed_iterations": fixed_iterations}
     if name == TOPK:
         if top is None:
             raise ValueError("topk finds a given number of the largest pairs: say how many")
         largest = await eigh_topk(A, top, run=run, tol=tol, progress=progress, **limits)
-        reached = None
-        if len(A) > FALLBACK and largest.residual is not None and tol < largest.residual <= LOOSEST:
-            reached = largest.residual
-        allowed = 2 * (reached or tol)
+        tolerance = tol
+        if largest.residual is not None and tol < largest.residual <= (LOOSEST if d > FALLBACK else ACCEPTED):
+            tolerance = largest.residual
         progress("verification", 0.96)
-        bounded, complete = await together(
+        bounded, (complete, following) = await together(
             is_bounded(largest.values, largest.vectors),
-            certificate.none_is_missing(A, largest.values, largest.vectors, run, allowed),
+            certificate.none_is_missing(
+                A, largest.values, largest.vectors, run, 2 * tolerance, following=largest.following
+            ),
         )
-        verified = await is_accurate(A, largest.values, largest.vectors, await (bounded * complete), allowed)
-        if verified or len(A) > FALLBACK:
-            return Spectrum(largest.values, largest.vectors, name, largest.iterations, verified, False, reached)
+        passed = await (bounded * complete)
+        verified, _ = await is_accurate(A, largest.values, largest.vectors, passed, 2 * tolerance)
+        if verified or d > FALLBACK:
+            left = following if top < d else None
+            return Spectrum(
+                largest.values, largest.vectors, name, largest.iterations, verified, False, tolerance, True, left
+            )
         limits = {"fixed_iterations": None if fixed_iterations is None else ENOUGH_ITERATIONS}
     first = "allpairs" if name == TOPK else name
     few = top if fixed_iterations is None else None
     found = await eigh(A, identity_like(A), solver=first, tol=tol, top=few, progress=progress, **limits)
-    values, vectors, verified = await _verified(A, found, 2 * promised_residual(first, len(A), tol), top, progress)
+    tolerance = promised_residual(first, d, tol)
+    values, vectors, (verified, others) = await _verified(A, found, 2 * tolerance, top, progress)
     fell_back = name == TOPK
     if not verified and first != "jacobi":
-        fell_back = True
-        steps = None if fixed_iterations is None else enough_steps(len(A))
+        fell_back, tolerance = True, tol
+        steps = None if fixed_iterations is None else enough_steps(d)
         found = await eigh(A, identity_like(A), solver="jacobi", tol=tol, fixed_iterations=steps, progress=progress)
-        values, vectors, verified = await _verified(A, found, 2 * tol, top, progress)
-    return Spectrum(values, vectors, name, found.iterations, verified, fell_back)
+        values, vectors, (verified, others) = await _verified(A, found, 2 * tol, top, progress)
+    return Spectrum(values, vectors, name, found.iterations, verified, fell_back, tolerance, others=others)
 
 
-async def _verified(A: Any, found: Eigen, tol: float, top: int | None, progress: Progress) -> tuple[Any, Any, bool]:
-    """Values in descending order, the vectors as rows, and the verification bit.
+async def _verified(
+    A: Any, found: Eigen, tol: float, top: int | None, progress: Progress
+) -> tuple[Any, Any, tuple[bool, Any]]:
+    """Values in descending order, the vectors as rows, and what `is_accurate` says of them.
 
     Only an opened convergence bit says that the first `top` pairs are the largest. Without it all pairs are verified.
     """
@@ -148,22 +203,41 @@ async def is_bounded(values: Any, vectors: Any) -> Any:
     return await is_below(size, 4.0 * len(values) + 4)
 
 
-async def is_accurate(A: Any, values: Any, vectors: Any, bounded: Any, tol: float, top: int | None = None) -> bool:
+async def is_accurate(
+    A: Any, values: Any, vectors: Any, bounded: Any, tol: float, top: int | None = None
+) -> tuple[bool, Any]:
     """Whether |A V - V L|_F < tol for the first `top` pairs, |V'V - I|_F < 1e-7, and the bit of `is_bounded`: one bit is opened.
 
+    Also a shared bound of |A V - V L|_F over the other pairs, a power of sqrt(2); None if there are none.
     The sums of squares are looked at in the whole ring: a V or L that a failed truncation has thrown far off makes sums that
     wrap around; these look negative as often as not, but hardly small.
     """
     count = len(values) if top is None else min(top, len(values))
-    V = vectors[:count].T
-    AV, scaled, off = await together(A.matmul(V, within=1.5), V.mul(values[:count], within=1.5), defect(vectors.T))
+    V = vectors.T
+    AV, scaled, off = await together(A.matmul(V, within=1.5), V.mul(values, within=1.5), defect(V))
     residual = AV - scaled
-    square, orthogonal = await together(residual.inner(residual, frac=80), off.inner(off, frac=80))
+    first, rest = residual[:, :count], residual[:, count:]
+    square, orthogonal, other = await together(
+        first.inner(first, frac=80),
+        off.inner(off, frac=80),
+        rest.inner(rest, frac=80) if count < len(values) else ready(None),
+    )
     square = square + (1 - bounded) * 2**20  # not below any tolerance
-    bits = await together(is_below(square, tol**2), is_below(orthogonal, ORTHOGONALITY**2))
+    *bits, others = await together(
+        is_below(square, tol**2),
+        is_below(orthogonal, ORTHOGONALITY**2),
+        ready(None) if other is None else _root_above(other),
+    )
     both = await (bits[0] * bits[1])
     opened = await both.open(what="verification bit", why="is the decomposition as accurate as promised")
-    return bool(opened)
+    return bool(opened), others
+
+
+async def _root_above(square: Any) -> Any:
+    """A shared power of sqrt(2) above the root of a sum of squares, UNBOUNDED for a negative one: two rounds."""
+    whole = square.within(2.0 ** (126 - square.dtype.frac))
+    roots = np.r_[UNBOUNDED, np.sqrt(RESIDUALS), UNBOUNDED]
+    return await whole.lookup(np.r_[-RESIDUALS[0], RESIDUALS], roots, 40)
 
 
 async def components_for(values: Any, fraction: float) -> int:

@@ -9,8 +9,8 @@ X has n rows and d columns, in secret units: row a (or column j) counts 2^-u tim
    A component whose eigenvalue is below half the resolution is noise and becomes zero.
 4. An error of u_k along u_1 is in V multiplied by sqrt(l_1 / l_k). It shows in V'V, so every component is made orthogonal to
    those before it, to first order, and twice: errors e become e^4.
-5. Certificate, on the components themselves: |2^b Y'Y V - V L|_F below what is promised of U, |V'V - I|_F < 1e-7, and no entry
-   far off. One bit is opened.
+5. Certificate, on the components themselves: |2^b Y'Y V - V L|_F below what is promised of U, or below LOOSE if that is larger,
+   |V'V - I|_F < 1e-7, and no entry far off. One number is opened: 2, 1, or 0 if it fails.
 
 Rounds: 9 for the power of two of step 1, 2 for t and b; 4 to 6 for every product with X (one and exact truncations, 2 for
 secret units); 15 for norms; 2 for a step of 4; 4 for the bit. Error: X has 48 fractional bits, vectors 56, components 40.
@@ -44,6 +44,15 @@ APART = 50
 
 LOW, LIFT = -12, 40
 """Units of Y: 2^-v with v between; rows and columns in smaller ones count as nothing."""
+
+LOOSE = 1e-7
+"""The larger tolerance with which components are verified."""
+
+SMALLEST = 4e-7
+"""Fraction of the total variance below which there is no component: its error would be amplified too much."""
+
+UNITS = 8
+"""Units of 2^-40 by which verification may see an entry of 2^b Y'Y V - V L off: twice those of three truncations, and some."""
 
 SMALLEST_NORM = -40
 COARSE = 10
@@ -187,8 +196,13 @@ async def _after_those_before(V: Any) -> Any:
     return (V - step).within(1.25)
 
 
-async def is_accurate(Y: Scaled, values: Any, found: Components, unit: Unit, tol: float) -> bool:
-    """Step 5: whether |2^b Y'Y V - V L|_F < tol and |V'V - I|_F < 1e-7 for the components that there are."""
+async def is_accurate(
+    Y: Scaled, values: Any, found: Components, unit: Unit, tolerances: tuple[float, float]
+) -> float | None:
+    """Step 5: the smaller of two tolerances for which |2^b Y'Y V - V L|_F < 2 tolerance; None if neither holds, or V'V is not I.
+
+    Components of small variance have the residual of U times sqrt(l_1 / l_k): so a second, larger tolerance.
+    """
     V, k = found.vectors, found.vectors.shape[1]
     i, j = np.triu_indices(k)
     there = concatenate([found.here, found.here[:1] * 0])[np.where(i == j, i, k)]
@@ -207,8 +221,19 @@ async def is_accurate(Y: Scaled, values: Any, found: Components, unit: Unit, tol
     off = (packed - there) * np.where(i == j, 1, 2)
     square, orthogonal = await together(residual.inner(residual, frac=80), (packed - there).inner(off, frac=80))
     square = square + (await (square * unit.odd)) * 3  # of A = 2^b Y Y'
-    bits = await together(is_below(square, tol**2), is_below(orthogonal, ORTHOGONALITY**2), is_below(size, 4.0 * k + 4))
+    small, large = ((2 * tolerance) ** 2 for tolerance in tolerances)
+    level, *bits = await together(
+        _level(square, small, large), is_below(orthogonal, ORTHOGONALITY**2), is_below(size, 4.0 * k + 4)
+    )
     both = await (bits[0] * bits[1])
-    every = await (both * bits[2])
+    every = await (level * both)
     opened = await every.open(what="verification of components", why="are the components as accurate as promised")
-    return bool(opened)
+    return {2: tolerances[0], 1: tolerances[1]}.get(int(opened))
+
+
+async def _level(square: Any, small: float, large: float) -> Any:
+    """2 if |square| < small, 1 if < large, else 0, all bits of it being looked at: two rounds."""
+    whole = square.within(2.0 ** (126 - square.dtype.frac))
+    if small == large:
+        return await whole.lookup([-small, small], [0, 2, 0], 0)
+    return await whole.lookup([-large, -small, small, large], [0, 1, 2, 1, 0], 0)

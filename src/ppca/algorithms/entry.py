@@ -25,6 +25,7 @@ Rounds: 28 for up to sixteen owners; a covariance takes 3 to 10 more, for the la
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,7 @@ class Joint:
     packed: n 4^-h times the covariance that divides by n, in units of 2^exponent of its columns; 112 fractional bits, below 1.
     exponent: of every column, or one for all. grid, largest: the joint means in units of 2^largest, 80 fractional bits.
     rows: n. ratio: n 4^-h, in [1/4, 1).
+    error: how far a column of a matrix X with X'X = C may be from the data, as a norm in units of 2^exponent of that column.
     """
 
     packed: Any
@@ -76,6 +78,7 @@ class Joint:
     largest: Any
     rows: Any
     ratio: Any
+    error: float
 
 
 @dataclass
@@ -163,15 +166,17 @@ def upper(packed: Any, d: int) -> Any:
 async def enter(sums: Sums, d: int, common: bool) -> Joint:
     """The joint covariance and means. `common`: in one scale for all columns (else in one for each)."""
     scales, joint = await together(scales_of(sums, d, common), joint_rows(sums.count))
+    m = len(sums.count)
     packed, grid = await together(_products(sums, scales, joint, d), joint_mean(scales, joint))
-    return joined(packed, grid, scales, joint, common)
+    # The m (d + 1) entries of a column err by 2^-(46 + h) and 2^-55, h >= 1, where X'X = ratio C and the ratio is at least 1/4.
+    return joined(packed, grid, scales, joint, common, math.sqrt(m * (d + 1)) * 2.0**-46)
 
 
-def joined(packed: Any, grid: Any, scales: Scales, joint: Rows, common: bool) -> Joint:
+def joined(packed: Any, grid: Any, scales: Scales, joint: Rows, common: bool, error: float) -> Joint:
     """What was found, as the analysis takes it."""
     exponent = scales.exponent[:1] if common else scales.exponent
     kind = RingType(128, 2 * X_FRAC, 1)
-    return Joint(packed.retype(kind), exponent, grid, scales.largest, joint.rows, joint.ratio)
+    return Joint(packed.retype(kind), exponent, grid, scales.largest, joint.rows, joint.ratio, error)
 
 
 @dataclass

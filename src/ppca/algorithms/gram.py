@@ -25,6 +25,9 @@ from .scales import EXPONENT, MEAN_FRAC, power_table
 GRID = 24
 """Fractional bits of the rows."""
 
+COLUMN_ERROR = 2.0**-24
+"""Error of a column as a root mean square, in units of its scale: the grid, and columns that a common scale leaves out."""
+
 LONGEST_PIECE = 1 << 13
 """Rows of a piece: 2 * 24 bits of a product, 13 of the sum and the sign fit 62 bits."""
 

@@ -47,6 +47,9 @@ from .entry import (
 from .factors import DEPTH, ROOT_FRAC, X_FRAC, Products, passes, shrinking, shrunk
 from .scales import power_table
 
+COLUMN_ERROR = 2.0**-42
+"""Error of a column of X, see above, where X'X = ratio C and the ratio is at least 1/4."""
+
 LIFT = COUNT_BITS // 2
 """Distances times 2^-h keep their digits as integers times 2^(18 - h), with so many more fractional bits."""
 
@@ -72,7 +75,7 @@ async def enter_imputed(sums: GapParts, d: int, common: bool) -> Joint:
     rows = Rows(found.rows[0], found.parts[:, 0], found.inverse[0], found.half[0], found.ratio[0])
     present = Rows(found.rows[1:], found.parts[:, 1:], found.inverse[1:], found.half[1:], found.ratio[1:])
     packed, grid = await together(_products(sums, scales, rows, present, d), joint_mean(scales, present))
-    return joined(packed, grid, scales, rows, common)
+    return joined(packed, grid, scales, rows, common, COLUMN_ERROR)
 
 
 async def _products(sums: GapParts, scales: Scales, rows: Rows, present: Rows, d: int) -> Any:

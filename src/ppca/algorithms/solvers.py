@@ -32,6 +32,9 @@ QR iterations (each on the rows still left), squarings of the power method."""
 
 AUTO, TOPK = "auto", "topk"
 
+TOLERANCE = 1e-9
+"""The default tolerance of a joint PCA: what |A V - V L|_F is to be, with |A|_F in [1/2, 1)."""
+
 NAMES = (AUTO, TOPK, *SOLVERS)
 """What a job may name: one of the above, `topk` (the K largest pairs only), or the choice of `chosen`."""
 
@@ -52,7 +55,7 @@ def chosen(solver: str, d: int, components: int | float | None, fixed_iterations
 
 
 async def eigh(
-    A0: Any, identity: Any, *, solver: str = "allpairs", tol: float = 1e-7, top: int | None = None, **options: Any
+    A0: Any, identity: Any, *, solver: str = "allpairs", tol: float = TOLERANCE, top: int | None = None, **options: Any
 ) -> Eigen:
     """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1, by the named solver.
 

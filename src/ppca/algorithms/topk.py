@@ -82,6 +82,7 @@ class TopK:
     """The K largest pairs, descending: shared values, vectors as ROWS; how many loops there were.
 
     residual: the smallest bound of |A V - V L|_F that the last test has shown; None: it was not tested, or passed none.
+    following: the next Ritz value of the block, None if the block has no more columns.
     """
 
     values: Any
@@ -89,6 +90,7 @@ class TopK:
     iterations: int
     converged: bool | None
     residual: float | None
+    following: Any = None
 
 
 @dataclass
@@ -161,7 +163,8 @@ async def eigh_topk(
         Y = await complete(Y, fill, CAREFUL if below or restarted else USUAL)
     converged = None if fixed_iterations is not None else level == 0
     residual = tol * 4.0**level if level < LEVELS else None
-    return TopK(block.theta[:k], block.Y[:, :k].T, loops, converged, residual)
+    following = block.theta[k] if shape[1] > k else None
+    return TopK(block.theta[:k], block.Y[:, :k].T, loops, converged, residual, following)
 
 
 def stalls(levels: list[int]) -> bool:

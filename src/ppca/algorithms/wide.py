@@ -25,6 +25,9 @@ from ..protocol import Party, Pending, RingType, SecretArray
 from ..protocol.multiply import Product, masked
 
 ENTRY_FRAC = 48
+COLUMN_ERROR = 2.0**-44
+"""Error of a column as a root mean square, in units of its scale: entries and means of 48 fractional bits."""
+
 FINE = 56
 """Fractional bits of vectors that a table is multiplied with."""
 

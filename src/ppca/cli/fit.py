@@ -95,7 +95,7 @@ def fit(
     solver: Annotated[str, typer.Option(help=SOLVER_HELP, rich_help_panel=SOLVER)] = "auto",
     tol: Annotated[
         float, typer.Option(help="where the eigensolver stops, relative to the matrix", rich_help_panel=SOLVER)
-    ] = 1e-7,
+    ] = 1e-9,
     fixed_iterations: Annotated[
         int | None,
         typer.Option(min=1, help="run so many and open no convergence bits", rich_help_panel=SOLVER),
@@ -265,10 +265,10 @@ def fit_shown(
     with stage_bars(quiet=quiet) as show, Job(servers, show) as job:
         fitted = fit_tables(tables, choices, job)
     if not fitted.result["verified"]:
-        reached = fitted.result["residual"]
+        reached = fitted.result["tolerance"]
         raise ValueError(
             "the check on shares failed: the decomposition is less accurate than --tol promises. Nothing was written. "
-            + (f"The solver topk came to a residual below {reached:.0e} of the matrix. " if reached else "")
+            + (f"The solver came to a residual below {reached:.0e} of the matrix. " if reached > choices.tol else "")
             + "Fit again with fewer components, a larger --tol, --standardize, without --fixed-iterations, or another --solver."
         )
     if choices.reveal and fitted.model.total_variance == 0:
@@ -335,7 +335,7 @@ def settings_of(fitted: Fitted, tls: bool, **more: str | None) -> dict[str, Any]
         "components": "all" if choices.n_components is None else choices.n_components,
         "standardize": "yes" if choices.standardize else "no",
         "eigensolver": fitted.result["solver"],
-        "tolerance": f"{choices.tol:g}",
+        "tolerance": _tolerance(choices.tol, fitted.result["tolerance"]),
         "iterations": "until converged" if choices.fixed_iterations is None else f"{choices.fixed_iterations}, fixed",
         "columns": f"{fitted.width} chosen",
         "servers": "four processes on one machine" + (", mutual TLS" if tls else ", plain TCP"),
@@ -348,6 +348,10 @@ def settings_of(fitted: Fitted, tls: bool, **more: str | None) -> dict[str, Any]
         whose = "joint mean of their column" if fitted.by_columns is None else "mean of their column at its owner"
         settings["missing values"] = f"count as the {whose}"
     return settings | {name: value for name, value in more.items() if value is not None}
+
+
+def _tolerance(asked: float, reached: float) -> str:
+    return f"{asked:g}" if reached <= asked else f"{reached:.1g} ({asked:g} was asked for, the solver did not reach it)"
 
 
 def component_count(text: str) -> int | float | None:

@@ -60,7 +60,7 @@ def new(
         bool, typer.Option("--fold-case", help="ids may differ in case", rich_help_panel=COLUMNS)
     ] = False,
     solver: Annotated[str, typer.Option(help=SOLVER_HELP, rich_help_panel=SOLVER)] = "auto",
-    tol: Annotated[float, typer.Option(help="where the eigensolver stops", rich_help_panel=SOLVER)] = 1e-7,
+    tol: Annotated[float, typer.Option(help="where the eigensolver stops", rich_help_panel=SOLVER)] = 1e-9,
     fixed_iterations: Annotated[
         int | None, typer.Option(min=1, help="so many, in place of a number by the columns", rich_help_panel=SOLVER)
     ] = None,

@@ -16,8 +16,19 @@ from rich.text import Text
 
 from ..pages.amounts import counted
 from ..receiver import PCAModel, SharedFacts
+from ..receiver.angles import DETERMINED
 from ..receiver.model import MODEL_FILE
-from ..report import below_resolution, duration, kind_lines, opening_lines, percent, size, stage_lines, write_report
+from ..report import (
+    angle_error,
+    below_resolution,
+    duration,
+    kind_lines,
+    opening_lines,
+    percent,
+    size,
+    stage_lines,
+    write_report,
+)
 from ..report.page import feature_names
 from ..servers import Account
 from .complaint import printable
@@ -38,7 +49,7 @@ KNOWN = (*FILES, *KEPT)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that spreadsheets take for a formula."""
 
-BAR_WIDTH = 24
+BAR_WIDTH = 20
 MOST_LINES = 20
 STRONGEST = 5
 
@@ -53,9 +64,15 @@ def write_result(folder: Path, fitted: Fitted, *, title: str, settings: dict[str
     with (folder / VARIANCE).open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         heads = ["explained_variance", "explained_variance_ratio", "cumulative_ratio", "singular_value"]
-        table.writerow(["component", *heads, "resolved"])
+        table.writerow(["component", *heads, "component_error", "resolved"])
         ratios = model.explained_variance_ratio
-        columns = [model.explained_variance, ratios, np.cumsum(ratios), model.singular_values]
+        columns = [
+            model.explained_variance,
+            ratios,
+            np.cumsum(ratios),
+            model.singular_values,
+            model.component_error,
+        ]
         for i, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             table.writerow([i + 1, *values, int(model.resolved[i])])
     model.save(folder / MODEL)
@@ -82,7 +99,7 @@ def fit_summary(fitted: Fitted, owners: Sequence[str], output: Path) -> str:
         "iterations": result["iterations"],
         "verified": result["verified"],
         "fell_back": result["fell_back"],
-        "residual": result["residual"],
+        "tolerance": result["tolerance"],
     }
     if fitted.by_columns is not None:
         summary["rows_of_owners"] = fitted.by_columns.rows_of_owners
@@ -92,6 +109,10 @@ def fit_summary(fitted: Fitted, owners: Sequence[str], output: Path) -> str:
         summary["explained_variance_ratio"] = model.explained_variance_ratio.tolist()
         summary["total_variance"] = model.total_variance
         summary["resolution"] = model.resolution
+        summary["component_error"] = model.component_error.tolist()
+        summary["spaces"] = model.spaces
+        summary["noise_variance"] = model.noise_variance
+        summary["noise_resolved"] = model.noise_resolved
     return json.dumps(summary | account_summary(account) | {"written": str(output)}, indent=1)
 
 
@@ -120,7 +141,7 @@ class Audited(Protocol):
 
 def print_scree(console: Console, model: PCAModel) -> None:
     table = Table(title="Explained variance", title_justify="left")
-    for heading in ("component", "variance", "ratio", "cumulative"):
+    for heading in ("component", "variance", "ratio", "cumulative", "error"):
         table.add_column(heading, justify="right")
     table.add_column("", width=BAR_WIDTH)
     sums = np.cumsum(model.explained_variance_ratio)
@@ -129,11 +150,22 @@ def print_scree(console: Console, model: PCAModel) -> None:
     for i, (variance, ratio, total) in enumerate(values):
         if i == MOST_LINES:
             left = len(sums) - MOST_LINES
-            table.add_row("…", f"{left} more", "", percent(float(sums[-1])), _bar(float(sums[-1])))
+            table.add_row("…", f"{left} more", "", percent(float(sums[-1])), "", _bar(float(sums[-1])))
             break
-        digits = (f"{variance:.6g}", percent(ratio)) if model.resolved[i] else noise
-        table.add_row(str(i + 1), *digits, percent(total), _bar(total))
+        digits = (f"{variance:.6g}", percent(ratio)) if model.varies[i] else noise
+        table.add_row(str(i + 1), *digits, percent(total), _error(model, i), _bar(total))
     console.print(table)
+    console.print("error: a bound of the angle between a component and the exact one", highlight=False, soft_wrap=True)
+    for remark in model.remarks():
+        console.print(Text(remark), soft_wrap=True)
+    if not model.noise_resolved:
+        below = below_resolution(model.resolution, model.total_variance)[0]
+        console.print(f"noise variance {below}: below the resolution", highlight=False, soft_wrap=True)
+
+
+def _error(model: PCAModel, i: int) -> str:
+    """The bound of the angle of a component, if that is determined."""
+    return angle_error(float(model.component_error[i])) if model.resolved[i] else f"> {DETERMINED:g}"
 
 
 def _bar(fraction: float) -> ProgressBar:
@@ -163,9 +195,9 @@ def print_traffic(console: Console, run: Account) -> None:
 
 
 def solver_text(model: PCAModel | SharedFacts) -> str:
-    verified = "verified on shares" if model.verified else "VERIFICATION FAILED: less accurate than promised"
-    if model.verified and model.residual is not None:
-        verified = f"verified on shares with the tolerance that it reached, {model.residual:.0e}"
+    verified = "VERIFICATION FAILED: less accurate than promised"
+    if model.verified:
+        verified = f"verified on shares with a tolerance of {model.tolerance:.1g}"
     text = f"eigensolver {model.solver}: {model.iterations} iterations, {verified}"
     return f"{text}, after falling back to another solver" if model.fell_back else text
 

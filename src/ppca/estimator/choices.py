@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms.solvers import AUTO, NAMES, TOPK
+from ..algorithms.solvers import AUTO, NAMES, TOLERANCE, TOPK
 from ..jobs.analysis import FACTS, WHOLE
 from ..jobs.kept import CLIENT, Allowed, allowance
 from ..owner.errors import ParameterRefused
@@ -25,7 +25,7 @@ class Choices:
     n_components: int | float | None = None
     standardize: bool = False
     solver: str = AUTO
-    tol: float = 1e-7
+    tol: float = TOLERANCE
     fixed_iterations: int | None = None
     max_iterations: int | None = None
     keep: str | None = None

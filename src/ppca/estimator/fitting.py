@@ -84,7 +84,7 @@ class Fitted:
             solver=self.result["solver"],
             iterations=self.result["iterations"],
             verified=self.result["verified"],
-            residual=self.result["residual"],
+            tolerance=self.result["tolerance"],
             fell_back=self.result["fell_back"],
             allowed=self.allowed,
             audit=self.account.audit,

@@ -48,7 +48,9 @@ def forecast(
         return None
     by_columns = choices.partition != "rows"
     if solver == TOPK:
-        rounds, sent = 480.0, _few(width, int(choices.n_components or 1), choices.standardize)
+        loops = LOOPS if iterations is None else iterations
+        rounds = 315 + 158 * loops
+        sent = _few(width, int(choices.n_components or 1), loops, choices.standardize)
     else:
         fixed = choices.fixed_iterations
         top = _some(choices, width) and fixed is None
@@ -76,10 +78,16 @@ def forecast_of(choices: Choices, widths: Sequence[int], rows: Sequence[int | No
     return None if wide else forecast(choices, width, len(widths), values)
 
 
-def _few(width: int, components: int, standardize: bool) -> float:
-    """Bytes of covariance and `topk`, which mostly takes one loop: what travels are columns of its block."""
+LOOPS = 2
+"""Loops that `topk` takes on ordinary data."""
+
+
+def _few(width: int, components: int, loops: float, standardize: bool) -> float:
+    """Bytes of covariance and `topk`: what travels are columns of its block."""
     block = block_size(components, width)
-    return (140 if standardize else 63) * width**2 + 1060 * width * block + 9300 * block**2
+    return (
+        (140 if standardize else 63) * width**2 + (780 + 500 * loops) * width * block + (9200 + 2100 * loops) * block**2
+    )
 
 
 def _guess(width: int, top: bool) -> float:

@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from ..algorithms.solvers import TOLERANCE
 from ..owner.tables.owners import are_several, match_names, open_columns, open_like, open_rows
 from ..owner.tables.table import Table
 from ..pages.amounts import counted
@@ -74,8 +75,11 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_, feature_names_in_, n_samples_, noise_variance_ : as in scikit-learn (scale_: the deviations, or None)
     solver_, n_iter_, verified_, fell_back_ : which eigensolver it was, how it went, whether another had to take over
     certificate_ : of "topk": what is excluded, that a larger component is missing, and with which probability; else None
-    residual_ : the tolerance with which the result was verified, where "topk" gave up before it reached `tol`; else None
-    resolution_, resolved_ : variances below this part of the total are noise; which components stand above it
+    tolerance_ : the tolerance that was reached and verified; larger than `tol` if the solver did not reach it
+    component_error_ : bounds of the angles to the exact components, in radians; above 1e-2 a component is not determined
+    resolution_ : variances below this part of the total are noise of the computation
+    resolved_ : which components are determined: variance above the resolution, and component_error_ at most 1e-2
+    noise_resolved_ : whether noise_variance_ stands above the resolution, or nothing was left out
     openings_ : everything that left the sharing
     rows_of_owners_, bytes_uploaded_, owner_seconds_ : of owners of columns: rows and bytes that each sent; seconds by step
     loadings_ : of owners of columns: the columns of components_ that are each one's own, in the order of the owners
@@ -89,7 +93,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         standardize: bool = False,
         whiten: bool = False,
         solver: str = "auto",
-        tol: float = 1e-7,
+        tol: float = TOLERANCE,
         fixed_iterations: int | None = None,
         max_iterations: int | None = None,
         columns: Sequence[str] | None = None,
@@ -169,11 +173,11 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.solver_, self.certificate_ = result["solver"], result["certificate"]
         self.n_iter_, self.verified_, self.fell_back_ = result["iterations"], result["verified"], result["fell_back"]
         self.openings_, self.account_ = account.audit, account
-        self.residual_ = result["residual"]
-        if self.verified_ and self.residual_ is not None:
+        self.tolerance_ = result["tolerance"]
+        if self.verified_ and self.tolerance_ > self.tol:
             warnings.warn(
-                f"the solver topk gave up at a tolerance of {self.residual_:.0e} in place of {self.tol:g}, and its result was "
-                "verified with that: resolved_ says which components stand above it. Fewer components may be reached.",
+                f"the solver {self.solver_} reached a tolerance of {self.tolerance_:.0e} instead of {self.tol:g}, and its result "
+                "was verified with that: component_error_ and resolved_ say what this means for every component.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -207,6 +211,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.scale_ = model.scale
         self.noise_variance_ = model.noise_variance
         self.resolution_, self.resolved_ = model.resolution, model.resolved
+        self.component_error_, self.noise_resolved_ = model.component_error, model.noise_resolved
 
     def shared_model(self) -> SharedModel:
         """The model as the servers keep it, for inference on secret rows."""
@@ -252,8 +257,9 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _whitening(self) -> NDArray[np.float64]:
         """Variances to divide by; refused where they are noise."""
-        if not self.resolved_.all():
-            first = int((~self.resolved_).argmax()) + 1
+        varies = self.model_.varies
+        if not varies.all():
+            first = int((~varies).argmax()) + 1
             raise ValueError(
                 f"whiten: the variance of component {first} lies below the resolution, {self.resolution_:.1g} of the total, and "
                 f"is noise. Keep at most {counted(first - 1, 'component')}, or fit with a smaller tol."
@@ -336,6 +342,6 @@ def load(result: str | Path) -> PCA:
     pca._take_shape(model.rows, width, count, model.feature_names)
     pca._take(model)
     pca.n_iter_, pca.verified_, pca.fell_back_ = model.iterations, model.verified, model.fell_back
-    pca.residual_ = model.residual
+    pca.tolerance_ = model.tolerance
     pca.openings_ = model.audit
     return pca

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..algorithms.solvers import TOPK, chosen
 from ..algorithms.topk import DEGREES
-from ..jobs.analysis import LOADINGS, has_scales
+from ..jobs.analysis import LOADINGS, NEXT, has_scales
 from ..jobs.inference import SAME_UNITS
 from ..jobs.input_checks import IN_RANGE
 from ..jobs.wide_rows import ROUNDED, ROWS_TOGETHER
@@ -55,7 +55,7 @@ MEANING = {
     "match pattern of pseudonyms": "how many rows every owner has, and which pseudonyms all owners have in common",
     ROUNDED: f"how many rows every owner has, rounded up to a multiple of {ROWS_TOGETHER}; all who have a part in the job see "
     "that, too, from the sizes of uploads",
-    "verification of components": "one bit: whether the components are as accurate as promised",
+    "verification of components": "one of three values: whether the components are as accurate as promised, at two tolerances",
     "number of rows": "how many rows all owners have together",
     **BY_COLUMN,
     "components": "the principal components: how columns vary together",
@@ -64,6 +64,7 @@ MEANING = {
     "explained variance": "the variance along every component",
     "total variance": "the sum of the variances of all columns",
     "scale of the variance": "the unit of the variances",
+    NEXT: "a number that no variance along a component that was left out exceeds, close to the largest of these",
     **{f"own {what}": f"{meaning}, its own columns only" for what, meaning in BY_COLUMN.items()},
     "coordinates": "the coordinates of the new rows along the components",
     "anomaly scores": "how far every new row is from what the model expects",
@@ -141,11 +142,18 @@ def _of_fit(job: JobFile, receiver: str) -> list[str]:
     found = [] if job.by_columns else ["number of rows"]
     found += ["scale exponents"] if has_scales(parts, standardized) else []
     found += [what for part in parts for what in PARTS[part]]
+    if {"components", "variances"} <= set(parts) and _leaves_out(job):
+        found.insert(found.index("explained variance") + 1, NEXT)
     if not job.gets_own_only(receiver):
         return found
     return [
         f"own {what}" if what in BY_COLUMN and (standardized or what != "scale exponents") else what for what in found
     ]
+
+
+def _leaves_out(job: JobFile) -> bool:
+    """Whether the result may have fewer components than there are columns, or rows where products of rows are analysed."""
+    return job.fit is not None and job.fit.components not in ("all", len(job.all_columns))
 
 
 def check_lists(job: JobFile, label: str) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ..algorithms.scales import NONE
+from ..algorithms.solvers import TOLERANCE
 from ..jobs.analysis import LOADINGS, PARTS, WHOLE
 from . import toml
 from .errors import FileRefused
@@ -93,7 +94,7 @@ class Fit(toml.Strict):
     components: int | float | Literal["all"] = "all"
     standardize: bool = False
     solver: Literal["auto", "topk", "allpairs", "jacobi", "jacobi-classic", "jacobi-eo", "qr", "power"] = "auto"
-    tol: float = Field(default=1e-7, ge=TOLERANCES[0], le=TOLERANCES[1])
+    tol: float = Field(default=TOLERANCE, ge=TOLERANCES[0], le=TOLERANCES[1])
     fixed_iterations: int | None = Field(default=None, ge=1, le=1000)
     max_iterations: int | None = Field(default=None, ge=1, le=1000)
     missing: Literal["refuse", "drop", "mean"] = "refuse"

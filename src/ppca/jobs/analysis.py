@@ -9,11 +9,17 @@ from typing import Any
 
 from ..algorithms.certificate import promise
 from ..algorithms.covariance import Normalised, normalised_correlation, normalised_covariance
-from ..algorithms.decomposition import Spectrum, components_for, decompose, resolution
+from ..algorithms.decomposition import (
+    Spectrum,
+    components_for,
+    decompose,
+    residual_bound,
+    resolution,
+    rounding,
+)
 from ..algorithms.entry import Joint
 from ..algorithms.orientation import oriented
 from ..algorithms.scales import MEAN_FRAC, floating, in_units
-from ..algorithms.solvers import TOPK
 from ..protocol import Party, RingType, SecretArray, together
 from ..servers.failure import Refusal
 from . import inference
@@ -25,6 +31,12 @@ LOADINGS = "loadings"
 
 PARTS = ("components", LOADINGS, "variances", "means", "deviations")
 """Parts of a result: what a receiver may get beside the facts (number of rows, scale exponents: see `has_scales`)."""
+
+NEXT = "bound of the next variance"
+"""What a receiver of components and variances gets if some were left out: a number that no variance left out exceeds."""
+
+SCALING_ERROR = 1.1e-9
+"""Relative error of a column that was divided by its deviation: that of `rsqrt`, and of products with 40 fractional bits."""
 
 WHOLE = tuple(part for part in PARTS if part != LOADINGS)
 """What makes a whole model."""
@@ -137,7 +149,7 @@ async def concluded(
     """Keeps the first `count` pairs of a spectrum, if that is chosen, and reveals them to whom they are for."""
     with party.stage("result"):
         own = {receiver: choices.of_own(receiver, len(joint.grid)) for receiver in choices.receivers}
-        if any(columns is not None for columns in own.values()):
+        if choices.keep is not None or any(columns is not None for columns in own.values()):
             spectrum = replace(spectrum, vectors=await oriented(spectrum.vectors[:count]))
         if choices.keep is not None:
             assert means.kept is not None
@@ -148,14 +160,15 @@ async def concluded(
                 kept["inverse"] = await _unshrunk(inverse, joint.ratio)
             keep(party, choices.keep, kept, {"features": len(joint.grid), "components": count}, choices.allow)
         party.progress("result", 1.0)
+        following = None if choices.components is None else spectrum.left_out(count)
         to = {
-            receiver: _revealed(receiver, parts, own[receiver], joint, scaled, spectrum, count, means)
+            receiver: _revealed(receiver, parts, own[receiver], joint, scaled, spectrum, count, following, means)
             for receiver, parts in choices.receivers.items()
         }
     public = {"ratio": joint.ratio if isinstance(joint.ratio, float) else None}
     if isinstance(joint.rows, int):
         public["rows"] = joint.rows
-    return public | facts_of(spectrum, scaled, count, choices.tol) | {"to": to}
+    return public | facts_of(spectrum, scaled, count, joint.error) | {"to": to}
 
 
 def _revealed(
@@ -166,6 +179,7 @@ def _revealed(
     scaled: Normalised,
     spectrum: Spectrum,
     count: int,
+    following: SecretArray | None,
     means: Means,
 ) -> dict[str, Any]:
     """What one receiver gets: the facts, and the parts that are for it. own: its columns, if it gets nothing of any others."""
@@ -186,6 +200,8 @@ def _revealed(
         found["loadings"] = reveal(spectrum.vectors[:count, own], "loadings")
     if "variances" in parts:
         found["values"] = reveal(spectrum.values[:count], "explained variance")
+        if following is not None and "components" in parts:
+            found["following"] = reveal(following, NEXT)
         # The trace: the sum of all eigenvalues, also of those that were not asked for and are not verified.
         found["total"] = reveal(scaled.matrix.diagonal().sum(), "total variance")
         found["factor"] = reveal(scaled.factor.retype(RingType(128, 100, 26)), "scale of the variance")
@@ -228,18 +244,25 @@ async def _unshrunk(inverse: SecretArray, ratio: Any) -> SecretArray:
     return found
 
 
-def facts_of(spectrum: Spectrum, scaled: Normalised, count: int, tol: float) -> dict[str, Any]:
-    """The public course of a decomposition. tol: what was asked for; a solver may have given up before."""
-    tol = spectrum.residual or tol
+def facts_of(spectrum: Spectrum, scaled: Normalised, count: int, error: float) -> dict[str, Any]:
+    """The public course of a decomposition. error: see `Joint`."""
+    d, tolerance = spectrum.vectors.shape[1], spectrum.tolerance
+    standardized = scaled.inverse_deviation is not None
     return {
         "count": count,
         "shift": scaled.shift,
         "solver": spectrum.solver,
         "iterations": spectrum.iterations,
-        "standardized": scaled.inverse_deviation is not None,
-        "resolution": resolution(spectrum.solver, spectrum.vectors.shape[1], tol),
-        "certificate": promise(2 * tol) if spectrum.solver == TOPK and not spectrum.fell_back else None,
-        "residual": spectrum.residual,
+        "standardized": standardized,
+        "resolution": resolution(d, tolerance, spectrum.certified),
+        "certificate": promise(2 * tolerance) if spectrum.certified else None,
+        "tolerance": tolerance,
+        "errors": {
+            "residual": residual_bound(d, len(spectrum.values), tolerance),
+            "rounding": rounding(d),
+            "column": error,
+            "scaling": SCALING_ERROR if standardized else 0.0,
+        },
         "verified": spectrum.verified,
         "fell_back": spectrum.fell_back,
     }

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.entry import Joint
-from ..algorithms.gram import GRID, LONGEST_PIECE, Blocks, central, gram, rescaled, shrink
+from ..algorithms.gram import COLUMN_ERROR, GRID, LONGEST_PIECE, Blocks, central, gram, rescaled, shrink
 from ..algorithms.input_ranges import Ranges, table_bound, table_projections
 from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UPPER_HALF, maximum, on_grid
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
@@ -76,7 +76,7 @@ async def fit(
         if not chosen.standardize:
             common = await maximum(exponent.reshape(len(exponent), 1))
             centred, exponent = await rescaled(centred, exponent, common), common
-    return await analyse(party, Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2), chosen)
+    return await analyse(party, Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2, COLUMN_ERROR), chosen)
 
 
 async def _check(

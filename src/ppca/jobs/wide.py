@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from ..algorithms import dual
 from ..algorithms.covariance import Normalised
-from ..algorithms.decomposition import resolution
+from ..algorithms.decomposition import residual_bound, resolution
 from ..algorithms.entry import Joint
 from ..algorithms.scales import EXPONENT
-from ..algorithms.solvers import promised_residual
 from ..algorithms.wide import ENTRIES, MOST_NUMBERS, WideTable, columns_of_piece
 from ..protocol import Party, SecretArray, together
 from ..servers.spool import Spool
 from .analysis import Choices, components_wanted, concluded, joint_means, solved
 from .uploads import Uploads
+
+STANDARD_ERROR = 2.0**-27
+"""n times this bounds |E|_2 / |X|_2 for standardised X of n rows: entries err by 5 * 2^-30 at most, and |X|_2 >= sqrt(d / n)."""
 
 SCALED_AT_ONCE = 4
 """Entries are standardised in pieces so many times smaller: several copies of a piece are in memory then."""
@@ -75,15 +77,23 @@ async def analyse_wide(
         make = dual.Scaled.by_columns if by_columns else dual.Scaled.by_rows
         Y = await make(table, shift + unit.exponent)
         values = spectrum.values[:count]
-        tol = spectrum.residual or choices.tol
-        noise = resolution(spectrum.solver, table.rows, tol)
+        tolerance = spectrum.tolerance
+        noise = max(resolution(table.rows, tolerance, spectrum.certified), dual.SMALLEST)
         least = scaled.matrix.diagonal().sum() * (noise / 2)
         found = await dual.components(Y, values, spectrum.vectors[:count], least)
-        promised = 2 * promised_residual(spectrum.solver, table.rows, tol)
-        accurate = await dual.is_accurate(Y, values, found, unit, promised)
-    verified = replace(spectrum, vectors=found.vectors.T, verified=spectrum.verified and accurate)
+        reached = await dual.is_accurate(Y, values, found, unit, (tolerance, max(tolerance, dual.LOOSE)))
+        tolerance = tolerance if reached is None else reached
+    verified = replace(
+        spectrum,
+        vectors=found.vectors.T,
+        verified=spectrum.verified and reached is not None,
+        tolerance=tolerance,
+    )
     answer = await concluded(party, joint, scaled, verified, count, means, choices)
-    return {**answer, "summed": summed, "resolution": noise}
+    errors = answer["errors"] | {"residual": residual_bound(table.columns, count, tolerance, dual.UNITS)}
+    if inverse_deviation is not None:
+        errors["scaling"] += table.rows * STANDARD_ERROR
+    return {**answer, "summed": summed, "resolution": noise, "errors": errors}
 
 
 async def analyse_standardised(

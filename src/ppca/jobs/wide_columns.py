@@ -12,7 +12,7 @@ from ..algorithms import dual, wide_entry
 from ..algorithms.entry import Joint
 from ..algorithms.input_ranges import Ranges, table_bound, table_projections
 from ..algorithms.scales import EXPONENT, maximum, on_grid
-from ..algorithms.wide import ENTRY_FRAC, WideTable, columns_of_piece
+from ..algorithms.wide import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_of_piece
 from ..native import ring
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from ..servers.failure import Refusal
@@ -120,7 +120,7 @@ async def _known(
             packed, shift = dual.joined(products), exponent[:1] * 0
         else:
             packed, shift, exponent = await _in_one_unit(products, exponent, widths)
-    joint = Joint(packed, exponent, grid[0], largest, rows, 1.0)
+    joint = Joint(packed, exponent, grid[0], largest, rows, 1.0, COLUMN_ERROR)
     return await analyse_wide(party, joint, source, shift, not chosen.standardize, inverse, chosen)
 
 
@@ -164,7 +164,7 @@ async def _matched(
                 products.append(await dual.sums_of(await own.gram()))
         with party.stage("covariance"):
             packed, shift, common = await _in_one_unit(stack(products), exponent, widths)
-        joint = Joint(packed, common, grid, largest, rows, 1.0)
+        joint = Joint(packed, common, grid, largest, rows, 1.0, COLUMN_ERROR)
         return await analyse_wide(party, joint, centred, shift, True, None, chosen)
     with party.stage("covariance"):
         squares = (await centred.squares()).retype(RingType(128, 2 * ENTRY_FRAC, 1))
@@ -176,7 +176,7 @@ async def _matched(
         return done
 
     def joint_of(packed: SecretArray) -> Joint:
-        return Joint(packed, exponent, grid, largest, rows, float(rows))
+        return Joint(packed, exponent, grid, largest, rows, float(rows), COLUMN_ERROR)
 
     pieces = pieces_of(uploads, rows, mean.data, at_once=SCALED_AT_ONCE)
     return await analyse_standardised(party, uploads, rows, pieces, standardised, joint_of, (inverse, power), chosen)

@@ -14,7 +14,7 @@ from ..algorithms import dual, wide_entry
 from ..algorithms.entry import Joint, joint_mean
 from ..algorithms.factors import ROOT_FRAC
 from ..algorithms.input_ranges import Ranges, count_and_root, table_bound, table_projections
-from ..algorithms.wide import ENTRY_FRAC, WideTable, columns_of_piece
+from ..algorithms.wide import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_of_piece
 from ..algorithms.wide_entry import Entered, RowSums
 from ..protocol import Party, SecretArray, concatenate, stack
 from ..protocol.opening import SERVERS, record
@@ -120,7 +120,7 @@ async def _raw(
         i, j = np.triu_indices(n)
         place = owner[i] * len(shift) + owner[j]
         packed = await dual.in_units_of_rows(products, wide_entry.pairs(shift), place)
-    joint = Joint(packed, common, grid, scales.largest, entered.joint.rows, 1.0)
+    joint = Joint(packed, common, grid, scales.largest, entered.joint.rows, 1.0, COLUMN_ERROR)
     return await analyse_wide(party, joint, table, shift[owner], False, None, chosen)
 
 
@@ -144,9 +144,8 @@ async def _standardised(
         return done if between is None else concatenate([done, between[:, columns].T], 1)
 
     def joint_of(packed: SecretArray) -> Joint:
-        return Joint(
-            packed, entered.scales.exponent, grid, entered.scales.largest, entered.joint.rows, entered.joint.ratio
-        )
+        scales, rows = entered.scales, entered.joint
+        return Joint(packed, scales.exponent, grid, scales.largest, rows.rows, rows.ratio, COLUMN_ERROR)
 
     pieces = _pieces(uploads, SCALED_AT_ONCE * len(owner), None)
     inverse = (standard.inverse, standard.power)

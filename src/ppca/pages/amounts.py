@@ -40,6 +40,12 @@ def below_resolution(resolution: float, total: float) -> tuple[str, str]:
     return f"< {resolution * total:.1g}", f"< {percent(resolution)}"
 
 
+def angle_error(bound: float) -> str:
+    """A bound of the angle of a component, rounded up."""
+    unit = 10.0 ** math.floor(math.log10(bound)) if bound > 0 else 1.0
+    return f"{math.ceil(bound / unit) * unit:.0e}"
+
+
 def shape(dimensions: tuple[int, ...]) -> str:
     if not dimensions:
         return "one number"

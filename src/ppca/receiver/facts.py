@@ -16,7 +16,7 @@ MOST_EXPONENT = 1100
 class SharedFacts:
     """What is public of a model whose shares stay with the servers: enough to use it, nothing of its content.
 
-    allowed: the operations that the servers agree to, each with its receivers (`ppca.jobs.kept`). residual: as in `PCAModel`.
+    allowed: the operations that the servers agree to, each with its receivers (`ppca.jobs.kept`). tolerance: as in `PCAModel`.
     """
 
     name: str
@@ -30,10 +30,10 @@ class SharedFacts:
     verified: bool
     fell_back: bool
     allowed: dict[str, list[str]]
+    tolerance: float
     audit: list[dict[str, Any]] = field(default_factory=list)
-    residual: float | None = None
 
-    FORMAT = "ppca-shared-1"
+    FORMAT = "ppca-shared-2"
 
     def save(self, path: Path) -> None:
         write_whole(path, {"format": self.FORMAT, **asdict(self)})
@@ -68,7 +68,7 @@ class SharedFacts:
             "iterations": _whole(self.iterations) and self.iterations >= 0,
             "verified": isinstance(self.verified, bool),
             "fell_back": isinstance(self.fell_back, bool),
-            "residual": self.residual is None or (type(self.residual) is float and 0 < self.residual < 1),
+            "tolerance": type(self.tolerance) is float and 0 < self.tolerance < 1,
             "allowed": isinstance(self.allowed, dict) and all(_all(to, _text) for to in self.allowed.values()),
             "audit": _all(self.audit, _opening),
         }

@@ -9,10 +9,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from .angles import DETERMINED
 from .facts import read_whole, write_whole
 from .parts import Parts
 
-FORMAT = "ppca-model-1"
+FORMAT = "ppca-model-2"
 
 MODEL_FILE = "model.json"
 """The name of a model in the folder of a result."""
@@ -28,9 +29,12 @@ class PCAModel:
     """Components and variances in the units of the data, as scikit-learn has them.
 
     resolution: a variance below this part of the total is noise of the computation, and so is its component.
+    tolerance: the tolerance that was reached: the result was verified with it. A solver may reach less than was asked for.
+    component_error: for every component a bound of its angle to the exact one, in radians (see `angles`).
+    spaces: neighbouring components that are determined only together, by the space they span: the first and the last, counted
+    from 1, and a bound of the angle of that space.
     certificate: of a solver that looked for the largest components only, what is excluded that it missed: a variance of `factor`
     times the last one that it found (and above `floor` of the total), but with `probability`.
-    residual: the tolerance with which the result was verified, where the solver gave up before it reached the one asked for.
     """
 
     components: Floats
@@ -46,9 +50,11 @@ class PCAModel:
     verified: bool
     fell_back: bool
     resolution: float
+    tolerance: float
+    component_error: Floats
+    spaces: list[dict[str, Any]] = field(default_factory=list)
     certificate: dict[str, float] | None = None
     audit: list[dict[str, Any]] = field(default_factory=list)
-    residual: float | None = None
 
     @classmethod
     def from_result(
@@ -80,21 +86,56 @@ class PCAModel:
             verified=result["verified"],
             fell_back=result["fell_back"],
             resolution=result["resolution"],
+            tolerance=result["tolerance"],
+            component_error=np.asarray(parts.angles),
+            spaces=[{"first": at + 1, "last": stop, "error": angle} for at, stop, angle in parts.spaces],
             certificate=result["certificate"],
-            residual=result["residual"],
             audit=audit,
         )
 
     @property
-    def resolved(self) -> NDArray[np.bool_]:
-        """Which components stand above the noise of the computation."""
+    def varies(self) -> NDArray[np.bool_]:
+        """Which variances stand above the noise of the computation."""
         return np.asarray(self.explained_variance_ratio > self.resolution)
+
+    @property
+    def resolved(self) -> NDArray[np.bool_]:
+        """Which components are determined: their variance stands above the noise, and their angle is right to 1e-2."""
+        return self.varies & (self.component_error <= DETERMINED)
 
     @property
     def noise_variance(self) -> float:
         """Mean of the variances left out, as in probabilistic PCA."""
         left = min(self.components.shape[1], self.rows) - len(self.components)
         return max(0.0, self.total_variance - float(self.explained_variance.sum())) / left if left else 0.0
+
+    @property
+    def noise_resolved(self) -> bool:
+        """Whether `noise_variance` stands above the noise of the computation, or is zero because nothing was left out."""
+        left = min(self.components.shape[1], self.rows) - len(self.components)
+        floor = self.resolution * self.total_variance * (len(self.components) + 1)
+        return bool(left == 0 or self.noise_variance * left > floor)
+
+    def remarks(self) -> list[str]:
+        """What a reader must know of components that are not determined one by one, in sentences."""
+        found = []
+        spanned = np.zeros(len(self.components), bool)
+        for space in self.spaces:
+            first, last = space["first"], space["last"]
+            spanned[first - 1 : last] = True
+            what = "plane" if last == first + 1 else f"space of {last - first + 1} dimensions"
+            which = f"{first} and {last}" if last == first + 1 else f"{first} to {last}"
+            found.append(
+                f"Components {which} have (nearly) equal variances: only the {what} that they span is determined, to an angle "
+                f"of {space['error']:.0e}."
+            )
+        loose = np.flatnonzero(self.varies & (self.component_error > DETERMINED) & ~spanned) + 1
+        if len(loose):
+            which = f"Component {loose[0]} is" if len(loose) == 1 else f"Components {_ranges(loose)} are"
+            found.append(
+                f"{which} not determined to this accuracy: variances are so close that the angle error may exceed {DETERMINED:g}."
+            )
+        return found
 
     @property
     def singular_values(self) -> Floats:
@@ -171,7 +212,7 @@ class PCAModel:
         outside: also if they are too coarse for what the components leave out.
         """
         rounding = np.spacing(np.abs(self.mean)) / self._units
-        moved, variance = np.abs(self.components[self.resolved]) * rounding, self.explained_variance[self.resolved]
+        moved, variance = np.abs(self.components[self.varies]) * rounding, self.explained_variance[self.varies]
         if outside and self._left_out:
             noise = max(self.noise_variance, self.resolution * self.total_variance)
             moved, variance = np.vstack([moved, rounding]), np.append(variance, noise)
@@ -197,8 +238,22 @@ class PCAModel:
     def load(cls, path: Path) -> Self:
         data = read_whole(path, FORMAT)
         try:
-            for key in ("components", "explained_variance", "explained_variance_ratio", "mean", "scale"):
+            for key in (
+                "components",
+                "explained_variance",
+                "explained_variance_ratio",
+                "mean",
+                "scale",
+                "component_error",
+            ):
                 data[key] = None if data[key] is None else np.asarray(data[key], np.float64)
             return cls(**data)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"cannot read {path}: {error}") from None
+
+
+def _ranges(numbers: NDArray[np.intp]) -> str:
+    """Ascending numbers as "2, 5 to 7 and 9"."""
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    texts = [f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .angles import RIGHT_ANGLE, Bounds, column_error
 
 Floats = NDArray[np.float64]
 
@@ -18,6 +20,8 @@ class Parts:
     """What was revealed to one receiver; None: it was not. Variances and components as scikit-learn has them.
 
     loadings: what belongs of the components to the receiver's own columns. Means and deviations are then of these, too.
+    angles: bounds of the angles of the components, see `angles`. spaces: neighbouring components that only together are
+    determined: first, stop and angle.
     """
 
     rows: int
@@ -28,6 +32,8 @@ class Parts:
     mean: Floats | None
     deviation: Floats | None
     loadings: Floats | None = None
+    angles: Floats | None = None
+    spaces: list[tuple[int, int, float]] = field(default_factory=list)
 
     @classmethod
     def of(cls, result: dict[str, Any], scale: NDArray[np.int64]) -> Self:
@@ -50,7 +56,28 @@ class Parts:
         loadings = None
         if "loadings" in result:  # with the signs that the servers gave to whole components
             loadings = np.asarray(result["loadings"], np.float64)[:rows]
-        return cls(rows, standardized, components, variances, total, mean, deviation, loadings)
+        found = cls(rows, standardized, components, variances, total, mean, deviation, loadings)
+        if components is not None and variances is not None and (deviation is not None or not standardized):
+            largest = float(variances.max(initial=0.0)) * (rows - 1) / rows
+            moved = result["errors"]["rounding"] + column_error(result["errors"], scale, deviation, largest)
+            found._bound_angles(result, moved)
+        return found
+
+    def _bound_angles(self, result: dict[str, Any], moved: float) -> None:
+        """Finds `angles` and `spaces`. moved: |A - A'|_2, see `angles`."""
+        assert self.components is not None
+        count, width = self.components.shape
+        values = np.asarray(result["values"], np.float64)
+        # Without a bound nothing was left out but directions in which the data do not vary.
+        following = float(result.get("following", 0.0 if len(values) < width else -np.inf))
+        bounds = Bounds(values, following, result["errors"]["residual"], moved)
+        self.angles = bounds.angles()[:count]
+        absent = np.linalg.norm(self.components, axis=1) < 0.5  # noise of a table with more columns than rows
+        self.angles[absent | (not result["verified"])] = RIGHT_ANGLE
+        if result["verified"]:
+            self.spaces = [
+                space for space in bounds.spaces() if space[1] <= count and not absent[space[0] : space[1]].any()
+            ]
 
     @property
     def missing(self) -> list[str]:

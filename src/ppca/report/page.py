@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from .. import __version__, pages
-from ..pages.amounts import below_resolution, counted, duration, percent, size
+from ..pages.amounts import angle_error, below_resolution, counted, duration, percent, size
 from ..receiver import PCAModel
+from ..receiver.angles import DETERMINED
 from ..servers import Account
 from . import charts
 from .account import opening_lines, stage_lines
@@ -125,17 +126,23 @@ def _variance(model: PCAModel) -> str:
     for i, (variance, ratio, total) in enumerate(zip(model.explained_variance, ratios, sums, strict=True)):
         width = 100 * min(1.0, max(0.0, float(total)))
         meter = f'<td class="meter"><i style="width:{width:.2f}%"></i></td>'
-        digits = (f"{variance:.6g}", percent(float(ratio))) if model.resolved[i] else _noise(model)
-        lines.append(_row([i + 1, *digits, percent(float(total))], numbers=4, tail=meter))
+        digits = (f"{variance:.6g}", percent(float(ratio))) if model.varies[i] else _noise(model)
+        error = angle_error(float(model.component_error[i])) if model.resolved[i] else "not determined to this accuracy"
+        lines.append(_row([i + 1, *digits, percent(float(total)), error], numbers=5, tail=meter))
     unit = "of the standardised columns" if model.scale is not None else "in squared units of the data"
     heads = '<th class="number">component</th><th class="number">variance</th><th class="number">ratio</th>'
-    heads += '<th class="number">cumulative</th><th></th>'
+    heads += '<th class="number">cumulative</th><th class="number">angle error</th><th></th>'
+    remarks = "".join(f'<p class="note">{html.escape(text)}</p>' for text in model.remarks())
+    if not model.noise_resolved:
+        remarks += f'<p class="note">The noise variance is below the resolution: {_noise(model)[0]}.</p>'
     return _section(
         "Explained variance",
         f'<p class="note">Variances {unit}; the ratio is the part of the total variance, {model.total_variance:.6g}.</p>'
         f'<div class="pair"><div><h3>Scree plot</h3>{charts.scree(ratios)}</div>'
         f"<div><h3>Cumulative</h3>{charts.cumulative(ratios)}</div></div>"
-        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>',
+        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+        '<p class="note">Angle error: a bound of the angle between a component and the exact one, in radians, from the verified '
+        f"tolerance and the distances between variances. Above {DETERMINED:g} a component is not determined.</p>{remarks}",
     )
 
 
@@ -213,8 +220,8 @@ def _course(model: PCAModel, run: Account) -> str:
         False: "failed: the result is less accurate than promised",
         None: "not checked",
     }[model.verified]
-    if model.verified and model.residual is not None:
-        checked += f". The solver gave up at a tolerance of {model.residual:.0e}, and that is what was compared with"
+    if model.verified:
+        checked += f". The tolerance was {model.tolerance:.1g}"
     fell_back = (
         "yes: the first solver's result did not pass the check, another computed it again" if model.fell_back else "no"
     )

@@ -1,0 +1,147 @@
+"""`component_error_` covers the true error of every component: textbook tables, close eigenvalues, every partition and solver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from benchmarks.accuracy import standardised
+from harness.lockstep import LockstepServers
+from harness.textbook import NAMES, table
+from ppca import PCA, Columns
+from ppca.receiver.angles import DETERMINED
+
+Floats = NDArray[np.float64]
+
+
+def exact_components(X: Floats, standardize: bool) -> Floats:
+    """Right singular vectors of the centred rows, all of them."""
+    Z = X - X.mean(axis=0)
+    Z = standardised(Z) if standardize else Z - Z.mean(axis=0)
+    return np.asarray(np.linalg.svd(Z, full_matrices=True)[2])
+
+
+def angles(found: Floats, exact: Floats) -> Floats:
+    """Angles between components, and between rows of `found` that are zero and anything: a right one."""
+    along = np.sum(found * exact, axis=1, keepdims=True)
+    outside = np.linalg.norm(found - along * exact, axis=1)
+    return np.asarray(np.arctan2(outside, np.abs(along[:, 0])))
+
+
+def check(pca: PCA, X: Floats) -> Floats:
+    """The angles of all components, which must be covered; and of spaces that are said to be determined."""
+    exact = exact_components(X, pca.standardize)
+    true = angles(pca.components_, exact[: pca.n_components_])
+    assert pca.verified_
+    assert np.all(true <= pca.component_error_), (true, pca.component_error_)
+    for space in pca.model_.spaces:
+        ours, theirs = (V[space["first"] - 1 : space["last"]] for V in (pca.components_, exact))
+        assert np.linalg.norm(ours - ours @ theirs.T @ theirs, 2) <= np.sin(space["error"])
+    assert np.array_equal(pca.resolved_, pca.model_.varies & (pca.component_error_ <= DETERMINED))
+    return true
+
+
+def test_components_of_small_variance_are_marked(seats: LockstepServers) -> None:
+    """At a tolerance of 1e-7 components of longley are off by 5e-4: they are not called resolved. The default is 1e-9."""
+    X = table("longley")
+    pca = PCA(servers=seats, tol=1e-7).fit(np.array_split(X, 2))
+    true = check(pca, X)[:5]  # the variances of the other two are 1e-10 of the total
+    assert 1e-5 < true.max() < 1e-2
+    assert not pca.resolved_[:5].all()
+    assert check(PCA(servers=seats).fit(np.array_split(X, 2)), X)[:5].max() < true.max() / 10
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["covariance", "correlation"])
+@pytest.mark.parametrize("name", ["ccard", "wine"])
+@pytest.mark.parametrize("count", [None, 2, 0.999])
+def test_textbook_tables(seats: LockstepServers, name: str, standardize: bool, count: int | float | None) -> None:
+    X = table(name)
+    check(PCA(count, standardize=standardize, servers=seats).fit(np.array_split(X, 2)), X)
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("standardize", [False, True], ids=["covariance", "correlation"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_textbook_table(seats: LockstepServers, name: str, standardize: bool, record_property: Any) -> None:
+    X = table(name)
+    for count in (None, min(3, X.shape[1] - 1)):
+        pca = PCA(count, standardize=standardize, servers=seats).fit(np.array_split(X, 2))
+        true = check(pca, X)
+        record_property(f"{name} {count} worst", f"{true[pca.resolved_].max(initial=0.0):.1e}, {true.max():.1e}")
+
+
+def with_spectrum(deviations: Floats, rows: int, seed: int) -> Floats:
+    """Rows whose covariance has these deviations along random directions."""
+    rng = np.random.default_rng(seed)
+    d = len(deviations)
+    U = np.linalg.qr(np.column_stack([np.ones(rows), rng.normal(size=(rows, d))]))[0][:, 1:]
+    return np.asarray(U * deviations * np.sqrt(rows) @ np.linalg.qr(rng.normal(size=(d, d)))[0] + rng.normal(size=d))
+
+
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6, 1e-9, 0.0])
+@pytest.mark.parametrize("count", [None, 2, 3])
+def test_close_variances(seats: LockstepServers, gap: float, count: int | None) -> None:
+    """Components two and three lie so close: if they are equal, the plane that they span is determined, and that is said."""
+    X = with_spectrum(np.sqrt([1.0, 0.5 * (1 + gap), 0.5, 0.2, 0.1]), 60, seed=3)
+    pca = PCA(count, servers=seats).fit(np.array_split(X, 3))
+    check(pca, X)
+    assert pca.component_error_[0] < 1e-6
+    close = gap < 1e-6
+    assert pca.resolved_[1] == (not close)
+    said = " ".join(pca.model_.remarks())
+    if close and count != 2:
+        assert "Components 2 and 3 have (nearly) equal variances: only the plane that they span" in said
+    elif close:
+        assert "Component 2 is not determined" in said
+    else:
+        assert said == ""
+
+
+@pytest.mark.parametrize("standardize", [False, True], ids=["covariance", "correlation"])
+@pytest.mark.parametrize("kind", ["columns", "psi", "wide rows", "wide columns", "missing", "far owner"])
+def test_every_way_of_data_into_the_covariance(seats: LockstepServers, kind: str, standardize: bool) -> None:
+    rng = np.random.default_rng(5)
+    X = with_spectrum(10.0 ** -np.linspace(0, 2.5, 6), 40, seed=4)
+    options: dict[str, Any] = {"standardize": standardize, "servers": seats}
+    if kind in ("columns", "wide columns"):
+        X = with_spectrum(10.0 ** -np.linspace(0, 1.5, 14), 40, seed=4)[:12] if kind == "wide columns" else X
+        pca = PCA(3, partition=Columns(alignment="aligned"), **options).fit([X[:, :3], X[:, 3:]])
+    elif kind == "psi":
+        import pandas as pd
+
+        X[:, 1] = rng.integers(0, 2, len(X))  # two values on a grid: errors of a column that do not cancel
+        frames = [pd.DataFrame(part).assign(id=np.arange(len(X))) for part in (X[:, :3], X[:, 3:])]
+        pca = PCA(partition=Columns(id="id"), **options).fit(frames)
+    elif kind == "wide rows":
+        X = with_spectrum(10.0 ** -np.linspace(0, 1.5, 80), 90, seed=4)[:30]
+        pca = PCA(4, **options).fit([X[:17], X[17:]])
+    elif kind == "missing":
+        import ppca
+
+        holes = X.copy()
+        holes[::7, 2] = np.nan
+        X = np.where(np.isnan(holes), np.nanmean(holes, axis=0), holes)
+        pca = PCA(**options).fit([ppca.open_table(part, missing="mean") for part in (holes[:25], holes[25:])])
+    else:
+        X = np.vstack([X, 1e4 + X[:1]])
+        pca = PCA(**options).fit([X[:-1], X[-1:]])
+    check(pca, X)
+
+
+def test_a_failed_verification_determines_nothing(seats: LockstepServers) -> None:
+    X = table("wine")
+    pca = PCA(solver="jacobi", max_iterations=1, servers=seats).fit(X)
+    assert not pca.verified_
+    assert np.all(pca.component_error_ == np.pi / 2)
+    assert not pca.resolved_.any()
+    assert pca.model_.spaces == []
+
+
+@pytest.mark.parametrize(("rest", "noise"), [(1e-3, True), (1e-12, False)])
+def test_a_noise_variance_below_the_resolution_is_said(seats: LockstepServers, rest: float, noise: bool) -> None:
+    X = with_spectrum(np.sqrt([1.0, 0.5, 0.2, rest, rest / 2]), 60, seed=3)
+    assert PCA(3, servers=seats).fit(np.array_split(X, 3)).noise_resolved_ == noise
+    assert PCA(servers=seats).fit(np.array_split(X, 3)).noise_resolved_
