@@ -49,9 +49,11 @@ def test_components_of_small_variance_are_marked(seats: LockstepServers) -> None
     X = table("longley")
     pca = PCA(servers=seats, tol=1e-7).fit(np.array_split(X, 2))
     true = check(pca, X)[:5]  # the variances of the other two are 1e-10 of the total
-    assert 1e-5 < true.max() < 1e-2
+    assert 1e-6 < true.max() < 1e-2
     assert not pca.resolved_[:5].all()
-    assert check(PCA(servers=seats).fit(np.array_split(X, 2)), X)[:5].max() < true.max() / 10
+    default = PCA(servers=seats).fit(np.array_split(X, 2))
+    check(default, X)
+    assert np.all(default.component_error_[1:4] < pca.component_error_[1:4] / 50)
 
 
 @pytest.mark.parametrize("standardize", [False, True], ids=["covariance", "correlation"])

@@ -85,6 +85,15 @@ def test_shared_model(servers: LocalServers, standardize: bool) -> None:
     np.testing.assert_allclose(rebuilt, truth.inverse_transform(wanted), rtol=0, atol=CLOSE * np.abs(reference).max())
 
 
+@pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
+def test_coordinates_on_shares_have_the_signs_of_the_revealed_model(standardize: bool) -> None:
+    X = WINE.to_numpy()
+    pca = PCA(3, standardize=standardize, servers=LockstepServers(), keep="m").fit(split(X, 3))
+    wanted = pca.transform(X[:20])
+    found = pca.shared_model().transform(X[:20])
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=CLOSE * np.abs(wanted).max())
+
+
 def test_a_shared_model_with_a_constant_column(servers: LocalServers) -> None:
     """It counts for nothing, whatever new rows have there: as the model in the clear, whose deviation is 1 there."""
     X = np.column_stack([random(60, 3), np.full(60, 7.0)])

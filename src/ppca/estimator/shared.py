@@ -40,8 +40,7 @@ class SharedModel:
     scale: the public exponents of the columns; standardized: whether columns are divided by their joint deviation.
     names: what messages call the columns.
 
-    Coordinates come with one unknown sign per component, the same for all rows and all calls: signs are chosen by looking at
-    the components, which nobody does here. Scores, flags and distances do not depend on them.
+    Coordinates have the signs of the revealed model: the entry of largest magnitude of every component is positive.
     """
 
     job: Job
@@ -62,7 +61,7 @@ class SharedModel:
     # -- rows with all columns -----------------------------------------------------------------------------------------
 
     def transform(self, rows: Any) -> Floats:
-        """Coordinates of the rows of a table: as `PCA.transform`, up to the signs of components, which nobody knows.
+        """Coordinates of the rows of a table: as `PCA.transform`, not whitened.
 
         Columns are matched by name where the table and the model have names; others are left out.
         """
