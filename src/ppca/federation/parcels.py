@@ -30,6 +30,9 @@ from .objects import PIECE_BYTES, Object
 from .roster import SEATS
 from .sealing import SealingKey, seal
 
+MOST_TEXT = 1 << 16
+"""Bytes of the text of a message; arrays are not text."""
+
 SUMMANDS = ("R0", "R1", "C0", "C1")
 DIFFERENCE = "R0-C0"
 
@@ -51,7 +54,12 @@ class Parcels:
         """A message to every seat: its packets of these inputs, and what all seats see."""
         for seat in SEATS:
             mine = [each[seat] for each in packets]
-            for part in encode(kind, packets=mine, **fields):
+            text, *buffers = encode(kind, packets=mine, **fields)
+            if len(text) > MOST_TEXT:
+                raise ObjectRefused(
+                    f"{len(packets):,} inputs in one message are more than a server reads; send fewer tables"
+                )
+            for part in (text, *buffers):
                 self._open[seat] += part
             self._summands.add(kind, {"packets": mine, **fields}, seat)
             while len(self._open[seat]) >= PIECE_BYTES:
@@ -153,7 +161,7 @@ def messages(pieces: Iterable[bytes], longest: int = LONGEST_BUFFERS) -> Iterato
 
     longest: bytes that one message may take.
     """
-    stream, reader = _Stream(pieces), MessageReader(longest)
+    stream, reader = _Stream(pieces), MessageReader(longest, MOST_TEXT)
     try:
         while not stream.at_end():
             message = reader.read(stream)  # type: ignore[arg-type]

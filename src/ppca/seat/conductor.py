@@ -13,6 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,6 +63,7 @@ class Conductor:
         self._due: dict[str, float] = {}
         self._resting: dict[str, float] = {}
         self._before: dict[str, int] = {}
+        self._checks = ThreadPoolExecutor(1, "checks")
         self._said: dict[str, str] = {}
         self._restoring = Restoring(office, self.shares, self.staging, log.warning)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -115,8 +117,10 @@ class Conductor:
         self._stopping = True
         for attempt in list(self.running.values()):
             attempt.kill()
+        self.shares.close()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=10)
+        self._checks.shutdown(wait=False, cancel_futures=True)
 
     def _spawn(self, job: str, what: str, function: Any, *arguments: Any) -> None:
         """Runs a function in a thread, once at a time for a job and a purpose."""
@@ -126,7 +130,8 @@ class Conductor:
 
         async def body() -> None:
             try:
-                await asyncio.to_thread(function, *arguments)
+                pool = self._checks if what.startswith("check ") else None  # checks wait for each other
+                await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
             except (FederationError, OSError) as error:
                 log.error(what, extra={"job": job, "why": str(error)})
                 await asyncio.sleep(TICK)

@@ -187,9 +187,11 @@ def restore(path: Path, told: Callable[[str], None]) -> list[str]:
     settings = ServerSettings.load(path)
     with alone(settings.store):
         office = Office(settings)
+        shares = Shares(office)
         try:
-            return Restoring(office, Shares(office), Staging(settings.store, office.keys), told).run()
+            return Restoring(office, shares, Staging(settings.store, office.keys), told).run()
         finally:
+            shares.close()
             office.mailbox.close()
 
 

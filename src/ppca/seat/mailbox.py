@@ -218,6 +218,7 @@ class Mailbox:
             self._run("DELETE FROM objects WHERE job = ?", job)
             self._held -= len(self._jobs.pop(job, Objects()).headers)
             self.unnote(*(f"{what} {job}" for what in OF_JOBS))
+            self.unnote(*(f"inputs {job} {owner}" for owner in self.noted(f"inputs {job} ")))
 
     def since(self, seq: int, most: int = 500, *, job: str | None = None) -> list[tuple[int, Header]]:
         """What arrived after a place in the order of arrival, and the places. Of one job all, else without what was dropped."""
@@ -249,6 +250,10 @@ class Mailbox:
 
     def _headers(self, where: str, *values: object) -> list[Header]:
         return [_header(row) for row in self._rows(f"SELECT {FIELDS} FROM objects WHERE {where} ORDER BY seq", *values)]  # noqa: S608
+
+    def path(self, digest: str) -> Path:
+        """Where the content of an object lies, if it is here."""
+        return self._path(digest)
 
     def _path(self, digest: str) -> Path:
         return self._files / digest[:2] / digest

@@ -16,17 +16,22 @@ from ..federation.errors import FederationError, ObjectRefused
 from ..federation.expected import checked
 from ..federation.job import JobDescription
 from ..federation.objects import PIECE_BYTES, Object
-from ..federation.parcels import messages, opened, summands_at
+from ..federation.parcels import messages, opened
 from ..federation.sealing import SealingKey, seal
 from ..federation.text import plain
 from ..servers.control import Message
-from .admission import pieces_of
+from .admission import pieces_of, summands_of
+from .checking import Checker, CheckFailed
 from .keys import JOB
 from .mailbox import write_file
 from .mates import Mates
 from .office import Office
 
 log = logging.getLogger("ppca.shares")
+LONGEST_PAUSE = 600.0
+"""Seconds between two checks of a contribution that this server could not check."""
+
+MOST_PIECES = 1 << 16
 MENDING = 15.0
 """Seconds to wait for shares that an owner has sent before this seat asks its mates for them."""
 
@@ -38,6 +43,8 @@ class Shares:
         self.office = office
         self.mates = Mates(office)
         self._mending: dict[tuple[str, str], float] = {}
+        self._again: dict[tuple[str, str], tuple[float, float]] = {}
+        self._checker = Checker(office.settings.file.policy.memory)
 
     def messages_of(self, known: JobDescription, owner: str) -> Iterator[Message]:
         """What an owner sent to this server; ObjectRefused at the first message that the job does not ask for."""
@@ -54,9 +61,16 @@ class Shares:
         return checked(known.file, owner, self.office.seat, found)
 
     def _restored(self, known: JobDescription, owner: str, key: SealingKey) -> Iterator[bytes]:
+        for number, path in enumerate(self._restored_files(known, owner)):
+            yield key.open(path.read_bytes(), what="restored", job=known.id, owner=owner, piece=number)
+
+    def _restored_files(self, known: JobDescription, owner: str) -> list[Path]:
         place = self._place(known.id, owner)
-        for number in range(int((place / "pieces").read_text())):
-            yield key.open((place / str(number)).read_bytes(), what="restored", job=known.id, owner=owner, piece=number)
+        text = (place / "pieces").read_text()
+        if not (text.isascii() and text.isdigit()) or int(text) > MOST_PIECES:
+            shutil.rmtree(place, ignore_errors=True)
+            raise FederationError(f"what came back of the shares of {owner} is damaged; it is asked for again")
+        return [place / str(number) for number in range(int(text))]
 
     def _place(self, job: str, owner: str) -> Path:
         """Where the shares of an owner lie that came back from this seat's mates."""
@@ -106,24 +120,83 @@ class Shares:
                 self.bring_back(known, owner)
 
     def check(self, known: JobDescription, owner: str, contribution: str) -> None:
-        """Opens all envelopes of an owner and compares them with what it signed; writes the receipt."""
+        """Has all envelopes of an owner opened and compared with what it signed; writes the receipt, or refuses by its name."""
+        place = known.id, owner
+        due, pause = self._again.get(place, (0.0, 0.0))
+        if time.monotonic() < due:
+            return
+        try:
+            self.ensure_key(known)
+            self._check(known, owner, contribution)
+            self._again.pop(place, None)
+        except (FederationError, OSError):  # not the owner's fault: it is tried again, less and less often
+            pause = min(LONGEST_PAUSE, 2 * pause or 1.0)
+            self._again[place] = time.monotonic() + pause, pause
+            raise
+
+    def _check(self, known: JobDescription, owner: str, contribution: str) -> None:
         item = self.office.mailbox.get(contribution)
         if item is None or not (self._has_all(known, owner, item) or self._mended(known, owner)):
             return  # the rest is on its way
         try:
-            self._compare(known, owner, item)
+            taken = self._compare(known, owner, item)
+            self._check_sum(known, owner, taken)
         except ObjectRefused as error:
+            if self._was_replaced(known) and not self._is_restored(known, owner):
+                self._mended(known, owner)  # it was sealed to a key that this server had before
+                return
             self.office.publish("refusal", known.id, why=plain(f"the shares of {owner} cannot be used: {error}")[:1000])
             return
         self.office.publish("receipt", known.id, owner=owner, contribution=contribution)
 
-    def _compare(self, known: JobDescription, owner: str, contribution: Object) -> None:
-        """Whether the shares here have the digests that the owner signed."""
-        said = contribution.json().get("summands", {})
-        found = summands_at(self.office.seat, self.messages_of(known, owner))
-        wrong = [name for name, digest in found.items() if said.get(name) != digest]
-        if wrong:
-            raise ObjectRefused(f"{' and '.join(wrong)} are not what the contribution says")
+    def _was_replaced(self, known: JobDescription) -> bool:
+        """Whether this server has offered more than one key for a job."""
+        offer = self.office.mailbox.objects(known.id).offer(self.office.identity.name, of_seat=True)
+        return offer is not None and times_before(offer) > 0
+
+    def _check_sum(self, known: JobDescription, owner: str, taken: int) -> None:
+        """Bounds what all owners of a job send together."""
+        box, most = self.office.mailbox, self.office.settings.file.policy.memory
+        name = f"inputs {known.id} "
+        box.note(name + owner, str(taken))
+        total = sum(map(int, box.noted(name).values()))
+        if total > most:
+            raise ObjectRefused(
+                f"they take {taken:,} bytes, and those of all owners so far {total:,}; this server takes {most:,} for a job "
+                "([policy] memory)"
+            )
+
+    def _compare(self, known: JobDescription, owner: str, contribution: Object) -> int:
+        """Has the shares of an owner opened in a process of its own; bytes that they take in memory.
+
+        ObjectRefused if they are not what the job asks for and the owner has signed; CheckFailed if a file is damaged.
+        """
+        office, key = self.office, self.office.keys.of(JOB, known.id)
+        if key is None:
+            raise FederationError(f"the key of job {known.id[:12]} is not here any more")
+        restored = self._is_restored(known, owner)
+        if restored:
+            files = self._restored_files(known, owner)
+        else:
+            files = [office.mailbox.path(digest) for digest in pieces_of(contribution)[office.seat]]
+        try:
+            return self._checker.check(
+                sum(path.stat().st_size for path in files if path.exists()),
+                seat=office.seat,
+                job=known.data.decode(),
+                owner=owner,
+                key=key.to_bytes().hex(),
+                files=[str(path) for path in files],
+                restored=restored,
+                signed=summands_of(contribution),
+            )
+        except CheckFailed:
+            if restored:
+                shutil.rmtree(self._place(known.id, owner), ignore_errors=True)
+            else:
+                for path in files:
+                    office.mailbox.get(path.name)  # notes what is lost
+            raise
 
     def _has_all(self, known: JobDescription, owner: str, contribution: Object) -> bool:
         mine = pieces_of(contribution)[self.office.seat]
@@ -200,6 +273,10 @@ class Shares:
 
     def _put(self, path: Path, plain: bytes, key: SealingKey, job: str, owner: str, piece: int) -> None:
         write_file(path, seal(plain, key.public, what="restored", job=job, owner=owner, piece=piece))
+
+    def close(self) -> None:
+        """Ends the process that opens contributions."""
+        self._checker.close()
 
     def erase(self, job: str) -> None:
         """Drops what came back from the mates."""

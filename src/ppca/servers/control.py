@@ -60,13 +60,13 @@ def encode(kind: str, **fields: Any) -> list[bytes]:
 class MessageReader:
     """Puts messages together from a stream, whatever pieces its bytes come in."""
 
-    def __init__(self, longest: int = LONGEST_BUFFERS) -> None:
-        self._longest = longest
+    def __init__(self, longest: int = LONGEST_BUFFERS, longest_text: int = LONGEST_TEXT) -> None:
+        self._longest, self._longest_text = longest, longest_text
         self._begin()
 
     def _begin(self) -> None:
         self._part: bytearray | memoryview
-        self._parts = _message(self._longest)
+        self._parts = _message(self._longest, self._longest_text)
         self._expect(next(self._parts))
 
     def _expect(self, size: int) -> None:
@@ -98,14 +98,14 @@ class MessageReader:
         return None
 
 
-def _message(longest: int) -> Generator[int, bytearray | memoryview, Message]:
+def _message(longest: int, longest_text: int) -> Generator[int, bytearray | memoryview, Message]:
     """Yields the size of each part of a message, is resumed with the part, and returns the message.
 
-    longest: bytes that its buffers may have together.
+    longest: bytes that its buffers may have together. longest_text: bytes of its text.
     """
     (length,) = HEADER.unpack((yield HEADER.size))
-    if length > LONGEST_TEXT:
-        raise CodecError(f"a control message announces {length} bytes of text, the limit is {LONGEST_TEXT}")
+    if length > longest_text:
+        raise CodecError(f"a control message announces {length} bytes of text, the limit is {longest_text}")
     text = yield length
     try:
         message = json.loads(bytes(text))
