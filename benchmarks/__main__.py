@@ -271,6 +271,21 @@ def vertical(
 
 
 @app.command()
+def load(
+    output: Output = DEFAULT_OUTPUT,
+    jobs: Annotated[int, typer.Option(min=1, help="small jobs, submitted as fast as the owners can")] = 200,
+    owners: Annotated[int, typer.Option(min=1, help="owners; each computes for itself")] = 20,
+    at_once: Annotated[int, typer.Option(min=1, help="jobs_at_once of every server")] = 1,
+    flood: Annotated[int, typer.Option(min=0, help="idle connections per second to each port meanwhile")] = 0,
+) -> None:
+    """Many small jobs at once: throughput, order and memory. Exit code 1 if a job is not done."""
+    from benchmarks import load as bench
+
+    if not bench.main(jobs, owners, at_once, flood, output):
+        raise typer.Exit(1)
+
+
+@app.command()
 def fuzz(
     output: Output = DEFAULT_OUTPUT,
     inputs: Annotated[int, typer.Option(min=100, help="malformed inputs in all")] = 240_000,
