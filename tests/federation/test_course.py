@@ -29,10 +29,12 @@ from ppca.federation.course import (
     EXPIRED,
     FAILED,
     GATHERING,
+    HELD,
     PROPOSED,
     READY,
     REFUSED,
     RUNNING,
+    Attempts,
     Course,
     Objects,
     course_of,
@@ -49,6 +51,9 @@ MORE = [
     make("gamma", "refusal", JOB, why="policy"),
     make(RECEIVER, "cancel", JOB),
     make("alpha", "start", JOB, attempt=2),
+    *(make(name, "ready", JOB, attempt=2) for name in OPERATORS),
+    make("alpha", "resume", JOB, attempt=1),
+    ended(JOB, "gamma", 2, "withdrawn", why="not in time"),
     *(ended(JOB, name, 1, "failed", why="lost") for name in OPERATORS),
     *(ended(JOB, name, 2) for name in OPERATORS),
     ended(JOB, "beta", 2, "failed", why="bug", final=True),
@@ -69,6 +74,10 @@ ODD = [
     make("visitor", "cancel", JOB),
     make("visitor", "ended", JOB, attempt=1, outcome="failed", final=True, why="no seat"),
     make("visitor", "receipt", JOB, owner="north", contribution="1" * 64),
+    make("visitor", "ready", JOB, attempt=1),
+    make("visitor", "resume", JOB, attempt=9),
+    make("beta", "ready", JOB, attempt="1"),
+    make("beta", "resume", JOB),
 ]
 ANY = st.lists(st.sampled_from([*STORY, *MORE, *ODD]), unique_by=lambda item: item.digest, max_size=60)
 
@@ -146,7 +155,7 @@ def test_time_only_ends_what_was_not_over(items: list[Object]) -> None:
 
 def test_every_object_is_needed() -> None:
     """Without any one of the objects before the start, the job is not ready."""
-    before = STORY[: -len(FINISHED) - 1]
+    before = [item for item in STORY if item.header.kind not in ("start", "ready", "ended")]
     assert course(before).stage == READY
     for item in before:
         if item.header.kind not in ("job", "envelope"):
@@ -164,21 +173,80 @@ def test_bad_ends() -> None:
     assert "delta: lost" in again.waiting[0].what
 
 
+BEFORE = [item for item in STORY if item.header.kind not in ("start", "ready", "ended")]
+
+
+def tried(number: int, outcome: str = "failed", ready: Sequence[str] = OPERATORS, **more: object) -> list[Object]:
+    """An attempt that gamma ended."""
+    begun = [make("alpha", "start", JOB, attempt=number), *(make(n, "ready", JOB, attempt=number) for n in ready)]
+    return [*begun, ended(JOB, "gamma", number, outcome, why="lost", **more)]
+
+
+def test_an_attempt_runs_when_all_four_servers_are_ready() -> None:
+    start = [*BEFORE, make("alpha", "start", JOB, attempt=1)]
+    ready = [make(name, "ready", JOB, attempt=1) for name in OPERATORS]
+    for count in range(4):
+        found = course([*start, *ready[:count]])
+        assert (found.stage, found.attempt) == (READY, 1)
+        assert [item.who for item in found.waiting] == list(OPERATORS[count:])
+        assert found.waiting[0].what == "be ready for attempt 1 (its server does it)"
+    assert course([*start, *ready]).stage == RUNNING
+    other = [make(name, "ready", JOB, attempt=2) for name in OPERATORS]
+    assert course([*start, *other]).stage == READY, "of another attempt"
+
+
+def test_an_attempt_that_did_not_begin_says_so_and_does_not_count() -> None:
+    found = course([*BEFORE, *tried(1, "withdrawn", ready=OPERATORS[:2])])
+    assert (found.stage, found.attempt) == (READY, 1)
+    assert found.waiting[0].what == (
+        "start attempt 2 (its server does it) after attempt 1 did not begin on all servers (gamma: lost)"
+    )
+    told = [*BEFORE, *(item for number in range(1, 9) for item in tried(number, "withdrawn"))]
+    assert course(told).stage == READY
+    assert (Attempts.of(Objects(headers(told)), ROSTER).failures, Attempts.of(Objects(headers(told)), ROSTER).idle) == (
+        0,
+        8,
+    )
+
+
+def test_a_job_is_held_and_not_lost_after_its_last_failure() -> None:
+    """Contributions stay, the state says that an operator must act, and one operator's word lets it go on."""
+    told = [*BEFORE, *tried(1), *tried(2, hold=True)]
+    held = course(told)
+    assert (held.stage, held.over, held.attempt) == (HELD, False, 2)
+    assert held.why == "needs an operator: gamma: lost"
+    assert held.waiting[0].who == "an operator"
+    assert "ppca job resume" in held.waiting[0].what
+    for who, number, stage in (("visitor", 2, HELD), ("north", 2, HELD), ("beta", 1, HELD), ("beta", 2, READY)):
+        assert course([*told, make(who, "resume", JOB, attempt=number)]).stage == stage
+    again = [*told, make("beta", "resume", JOB, attempt=2), *tried(3)]
+    assert course(again).stage == READY
+    assert Attempts.of(Objects(headers(again)), ROSTER).failures == 1, "counted anew"
+    assert course(again, JOB.file.expires).stage == EXPIRED
+
+
+def test_a_result_that_servers_disagree_about_can_be_computed_again() -> None:
+    told = [*STORY[:-1], ended(JOB, "delta", audit="b")]
+    assert course(told).stage == HELD
+    told.append(make("beta", "resume", JOB, attempt=1))
+    assert course(told).stage == READY
+    told += [make("alpha", "start", JOB, attempt=2), *(make(name, "ready", JOB, attempt=2) for name in OPERATORS)]
+    assert course([*told, *(ended(JOB, name, 2) for name in OPERATORS)]) == Course(DONE, 2)
+
+
 def test_accounts_that_contradict_each_other_are_no_result() -> None:
     for odd, words in (({"audit": "b"}, "audits of"), ({"rounds": 8}, "audits of"), ({"sent": [5, 5, 6, 5]}, "sent")):
         found = course([*STORY[:-1], ended(JOB, "delta", **odd)])
-        assert found.stage == FAILED
+        assert found.stage == HELD
         assert words in found.why
         assert "delta" in found.why
     missing = course([*STORY[:-4], *(ended(JOB, name, received=None) for name in OPERATORS)])
-    assert missing.stage == FAILED
+    assert missing.stage == HELD
 
 
 def test_an_owner_that_sends_different_seats_different_things_is_found_out() -> None:
     other = contribution(JOB, "south")[-1]
-    told = [
-        item for item in STORY[:-5] if not (item.header.kind == "receipt" and item.header.about["owner"] == "south")
-    ]
+    told = [item for item in BEFORE if not (item.header.kind == "receipt" and item.header.about["owner"] == "south")]
     mixed = [make(n, "receipt", JOB, owner="south", contribution=other.digest) for n in OPERATORS[:1]]
     mixed += [make(n, "receipt", JOB, owner="south", contribution="2" * 64) for n in OPERATORS[1:]]
     found = course([*told, other, *mixed])
@@ -191,7 +259,7 @@ def test_a_job_waits_for_its_time() -> None:
         b"expires = ", f"not_before = {NOW + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}\nexpires = ".encode()
     )
     later = type(early)(data)
-    told = story(later)[:-5]
+    told = [item for item in story(later) if item.header.kind not in ("start", "ready", "ended")]
     found = course_of(later.file, headers(told), ROSTER, NOW)
     assert (found.stage, found.waiting[0].who) == (READY, "the clock")
     assert course_of(later.file, headers(told), ROSTER, NOW + timedelta(hours=2)).waiting[0].who == "alpha"

@@ -66,6 +66,8 @@ class Board:
             for owner, digest in sent.items():
                 self.say(operator, "receipt", job, owner=owner, contribution=digest)
         self.say("alpha", "start", job, attempt=1)
+        for operator in OPERATORS:
+            self.say(operator, "ready", job, attempt=1)
 
     def end(self, job: JobDescription) -> None:
         """All seats have finished, and say what they opened."""

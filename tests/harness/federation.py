@@ -99,6 +99,7 @@ def story(of: JobDescription) -> list[Object]:
         told += sent
         told += [make(name, "receipt", of, owner=owner, contribution=sent[-1].digest) for name in OPERATORS]
     told.append(make("alpha", "start", of, attempt=1))
+    told += [make(name, "ready", of, attempt=1) for name in OPERATORS]
     return [*told, *(ended(of, name) for name in OPERATORS)]
 
 

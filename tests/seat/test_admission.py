@@ -43,6 +43,8 @@ WRONG: dict[str, list[tuple[str, dict[str, Any], bytes]]] = {
         ("alpha", {"owner": "visitor", "contribution": "0" * 64}, b""),
     ],
     "start": [("beta", {"attempt": 1}, b""), ("north", {"attempt": 1}, b"")],
+    "ready": [("north", {"attempt": 1}, b"")],
+    "resume": [("north", {"attempt": 1}, b""), ("alpha", {"attempt": 2}, b"")],
     "ended": [("north", {"attempt": 1, "outcome": "finished", "final": False, "why": ""}, b"")],
     "result": [
         ("north", {"receiver": RECEIVER}, b""),
@@ -93,6 +95,7 @@ AGAIN: dict[str, Callable[[], Object]] = {
     "contribution": lambda: contribution(OF, "north", (3.0, 4.0))[-1],
     "offer": lambda: make("alpha", "offer", OF, SEAT_KEYS[1].public, seat=0),
     "start": lambda: make("alpha", "start", OF, attempt=1, note="again"),
+    "ready": lambda: make("alpha", "ready", OF, attempt=1, note="again"),
     "ended": lambda: ended(OF, "alpha", audit="other"),
     "job": lambda: make(RECEIVER, "job", OF, OF.data, note="again"),
 }
@@ -183,6 +186,9 @@ def test_envelopes_to_nowhere(about: dict[str, Any], door: Door) -> None:
         ("start", "alpha", {"attempt": 2}),
         ("start", "alpha", {"attempt": "1"}),
         ("start", "alpha", {"attempt": [1]}),
+        ("ready", "alpha", {}),
+        ("ready", "alpha", {"attempt": "1"}),
+        ("resume", "alpha", {"attempt": True}),
         ("receipt", "alpha", {"owner": "north"}),
         ("receipt", "alpha", {"owner": ["north"], "contribution": "0" * 64}),
         ("ended", "alpha", {"attempt": 1}),

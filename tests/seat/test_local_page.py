@@ -29,7 +29,19 @@ NAMES = [
     "دراسة القلب المشتركة بين المستشفيات",
     "Herzkreislaufuntersuchungsgemeinschaftsauswertungsauftragsnummer0000000000000001",
 ]
-STAGES = ("proposed", "gathering", "ready", "running", "done", "failed", "refused", "cancelled", "expired", "erased")
+STAGES = (
+    "proposed",
+    "gathering",
+    "ready",
+    "running",
+    "held",
+    "done",
+    "failed",
+    "refused",
+    "cancelled",
+    "expired",
+    "erased",
+)
 
 
 def job(number: int, stage: str, name: str = "", **more: Any) -> dict[str, Any]:
@@ -76,6 +88,7 @@ def facts(*jobs: dict[str, Any], lost: bool = False) -> dict[str, Any]:
         "jobs": list(jobs),
         "links": links,
         "running": sum(one["stage"] == "running" for one in jobs),
+        "queue": [one for one in jobs if one["stage"] == "ready"],
         "store": {"bytes": 12_345_678, "at_most": 64 << 30, "disk_free": 98_765_432_100, "models": 2},
     }
 
@@ -203,7 +216,7 @@ def test_every_stage_and_a_thousand_jobs() -> None:
         async with served(facts(*jobs)) as seat:
             _, text, _ = await ask(seat.url + "/")
             assert all(f'class="badge {stage}"' in text for stage in STAGES)
-            assert text.count('class="job"') == 4 + MOST_OVER
+            assert text.count('class="job"') == 5 + MOST_OVER
             assert f"{996 - MOST_OVER} older ones are not shown" in text
 
     asyncio.run(body())

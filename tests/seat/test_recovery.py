@@ -72,7 +72,7 @@ def test_a_kill_in_an_attempt_and_a_damaged_job_do_not_stop_the_server(
     monkeypatch.setattr(module, "TICK", 0.1)
     other = job(name="other")
     with server(tmp_path) as before:
-        tell(before, STORY[: KINDS.index("start") + 1])
+        tell(before, STORY[: KINDS.index("ended")])
         tell(before, [make(RECEIVER, "job", other, other.data)])
         path = before.mailbox._path(STORY[0].digest)
     damage(path, way)

@@ -1,4 +1,4 @@
-"""`ppca job`: jobs of a federation are proposed, submitted and cancelled."""
+"""`ppca job`: propose, submit, cancel and resume jobs of a federation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .terminal import Terminal
 if TYPE_CHECKING:
     pass
 
-app = typer.Typer(help="Jobs of a federation: propose, submit, cancel.", no_args_is_help=True)
+app = typer.Typer(help="Jobs of a federation: propose, submit, cancel, resume.", no_args_is_help=True)
 
 
 @app.command()
@@ -255,3 +255,21 @@ def cancel(
         known = member.find(job)
         member.cancel(known)
         Terminal().print(Text(f"cancelled: {known.name}"), soft_wrap=True)
+
+
+@app.command()
+def resume(
+    job: JobName,
+    federation: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+    state: StateFolder = None,
+) -> None:
+    """Let the servers attempt a held job again. For operators.
+
+    A job is held after several failed attempts. Nothing of it is erased. Find the cause first: ppca status shows it.
+    """
+    with complaints(resume), member_at(federation, identity, state) as member:
+        known = member.find(job)
+        member.resume(known)
+        Terminal().print(Text(f"resumed: {known.name}"), soft_wrap=True)
+        tell_course(member, known)

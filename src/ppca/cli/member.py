@@ -137,25 +137,32 @@ def status(
     identity: IdentityFile = IDENTITY,
     state: StateFolder = None,
 ) -> None:
-    """Where jobs stand, and always: who is waited for to do what."""
+    """Show the state of each job and who must act next."""
     with complaints(status), member_at(federation, identity, state) as member:
         import json
 
-        ids = [str(each["id"]) for each in member.seats.jobs()] if job is None else [member.find(job).id]
-        found = [member.description(each) for each in ids]
-        courses = [(known, member.course(known)) for known in found]
+        told = {str(each["id"]): each for each in member.seats.jobs()}
+        found = [member.description(each) for each in ([*told] if job is None else [member.find(job).id])]
+        courses = [(known, member.course(known), _place(told.get(known.id, {}))) for known in found]
         if as_json:
-            typer.echo(json.dumps([course_facts(known, course) for known, course in courses], indent=1))
+            typer.echo(json.dumps([course_facts(*each) for each in courses], indent=1))
             return
         if not courses:
             Terminal().print(Text(f"{member.name} has a part in no job."))
-        for known, course in courses:
-            _print_course(known, course)
+        for known, course, place in courses:
+            _print_course(known, course, place)
 
 
-def course_facts(job: JobDescription, course: Course) -> dict[str, Any]:
-    """A job and where it stands, for JSON."""
+def _place(told: dict[str, Any]) -> int | None:
+    """The place of a job in the queue, as a server tells it."""
+    place = told.get("place")
+    return place if type(place) is int else None
+
+
+def course_facts(job: JobDescription, course: Course, place: int | None = None) -> dict[str, Any]:
+    """The state of a job, for JSON."""
     return {
+        "place": place,
         "id": job.id,
         "name": job.name,
         "stage": course.stage,
@@ -169,12 +176,15 @@ def tell_course(member: Member, job: JobDescription) -> None:
     _print_course(job, member.course(job))
 
 
-def _print_course(job: JobDescription, course: Course) -> None:
+def _print_course(job: JobDescription, course: Course, place: int | None = None) -> None:
     console = Terminal()
+    queued = f", place {place} in the queue" if place is not None and course.stage == "ready" else ""
     attempt = f", attempt {course.attempt}" if course.attempt else ""
     said = ", ".join(part for part in (course.ended, course.why) if part)
     why = f" ({printable(said, 400)})" if said else ""
-    console.print(Text(f"{job.name} {job.id[:12]}: {course.stage}{attempt}{why}"), soft_wrap=True, highlight=False)
+    console.print(
+        Text(f"{job.name} {job.id[:12]}: {course.stage}{queued}{attempt}{why}"), soft_wrap=True, highlight=False
+    )
     for item in course.waiting:
         console.print(Text(f"  waiting for {item.who} to {printable(item.what, 400)}"), soft_wrap=True, highlight=False)
 
@@ -226,6 +236,7 @@ def audit(
 def _audit(member: Member, job: JobDescription, as_json: bool) -> None:
     import json
 
+    from ..federation.course import FINISHED
     from ..report import opening_lines
 
     objects = member.objects(job)
@@ -246,10 +257,10 @@ def _audit(member: Member, job: JobDescription, as_json: bool) -> None:
         whose = ", ".join(audits)
         said = "their lists are equal" if equal else "THEIR LISTS DIFFER: do not use the result"
         console.print(Text(f"signed by {whose}; {said}"), soft_wrap=True)
-    failed = [h for h in objects.of("ended") if h.about.get("outcome") == "failed"]
-    for header in failed:
-        console.print(
-            Text(f"attempt {header.about['attempt']} failed at {header.author}: {header.about['why']}"), soft_wrap=True
-        )
+    for header in objects.of("ended"):
+        about = header.about
+        if about["outcome"] != FINISHED:
+            said = f"attempt {about['attempt']} {about['outcome']} at {header.author}: {about['why']}"
+            console.print(Text(said), soft_wrap=True)
     for operator, what in erased:
         console.print(Text(f"erased by {operator}: its key of the {what}"), soft_wrap=True)

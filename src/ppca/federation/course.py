@@ -1,16 +1,21 @@
-"""Where a job stands: a pure function of its objects, the federation and the time, the same for every member that has them.
+"""The state of a job: a function of its objects, the federation and the time, the same for every member that has them.
 
-    proposed -> gathering -> ready -> running -> done
+    proposed -> gathering -> ready <-> running -> done
+                               ready <-> held
                      any of them -> refused | cancelled | expired | failed;  the end -> erased
 
-Nobody's word is taken for it: seats and members compute it themselves, and it always says who is waited for to do what.
+No server is trusted to tell the state: servers and members compute it themselves. It always says who must do what next.
+
+An attempt that fails for a reason that is not the job's makes it ready again, after a pause. After several failures, or if the
+servers' accounts of an attempt contradict each other, the job is held: it needs an operator, who finds the cause and resumes it.
+Nothing is erased meanwhile. A job fails for good only if a server refuses what it asks for.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -19,9 +24,11 @@ from .objects import Header, is_digest
 from .roster import SEATS, Roster
 
 PROPOSED, GATHERING, READY, RUNNING, DONE = "proposed", "gathering", "ready", "running", "done"
+HELD = "held"
 REFUSED, CANCELLED, EXPIRED, FAILED, ERASED = "refused", "cancelled", "expired", "failed", "erased"
 ENDS = frozenset({DONE, REFUSED, CANCELLED, EXPIRED, FAILED, ERASED})
-FINISHED = "finished"
+FINISHED, BROKEN, WITHDRAWN = "finished", "failed", "withdrawn"
+"""What became of an attempt at a server. Withdrawn: nothing went wrong with the job there, and the attempt does not count."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,10 @@ class Objects:
             found.setdefault(header.about["attempt"], header)
         return found
 
+    def ready(self, attempt: int) -> frozenset[str]:
+        """Operators whose servers have announced that they are ready for an attempt."""
+        return frozenset(header.author for header in self.of("ready") if header.about["attempt"] == attempt)
+
     def ended(self, attempt: int) -> dict[str, Header]:
         """Operator -> what became of an attempt at its seat; who said `finished` is taken at its word."""
         found: dict[str, Header] = {}
@@ -134,12 +145,14 @@ def times_before(offer: Header) -> int:
 def is_well_formed(header: Header) -> bool:
     """Whether an object says what its kind must say."""
     about = header.about
-    if header.kind in ("start", "ended") and not (type(about.get("attempt")) is int and about["attempt"] > 0):
+    if header.kind in ("start", "ready", "ended", "resume") and not (
+        type(about.get("attempt")) is int and about["attempt"] > 0
+    ):
         return False
     if header.kind == "receipt":
         return isinstance(about.get("owner"), str) and is_digest(about.get("contribution"))
     if header.kind == "ended":
-        said = about.get("outcome") in (FINISHED, "failed") and isinstance(about.get("final"), bool)
+        said = about.get("outcome") in (FINISHED, BROKEN, WITHDRAWN) and isinstance(about.get("final"), bool)
         return said and isinstance(about.get("why"), str)
     return True
 
@@ -166,9 +179,8 @@ def _end(job: JobFile, objects: Objects, roster: Roster, now: datetime) -> Cours
     last = max(starts, default=0)
     for attempt in sorted(starts):
         ended = objects.ended(attempt)
-        if {name for name, header in ended.items() if header.about["outcome"] == FINISHED} >= operators:
-            quarrel = _quarrel([ended[roster.operators[seat]] for seat in SEATS])
-            return Course(FAILED, attempt, why=quarrel) if quarrel else Course(DONE, attempt)
+        if _all_finished(ended, operators) and not _quarrel(ended, roster):
+            return Course(DONE, attempt)
     for attempt in sorted(starts):
         for name, header in sorted(objects.ended(attempt).items()):
             if name in operators and header.about["outcome"] != FINISHED and header.about["final"]:
@@ -190,8 +202,13 @@ def _end(job: JobFile, objects: Objects, roster: Roster, now: datetime) -> Cours
     return None
 
 
-def _quarrel(ended: list[Header]) -> str:
-    """Where the accounts of the four seats contradict each other: the audits, or what was sent and received."""
+def _all_finished(ended: Mapping[str, Header], operators: Collection[str]) -> bool:
+    return {name for name, header in ended.items() if header.about["outcome"] == FINISHED} >= set(operators)
+
+
+def _quarrel(said: Mapping[str, Header], roster: Roster) -> str:
+    """Where the accounts of the four servers contradict each other: the audits, or what was sent and received."""
+    ended = [said[roster.operators[seat]] for seat in SEATS]
     for seat in SEATS:
         for other in range(seat):
             a, b = ended[other], ended[seat]
@@ -229,21 +246,81 @@ def missing(job: JobFile, objects: Objects, roster: Roster) -> Iterator[Waiting]
                     yield Waiting(operator, f"receive and check the shares of {name} (its server does it)")
 
 
+@dataclass(frozen=True)
+class Attempts:
+    """How the attempts of a job went.
+
+    last: number of the last one, 0 if there was none. open: nobody has ended it. ready: servers that have announced it.
+    failures, idle: attempts that failed, and that did not begin on all servers, since an operator last resumed the job.
+    why: what servers said of the last one. broke: whether it failed, and not only did not begin. held: whether an operator must
+    resume the job.
+    """
+
+    last: int = 0
+    open: bool = False
+    ready: frozenset[str] = frozenset()
+    failures: int = 0
+    idle: int = 0
+    why: str = ""
+    broke: bool = False
+    held: bool = False
+
+    @classmethod
+    def of(cls, objects: Objects, roster: Roster, before: int | None = None) -> Attempts:
+        """From the objects of a job. before: leave out attempts from this number on."""
+        operators = set(roster.operators.values())
+        resumed = max((h.about["attempt"] for h in objects.of("resume") if h.author in operators), default=0)
+        numbers = sorted(number for number in objects.starts() if before is None or number < before)
+        failures = idle = 0
+        ended: dict[str, Header] = {}
+        broke, quarrel = False, ""
+        for number in numbers:
+            ended = {name: h for name, h in sorted(objects.ended(number).items()) if name in operators}
+            quarrel = _quarrel(ended, roster) if _all_finished(ended, operators) else ""
+            said = {header.about["outcome"] for header in ended.values()}
+            broke = BROKEN in said or bool(quarrel)
+            if number > resumed:
+                failures += broke
+                idle += not broke and WITHDRAWN in said
+        bad = {name: header for name, header in ended.items() if header.about["outcome"] != FINISHED}
+        worst = {name: header for name, header in bad.items() if header.about["outcome"] == BROKEN} or bad
+        last = max(numbers, default=0)
+        still = bool(last) and not bad and not quarrel
+        return cls(
+            last=last,
+            open=still,
+            ready=objects.ready(last) if still else frozenset(),
+            failures=failures,
+            idle=idle,
+            why=quarrel or "; ".join(f"{name}: {header.about['why']}" for name, header in worst.items()),
+            broke=broke,
+            held=last > resumed and (bool(quarrel) or any(h.about.get("hold") is True for h in bad.values())),
+        )
+
+
 def _under_way(job: JobFile, objects: Objects, roster: Roster, now: datetime) -> Course:
-    """Everything is there."""
-    attempt = max(objects.starts(), default=0)
+    """The state of a job for which everything is there."""
     if job.not_before is not None and now < job.not_before:
         return Course(READY, waiting=(Waiting("the clock", f"reach {job.not_before:%Y-%m-%d %H:%M} UTC"),))
-    ended = objects.ended(attempt) if attempt else {}
-    if attempt and not any(header.about["outcome"] != FINISHED for header in ended.values()):
-        left = [name for name in roster.operators.values() if name not in ended]
+    attempts = Attempts.of(objects, roster)
+    number, operators = attempts.last, list(roster.operators.values())
+    if attempts.open and attempts.ready >= set(operators):
+        ended = objects.ended(number)
+        left = [name for name in operators if name not in ended]
         return Course(
-            RUNNING, attempt, tuple(Waiting(name, f"finish attempt {attempt} (its server does it)") for name in left)
+            RUNNING, number, tuple(Waiting(name, f"finish attempt {number} (its server does it)") for name in left)
         )
+    if attempts.open:
+        late = [name for name in operators if name not in attempts.ready]
+        return Course(
+            READY, number, tuple(Waiting(name, f"be ready for attempt {number} (its server does it)") for name in late)
+        )
+    if attempts.held:
+        what = f"find out why attempt {number} failed, then resume the job (ppca job resume)"
+        return Course(HELD, number, (Waiting("an operator", what),), why=f"needs an operator: {attempts.why}")
     first = roster.operators[SEATS[0]]
-    failed = {name: h for name, h in sorted(ended.items()) if h.about["outcome"] != FINISHED}
-    why = "; ".join(f"{name}: {h.about['why']}" for name, h in failed.items())
-    what = f"start attempt {attempt + 1} (its server does it)" + (
-        f" after attempt {attempt} failed ({why})" if why else ""
-    )
-    return Course(READY, attempt, (Waiting(first, what),))
+    what = f"start attempt {number + 1} (its server does it)"
+    if attempts.why:
+        how = "failed" if attempts.broke else "did not begin on all servers"
+        what += f" after attempt {number} {how} ({attempts.why})"
+    return Course(READY, number, (Waiting(first, what),))

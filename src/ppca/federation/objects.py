@@ -11,8 +11,10 @@ The signature covers everything before it. Kinds and who may write them:
     envelope       shares, sealed by an owner to one seat
     contribution   the digests of all envelopes of an owner, and of the summands they hold: the owner is done
     receipt        by a seat: it has all of an owner's envelopes, they open, and they hold what the contribution says
-    start          by seat 0: it proposes an attempt
-    ended          by a seat: what became of an attempt there, finished or failed; said once for each attempt
+    start          by server 0: it proposes an attempt (`seat.scheduler` describes the protocol)
+    ready          by a server: it has reserved a place for an attempt and loaded the program and its inputs
+    ended          by a server: what became of an attempt there: finished, failed or withdrawn; said once for each attempt
+    resume         by an operator: a job that is held may be attempted again
     result         by a seat: its part of a result, sealed to one receiver
     audit          by a seat: what was opened, to whom
     erased         by a seat: it has destroyed its key of the job, or of a kept model
@@ -43,7 +45,7 @@ MOST_DEPTH = 4
 KINDS = frozenset(
     [
         *("job", "offer", "approval", "refusal", "group", "envelope", "contribution", "receipt"),
-        *("start", "ended", "result", "audit", "erased", "cancel"),
+        *("start", "ready", "ended", "resume", "result", "audit", "erased", "cancel"),
     ]
 )
 DECIDING = KINDS - {"envelope", "group", "result", "audit"}

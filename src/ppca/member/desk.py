@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from ..federation.course import Course, Objects, course_of
+from ..federation.course import HELD, Course, Objects, course_of
 from ..federation.disclosure import in_words, together
 from ..federation.errors import FederationError, NotReached, ObjectRefused
 from ..federation.identity import Identity
@@ -126,6 +126,15 @@ class Member:
 
     def cancel(self, job: JobDescription) -> None:
         self.seats.put(self._make("cancel", job.id))
+
+    def resume(self, job: JobDescription) -> None:
+        """Let the servers attempt a job again that is held. For operators."""
+        if self.roster.seat_of(self.name) is None:
+            raise FederationError(f"{self.name} is not an operator in {self.roster.name}; only operators resume a job.")
+        course = self.course(job)
+        if course.stage != HELD:
+            raise FederationError(f"{job.name!r} is {course.stage}, not held: there is nothing to resume.")
+        self.seats.put(self._make("resume", job.id, attempt=course.attempt))
 
     # -- contributing ------------------------------------------------------------------------------------------------
 

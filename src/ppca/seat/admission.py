@@ -301,6 +301,19 @@ def _start(header: Header, payload: bytes, job: JobFile, seat: int | None, heade
     _refuse_unless(header.about["attempt"] == last + 1, header, f"attempt {last + 1} comes next")
 
 
+def _ready(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    number = header.about["attempt"]
+    if number not in headers.starts():
+        raise NotNow(f"ready of {header.author}: attempt {number} has not been proposed")
+    _refuse_unless(header.author not in headers.ready(number), header, "it has said so already")
+
+
+def _resume(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    _refuse_unless(header.about["attempt"] in headers.starts(), header, "there was no such attempt")
+
+
 def _ended(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
     _of_seat(header, payload, job, seat, headers)
     about = header.about
@@ -336,7 +349,9 @@ WRITERS: dict[str, Callable[[Header, bytes, JobFile, int | None, Objects], Any]]
     "contribution": _contribution,
     "receipt": _receipt,
     "start": _start,
+    "ready": _ready,
     "ended": _ended,
+    "resume": _resume,
     "result": _result,
     "audit": _audit,
     "erased": _of_seat,

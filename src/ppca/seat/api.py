@@ -180,6 +180,7 @@ class Api:
                 "you": request[MEMBER],
                 "time": datetime.now(UTC).isoformat(),
                 "instance": self.office.instance,
+                "jobs_at_once": self.office.settings.file.policy.jobs_at_once,
             }
         )
 
@@ -342,6 +343,7 @@ def describe(office: Office, job: str) -> dict[str, Any]:
         "ended": course.ended,
         "waiting": [{"who": item.who, "what": item.what} for item in course.waiting],
         "progress": office.progress.get(job) if course.stage == "running" else None,
+        "place": office.queue.get(job),
     }
 
 

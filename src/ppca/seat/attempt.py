@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, Timer
 from typing import Any
@@ -44,9 +44,13 @@ class Attempt:
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = ""
+        self.begun = False
+        """Whether this server's worker was connected with all others."""
 
-    def run(self) -> Done:
+    def run(self, prepared: Callable[[], None] = lambda: None) -> Done:
         """Run the program. Raises AttemptFailed, and whatever making a piece raises; no process is left.
+
+        `prepared` is called once the worker has loaded the program and its inputs; the attempt begins when it returns.
 
         It ends after `work.attempt_timeout` seconds: peers that answer every round in time cannot hold it for ever.
         """
@@ -55,18 +59,20 @@ class Attempt:
         timer.daemon = True
         timer.start()
         try:
-            return self._run()
+            return self._run(prepared)
         finally:
             timer.cancel()
 
-    def _run(self) -> Done:
+    def _run(self, prepared: Callable[[], None]) -> Done:
         passing, passed = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with passing, self._worker(passed) as worker:
             self._hand_over(worker)
+            prepared()
             self.router.register(self._route, passing)
             try:
                 worker.say("go")
                 self._hear(worker, "connected", patience=self.work.start_timeout + GRACE)
+                self.begun = True
             finally:
                 self.router.unregister(self._route)
             return self._done(self._hear(worker, "done", patience=None))

@@ -1,8 +1,9 @@
-"""What a seat does for its jobs, from the offer to the erasure. All of it follows from the objects: after a restart it goes on.
+"""What a server does for its jobs, from the offer to the erasure. All of it follows from the objects: after a restart it goes on.
 
-An attempt ends at every seat with one signed word, `finished` or `failed`. Before it says `finished` a seat has its part of the
-result on its disk, so four such words make the job done, whatever happens next; one `failed` makes seat 0 propose a new attempt,
-from the sealed inputs and with new keys. A seat that was restarted in the middle of an attempt says `failed`.
+`scheduler` decides when which attempt is proposed, prepared, begun and stopped; this module does it. An attempt ends at every
+server with one signed object: `finished`, `failed` or `withdrawn`. Before a server says `finished`, its part of the result is on
+its disk, so four such objects make the job done, whatever happens next. Otherwise server 0 proposes a new attempt, from the
+sealed inputs and with new keys. After `attempts` failures the job is held until an operator resumes it; its inputs are kept.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +21,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..federation.build import build
-from ..federation.course import DONE, EXPIRED, FINISHED, READY, RUNNING, Course, may_become_done
+from ..federation.course import (
+    BROKEN,
+    DONE,
+    EXPIRED,
+    FINISHED,
+    READY,
+    RUNNING,
+    WITHDRAWN,
+    Attempts,
+    Course,
+    may_become_done,
+)
 from ..federation.errors import FederationError
 from ..federation.job import JobDescription
 from ..federation.jobfile import COLUMNS, seconds
@@ -29,7 +43,7 @@ from ..federation.text import plain
 from ..jobs.workers import DASK
 from ..servers.control import encode
 from ..servers.cores import threads_for
-from ..servers.failure import Failure
+from ..servers.failure import CONSEQUENCE, SUSPECT, Failure
 from .attempt import Attempt
 from .keys import JOB
 from .office import Office
@@ -37,21 +51,60 @@ from .policy import refusal_of
 from .programs import call, kept_name, rules
 from .restoring import Restoring
 from .router import Router
+from .scheduler import BEGIN, PREPARE, PROPOSE, Scheduler, Step, View, last_turn, place_of
 from .shares import Shares
 from .staging import Staging, audit_digest
 from .work import AttemptFailed, Done, Piece, Work
 
 log = logging.getLogger("ppca.conductor")
+ATTEMPT = "attempt"
+REPEAT = 10.0
+"""Seconds until a step is tried again that could not be taken."""
+
 TICK = 1.0
-LONGEST_PAUSE = 30.0
+SWEEP = 30
+"""Seconds in which every open job is looked at, also if nothing is heard of it: clocks and pauses go on."""
+
+SLICE = 64
+"""Jobs that are looked at every second at least."""
+
 REST = 600.0
 """Seconds between two looks at a job that is over and erased: its model, or its record, may be due."""
 
 GOING = "the server is going down"
 
 
+class Withdrawn(FederationError):
+    """This server gives an attempt up for a reason that has nothing to do with the job."""
+
+
+class Gate:
+    """Where the thread of an attempt waits until all servers are ready, or the attempt is stopped."""
+
+    def __init__(self) -> None:
+        self.why = ""
+        self._open = threading.Event()
+
+    def begin(self) -> None:
+        self._open.set()
+
+    def stop(self, why: str) -> None:
+        self.why = self.why or why
+        self._open.set()
+
+    def check(self) -> None:
+        """Raise Withdrawn if the attempt was stopped."""
+        if self.why:
+            raise Withdrawn(self.why)
+
+    def wait(self) -> None:
+        """Return when the attempt begins. Raises Withdrawn if it was stopped."""
+        self._open.wait()
+        self.check()
+
+
 class Conductor:
-    """Advances every job as far as this seat can."""
+    """Advance every job as far as this server can."""
 
     def __init__(self, office: Office, router: Router) -> None:
         self.office = office
@@ -59,8 +112,18 @@ class Conductor:
         self.shares = Shares(office)
         self.staging = Staging(office.settings.store, office.keys)
         self.running: dict[str, Attempt] = {}
+        places = office.settings.file.policy.jobs_at_once
+        self.scheduler = Scheduler(
+            office.roster.operators.values(),
+            proposes=office.seat == SEATS[0],
+            places=places,
+            others=lambda: min(office.places.values(), default=None),
+        )
+        self._gates: dict[str, Gate] = {}
+        self._threads = ThreadPoolExecutor(places, "ppca-attempt")
+        self._place = 0
+        self._position = 0
         self._busy: set[tuple[str, str]] = set()
-        self._due: dict[str, float] = {}
         self._resting: dict[str, float] = {}
         self._before: dict[str, int] = {}
         self._checks = ThreadPoolExecutor(1, "checks")
@@ -78,27 +141,42 @@ class Conductor:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     async def conduct(self) -> None:
-        """Runs for ever: on every news, and once a second, however many news there are."""
+        """Run for ever: on every event, and once a second, however many events there are."""
         self._note_starts()
+        for job in self.office.mailbox.jobs():
+            self._advance_safely(job)
         due = 0.0
         with self.office.news() as queue:
             while True:
+                jobs: set[str] = set()
                 try:
                     async with asyncio.timeout(TICK):  # wait_for may lose a cancellation
-                        event = await queue.get()
-                    jobs = [event["header"].job] if "header" in event else []
+                        events = [await queue.get()]
+                    while not queue.empty():
+                        events.append(queue.get_nowait())
+                    jobs = {event["header"].job for event in events if "header" in event}
                 except TimeoutError:
-                    jobs = []
+                    pass
                 self._seen = time.monotonic()
                 if time.monotonic() >= due:
-                    awake = time.monotonic()
-                    jobs = [job for job in self.office.mailbox.jobs() if self._resting.get(job, 0.0) <= awake]
+                    jobs.update(self._sweep())
+                    due = time.monotonic() + TICK
                 for job in jobs:
                     self._advance_safely(job)
-                due = due if time.monotonic() < due else time.monotonic() + TICK
+                self._schedule()
+
+    def _sweep(self) -> list[str]:
+        """Some jobs at a time, so that all are looked at within SWEEP seconds: clocks go on without events."""
+        now = time.monotonic()
+        awake = [job for job in self.office.mailbox.jobs() if self._resting.get(job, 0.0) <= now]
+        count = max(SLICE, math.ceil(len(awake) * TICK / SWEEP))
+        start, self._position = self._position, self._position + count
+        if self._position >= len(awake):
+            self._position = 0
+        return awake[start : start + count]
 
     def _advance_safely(self, job: str) -> None:
-        """Goes on with the other jobs if one cannot be advanced now; it is tried again, and logged once."""
+        """Advance a job. Whatever is wrong with it, the others go on."""
         try:
             self.advance(job)
             self._said.pop(job, None)
@@ -106,32 +184,42 @@ class Conductor:
             if self._said.get(job) != str(error):
                 log.error("job not advanced", extra={"job": job, "why": str(error)})
             self._said[job] = str(error)
+        except Exception:
+            log.exception("job not advanced", extra={"job": job})
 
     def _note_starts(self) -> None:
-        """Notes the attempts that were started before this process. Only headers are read: nothing here can fail for one job."""
+        """Note the attempts for which this server was ready before this process. Reads headers only: no job can make it fail."""
+        proposer = self.office.roster.operators[SEATS[0]]
         for job in self.office.mailbox.jobs():
-            self._before[job] = max(self.office.mailbox.objects(job).starts(), default=0)
+            objects = self.office.mailbox.objects(job)
+            last = max(objects.starts(), default=0)
+            self._before[job] = last if self.office.identity.name in objects.ready(last) else 0
+            self._place = max(self._place, place_of(objects, proposer))
+            self.scheduler.started(*last_turn(objects))
 
     async def stop(self) -> None:
         """Ends attempts that run; they are made again later."""
         self._stopping = True
-        for attempt in list(self.running.values()):
-            attempt.kill()
+        for job in list(self._gates):
+            self._stop(job, GOING)
         self.shares.close()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=10)
         self._checks.shutdown(wait=False, cancel_futures=True)
 
     def _spawn(self, job: str, what: str, function: Any, *arguments: Any) -> None:
-        """Runs a function in a thread, once at a time for a job and a purpose."""
+        """Run a function in a thread, once at a time for a job and a purpose."""
         if (job, what) in self._busy or self._stopping:
             return
         self._busy.add((job, what))
+        attempt = what == ATTEMPT
 
         async def body() -> None:
             try:
-                pool = self._checks if what.startswith("check ") else None  # checks wait for each other
-                await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+                pool = self._threads if attempt else self._checks if what.startswith("check ") else None
+                await asyncio.get_running_loop().run_in_executor(
+                    pool, function, *arguments
+                )  # checks wait for each other
             except (FederationError, OSError) as error:
                 log.error(what, extra={"job": job, "why": str(error)})
                 await asyncio.sleep(TICK)
@@ -140,7 +228,11 @@ class Conductor:
                 await asyncio.sleep(TICK)
             finally:
                 self._busy.discard((job, what))
+                if attempt:
+                    self._gates.pop(job, None)
+                    self.scheduler.release(job)
             self._advance_safely(job)
+            self._schedule()
 
         task = asyncio.create_task(body())
         self._tasks.add(task)
@@ -166,66 +258,101 @@ class Conductor:
             if contribution is not None and (me, owner) not in receipts:
                 self._spawn(job, f"check {owner}", self.shares.check, known, owner, contribution.digest)
         last = max(objects.starts(), default=0)
+        unsaid = me in objects.ready(last) and me not in objects.ended(last)
+        if unsaid and last <= self._before.get(job, 0):
+            self._fail(job, last, "the server was restarted during the attempt")
+            return
+        startable = course.stage in (READY, RUNNING) and all(item.who != "the clock" for item in course.waiting)
+        self.scheduler.see(View.of(job, objects, self.office.roster, me, startable=startable))
+
+    def _schedule(self) -> None:
+        """Do what the scheduler says."""
+        self.scheduler.operators = frozenset(self.office.roster.operators.values())  # another revision may have others
+        well = True
+        while well and not self._stopping and (steps := self.scheduler.steps()):
+            for step in steps:
+                try:
+                    self._do(step)
+                except (FederationError, OSError) as error:  # tried again at the next pass
+                    log.error("step not taken", extra={"job": step.job, "why": f"{step.what}: {error}"})
+                    self.scheduler.release(step.job)
+                    self.scheduler.postpone(step.job, REPEAT)
+                    well = False
+        self.office.queue = {view.job: place for place, view in enumerate(self.scheduler.queue(), 1)}
+
+    def _do(self, step: Step) -> None:
+        job, number = step.job, step.attempt
+        if step.what == PROPOSE:
+            self.office.publish("start", job, attempt=number, turn=step.turn)
+            self.advance(job)
+        elif step.what == PREPARE:
+            known, start = self.office.admission.job(job), self.office.mailbox.objects(job).starts()[number]
+            gate = self._gates[job] = Gate()
+            self._spawn(job, ATTEMPT, self._attempt, known, number, start.digest, gate)
+        elif step.what == BEGIN:
+            self._gates[job].begin()
+        else:
+            self._stop(job, step.why)
+
+    def _stop(self, job: str, why: str) -> None:
+        """Stop an attempt here, wherever it is."""
+        if job in self._gates:
+            self._gates[job].stop(why)
         if job in self.running:
-            return
-        if 0 < last <= self._before.get(job, 0) and me not in objects.ended(last):
-            self._end(job, last, "failed", "the server was restarted during the attempt")
-            return
-        if course.stage == RUNNING and me not in objects.ended(last):  # everything is here too: seat 0 only proposes
-            if len(self.running) < self.office.settings.file.policy.jobs_at_once:
-                self._spawn(job, "attempt", self._attempt, known, last, objects.starts()[last].digest)
-        elif self.office.seat == SEATS[0] and course.stage == READY:
-            self._propose(job, course)
+            self.running[job].kill(why)
 
     def _answer(self, known: JobDescription) -> None:
-        """The offer of a key, or a refusal."""
+        """Offer a key, or refuse the job. Server 0 gives the job its place in the queue."""
         why = refusal_of(known.file, self.office.settings.file.policy, self.office.admission)
         if why is not None:
             self.office.publish("refusal", known.id, why=why)
         else:
-            self.office.publish("offer", known.id, self.office.keys.make(JOB, known.id).public, seat=self.office.seat)
-
-    def _propose(self, job: str, course: Course) -> None:
-        """Seat 0 proposes an attempt, some time after the one before."""
-        clock_waits = any(item.who == "the clock" for item in course.waiting)
-        if clock_waits or len(self.running) >= self.office.settings.file.policy.jobs_at_once:
-            return
-        pause = min(LONGEST_PAUSE, 2.0 ** (course.attempt - 1)) if course.attempt else 0.0
-        due = self._due.setdefault(f"{job} {course.attempt}", time.monotonic() + pause)
-        if time.monotonic() >= due:
-            self.office.publish("start", job, attempt=course.attempt + 1)
+            place = {}
+            if self.office.seat == SEATS[0]:
+                self._place += 1
+                place = {"place": self._place}
+            public = self.office.keys.make(JOB, known.id).public
+            self.office.publish("offer", known.id, public, seat=self.office.seat, **place)
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def _attempt(self, known: JobDescription, number: int, start: str) -> None:
-        """Runs an attempt, and says what became of it."""
-        self.shares.drop_forwarded(known)
-        policy = self.office.settings.file.policy
+    def _attempt(self, known: JobDescription, number: int, start: str, gate: Gate) -> None:
+        """Prepare an attempt, run it when all servers are ready, and say what became of it."""
+        job, attempt = known.id, None
         try:
+            self.shares.drop_forwarded(known)
             self.shares.mend(known)
-            attempt = Attempt(self._work(known, start), self.router, lambda *what: self.office.show(known.id, *what))
-        except FederationError as error:
-            self._end(known.id, number, "failed", str(error), final=number >= policy.attempts)
-            return
-        self.running[known.id] = attempt
-        began = datetime.now(UTC)
-        try:
-            if self._stopping:
-                raise FederationError(GOING)
-            done = attempt.run()
+            gate.check()
+            attempt = Attempt(self._work(known, start), self.router, lambda *what: self.office.show(job, *what))
+            self.running[job] = attempt
+            began = datetime.now(UTC)
+            done = attempt.run(lambda: self._announce(job, number, gate))
             self._finish(known, number, done, began)
-        except AttemptFailed as failure:
-            why = GOING if self._stopping else failure.failure.reason
-            final = (failure.final and not self._stopping) or number >= policy.attempts
-            self._end(known.id, number, "failed", why, final=final, failure=failure.failure)
+        except Withdrawn as error:
+            self._end(job, number, WITHDRAWN, str(error))
+        except AttemptFailed as failed:
+            failure = failed.failure
+            if gate.why:
+                self._end(job, number, WITHDRAWN, gate.why)
+            elif attempt is not None and not attempt.begun and failure.rank in (SUSPECT, CONSEQUENCE):
+                self._end(job, number, WITHDRAWN, f"it did not begin: {failure.reason}")
+            else:
+                self._fail(job, number, failure.reason, final=failed.final, failure=failure)
         except (FederationError, OSError) as error:
-            self._end(known.id, number, "failed", str(error), final=number >= policy.attempts)
+            self._fail(job, number, str(error))
         except Exception as error:
-            log.exception("attempt", extra={"job": known.id})
-            self._end(known.id, number, "failed", type(error).__name__, final=True)
+            log.exception("attempt", extra={"job": job})
+            self._fail(job, number, type(error).__name__)
         finally:
-            self.running.pop(known.id, None)
-            self.office.progress.pop(known.id, None)
+            self.running.pop(job, None)
+            self.office.progress.pop(job, None)
+
+    def _announce(self, job: str, number: int, gate: Gate) -> None:
+        """Say that this server is ready, and wait until all are."""
+        gate.check()
+        if self.office.identity.name not in self.office.mailbox.objects(job).ready(number):
+            self.office.publish("ready", job, attempt=number, seat=self.office.seat)
+        gate.wait()
 
     def _work(self, known: JobDescription, start: str) -> Work:
         office, settings = self.office, self.office.settings.file
@@ -292,7 +419,7 @@ class Conductor:
         """Seals the parts of the result to their receivers, puts everything on the disk, and says that it is there."""
         office, ran = self.office, done.ran
         if "refused" in ran.result:  # by what all four servers see alike
-            self._end(known.id, number, "failed", str(ran.result["refused"]), final=True)
+            self._fail(known.id, number, str(ran.result["refused"]), final=True)
             return
         total = ran.stats["total"]
         results = {}
@@ -344,6 +471,12 @@ class Conductor:
             received=total["received_from"],
         )
 
+    def _fail(self, job: str, number: int, why: str, *, final: bool = False, failure: Failure | None = None) -> None:
+        """Publish that an attempt failed here. After as many failures as the operator allows, the job is held."""
+        before = Attempts.of(self.office.mailbox.objects(job), self.office.roster, before=number).failures
+        hold = before + 1 >= self.office.settings.file.policy.attempts
+        self._end(job, number, BROKEN, why, final=final, failure=failure, hold=hold)
+
     def _end(
         self,
         job: str,
@@ -355,11 +488,11 @@ class Conductor:
         failure: Failure | None = None,
         **about: Any,
     ) -> None:
-        """The one word about an attempt. `failure`: what the log alone says besides, where a program failed here."""
+        """Publish what became of an attempt. `failure`: what only the log says besides, if a program failed here."""
         if outcome != FINISHED:
             named = {} if failure is None else {"error": failure.cause, "at": failure.places}
             known = {name: value for name, value in named.items() if value}
-            log.warning("attempt failed", extra={"job": job, "attempt": number, "why": why, **known})
+            log.warning(f"attempt {outcome}", extra={"job": job, "attempt": number, "why": why, **known})
         self.office.publish(
             "ended",
             job,
@@ -379,8 +512,9 @@ class Conductor:
         now = office.clock.now().timestamp()
         since = float(office.mailbox.note(f"over {job}") or office.mailbox.note(f"over {job}", str(now)) or 0)
         done = course.stage == DONE
-        if not done and job in self.running:
-            self.running[job].kill()
+        self.scheduler.forget(job)
+        if not done and job in self._gates:
+            self._stop(job, f"the job is {course.stage}")
             return
         if done and office.mailbox.note(f"committed {job}") is None:
             self._commit(known, course.attempt)

@@ -57,6 +57,7 @@ def facts(office: Office, conductor: Conductor, followers: Followers, settled: d
         "missing": missing | office.mailbox.noted("missing "),
         "links": links,
         "running": len(conductor.running),
+        "queue": [],
         "store": {
             "bytes": office.mailbox.bytes_of(),
             "at_most": office.settings.file.store.at_most,
@@ -64,6 +65,8 @@ def facts(office: Office, conductor: Conductor, followers: Followers, settled: d
             "models": len(conductor.staging.models()),
         },
     }
+    places = dict(office.queue)
+    found["queue"] = sorted((job for job in found["jobs"] if job["id"] in places), key=lambda job: places[job["id"]])
     settled.update({job["id"]: job for job in found["jobs"] if job["stage"] == ERASED})
     return found
 
@@ -149,6 +152,7 @@ class LocalPage:
         store = found["store"]
         for name, about, value in (
             ("ppca_running_attempts", "attempts that run now", found["running"]),
+            ("ppca_queue_length", "jobs that wait for their turn", len(found.get("queue", ()))),
             ("ppca_store_bytes", "bytes of all objects", store["bytes"]),
             ("ppca_disk_free_bytes", "bytes left on the disk of the store", store["disk_free"]),
             ("ppca_kept_models", "models kept in shares", store["models"]),

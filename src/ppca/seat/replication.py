@@ -79,6 +79,8 @@ class Followers:
             async with get("/v1/hello") as response:
                 hello = await _json(response)
             self.office.clock.heard(seat, hello.get("time"))
+            if type(places := hello.get("jobs_at_once")) is int and places > 0:
+                self.office.places[seat] = places
             place = self._place(seat, str(hello.get("instance"))[:64])
             async with get("/v1/events", params={"after": str(place)}) as response:
                 if response.status != 200:

@@ -1,0 +1,93 @@
+"""Jobs that become ready together: all are done, and no server runs more of them at a time than its operator allows."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from harness.conductors import Federation
+from harness.federation import make
+from ppca.seat import scheduler
+
+
+@pytest.mark.parametrize("places", [1, 3])
+def test_jobs_that_become_ready_together_are_all_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: int
+) -> None:
+    federation = Federation(tmp_path, monkeypatch, duration=0.1, jobs_at_once=places)
+
+    async def body() -> None:
+        made = await asyncio.gather(*(federation.submit(f"job {number}") for number in range(6)))
+        await federation.until(lambda: set(federation.stages(*made)) <= {"done", "failed"})
+        assert federation.stages(*made) == ["done"] * 6
+        attempts = [federation.offices[0].admission.course(of.id).attempt for of in made]
+        assert attempts == [1] * 6, "no attempt collided with another"
+        assert max(federation.hall.most.values()) <= places
+
+    federation.run(body)
+
+
+def test_members_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = Federation(tmp_path, monkeypatch, duration=0.05)
+
+    async def body() -> None:
+        many = await asyncio.gather(*(federation.submit(f"job {number}", "spare") for number in range(5)))
+        one = await federation.submit("the other", "visitor")
+        await federation.until(lambda: federation.stages(one) == ["done"])
+        assert federation.stages(*many).count("done") < 5, "it did not wait for all of them"
+        await federation.until(lambda: federation.stages(*many) == ["done"] * 5)
+
+    federation.run(body)
+
+
+def test_a_job_that_fails_again_and_again_is_held_and_goes_on_when_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server is ill: nothing is erased, the state names the cause, and one operator's word lets it go on."""
+    monkeypatch.setattr(scheduler, "LONGEST_PAUSE", 0.05)
+    federation = Federation(tmp_path, monkeypatch, attempts=3)
+    federation.hall.failing = lambda seat: "its worker was killed" if seat == 2 else None
+
+    async def body() -> None:
+        of = await federation.submit("first")
+        await federation.until(lambda: federation.stages(of)[0] in ("held", "failed"))
+        course = federation.offices[1].admission.course(of.id)
+        assert (course.stage, course.attempt) == ("held", 3)
+        assert course.why.startswith("needs an operator: gamma: the program failed there")
+        for each in federation.offices:
+            assert each.mailbox.note(f"erased {of.id}") is None
+            assert each.keys.of("job", of.id) is not None
+        await asyncio.sleep(0.3)
+        assert federation.offices[0].admission.course(of.id).attempt == 3, "it is not tried again"
+        federation.hall.failing = lambda seat: None
+        federation.tell(make("delta", "resume", of, attempt=3), 3)
+        await federation.until(lambda: federation.stages(of) == ["done"])
+
+    federation.run(body)
+
+
+def test_the_queue_is_the_same_at_all_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = Federation(tmp_path, monkeypatch, duration=1.0)
+
+    async def body() -> None:
+        made = [await federation.submit(f"job {number}") for number in range(4)]
+        await federation.until(lambda: all(len(each.queue) == 3 for each in federation.offices))
+        waiting = [of.id for of in made[1:]]
+        assert all(each.queue == {job: place for place, job in enumerate(waiting, 1)} for each in federation.offices)
+
+    federation.run(body)
+
+
+def test_a_server_that_goes_down_withdraws_its_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = Federation(tmp_path, monkeypatch, duration=0.5)
+
+    async def body() -> None:
+        of = await federation.submit("first")
+        await federation.until(lambda: federation.stages(of) == ["running"])
+        await federation.conductors[1].stop()
+        ended = federation.offices[1].mailbox.objects(of.id).ended(1)
+        assert ended["beta"].about["outcome"] in ("withdrawn", "finished")
+
+    federation.run(body)
