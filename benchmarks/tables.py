@@ -291,6 +291,35 @@ def edges(data: list[dict[str, Any]]) -> str:
     return table(heads, rows)
 
 
+def fuzz(data: dict[str, Any]) -> str:
+    rows = [
+        [
+            one["target"],
+            *(f"{one[key]:,}" for key in ("inputs", "accepted", "refused")),
+            f"{max(one['inputs'] - one['accepted'] - one['refused'], len(one['findings'])):,}",
+            size(one["memory"]),
+        ]
+        for one in data["targets"]
+    ]
+    return table(["target", "inputs", "accepted", "refused", "findings", "peak memory"], rows)
+
+
+def psi(data: dict[str, Any]) -> str:
+    rows = [
+        [
+            row["what"],
+            f"{row['ids']:,}",
+            ", ".join(f"{name} {seconds:.1f}" for name, seconds in row["seconds"].items()),
+            f"{row['per_second'] / 1e6:.1f} million",
+            size(row["peak_memory"]),
+        ]
+        for row in data["tags"]
+    ]
+    return table(
+        ["private set intersection, one core", "ids per owner", "seconds", "ids per second", "peak memory"], rows
+    )
+
+
 # Marker of the table: page, JSON, how it is made.
 TABLES: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     "kernels": ("benchmarks.md", "kernels", kernels),
@@ -304,6 +333,8 @@ TABLES: dict[str, tuple[str, str, Callable[[Any], str]]] = {
     "scale": ("scale.md", "scale", scale),
     "threads": ("scale.md", "threads", threads),
     "federation": ("benchmarks.md", "federation", federation),
+    "fuzz": ("benchmarks.md", "fuzz", fuzz),
+    "psi": ("vertical.md", "vertical", psi),
     "vertical-times": ("vertical.md", "vertical", vertical_times),
     "vertical-traffic": ("vertical.md", "vertical", vertical_traffic),
 }

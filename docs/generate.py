@@ -24,6 +24,7 @@ from ppca.algorithms.baselines.counting import expensive_operations
 from ppca.native import kernels
 from ppca.protocol import Pending, SecretArray, local_parties, run_lockstep, share
 from ppca.protocol.cost import PROTOCOLS
+from ppca.protocol.dtypes import DEFAULT_FRAC, DEFAULT_SPAN
 from ppca.protocol.gates import gate_bytes
 from ppca.protocol.signs import sign_bytes
 
@@ -184,6 +185,64 @@ def widths_table() -> str:
     return markdown(headings, rows, set(range(6)))
 
 
+def rounds_table() -> str:
+    """Iterations and rounds of every solver, from the table of docs/benchmarks.md."""
+    text = (ROOT / "docs/benchmarks.md").read_text()
+    lines = (
+        text.partition("<!-- eigen-table:begin -->")[2].partition("<!-- eigen-table:end -->")[0].strip().splitlines()
+    )
+    found: dict[str, dict[str, str]] = {}
+    for line in lines[2:]:
+        solver, d, iterations, rounds = line.strip("| ").split(" | ")[:4]
+        name, _, projected = solver.partition(" ")
+        found.setdefault(name, {})[d] = f"{iterations} / {rounds}" + (" " + projected if projected else "")
+    rows = [[f"`{name}`", *(own.get(d, "") for d in ROUNDS_AT)] for name, own in found.items()]
+    heads = ["iterations / rounds", *(f"d = {d}" for d in ROUNDS_AT)]
+    return markdown(heads, rows, set(range(1, len(heads))))
+
+
+ROUNDS_AT = ("11", "50", "115", "200")
+"""Dimensions of that table."""
+
+SPU_BYTES = {"gt": (68, 9), "eq": (39, 8.3)}
+"""Bytes per element and messages of a party of SPU 0.9.5 (ABY3, 128-bit ring), measured by `ppca bench spu`."""
+
+NETWORKS = (("0.5 ms", 0.5e-3, "125 MB/s (1 Gbit/s)", 125e6), ("50 ms", 50e-3, "12.5 MB/s (100 Mbit/s)", 12.5e6))
+"""Time of a round and bytes per second, in words and numbers."""
+
+
+def circuits_table() -> str:
+    """Bytes of comparisons beside those of bit circuits, and from how many on these win."""
+    bits = 2 + DEFAULT_FRAC + DEFAULT_SPAN
+    key = kernels.dpf_key_size(bits, 2)
+    ours = {
+        "gt": max(sign_bytes(seat, MANY, bits, 16) for seat in SEATS) / MANY,
+        "eq": max(gate_bytes(seat, MANY, bits, key, 1, 16) for seat in SEATS) / MANY,
+    }
+    rows = [
+        [name, f"{sent} bytes", f"{messages:g}", f"{ours[name]:.0f} bytes", "2", f"{ours[name] / sent:.0f}"]
+        for name, (sent, messages) in SPU_BYTES.items()
+    ]
+    heads = ["", "SPU, per element", "messages", "PPCA, per element", "rounds", "ratio of bytes"]
+    sent, rounds = SPU_BYTES["gt"]
+    saved = ours["gt"] - sent
+    cases = [
+        f"with L = {latency} and B = {rate} from {float(f'{(rounds - 2) * L * B / saved:.2g}'):,.0f} comparisons in one batch"
+        for latency, L, rate, B in NETWORKS
+    ]
+    said = [
+        "With L the time of one round, B the bandwidth in bytes per second that one server can send, and r the rounds of the bit",
+        "circuit (at most its messages), n comparisons take at least",
+        "",
+        f"    PPCA            2 L + {ours['gt']:4.0f} n / B",
+        f"    bit circuit     r L + {sent:4.0f} n / B",
+        "",
+        f"So the bit circuit wins, network alone, from about n = (r - 2) L B / {saved:.0f} on: for r = {rounds:g},",
+        ", and ".join(cases) + ".",
+    ]
+    return "\n".join([markdown(heads, rows, set(range(1, len(heads)))), "", *said])
+
+
 def counts_table() -> str:
     """Expensive operations of one iteration of every solver."""
     counts = expensive_operations(COUNTED_COLUMNS)
@@ -279,6 +338,8 @@ WRITTEN: dict[str, tuple[str, Callable[[], str]]] = {
     "protocols-table": ("docs/protocols.md", protocols_table),
     "protocol-sections": ("docs/protocols.md", protocol_sections),
     "widths-table": ("docs/protocols.md", widths_table),
+    "circuits-table": ("docs/protocols.md", circuits_table),
+    "rounds-table": ("docs/eigensolvers.md", rounds_table),
     "counts-table": ("docs/eigensolvers.md", counts_table),
     "failures-table": ("docs/protocols.md", failures.table),
     "rooms": ("docs/architecture.md", rooms_tables),
