@@ -30,6 +30,7 @@ from ppca.member.fetching import Evidence, check_files
 from ppca.servers.control import encode
 
 JOB = job()
+FACTS = {"verified": True, "standardized": False, "rows": 10, "count": 3}
 STORY = story(JOB)
 LINES = [{"what": line.what, "to": line.to} for line in disclosures(JOB.file)]
 TOTAL = {"total": {"rounds": 7, "bytes_sent": 5, "sent_to": [5] * 4, "received_from": [5] * 4}}
@@ -37,7 +38,7 @@ TOTAL = {"total": {"rounds": 7, "bytes_sent": 5, "sent_to": [5] * 4, "received_f
 
 def result(seat: int, answer: int = 7, attempt: int = 1) -> Object:
     info = {"what": "result", "job": JOB.id, "receiver": RECEIVER, "seat": seat, "attempt": attempt}
-    plain = b"".join(encode("result", result={"answer": answer, "to": {}}))
+    plain = b"".join(encode("result", result={**FACTS, "answer": answer, "to": {}}))
     sealed = seal(plain, RECEIVER_KEY.public, **info)
     return make(OPERATORS[seat], "result", JOB, sealed, receiver=RECEIVER, attempt=attempt, seat=seat)
 
@@ -68,12 +69,12 @@ def evidence(items: list[Object] | None = None, roster: Roster = ROSTER) -> Evid
 def test_good_evidence(tmp_path: Path) -> None:
     made = evidence()
     assert len(made.check()) == 5
-    assert made.result() == {"answer": 7}
+    assert made.result() == {**FACTS, "answer": 7}
     assert made.account().rounds == 7
     made.save(tmp_path / "evidence")
     found = Evidence.load(tmp_path / "evidence")
     assert found.check() == made.check()
-    assert found.result() == {"answer": 7}
+    assert found.result() == {**FACTS, "answer": 7}
 
 
 def verified(folder: Path, again: Path) -> None:
@@ -194,3 +195,24 @@ def test_only_the_receiver_can_read_the_key_of_a_result(tmp_path: Path) -> None:
     evidence().save(tmp_path / "result" / "evidence")
     assert stat.S_IMODE((tmp_path / "result" / "evidence" / "result.key").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "result" / "evidence").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"verified": False}, "could not verify the decomposition"),
+        ({"rows": 1 << 36}, "the number of rows is 68,719,476,736"),
+        ({"rows": "forty"}, "does not hold what a fit reveals"),
+    ],
+)
+def test_an_impossible_result_is_refused_by_name(change: dict[str, Any], why: str) -> None:
+    found = []
+    for seat in range(4):
+        info = {"what": "result", "job": JOB.id, "receiver": RECEIVER, "seat": seat, "attempt": 1}
+        plain = b"".join(encode("result", result={**FACTS, "to": {}} | change))
+        sealed = seal(plain, RECEIVER_KEY.public, **info)
+        found.append(make(OPERATORS[seat], "result", JOB, sealed, receiver=RECEIVER, attempt=1, seat=seat))
+    made = evidence([*KEPT, *found, *(audit(seat, of) for seat, of in enumerate(found))])
+    made.check()
+    with pytest.raises(FederationError, match=f"the result of 'first' is not used: .*{why}"):
+        made.result()

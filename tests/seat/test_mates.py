@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.federation import Loop, office, roster, served
+from harness.federation import OWNERS, RECEIVER, SEAT_KEYS, Loop, job, make, office, roster, served
+from ppca.federation.course import Objects
 from ppca.federation.errors import FederationError
 from ppca.seat import mates as module
-from ppca.seat.mates import Mates
+from ppca.seat.mates import Mates, check_position
 from ppca.transport import free_ports
 
 
@@ -45,3 +46,25 @@ def test_a_mate_that_stays_away_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     asker = office(tmp_path, roster(ports=free_ports(4)))
     with pytest.raises(FederationError, match=r"seat 1 \(beta\) is not reached: .* All other seats must run"):
         Mates(asker).get(1, "/v1/inventory")
+
+
+@pytest.mark.parametrize("path", ["/v1/restore/{job}/{owner}", "/v1/restore-model/{job}"])
+def test_an_operator_that_was_another_server_gets_nothing_back(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Alpha was server 3, with R1 and C1, when the shares were made. As server 0 it would get R0 and C0, too."""
+    monkeypatch.setattr(module, "PAUSES", ())
+    present = roster(ports=free_ports(4))
+    asker, asked = (office(tmp_path / str(seat), present, seat) for seat in (0, 1))
+    earlier = job(present)
+    for item in (
+        make(RECEIVER, "job", earlier, earlier.data),
+        make("alpha", "offer", earlier, SEAT_KEYS[3].public, seat=3),
+        make("beta", "offer", earlier, SEAT_KEYS[1].public, seat=1),
+    ):
+        asked.mailbox.put(item)
+    with served(asked, loop), pytest.raises(FederationError, match=r"alpha was server 3 .* and is server 0 now"):
+        Mates(asker).get(1, path.format(job=earlier.id, owner=OWNERS[0]))
+    with pytest.raises(FederationError, match="alpha was server 3"):
+        check_position(Objects(asked.mailbox.headers(earlier.id)), "alpha", 0)
+    check_position(Objects(asked.mailbox.headers(earlier.id)), "beta", 1)

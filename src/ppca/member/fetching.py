@@ -23,6 +23,8 @@ from ..federation.objects import Header, Object
 from ..federation.parcels import message_of
 from ..federation.roster import SEATS, Roster, read_signatures, write_signatures, write_whole
 from ..federation.sealing import SealingKey
+from ..protocol import InconsistentShares
+from ..receiver.plausible import ImpossibleResult, check_fit, check_uses
 from ..receiver.unsealing import unsealed
 from ..servers import Account
 from .desk import Member
@@ -177,9 +179,24 @@ class Evidence:
         return parts
 
     def result(self) -> dict[str, Any]:
-        """What the servers returned to this receiver, in the clear; raises if their parts do not fit together."""
-        found: dict[str, Any] = unsealed(self.parts())
-        return {**{key: value for key, value in found.items() if key != "to"}, **found["to"]}
+        """What the servers returned to this receiver, in the clear.
+
+        Raises if their parts do not fit together, or if no data can have this result.
+        """
+        file = self.job.file
+        try:
+            found: dict[str, Any] = unsealed(self.parts())
+            mine = {**{key: value for key, value in found.items() if key != "to"}, **found["to"]}
+            if file.fit is None:
+                check_uses(mine)
+            else:
+                check_fit(mine, len(file.columns_of(self.receiver)), standardized=file.fit.standardize)
+        except (ImpossibleResult, InconsistentShares, KeyError, TypeError, AttributeError) as error:
+            raise FederationError(
+                f"the result of {self.job.name!r} is not used: {error}. An owner or a server did not follow the program, or the "
+                "computation failed; show the audits (ppca audit) to the operators."
+            ) from None
+        return mine
 
     def account(self) -> Account:
         """Rounds, bytes and openings, from the four audits."""

@@ -26,12 +26,13 @@ from typing import Any, NoReturn
 from aiohttp import web
 
 from ..federation.build import build
+from ..federation.course import Objects
 from ..federation.errors import FederationError, NotNow
 from ..federation.objects import DECIDING, Object, is_digest, sha256
 from ..servers.control import encode
 from ..transport import CertificateError
 from .conductor import Conductor
-from .mates import half_model, halves, split_for
+from .mates import check_position, half_model, halves, split_for
 from .office import Office, header_line
 from .probes import Probes
 from .uploads import BodyRefused, Uploads
@@ -244,6 +245,10 @@ class Api:
             raise FederationError("only seats ask for that")
         return seat
 
+    def _check_position(self, request: web.Request, job: str) -> None:
+        headers = self.office.mailbox.headers(job) if is_digest(job) else []
+        check_position(Objects(headers), request[MEMBER], self._asking_seat(request))
+
     async def inventory(self, request: web.Request) -> web.Response:
         """The digests of all objects here, in the order of arrival."""
         self._asking_seat(request)
@@ -257,6 +262,7 @@ class Api:
         """To a mate that was lost: the summands of an owner's shares that it had in common with this seat."""
         split = split_for(self._asking_seat(request), self.office.seat)
         known = self.office.admission.job(request.match_info["job"])
+        self._check_position(request, known.id)
         if request.match_info["owner"] not in known.file.owners:
             return _refusal(404, "there is no such owner")
         stream = halves(self.conductor.shares.messages_of(known, request.match_info["owner"]), split)
@@ -271,6 +277,7 @@ class Api:
         """The same of a kept model."""
         split = split_for(self._asking_seat(request), self.office.seat)
         job = request.match_info["job"]
+        self._check_position(request, job)
         record = self.conductor.staging.model(job) if is_digest(job) else None
         if record is None:
             return _refusal(404, "no such model is kept here")

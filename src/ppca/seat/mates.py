@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ..federation.course import Objects
 from ..federation.errors import FederationError
 from ..federation.parcels import messages
 from ..federation.roster import Seat, address
@@ -31,6 +32,22 @@ def split_for(asker: int, here: int) -> str:
     if asker == here ^ 2:
         return COLUMN
     raise FederationError(f"seats {asker} and {here} have no shares in common")
+
+
+def check_position(objects: Objects, operator: str, seat: int) -> None:
+    """Refuse shares of a job to an operator that was another server of this job: it would hold both summands of a split.
+
+    The offers of a job say which server every operator was while its shares were made.
+    """
+    held = {
+        header.about["seat"] for header in objects.of("offer") if header.author == operator and "seat" in header.about
+    }
+    if held - {seat}:
+        raise FederationError(
+            f"{operator} was server {min(held - {seat})} while the shares of this job were made and is server {seat} now. "
+            "With the shares of both positions it could read the data, so they are not given back. Propose the job again in the "
+            "present federation."
+        )
 
 
 # -- the side of who is asked --------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ..federation.objects import Object, is_digest, sha256
 from ..federation.parcels import message_of
 from ..federation.roster import SEATS
 from .keys import JOB
+from .mates import check_position
 from .office import Office
 from .shares import Shares
 from .staging import Staging, record_of
@@ -50,6 +51,7 @@ class Restoring:
         """One job; what is missing of it does not keep the others from being restored."""
         course, missing = self.office.admission.course(known.id), []
         try:
+            check_position(self.office.mailbox.objects(known.id), self.office.identity.name, self.office.seat)
             if not course.over:
                 missing = self._restore_job(known)
             elif course.done and known.file.keep is not None:
