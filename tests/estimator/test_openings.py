@@ -183,7 +183,11 @@ def test_every_documented_opening_occurs() -> None:
     """The page lists nothing that no job opens: every case is used by a test above."""
     used = {*ALWAYS, RAW, STANDARD, REVEALED, REVEALED_STANDARD, FEWER, "until converged", "`n_components` in (0, 1)"}
     used |= {"`rows_at_least`"}
-    used |= {"a federation's fit of two or more owners", "a federation's use of a kept model"}  # in tests/member
+    used |= {
+        "a federation's fit of two or more owners",
+        "a federation's use of a kept model",
+        "`row_share_at_most`",
+    }  # in tests/member
     used |= {"`transform` on shares", "`inverse_transform` on shares", "`detect` with scores"}
     used |= {"`detect` with a threshold or contamination", "`topk`, until converged"}
     assert {case for _, _, case in SERVERS + RECEIVER} == used

@@ -16,13 +16,14 @@ from ppca.federation.objects import Object
 from ppca.federation.parcels import Parcels
 from ppca.jobs import columns, input_checks, rows, wide_columns, wide_rows
 from ppca.native import ring
+from ppca.owner.columns import Centred
+from ppca.owner.errors import OwnerError
 from ppca.protocol import InputPacket, RingType, share, share_ring
 from ppca.protocol.inputs import receive
 from ppca.servers.control import encode
 from ppca.servers.failure import Refusal
 
 LIAR = "south"
-PROGRAMS = (rows, columns, wide_rows, wide_columns)
 
 
 class Form:
@@ -94,8 +95,13 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> None:
         await input_checks.check_ranges(*arguments)
         raise Passed
 
-    for program in PROGRAMS:
+    async def check_shares(*arguments: Any) -> None:
+        await input_checks.check_row_shares(*arguments)
+        raise Passed
+
+    for program in (rows, wide_rows, wide_columns):
         monkeypatch.setattr(program, "check_ranges", check)
+    monkeypatch.setattr(columns, "check_row_shares", check_shares)
 
 
 def plain(packets: list[InputPacket]) -> Any:
@@ -353,6 +359,55 @@ def test_no_key_of_the_owners_is_waited_for_without_need(form: Form, monkeypatch
     if form.job.file.align is not None and form.job.file.align.way == "aligned":
         form.id = None
         assert isinstance(form.job.file.columns, dict)
-        form.write(LIAR, np.eye(40)[:, :3], list(form.job.file.columns[LIAR]), np.arange(40))
+        form.write(
+            LIAR, np.random.default_rng(2).standard_normal((40, 3)), list(form.job.file.columns[LIAR]), np.arange(40)
+        )
     whole = WholeJob(form.servers, form.job)
     assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4
+
+
+# -- columns that mark single rows -----------------------------------------------------------------------------------------
+
+
+def marked(form: Form, column: Any) -> None:
+    """The liar's second column is this one."""
+    assert isinstance(form.job.file.columns, dict)
+    table = np.random.default_rng(7).standard_normal((40, 3))
+    table[:, 1] = column
+    form.write(LIAR, table, list(form.job.file.columns[LIAR]), np.arange(40) + 100)
+
+
+FLAG = np.eye(40)[7]
+
+
+@pytest.mark.parametrize("form", ["columns psi", "columns aligned"], indirect=True)
+def test_a_client_names_a_column_that_marks_one_row(form: Form) -> None:
+    marked(form, FLAG)
+    with pytest.raises(
+        OwnerError, match=r"one row has 9[78]% of the sum of squares of column sv1; this job allows 75%"
+    ):
+        form.begun().contribute(LIAR, form.file(LIAR), form.id)
+
+
+@pytest.mark.parametrize("form", ["columns psi", "columns aligned"], indirect=True)
+@pytest.mark.parametrize("column", [FLAG, 1000 + FLAG, 1e-9 * FLAG], ids=["flag", "far from zero", "small"])
+def test_servers_refuse_a_column_that_marks_one_row(
+    form: Form, column: Any, stops: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """(x_t - mean) / (n - 1) is the covariance of a flag of row t with another owner's column x."""
+    marked(form, column)
+    monkeypatch.setattr(Centred, "check_row_shares", lambda *_: None)
+    whole = form.begun()
+    assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4
+    with pytest.raises(Refusal, match=f"a column of {LIAR} has more than 0.75 of its sum of squares in few rows"):
+        whole.run()
+    assert [line["what"] for line in whole.audit][-2:] == ["inputs in range", "shares of single rows"]
+
+
+@pytest.mark.parametrize("form", ["columns psi"], indirect=True)
+def test_a_flag_of_several_rows_passes(form: Form, stops: None) -> None:
+    marked(form, (np.arange(40) % 5 == 0).astype(float))
+    whole = form.begun()
+    assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4
+    with pytest.raises(Passed):
+        whole.run()

@@ -174,10 +174,16 @@ class Coins:
 
     def bits(self, *shape: int) -> NDArray[np.uint8]:
         count = math.prod(shape)
+        return np.unpackbits(self._words(1 + count // 64).view(np.uint8), count=count).reshape(shape)
+
+    def _words(self, count: int) -> Words:
         self._drawn += 1
-        key = hashlib.blake2b(self._seed + b"%d" % self._drawn, digest_size=16).digest()
-        words = expand(key, np.empty((1 + count // 64, 1), np.uint64))
-        return np.unpackbits(words.view(np.uint8).reshape(-1), count=count).reshape(shape)
+        key = hashlib.blake2b(self._seed + b" %d" % self._drawn, digest_size=16).digest()
+        return expand(key, np.empty((count, 1), np.uint64)).reshape(-1)
+
+    def order(self, count: int) -> NDArray[np.intp]:
+        """A random order of `count` things."""
+        return np.argsort(self._words(count), kind="stable")
 
     def ternary(self, *shape: int) -> NDArray[np.int64]:
         """0 with probability 1/2, -1 and 1 with 1/4 each."""

@@ -56,6 +56,12 @@ def new(
     alignment: Annotated[str, typer.Option(help="psi, aligned or namespace", rich_help_panel=COLUMNS)] = "psi",
     namespace: Annotated[int | None, typer.Option(help="number of ids", rich_help_panel=COLUMNS)] = None,
     minimum: Annotated[int, typer.Option(min=1, help="stop if fewer ids are common", rich_help_panel=COLUMNS)] = 10,
+    row_share_at_most: Annotated[
+        float,
+        typer.Option(
+            help="stop if one row has more of a column's sum of squares; 1: no check", rich_help_panel=COLUMNS
+        ),
+    ] = 0.75,
     fold_case: Annotated[
         bool, typer.Option("--fold-case", help="ids may differ in case", rich_help_panel=COLUMNS)
     ] = False,
@@ -114,7 +120,7 @@ def new(
             "tol": tol,
         }
         fit |= {"missing": missing} | ({} if fixed_iterations is None else {"fixed_iterations": fixed_iterations})
-        align = {"way": alignment, "minimum": minimum, "fold_case": fold_case}
+        align = {"way": alignment, "minimum": minimum, "fold_case": fold_case, "row_share_at_most": row_share_at_most}
         align |= {} if namespace is None else {"namespace": namespace}
         keep = None
         if keep_for is not None:
@@ -219,7 +225,9 @@ def use(
             *(Roster.trusted(federation), name, names_in(owners) or [], receiver),
             {key: value for key, value in infer.items() if value is not None},
             columns,
-            align=None if fit.file.align is None else {k: v for k, v in dict(fit.file.align).items() if v is not None},
+            align=None
+            if fit.file.align is None
+            else fit.file.align.model_dump(exclude_none=True, exclude={"row_share_at_most"}),
             rows_at_least=rows_at_least,
             expires=expires,
             erase_after=erase_after,

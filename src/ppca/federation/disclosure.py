@@ -10,7 +10,7 @@ from ..algorithms.solvers import TOPK, chosen
 from ..algorithms.topk import DEGREES
 from ..jobs.analysis import LOADINGS, NEXT, has_scales
 from ..jobs.inference import SAME_UNITS
-from ..jobs.input_checks import IN_RANGE
+from ..jobs.input_checks import IN_RANGE, ROW_SHARES
 from ..jobs.wide_rows import ROUNDED, ROWS_TOGETHER
 from .errors import FileRefused
 from .jobfile import WIDE_ROWS, JobFile
@@ -43,6 +43,7 @@ BY_COLUMN = {
     "scale of the deviations": "the unit of the deviations",
 }
 MEANING = {
+    ROW_SHARES: "one bit per owner: whether in each of its columns every row has less than the agreed part of the sum of squares",
     SAME_UNITS: "one bit: whether the units of the new rows are those of the model",
     IN_RANGE: "one bit per owner: whether its numbers are in the range that every unmodified client keeps",
     "enough rows": "one bit: whether all owners together have as many rows as the job asks for",
@@ -95,6 +96,8 @@ def to_servers(job: JobFile) -> list[Disclosure]:
         found.append((SAME_UNITS, 1))
     if job.checks_inputs:
         found.append((IN_RANGE, 1))
+    if job.align is not None and job.align.row_share_at_most is not None:
+        found.append((ROW_SHARES, 1))
     if job.fit is not None:
         if job.rows_at_least is not None and not job.by_columns:  # servers know how many rows owners of columns have
             found.append(("enough rows", 1))
@@ -199,9 +202,26 @@ def use_in_words(job: JobFile) -> list[str]:
     return lines
 
 
+def nature_in_words(job: JobFile) -> list[str]:
+    """What the result of column owners tells by its nature, for approvers."""
+    if job.fit is None or not job.by_columns or len(job.owners) < 2:
+        return []
+    share = None if job.align is None else job.align.row_share_at_most
+    found = (
+        "an owner with a column that marks one person, or with two columns that differ in one person, can compute that person's "
+        "values in your columns from components, variances and means, if it sees them"
+    )
+    if share is not None:
+        found += f"; columns with more than {share:.0%} of their sum of squares in one row are refused"
+    return [
+        found,
+        "the number of common rows tells its receiver and an owner together whether chosen ids are in your table",
+    ]
+
+
 def in_words(job: JobFile) -> list[str]:
-    """For approvers: how a kept model is used, then one line per reader and thing."""
-    lines = use_in_words(job)
+    """For approvers: how a kept model is used, what a result tells by its nature, then one line per reader and thing."""
+    lines = [*use_in_words(job), *nature_in_words(job)]
     lines += [f"to the four servers: {line.what} ({line.meaning})" for line in to_servers(job)]
     for receiver in job.receivers:
         lines += [f"to {receiver}: {line.what} ({line.meaning})" for line in to_receiver(job, receiver)]

@@ -12,7 +12,7 @@ from . import toml
 from .build import build
 from .disclosure import to_receiver, to_servers
 from .job import JobDescription
-from .jobfile import COLUMNS, INFER, ROWS, WIDE_COLUMNS, WIDE_ROWS, JobFile, after
+from .jobfile import COLUMNS, INFER, ROW_SHARE, ROWS, WIDE_COLUMNS, WIDE_ROWS, JobFile, after
 from .roster import Roster
 from .serverfile import ServerFile
 
@@ -62,10 +62,18 @@ def draft_fit(
         "rows_at_least": rows_at_least,
         "receivers": {k: list(v) for k, v in receivers.items()},
         "fit": parameters,
-        "align": dict(align or {}) if by_columns else None,
+        "align": _alignment(align or {}, len(owners), wide) if by_columns else None,
         "keep": None if keep is None else dict(keep),
     }
     return _draft(roster, name, fields, expires, erase_after, now)
+
+
+def _alignment(align: Mapping[str, Any], owners: int, wide: bool) -> dict[str, Any]:
+    """The table [align]; several owners of a table that is not wide have their columns checked if nothing else is said."""
+    limit = align.get("row_share_at_most", ROW_SHARE)
+    checks = owners > 1 and not wide and limit < 1
+    found = {key: value for key, value in align.items() if key != "row_share_at_most"}
+    return found | ({"row_share_at_most": limit} if checks else {})
 
 
 def draft_infer(

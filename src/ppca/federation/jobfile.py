@@ -31,6 +31,9 @@ MODEL = "model"
 """All parts that make a whole model."""
 
 OPERATIONS = ("transform", "flags", "scores")
+ROW_SHARE = 0.75
+"""The largest part of a column's sum of squares that one row may have, if a new job does not say otherwise."""
+
 MOST_COLUMNS = 1 << 16
 MOST_TABLES = 1 << 12
 """Largest number of tables of a sole owner."""
@@ -114,6 +117,7 @@ class Align(toml.Strict):
     namespace: int | None = None
     minimum: int = Field(default=10, ge=1)
     fold_case: bool = False
+    row_share_at_most: float | None = Field(default=None, ge=1 / 64, lt=1)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -202,6 +206,9 @@ class JobFile(toml.Strict):
             raise ValueError(f"{self.program} needs the table [{'fit' if fits else 'infer'}], and not the other one")
         if self.by_columns != (self.align is not None):
             raise ValueError("the table [align] goes with owners of columns, and only with them")
+        shares = None if self.align is None else self.align.row_share_at_most
+        if shares is not None and (self.program != COLUMNS or len(self.owners) < 2):
+            raise ValueError(f"align.row_share_at_most goes with {COLUMNS} and two or more owners, and only with them")
         if self.program == WIDE_ROWS and self.fit is not None and self.fit.missing == "mean":
             raise ValueError(f"{WIDE_ROWS}: missing values that count as the joint mean need the covariance ({ROWS})")
         if fits and not self.receivers and self.keep is None:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from ..algorithms.entry import Joint
 from ..algorithms.gram import COLUMN_ERROR, GRID, LONGEST_PIECE, Blocks, central, gram, rescaled, shrink
 from ..algorithms.input_ranges import Ranges, table_bound, table_projections
+from ..algorithms.row_shares import row_shares
 from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UPPER_HALF, maximum, on_grid
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from ..servers.programs import offered
 from .analysis import Choices, analyse
-from .input_checks import check_ranges
+from .input_checks import check_ranges, check_row_shares
 from .kept import drop_sums
 from .matching import MINIMUM
 from .uploads import Uploads, align, forget
@@ -37,6 +38,7 @@ async def fit(
     workers: Workers = 0,
     rows_at_least: int | None = None,
     owners: list[str] | None = None,
+    row_share_at_most: float | None = None,
     choices: dict[str, Any],
 ) -> dict[str, Any]:
     """Joint PCA of the rows that all owners have: their number is in the answer, or why there are too few.
@@ -44,7 +46,7 @@ async def fit(
     Inputs, of one owner after the other: exponents of its columns; exponents, mantissas and their upper halves of what it
     subtracted from them; with own=True its own second moments. minimum: the fewest common ids that are worked on (psi).
     rows_at_least: the fewest common rows, however they were found. owners: the owner of every table, if what they sent must be
-    checked (`input_checks`).
+    checked (`input_checks`); row_share_at_most: the largest part of a column's sum of squares that one row may then have.
     """
     chosen = Choices(**choices)
     with party.stage("align"):
@@ -65,6 +67,10 @@ async def fit(
         with party.stage("input checks"):
             entries = (words[..., None] for words in Uploads.of(party, table).pieces(rows, count))
             await _check(party, exponent, offsets, entries, rows, widths, owners)
+            if row_share_at_most is not None:
+                source, whose = Uploads.of(party, table).pieces(rows, count), np.repeat(np.arange(len(widths)), widths)
+                shares = await row_shares(party, source, rows, row_share_at_most, whose, len(widths))
+                await check_row_shares(party, shares, owners, row_share_at_most)
     with party.stage("second moments"), submitter(workers) as (submit, ahead):
         source = Uploads.of(party, table).pieces(rows, count)
         products, columns = await gram(party, source, count, blocks, submit, ahead)

@@ -1,4 +1,4 @@
-"""Refuse an owner whose shared numbers are out of range, before anything else is computed or opened.
+"""Refuse an owner whose shared numbers are out of range, or whose columns mark single rows, before anything else is opened.
 
 Programs do this if they are told the names of the owners of their tables, as servers of a federation do for jobs of two owners or
 more. One bit for each table is opened; for an owner whose client follows the protocol it says nothing.
@@ -13,16 +13,31 @@ from ..protocol import Party
 from ..servers.failure import Refusal
 
 IN_RANGE = "inputs in range"
+ROW_SHARES = "shares of single rows"
 
 
 async def check_ranges(party: Party, ranges: Ranges, owners: Sequence[str]) -> None:
     """Open, for every table, whether its numbers are in range. owners: the owner of every table."""
-    found = await (await ranges.in_range()).open(
-        what=IN_RANGE, why="numbers out of range would falsify the joint result"
-    )
-    wrong = sorted({owner for owner, bit in zip(owners, found, strict=True) if not bit})
-    if wrong:
+    if wrong := await _failing(party, ranges, owners, IN_RANGE, "numbers out of range would falsify the joint result"):
         raise Refusal(
-            f"the contribution of {' and '.join(wrong)} holds numbers outside the range that an unmodified client sends. Nothing "
-            "else was opened. Propose the job again without this owner, or ask it to contribute with an unmodified client."
+            f"the contribution of {wrong} holds numbers outside the range that an unmodified client sends. Nothing else was "
+            "opened. Propose the job again without this owner, or ask it to contribute with an unmodified client."
         )
+
+
+async def check_row_shares(party: Party, ranges: Ranges, owners: Sequence[str], limit: float) -> None:
+    """Open, for every table, whether few rows have more than `limit` of the sum of squares of one of its columns."""
+    if wrong := await _failing(
+        party, ranges, owners, ROW_SHARES, "a column that marks one row reads it at other owners"
+    ):
+        raise Refusal(
+            f"a column of {wrong} has more than {limit:g} of its sum of squares in few rows: its covariances would tell the "
+            "values of these rows at the other owners. Nothing else was opened. Leave such columns out, merge rare categories, "
+            "or agree on a larger row_share_at_most."
+        )
+
+
+async def _failing(party: Party, ranges: Ranges, owners: Sequence[str], what: str, why: str) -> str:
+    """The names of the owners of tables for which a condition does not hold."""
+    found = await (await ranges.in_range()).open(what=what, why=why)
+    return " and ".join(sorted({owner for owner, bit in zip(owners, found, strict=True) if not bit}))

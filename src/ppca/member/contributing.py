@@ -121,7 +121,8 @@ def _fill_columns(
 ) -> None:
     assert job.file.align is not None
     assert isinstance(job.file.columns, dict)
-    way = Alignment(**dict(job.file.align))
+    align = job.file.align
+    way = Alignment(align.way, align.namespace, align.minimum, align.fold_case)
     mine = list(job.file.columns[member.name])
     (table,) = open_columns([data], id, columns=mine, options=options)
     table = table.choose(mine, table.id)
@@ -148,6 +149,8 @@ def _fill_columns(
     own = job.file.owner_multiplies
     centred = column_owner.Centred.of(arranged)
     _add_rows(parcels, centred.pieces(number, own), order)
+    if align.row_share_at_most is not None:
+        centred.check_row_shares(align.row_share_at_most)
     parcels.add("packets", [*centred.share_scales(), *([centred.share_own()] if own else [])])
 
 

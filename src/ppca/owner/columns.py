@@ -55,12 +55,14 @@ class Centred:
     """Largest magnitude after the offset was subtracted."""
     own: Words
     """Sums of products of the owner's own columns: packed, 128 bits, in units of the grid squared; filled as rows are shared."""
+    squares: Floats
+    """Sums of squares of the columns, in units of their scales; filled as rows are shared."""
 
     @classmethod
     def of(cls, arranged: Arranged) -> Centred:
         offset, fine, spread = middle(arranged.values, arranged.rest, arranged.table.label)
         width = len(offset)
-        return cls(arranged, offset, fine, spread, ring.zeros((width * (width + 1) // 2,), 2))
+        return cls(arranged, offset, fine, spread, ring.zeros((width * (width + 1) // 2,), 2), np.zeros(width))
 
     @property
     def label(self) -> str:
@@ -82,8 +84,23 @@ class Centred:
                 raise OwnerError(f"{self.label}: a value is beyond the scale of its column.")
             if own:
                 self._add_own(encoded[..., 0])
+            self.squares += np.sum(part**2, axis=0)
             tags = None if self.arranged.tags is None else self.arranged.tags[start : start + step]
             yield Piece(owner, self.label, len(part), share_ring(encoded, ROWS), tags)
+
+    def check_row_shares(self, limit: float) -> None:
+        """Refuse columns of which one row has more than `limit` of the sum of squares. Call it when all rows are shared."""
+        largest = np.ldexp(self.spread, -np.where(self.spread > 0, self.exponents, 0)) ** 2
+        found = np.flatnonzero(largest > limit * self.squares)
+        if len(found):
+            first, names = int(found[0]), self.arranged.table.names
+            part = largest[first] / self.squares[first]
+            raise OwnerError(
+                f"{self.label}: one row has {part:.0%} of the sum of squares of column {names[first] if names else first + 1}; "
+                f"this job allows {limit:.0%} (row_share_at_most). With such a column the result would tell the values of that row "
+                "at the other owners. Leave the column out, merge rare categories, or propose the job with a larger limit. "
+                "Nothing was sent."
+            )
 
     @property
     def exponents(self) -> NDArray[np.int64]:

@@ -69,6 +69,8 @@ def _columns(job: JobDescription) -> tuple[str, dict[str, Any]]:
     public = {"table": TABLE, "widths": file.widths, "minimum": file.align.minimum, "choices": choices(job)}
     public |= {} if file.rows_at_least is None else {"rows_at_least": file.rows_at_least}
     public |= {"own": file.owner_multiplies, **_checked_owners(job)}
+    if file.align.row_share_at_most is not None:
+        public["row_share_at_most"] = file.align.row_share_at_most
     return f"ppca.jobs.{'wide_columns' if file.is_wide else 'columns'}:fit", public
 
 
