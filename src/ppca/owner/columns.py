@@ -97,8 +97,8 @@ class Centred:
             part = largest[first] / self.squares[first]
             raise OwnerError(
                 f"{self.label}: one row has {part:.0%} of the sum of squares of column {names[first] if names else first + 1}; "
-                f"this job allows {limit:.0%} (row_share_at_most). With such a column the result would tell the values of that row "
-                "at the other owners. Leave the column out, merge rare categories, or propose the job with a larger limit. "
+                f"this job allows {limit:.0%} (row_share_at_most). With such a column the result would tell the values of that "
+                "row at the other owners. Leave the column out, merge rare categories, or propose the job with a larger limit. "
                 "Nothing was sent."
             )
 
