@@ -91,6 +91,8 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "trial" / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.release
+@pytest.mark.processes
 def test_sigterm_ends_the_servers_of_a_trial_that_stays(tmp_path: Path) -> None:
     """Also in the middle: the signal comes when all four servers run."""
     trial = subprocess.Popen(
