@@ -138,6 +138,43 @@ def test_rows_and_variance(tmp_path: Path) -> None:
     assert "note: age.csv is given more than once" in done.stdout
 
 
+def test_more_columns_than_rows(tmp_path: Path) -> None:
+    """The fit sends rows instead of sums, and refuses other values."""
+    wide = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 40)), columns=[f"c{k}" for k in range(40)])
+    wide.to_csv(tmp_path / "a.csv", index=False)
+    wide[:0].to_csv(tmp_path / "b.csv", index=False)
+    wide.replace(wide.iloc[1, 1], 1e200).to_csv(tmp_path / "c.csv", index=False)
+    for file, text in (("b.csv", "b: the table has no rows"), ("c.csv", "c: values are too large to be squared")):
+        for command in (["check"], ["fit", "-o", "result"]):
+            done = ppca(tmp_path, *command, file)
+            assert done.returncode == 1
+            assert text in done.stdout + done.stderr
+    assert ppca(tmp_path, "check", "a.csv").returncode == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_fails_exactly_if_the_fit_does(seed: int, tmp_path: Path) -> None:
+    """Random tables, defects and options. The first error of the fit is one of the problems."""
+    dice, numbers = random.Random(seed), np.random.default_rng(seed)
+    names = [f"c{k}" for k in range(dice.choice([1, 2, 5, 40]))]
+    files = []
+    for owner in range(dice.choice([1, 2, 3])):
+        table = pd.DataFrame(numbers.normal(size=(dice.choice([1, 30, 30]), len(names))), columns=names).astype(object)
+        for _ in range(dice.choice([0, 0, 1, 2])):
+            cell = dice.choice([np.nan, "x", "inf", "1e200", "-999", "5%", " NA ", "1 234"])
+            table.iloc[dice.randrange(len(table)), dice.randrange(len(names))] = cell
+        table.to_csv(tmp_path / f"{owner}.csv", index=dice.random() < 0.1, sep=dice.choice(",;"))
+        files.append(f"{owner}.csv")
+    options = [word for words in (["-k", "2"], ["--missing", "drop"], ["--na-values", "x,-999"], ["--thousands", " "])
+               if dice.random() < 0.4 for word in words]  # fmt: skip
+    checked = ppca(tmp_path, "check", *files, *options)
+    fitted = ppca(tmp_path, "fit", *files, *options, "-o", "result", "-q")
+    assert checked.returncode == fitted.returncode, (checked.stdout, fitted.stderr)
+    if fitted.returncode:
+        error = fitted.stderr.partition("error: ")[2].splitlines()[0]
+        assert error in checked.stdout
+
+
 def test_owners_of_columns(tmp_path: Path) -> None:
     ids = [f"P{number}" for number in range(30)]
     TABLE[["age"]].assign(id=ids).to_csv(tmp_path / "a.csv", index=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -92,7 +93,6 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.processes
 def test_sigterm_ends_the_servers_of_a_trial_that_stays(tmp_path: Path) -> None:
     """Also in the middle: the signal comes when all four servers run."""
     trial = subprocess.Popen(
@@ -105,6 +105,8 @@ def test_sigterm_ends_the_servers_of_a_trial_that_stays(tmp_path: Path) -> None:
             listed = subprocess.run(["pgrep", "-P", str(trial.pid), "-f", "server run"], capture_output=True, text=True)
             children = [int(word) for word in listed.stdout.split()]
             trial.terminate()
-    assert trial.wait(60) == 128 + signal.SIGTERM
-    assert len(children) == 4
-    assert [child for child in children if Path(f"/proc/{child}").exists()] == []
+    code = trial.wait(60)
+    left = [child for child in children if Path(f"/proc/{child}").exists()]
+    for child in left:
+        os.kill(child, signal.SIGKILL)
+    assert (code, len(children), left) == (128 + signal.SIGTERM, 4, [])

@@ -16,7 +16,9 @@ from harness.federation import RECEIVER
 from ppca.cli.member import show_words
 from ppca.federation.job import JobDescription
 from ppca.member.fetching import EVIDENCE
+from ppca.owner.tables.options import ReadOptions, settable
 from ppca.ui.door import COOKIE
+from ppca.ui.uploads import Form
 
 
 @pytest.fixture
@@ -183,6 +185,7 @@ def test_an_uploaded_table_is_deleted_once_it_is_shared(board: Board) -> None:
         ({"path": "/nowhere/table.csv"}, "/nowhere/table.csv"),
         ({"path": "x.csv", "encoding": "klingon"}, "klingon is unknown"),
         ({"path": "x.csv", "decimal": ";"}, "must be"),
+        ({"path": "x.csv", "thousands": "x"}, "thousands: x must be"),
     ],
 )
 def test_what_is_wrong_with_a_contribution_is_said(board: Board, fields: dict[str, str], said: str) -> None:
@@ -201,6 +204,25 @@ def test_what_is_wrong_with_a_contribution_is_said(board: Board, fields: dict[st
             assert (await here.post(session, f"/job/{job.id}/contribute", b"no form"))[0] == 415
             form = aiohttp.FormData({"path": "x" * 5000}, default_to_multipart=True)
             assert (await here.post(session, f"/job/{job.id}/contribute", form))[0] == 413
+
+    asyncio.run(body())
+
+
+def test_the_form_has_all_options_for_reading(board: Board) -> None:
+    given = {"decimal": ",", "thousands": " ", "na_values": 'n/k, "a,b"', "encoding": ""}
+    assert Form(reading=given).options("drop") == ReadOptions(",", " ", ("n/k", "a,b"), "utf-8", "drop")
+
+    async def body() -> None:
+        job = board.job()
+        board.member("north").approve(job)
+        async with desk(board, "north") as here, visitor() as session:
+            await here.enter(session)
+            await here.heard(job, lambda known: any(each.kind == "approval" for each in known.headers))
+            page = await here.text(session, f"/job/{job.id}")
+            for name in settable():
+                assert (f'name="{name}"' in page) == (name != "missing"), (
+                    name
+                )  # the job says what becomes of missing values
 
     asyncio.run(body())
 

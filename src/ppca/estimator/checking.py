@@ -14,6 +14,7 @@ import numpy as np
 
 from ..jobs.matching import MatchError, match
 from ..owner.alignment.arrangement import arrange
+from ..owner.columns import Centred
 from ..owner.errors import BadValue, OwnerError
 from ..owner.rows import gap_sums_of, sums_of
 from ..owner.tables.opening import Names, check_numeric
@@ -22,8 +23,9 @@ from ..owner.tables.owners import Problems, open_columns, open_rows
 from ..owner.tables.reading import CompleteRows
 from ..owner.tables.records import Records
 from ..owner.tables.table import Table, listed
+from ..owner.wide import WideColumns, WideRows
 from .choices import Choices
-from .columns import Columns, check_matched
+from .columns import Columns, check_matched, is_wide
 from .forecast import Forecast, forecast_of
 from .rows import are_wide, counts_means
 
@@ -85,7 +87,13 @@ def _check_rows(tables: Sequence[Table], choices: Choices, problems: Problems) -
     means, wide = counts_means(tables), width > MOST_SUMMED
     with problems.collect():
         wide = are_wide(tables)
-    read: Callable[[Table], Any] = Records.of if wide else gap_sums_of if means else sums_of
+
+    def rows_of(table: Table) -> Records:
+        records = Records.of(table)
+        WideRows.of(records, bool(choices.standardize))  # refuses values that are too large
+        return records
+
+    read: Callable[[Table], Any] = rows_of if wide else gap_sums_of if means else sums_of
     results = [_read(table, read, problems) for table in tables]
     for table, result in zip(tables, results, strict=True):
         if result is not None:
@@ -147,6 +155,9 @@ def _check_columns(tables: Sequence[Table], choices: Choices, partition: Columns
 def _check_match(owners: Sequence[Records], partition: Columns, choices: Choices, width: int) -> list[str]:
     """Refuse ids that do not match; else a note with the number of common rows. The user of a check has all tables."""
     arranged = arrange(owners, partition.way)
+    wide = is_wide(arranged)
+    for each in arranged:  # refuses values that are too large
+        WideColumns.of(each, bool(choices.standardize)) if wide else Centred.of(each)
     rows = len(arranged[0].values)
     if partition.alignment == "psi":
         tags = [each.tags for each in arranged if each.tags is not None]

@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OwnerError
+from ..errors import NoRows, OwnerError
 from .integers import Rest
 from .passed import PassedValues
 from .table import Table, check_present
@@ -51,6 +51,8 @@ class Records:
         """Reads a table, once. `fill`: missing values may become the mean of their column, if the table is opened so."""
         fill = fill and table.mean_for_missing
         values, rest, ids = table.read_exactly(check=not fill)
+        if not len(values):
+            raise NoRows.for_none(table.label)
         if ids is not None and len(ids) != len(values):
             raise OwnerError(f"{table.label}: {len(ids):,} ids for {len(values):,} rows.")
         if fill and len(values):
