@@ -85,7 +85,7 @@ def test_a_run_prints_the_result_and_what_was_opened(folder: Path) -> None:
         (["mine.py:scaled", "names.csv"], "no line of names"),
         (["mine.py:scaled", "mine.py"], "only .npy and .csv can be read"),
         (["mine.py:scaled", "holes.csv"], "holes.csv[1] is nan: fill or drop missing"),
-        (["mine.py:scaled", "-o", "no/such/folder.npz"], "is not a folder that you may write to"),
+        (["mine.py:scaled", "-o", "no/such/folder.npz"], "cannot be made: there is no folder"),
         (["mine.py:scaled", "-o", "taken.npz"], "is a folder. Give the name of a file"),
         (["mine.py:scaled", "--timeout", "0"], "timeout must be a positive number"),
     ],
