@@ -119,6 +119,30 @@ def test_integer_times_fraction_is_fixed_point() -> None:
     assert got[3] == a @ np.array([0.5, 0.25, 1.5])
 
 
+@pytest.mark.parametrize("size", [1e-9, 1e-5, 0.3, 7.0, 1e6])
+def test_products_with_a_public_matrix_keep_forty_bits_of_its_largest_entry(size: float) -> None:
+    """The rule of public factors, on either side: 1e6 times 1e-9 is 1e-3, not 0.00100044."""
+    rng = np.random.default_rng(1)
+    M = size * np.array([[1.0, -0.3], [0.7, 2.0**-20], [1e-12, 0.1]])
+    X = np.concatenate([[[1e6, 0.0, 0.0]], rng.uniform(-1e3, 1e3, (3, 3))])
+
+    async def program(x: Any) -> Any:
+        return [x @ M, M.T @ x.T, x * M[0, 0]]
+
+    right, left, scaled = run(program, X).value
+    rounding = np.abs(X).sum(axis=1, keepdims=True) * np.abs(M).max() * 2.0**-40 + 2.0**-39
+    assert np.all(np.abs(right - X @ M) <= rounding)
+    assert np.all(np.abs(left - M.T @ X.T) <= rounding.T)
+    assert np.all(np.abs(scaled - X * M[0, 0]) <= rounding)
+
+
+def test_whole_numbers_times_a_small_public_matrix() -> None:
+    async def program(x: Any) -> Any:
+        return x @ np.array([[1e-9], [3e-9]])
+
+    np.testing.assert_allclose(run(program, np.array([[10**6, 10**6]])).value, 4e-3, rtol=2.0**-38, atol=2.0**-39)
+
+
 def test_large_public_numbers() -> None:
     async def program(x: Any) -> Any:
         return [x * 2.0**70, x @ np.array([[2.0**66], [0.0]]), x + np.uint64(2**29)]

@@ -291,7 +291,7 @@ class Shares(Unreadable):
         return self._derived(data, a.dtype.with_span(max(a.dtype.span, b.dtype.span) + 1), other)
 
     def times_public(self, values: ArrayLike) -> Self:
-        """Product with public numbers: exact for integers, else the factor keeps 40 significant bits."""
+        """Product with public numbers: exact for integers and short binary fractions, else see `_fraction_bits`."""
         array = np.asarray(values)
         whole = _whole(array)
         shift = _fraction_bits(array) if whole is None else 0
@@ -315,9 +315,10 @@ class Shares(Unreadable):
             raise TypeError(f"a product of {self.dtype} with fractions needs the 128-bit ring: use `extend`")
 
     def matmul_public(self, matrix: ArrayLike, left: bool) -> Self:
+        """Matrix product with public numbers, which are rounded as by `times_public`."""
         array = np.asarray(matrix)
         whole = _whole(array)
-        shift = DEFAULT_FRAC if whole is None else 0
+        shift = _fraction_bits(array) if whole is None else 0
         self._check_truncation(shift)
         factor, span = self.public(array if whole is None else whole, shift)
         shapes = (array.shape, self.shape) if left else (self.shape, array.shape)
@@ -330,7 +331,7 @@ class Shares(Unreadable):
         if not shift:
             return result
         if self.dtype.is_integer:
-            return result._derived(data, make_type(self.dtype.bits, shift, dtype.span))
+            return result._derived(data, make_type(self.dtype.bits, shift, dtype.span)).astype(DEFAULT_FRAC)
         return result.shifted(shift, dtype)
 
     def __add__(self, other: Any) -> Self:
@@ -401,6 +402,8 @@ def _whole(array: NDArray[Any]) -> NDArray[Any] | None:
 
 def _fraction_bits(array: NDArray[Any]) -> int:
     """How many fractional bits represent these public numbers exactly, or give the largest of them 40 significant bits.
+
+    So every public number is right to 2^-40 of the largest magnitude of its array, or to 2^-40 if that is above one, or to 2^-80.
 
     The fewer, the less the local truncation risks: |xc| 2^(frac + bits + 1 - k).
     A factor below one has correspondingly more: the product is no larger, so the truncation is as safe as with factor one.
