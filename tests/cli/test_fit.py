@@ -340,4 +340,4 @@ def test_names_like_formulas_are_escaped_in_csv(tmp_path: Path) -> None:
     out = tmp_path / "projected.csv"
     done = ppca("transform", tmp_path / "result", tmp_path / "x.csv", "--revealed", "--keep-columns", "=1+1", "-o", out)
     assert done.exit_code == 0, done.output
-    assert read(out)[0] == ["'=1+1", "pc1", "pc2"]
+    assert read(out)[0] == ["'=1+1", "pca0", "pca1"]

@@ -99,7 +99,7 @@ def test_transform_on_shares_does_not_use_the_revealed_model(folder: Path, tmp_p
     done = ppca("transform", tmp_path / "result", folder / "new.csv", "-o", tmp_path / "out.csv")
     assert done.exit_code == 0, done.output
     found = pd.read_csv(tmp_path / "out.csv")
-    assert list(found.columns) == ["pc1", "pc2", "pc3"]
+    assert list(found.columns) == ["pca0", "pca1", "pca2"]
     signed_alike(found.to_numpy(), COORDINATES)
     assert "178 rows projected onto 3 components on shares" in done.stdout
     assert "coordinates" in done.stdout

@@ -119,7 +119,7 @@ def test_files_are_utf8_whatever_the_terminal(place: Path) -> None:
     assert package.load(place / "scripts").feature_names_in_.tolist() == names
     call = ["transform", "scripts", "names.csv", "--revealed", "-o", "coordinates.csv"]
     assert real_ppca(place, *call, **ascii_only).returncode == 0
-    assert (place / "coordinates.csv").read_text(encoding="utf-8").startswith("pc1,pc2\n")
+    assert (place / "coordinates.csv").read_text(encoding="utf-8").startswith("pca0,pca1\n")
 
 
 @pytest.mark.processes
@@ -146,7 +146,7 @@ def test_kept_columns_stand_beside_the_result(place: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         found = pd.read_csv(place / "p.csv")
-        assert list(found.columns) == ["patient", "ward", "pc1", "pc2"]
+        assert list(found.columns) == ["patient", "ward", "pca0", "pca1"]
         assert found["patient"].tolist() == list(range(60))
     done = ppca(place, "detect", "kept", "new.csv", "--contamination", "0.1", "--keep-columns", "patient", "--json")
     told = json.loads(done.stdout)
@@ -171,26 +171,26 @@ def test_new_rows_with_missing_values(place: Path) -> None:
         assert found["patient"].tolist() == left["patient"].tolist()
         assert (found["patient"].dtype, found["ward"].tolist()) == (np.int64, left["ward"].tolist())
         np.testing.assert_array_equal(found["b"], left["b"])
-        assert len(found["pc1"]) == 58
+        assert len(found["pca0"]) == 58
 
 
 def test_kept_columns_of_any_name(place: Path) -> None:
-    FRAME.rename(columns={"patient": "pc1"}).to_csv(place / "odd.csv", index=False)
+    FRAME.rename(columns={"patient": "pca0"}).to_csv(place / "odd.csv", index=False)
     call = ["transform", "kept", "odd.csv", "--revealed", "--force", "-o", "odd-out.csv"]
-    assert ppca(place, *call, "--keep-columns", "pc1").returncode == 0
+    assert ppca(place, *call, "--keep-columns", "pca0").returncode == 0
     found = pd.read_csv(place / "odd-out.csv")
-    assert list(found.columns) == ["pc1 (own)", "pc1", "pc2"]
-    assert found["pc1 (own)"].tolist() == list(range(60))
+    assert list(found.columns) == ["pca0 (own)", "pca0", "pca1"]
+    assert found["pca0 (own)"].tolist() == list(range(60))
     assert (
-        "there is no column to keep named 'pc7'. Did you mean 'pc1'?"
-        in ppca(place, *call, "--keep-columns", "pc7").stderr
+        "there is no column to keep named 'pca7'. Did you mean 'pca0'?"
+        in ppca(place, *call, "--keep-columns", "pca7").stderr
     )
     FRAME[["patient", "a", "b"]].rename(columns={"patient": "no, left"}).to_csv(place / "left.csv", index=False)
     call = ["--id", "no, left", "--id", "Nr", "left.csv", "lab.csv", "-q"]
     assert ppca(place, "fit", "--vertical", "-k", "1", "--keep", "-o", "comma", *call).returncode == 0
     done = ppca(place, "transform", "comma", "left.csv", "lab.csv", *call[:4], "-q", "-o", "comma.csv")
     assert done.returncode == 0, done.stderr
-    assert list(pd.read_csv(place / "comma.csv").columns) == ["no, left", "pc1"]
+    assert list(pd.read_csv(place / "comma.csv").columns) == ["no, left", "pca0"]
 
 
 def test_text_files_of_other_countries(place: Path) -> None:

@@ -12,7 +12,7 @@ from benchmarks.accuracy import standardised
 from benchmarks.data_sets import split
 from harness.accuracy import check, check_components, random
 from harness.lockstep import LockstepServers
-from ppca import PCA
+from ppca import PCA, Columns
 from ppca.jobs import inference
 from ppca.servers import LocalServers
 
@@ -51,8 +51,11 @@ def test_rows_of_another_size_are_added(servers: LocalServers) -> None:
 
 
 def test_partial_fit_needs_servers_that_keep_sums() -> None:
-    with pytest.raises(ValueError, match=r"pass servers=\.\.\. and keep='name'"):
+    assert not hasattr(PCA(), "partial_fit")
+    assert not hasattr(PCA(servers=LockstepServers(), keep="m", partition=Columns(id="id")), "partial_fit")
+    with pytest.raises(AttributeError) as caught:
         PCA().partial_fit(random(10, 2))
+    assert "pass servers=... and keep='name'" in str(caught.value.__cause__)
 
 
 # -- inference on shares -------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pandas as pd
 import polars as pl
 import pytest
 import sklearn.decomposition
+from sklearn.base import clone
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import ppca
@@ -89,8 +93,71 @@ def test_a_second_table_is_no_y(second: Any) -> None:
         PCA(servers=Untouched()).fit(FRAME, second)
 
 
-def test_y_of_a_pipeline_is_ignored(seats: LockstepServers) -> None:
-    PCA(1, servers=seats).fit(FRAME, np.zeros(len(FRAME)))
+@pytest.mark.parametrize("shape", [(40,), (40, 1), (40, 2), (40, 5)])
+def test_y_of_a_pipeline_is_ignored(seats: LockstepServers, shape: tuple[int, ...]) -> None:
+    """A y of two dimensions, too, unless it has the columns of an owner's table."""
+    y = np.zeros(shape)
+    PCA(1, servers=seats).fit(FRAME, y)
+    pipeline = make_pipeline(StandardScaler(), PCA(1, servers=seats), LinearRegression())
+    assert pipeline.fit(FRAME, y).predict(FRAME).shape[0] == 40
+    PCA(1, servers=seats).fit(FRAME, y.tolist())
+
+
+def test_parameters_of_scikit_learn_are_ignored(seats: LockstepServers) -> None:
+    pca = PCA(1, svd_solver="full", random_state=3, servers=seats).fit(FRAME)
+    assert pca.get_params()["random_state"] == 3
+    assert pca.n_components_ == 1
+
+
+class Table(pd.DataFrame):
+    """A subclass of frames, as geopandas and others have."""
+
+
+class Stream:
+    """What DuckDB and narwhals offer: an Arrow stream, and nothing else."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame = pl.from_pandas(frame).to_arrow()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.frame.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("kind", ["subclass", "stream", "sparse"])
+def test_frames_of_other_libraries(seats: LockstepServers, kind: str) -> None:
+    few = FRAME.where(FRAME > 0, 0.0)
+    table: Any = {
+        "subclass": lambda: Table(few),
+        "stream": lambda: Stream(few),
+        "sparse": lambda: few.astype(pd.SparseDtype(float, 0.0)),
+    }[kind]()
+    found = PCA(2, servers=seats).fit([table])
+    assert list(found.feature_names_in_) == NAMES
+    np.testing.assert_allclose(found.mean_, few.mean(), rtol=1e-12)
+
+
+def test_a_pickled_estimator_remembers_that_it_had_servers(seats: LockstepServers) -> None:
+    """It must not fit on four local processes instead; neither must its clones."""
+    fitted = PCA(2, servers=seats, keep="m").fit(PARTS)
+    for pca in (pickle.loads(pickle.dumps(fitted)), clone(pickle.loads(pickle.dumps(PCA(2, servers=seats))))):
+        for use in (lambda pca=pca: pca.fit(PARTS), lambda pca=pca: pca.set_params(tol=1e-8).fit(PARTS)):
+            with pytest.raises(ValueError, match=r"not pickled.*set_params\(servers=\.\.\.\)"):
+                use()
+        assert pca.set_params(servers=seats).fit(PARTS).n_components_ == 2
+    back = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(back.transform(FRAME), fitted.transform(FRAME))
+    with pytest.raises(ValueError, match="not pickled"):
+        back.shared_model()
+    grown = back.set_params(servers=seats).partial_fit(PARTS[1])
+    assert grown.n_samples_ == 55
+    assert pickle.loads(pickle.dumps(PCA(2))).servers is None
+
+
+def test_a_pickle_holds_the_model_once(seats: LockstepServers) -> None:
+    X = np.random.default_rng(0).normal(size=(80, 30))
+    pca = PCA(servers=seats).fit(X)
+    alone = len(pickle.dumps(pca.components_))
+    assert len(pickle.dumps(pca)) < 2.5 * alone + 20_000
 
 
 @pytest.mark.parametrize(
@@ -173,9 +240,9 @@ def test_a_singular_model_has_no_density(seats: LockstepServers) -> None:
 
 def test_names_of_the_output(seats: LockstepServers) -> None:
     pca = PCA(2, servers=seats).fit(PARTS)
-    assert list(pca.get_feature_names_out()) == ["ppca0", "ppca1"]
+    assert list(pca.get_feature_names_out()) == ["pca0", "pca1"]
     found = pca.set_output(transform="pandas").transform(FRAME)
-    assert list(found.columns) == ["ppca0", "ppca1"]
+    assert list(found.columns) == ["pca0", "pca1"]
     assert list(found.index) == list(FRAME.index)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -240,25 +241,27 @@ def test_results_that_differ_are_not_used(servers: LocalServers, pids: list[int]
         run(servers, program(name))
 
 
-def test_one_run_at_a_time(servers: LocalServers, pids: list[int]) -> None:
+def test_two_threads_wait_for_each_other(servers: LocalServers) -> None:
+    """A second run starts when the first has ended; a run inside of the progress of another is refused."""
     started, messages = threading.Event(), []
 
-    def second() -> None:
+    def first(*_: object) -> None:
+        if not started.is_set():
+            try:
+                run(servers, program("reveal"), X)
+            except ServersFailed as error:
+                messages.append(str(error))
+            started.set()
+
+    def work() -> Any:
+        return run(servers, program("many_rounds"), [0.5], rounds=200, progress=first)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(work)
         started.wait(10)
-        try:
-            run(servers, program("reveal"), X)
-        except ServersFailed as error:
-            messages.append(str(error))
-
-    thread = threading.Thread(target=second)
-    thread.start()
-
-    def progress(*_: object) -> None:
-        started.set()
-        thread.join()
-
-    run(servers, program("many_rounds"), [0.5], rounds=200, progress=progress)
-    assert messages == ["the servers are busy with another run: they run one program at a time"]
+        run(servers, program("reveal"), X)
+        waiting.result(30)
+    assert messages == ["the servers are busy with the run that called this: they run one program at a time"]
 
 
 def test_two_sets_of_servers_at_once(servers: LocalServers, pids: list[int]) -> None:

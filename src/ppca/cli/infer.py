@@ -103,11 +103,11 @@ class Coordinates:
         return self._named(joined.coordinates)
 
     def _named(self, coordinates: Floats) -> Found:
-        return {f"pc{i + 1}": column for i, column in enumerate(np.ascontiguousarray(coordinates.T))}
+        return {f"pca{i}": column for i, column in enumerate(np.ascontiguousarray(coordinates.T))}
 
     def summary(self, found: Found, where: str) -> str:
-        count = len([name for name in found if name.startswith("pc")])
-        return f"{counted(len(found['pc1']), 'row')} projected onto {counted(count, 'component')} {where}"
+        count = len([name for name in found if name.startswith("pca")])
+        return f"{counted(len(found['pca0']), 'row')} projected onto {counted(count, 'component')} {where}"
 
 
 @dataclass

@@ -82,7 +82,7 @@ class Choices:
     def check_rows(self, rows: int, width: int) -> None:
         """Refuses what so few rows cannot give."""
         if rows < 2:
-            raise ValueError(f"all owners together have {rows} row; a covariance needs at least 2")
+            raise ValueError(f"all owners together have {rows} row (n_samples={rows}); a covariance needs at least 2")
         if _is_whole(self.n_components) and int(self.n_components or 0) > min(rows, width):
             cause = f"must be at most min(rows, columns) = {min(rows, width)}"
             raise ParameterRefused("n_components", self.n_components, cause)

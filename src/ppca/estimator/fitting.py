@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,14 @@ class Fitted:
         if not self.choices.reveal:
             raise ValueError("nobody received this model: it was fitted without being revealed")
         return PCAModel.from_result(self.result, scale=self.scale, names=self.names, audit=self.account.audit)
+
+    def without_parts(self) -> Self:
+        """The same without what was revealed, which the model holds: for pickles."""
+        small = {name: value for name, value in self.result.items() if np.ndim(value) == 0 or name == "exponents"}
+        found = replace(self, result=small)
+        if self.choices.reveal:
+            vars(found)["model"] = self.model
+        return found
 
     @property
     def facts(self) -> SharedFacts:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..algorithms.solvers import TOLERANCE
@@ -33,6 +34,22 @@ from .columns import Columns
 from .fitting import Fitted, add_tables, fit_tables
 from .job import Job
 from .shared import SharedModel
+
+
+class Detached:
+    """Stands for the servers of an estimator that was pickled: a connection cannot be. `set_params(servers=...)` replaces it."""
+
+    def __repr__(self) -> str:
+        return "<servers that were not pickled>"
+
+
+def _can_add_rows(pca: PCA) -> bool:
+    """Whether `partial_fit` can work: servers keep the sums of owners of rows."""
+    if isinstance(pca.partition, Columns):
+        raise AttributeError("partial_fit is for owners of rows; fit owners of columns again with all their rows")
+    if pca.servers is None or pca.keep is None:
+        raise AttributeError("partial_fit needs servers that keep the sums: pass servers=... and keep='name'")
+    return True
 
 
 class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -68,6 +85,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         As a dict: for each, who may receive the results ("client", "owner 1", ...). See `ppca.jobs.kept`.
     partition : "rows" or Columns
         Owners hold different rows of the same columns, or (`ppca.Columns(id=...)`) different columns of the same individuals.
+    svd_solver, random_state : ignored
+        Parameters of scikit-learn's PCA, accepted so that code for it runs: the covariance is decomposed by `solver`.
 
     Attributes
     ----------
@@ -102,6 +121,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         reveal: bool = True,
         allow: Sequence[str] | Mapping[str, Sequence[str]] = ("transform", "flags", "partial_fit"),
         partition: str | Columns = "rows",
+        svd_solver: str = "auto",
+        random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.standardize = standardize
@@ -116,6 +137,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.reveal = reveal
         self.allow = allow
         self.partition = partition
+        self.svd_solver = svd_solver
+        self.random_state = random_state
 
     # -- fitting ---------------------------------------------------------------------------------------------------
 
@@ -123,40 +146,49 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Fits the joint model.
 
         X: one array, frame or path per owner, in a list, or in a dictionary with the owners' names. See `open_table` for what
-        a table may be. y: ignored, as in scikit-learn, if it has one dimension; a second table there is refused.
+        a table may be. y: ignored, as in scikit-learn; what can be a second owner's table is refused there.
         """
-        choices = self._checked(y)
+        choices = self._checked()
         with advised(), Job(self.servers, progress) as job:
-            return self._record(fit_tables(self._opened(X), choices, job))
+            tables = self._opened(X)
+            self._check_y(y, tables[0].n_columns)
+            return self._record(fit_tables(tables, choices, job))
 
+    @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
         """Adds rows (a new owner's, or new ones of an old owner) to the kept sums and fits again; nothing is sent twice.
 
         Needs `servers` and `keep`. Whoever receives the number of rows of both fits knows that of the addition.
         """
-        choices = self._checked(y)
-        if self.partition != "rows":
-            raise ValueError("partial_fit is for owners of rows; fit owners of columns again with all their rows")
-        if self.servers is None or self.keep is None:
-            raise ValueError("partial_fit needs servers that keep the sums: pass servers=... and keep='name'")
+        choices = self._checked()
         former: Fitted | None = getattr(self, "_fitted", None)
         with advised():
             tables = self._opened(X)
+            self._check_y(y, tables[0].n_columns)
             if former is not None:
                 tables = match_names(tables, former.names, "the fit")
             return self._record(add_tables(tables, choices, Job(self.servers, progress), former))
 
-    def _checked(self, y: Any) -> Choices:
-        """The parameters, refused if they cannot be; and y, if it is an owner's table that went to the wrong place."""
+    def _check_y(self, y: Any, width: int) -> None:
+        """Refuses a y that can be a second owner's table: a path, several tables, or a table with as many columns.
+
+        Any table can be that of an owner of columns. Targets of other widths are ignored, as in scikit-learn.
+        """
+        shape = getattr(y, "shape", None)
         try:
-            table = y is not None and getattr(y, "ndim", None) != 1 and np.asarray(y).ndim != 1
+            shape = np.asarray(y).shape if shape is None else shape
+            table = len(shape) not in (1, 2) or (len(shape) == 2 and (shape[1] == width or self.partition != "rows"))
         except ValueError:  # a list of tables of different lengths
             table = True
-        if table:
+        if y is not None and table:
             raise ValueError(
                 f"y is a {type(y).__name__}, and is not used. Owners' tables go together into the first argument: "
                 "fit([A, B]), or fit({'north': A, 'south': B})."
             )
+
+    def _checked(self) -> Choices:
+        """The parameters, refused if they cannot be."""
+        self._check_attached()
         check_switch("whiten", self.whiten)
         return Choices(**{field.name: getattr(self, field.name) for field in fields(Choices)})
 
@@ -216,10 +248,18 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def shared_model(self) -> SharedModel:
         """The model as the servers keep it, for inference on secret rows."""
         check_is_fitted(self, "scale_exponents_")
+        self._check_attached()
         if self.servers is None or self.keep is None:
             raise ValueError("no servers keep this model: fit with servers=... and keep='name'")
         fitted = self._fitted
         return SharedModel(Job(self.servers), self.keep, fitted.scale, self.standardize, fitted.names)
+
+    def _check_attached(self) -> None:
+        if isinstance(self.servers, Detached):
+            raise ValueError(
+                "this estimator had servers, and a connection to servers is not pickled. Connect again with "
+                "set_params(servers=...), or set_params(servers=None) to compute on four processes of this machine."
+            )
 
     def shared_facts(self) -> SharedFacts:
         """What is public of the model that the servers keep: what a later session needs to use it."""
@@ -286,7 +326,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return float(np.mean(self.score_samples(X)))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Names of the columns that `transform` gives: ppca0, ppca1, ...; input_features, if given, must be those of the fit."""
+        """Names of the columns that `transform` gives: pca0, pca1, ...; input_features, if given, must be those of the fit."""
         check_is_fitted(self, "n_components_")
         if input_features is not None and len(input_features) != self.n_features_in_:
             raise ValueError(f"input_features should have length equal to number of features ({self.n_features_in_})")
@@ -294,7 +334,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             getattr(self, "feature_names_in_", input_features)
         ):
             raise ValueError("input_features is not equal to feature_names_in_")
-        return np.asarray([f"ppca{i}" for i in range(self.n_components_)], dtype=object)
+        return np.asarray([f"pca{i}" for i in range(self.n_components_)], dtype=object)
 
     def _validated(self, X: Any) -> NDArray[np.float64]:
         """Plain rows with the columns of the fit, by scikit-learn's rules: the same names in the same order.
@@ -323,8 +363,11 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickles hold the revealed model, never a connection to servers."""
-        return {**super().__getstate__(), "servers": None}
+        """Pickles hold the revealed model once, and never a connection to servers: that there were some is remembered."""
+        state = {**super().__getstate__(), "servers": None if self.servers is None else Detached()}
+        if "_fitted" in state:
+            state["_fitted"] = state["_fitted"].without_parts()
+        return state
 
 
 def load(result: str | Path) -> PCA:

@@ -79,6 +79,10 @@ class BadValue(OwnerError):
         self.columns, self.row, self.values, self.separator = tuple(columns), row, tuple(values), separator
 
 
+class NotANumber(BadValue, TypeError):
+    """A cell holds an object that is neither a number nor text."""
+
+
 class ParameterRefused(ValueError):
     """A parameter that cannot be; nothing has run. Python says `name=value cause`, the command line its option."""
 

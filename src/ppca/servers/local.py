@@ -92,6 +92,7 @@ class LocalServers:
             check_apart(self.dask)
         self._servers: list[ServerProcess] = []
         self._busy = threading.Lock()
+        self._used_by: int | None = None
         self._finalizer: Any = None
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -217,16 +218,20 @@ class LocalServers:
         """See `Servers.run`. After a program that failed the servers run on; if one of them is gone, all four are stopped."""
         if not self._servers:
             raise ServersFailed("the servers are not running: use them in a 'with' block, or call start()")
-        if not self._busy.acquire(blocking=False):
-            raise ServersFailed("the servers are busy with another run: they run one program at a time")
-        try:
-            self._say_run(name_of(program), inputs, public)
-            self._prepare()
-            with self._stopped_on_error():
-                heard = converse(self._servers, "done", patience=self.timeout + GRACE, progress=progress)
-            return self._outcome(heard)
-        finally:
-            self._busy.release()
+        if self._used_by == threading.get_ident():
+            raise ServersFailed("the servers are busy with the run that called this: they run one program at a time")
+        with self._busy:  # another thread waits until the servers are free
+            if not self._servers:
+                raise ServersFailed("the servers were stopped while this run waited for them")
+            self._used_by = threading.get_ident()
+            try:
+                self._say_run(name_of(program), inputs, public)
+                self._prepare()
+                with self._stopped_on_error():
+                    heard = converse(self._servers, "done", patience=self.timeout + GRACE, progress=progress)
+                return self._outcome(heard)
+            finally:
+                self._used_by = None
 
     def _say_run(self, name: str, inputs: Sequence[list[InputPacket]], public: Mapping[str, Any]) -> None:
         """Queues each seat's part, or raises with nothing queued."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from ..errors import BadColumns, BadValue, UnreadableData
+from ..errors import BadColumns, BadValue, NotANumber, UnreadableData
 from .integers import Rest, rest_of
 from .table import Piece, Table
 
@@ -38,6 +38,7 @@ class ArrayTable(Table):
         if dtype.kind not in "biuf":
             raise UnreadableData(
                 f"{label}: the array holds {dtype}, not numbers. Convert it to float64 (or any integer or real type)."
+                + (" Complex data not supported." if dtype.kind == "c" else "")
             )
         self.rows, self.n_columns = shape
         self.dtype = exact_dtype(dtype)
@@ -200,9 +201,10 @@ def numbers_of(label: str, array: NDArray[Any]) -> tuple[NDArray[np.float64], Re
             if isinstance(value, int | np.integer) and abs(int(value)) < 1 << 64:
                 rest[row, column] = int(value) - int(numbers[row, column])
         except (TypeError, ValueError):
-            raise BadValue(
+            kind = BadValue if isinstance(value, str | bytes) else NotANumber
+            raise kind(
                 f"{label}: column {column + 1} has {value!r} in row {row + 1:,}, which is not a number. "
-                "Leave the column out or correct the value.",
+                "Leave the column out or correct the value. An argument must be a string or a number.",
                 columns=[str(column + 1)],
                 row=row + 1,
             ) from None

@@ -290,7 +290,9 @@ class PandasTable(ArrowTable):
         return bool(self._series(position).dtype == np.dtype(object))
 
     def _array(self, position: int, start: int, stop: int) -> Any:
-        return flat(pa.array(self._series(position).iloc[start:stop], from_pandas=True))
+        series = self._series(position).iloc[start:stop]
+        dense = series.sparse.to_dense() if str(series.dtype).startswith("Sparse") else series
+        return flat(pa.array(dense, from_pandas=True))
 
     def batches(self, rows: int) -> Iterator[list[Any]]:
         for start in range(0, len(self.frame), rows):
@@ -352,8 +354,16 @@ def view(column: Any) -> NDArray[Any]:
     if not len(column):
         return np.empty(0)
     # `to_numpy` would import pandas, which takes longer than a small job
-    values = np.frombuffer(column.buffers()[1], np.dtype(column.type.to_pandas_dtype()))
+    values = np.frombuffer(column.buffers()[1], numpy_dtype(column.type))
     return values[column.offset : column.offset + len(column)]
+
+
+def numpy_dtype(kind: Any) -> np.dtype[Any]:
+    """The NumPy type of an Arrow type of booleans, integers or floats; Arrow's own function needs pandas."""
+    if pa.types.is_boolean(kind):
+        return np.dtype(bool)
+    letter = "f" if pa.types.is_floating(kind) else "u" if pa.types.is_unsigned_integer(kind) else "i"
+    return np.dtype(f"{letter}{kind.bit_width // 8}")
 
 
 def is_numeric(kind: Any) -> bool:
@@ -374,7 +384,7 @@ def chunk_dtype(kind: Any) -> np.dtype[Any]:
     if pa.types.is_dictionary(kind):
         return chunk_dtype(kind.value_type)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return exact_dtype(np.dtype(kind.to_pandas_dtype()))
+        return exact_dtype(numpy_dtype(kind))
     return np.dtype(np.float64)
 
 

@@ -120,7 +120,10 @@ def named(table: Table, columns: Names, id: str | None) -> Table:
     with reading(table.label):
         taken = table.choose(columns, id)
     if taken.n_columns == 0:
-        raise BadColumns(f"{taken.label}: there are no columns. Give a table with at least one numeric column.")
+        raise BadColumns(
+            f"{taken.label}: there are no columns, 0 feature(s) (shape=({taken.rows or 0}, 0)) while a minimum of 1 is required. "
+            "Give a table with at least one numeric column."
+        )
     if taken.rows == 0:
         raise NoRows.for_none(taken.label)
     return taken
@@ -185,7 +188,7 @@ def _open_file(label: str, path: Place, options: ReadOptions) -> Table:
 
 
 def _open_memory(label: str, data: Any) -> Table:
-    module = type(data).__module__.partition(".")[0]
+    modules = {kind.__module__.partition(".")[0] for kind in type(data).__mro__}  # also of subclasses of frames
     if isinstance(data, list | tuple) and data and isinstance(data[0], list | tuple):
         data = array_of_lists(label, data)
     if isinstance(data, np.ndarray):
@@ -196,17 +199,21 @@ def _open_memory(label: str, data: Any) -> Table:
         return FrameTable(label, data)
     if hasattr(data, "to_delayed"):
         return DaskTable(label, data)
-    if module == "scipy" and hasattr(data, "tocsr"):
+    if "scipy" in modules and hasattr(data, "tocsr"):
         return SparseTable(label, data)
-    if module == "polars" and hasattr(data, "collect_batches"):
+    if "polars" in modules and hasattr(data, "collect_batches"):
         return LazyTable(label, data)
-    if module == "polars" and hasattr(data, "to_arrow") and hasattr(data, "columns"):
+    if "polars" in modules and hasattr(data, "to_arrow") and hasattr(data, "columns"):
         return FrameTable(label, data)
-    if module == "pandas" and hasattr(data, "iloc") and hasattr(data, "columns"):
+    if "pandas" in modules and hasattr(data, "iloc") and hasattr(data, "columns"):
         return PandasTable(label, data)
     if hasattr(data, "__array__") and not hasattr(data, "columns"):
         return MemoryTable(label, np.asarray(data))
+    if hasattr(data, "__arrow_c_stream__"):  # DuckDB, narwhals and others
+        with reading(label):
+            return FrameTable(label, pa.RecordBatchReader.from_stream(data).read_all())
     raise OwnerError(
         f"{label}: a {type(data).__module__}.{type(data).__name__} is not read. Give a path ({FILE_KINDS}), a two-dimensional "
-        "NumPy array, a SciPy sparse matrix, a list of rows, a pandas, polars or Dask DataFrame, or a PyArrow Table."
+        "NumPy array, a SciPy sparse matrix, a list of rows, a pandas, polars or Dask DataFrame, a PyArrow Table, or "
+        "an object with __arrow_c_stream__."
     )
