@@ -28,6 +28,7 @@ from ppca.federation import toml
 from ppca.federation.disclosure import check_lists
 from ppca.federation.drafting import draft_fit, draft_infer, draft_server
 from ppca.federation.errors import FederationError
+from ppca.federation.expected import checked
 from ppca.federation.identity import KEY_FILE, Identity, key_text
 from ppca.federation.job import JobDescription
 from ppca.federation.jobfile import JobFile
@@ -37,10 +38,13 @@ from ppca.federation.roster import Roster, RosterFile, read_signatures, render, 
 from ppca.federation.sealing import SealingKey
 from ppca.federation.serverfile import Policy, ServerFile, ServerSettings
 from ppca.member.fetching import Evidence
+from ppca.owner.rows import share_sums, sums_of
+from ppca.owner.tables.opening import open_table
 from ppca.protocol import FIXED, share
 from ppca.seat.admission import Admission
 from ppca.seat.api import Api
-from ppca.seat.mailbox import Mailbox
+from ppca.seat.checking import Taken
+from ppca.seat.mailbox import Mailbox, write_file
 from ppca.seat.office import Office
 from ppca.seat.staging import record_bytes, record_of
 from ppca.servers.control import encode
@@ -52,6 +56,7 @@ NAMES = (*OPERATORS, *OWNERS, RECEIVER)
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest()) for name in NAMES}
 IDENTITIES = {name: Identity(name, key) for name, key in KEYS.items()}
 SEALING = [SealingKey(hashlib.sha256(name.encode()).digest()) for name in OPERATORS]
+logging.getLogger("ppca.mailbox").setLevel(logging.CRITICAL)  # it says of every database that it is damaged
 GLANCE = 0.01
 """Seconds for which an answer of the seat is waited for; what it does meanwhile is seen in its log."""
 
@@ -224,6 +229,52 @@ def parcel_seeds() -> list[bytes]:
     return [b"".join(encode("packets", packets=[share(np.ones(3))[2], share(np.eye(2))[2]])), rows]
 
 
+@functools.lru_cache(maxsize=1)
+def contribution_job() -> JobDescription:
+    return draft_fit(ROSTER, "sums", OWNERS, ["a", "b", "c"], {RECEIVER: ["model"]})
+
+
+def feed_contribution(content: bytes, number: int, folder: Path) -> None:
+    """What an owner has sealed to a server, as the process that opens contributions takes it."""
+    seat = number % 4
+    found = checked(contribution_job().file, "north", seat, messages([content], 1 << 22))
+    summands_at(seat, Taken(1 << 22).count(found))
+
+
+def contribution_seeds() -> list[bytes]:
+    """The sums of an owner, one stream per server."""
+    sums = share_sums(sums_of(open_table(np.arange(24.0).reshape(8, 3) % 7)), len(OWNERS))
+    return [b"".join(encode("packets", packets=[four[seat] for four in sums])) for seat in range(4)]
+
+
+def feed_store(content: bytes, number: int, folder: Path) -> None:
+    """A damaged database of a server: the objects are there all the same."""
+    place, items = folder / "store", story(jobs()[0])[:6]
+    for item in items:
+        path = place / "objects" / item.digest[:2] / item.digest
+        if not path.exists():
+            write_file(path, item.data)
+    for path in place.glob("records.db*"):
+        path.unlink()
+    (place / "records.db").write_bytes(content)
+    box = Mailbox(place)
+    try:
+        assert {header.digest for header in box.headers(jobs()[0].id)} == {item.digest for item in items}
+        assert all(box.get(item.digest) == item for item in items)
+    finally:
+        box.close()
+
+
+def store_seeds() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as name:
+        box = Mailbox(Path(name))
+        for item in story(jobs()[0])[:6]:
+            box.put(item)
+        box.note("instance", "fuzz")
+        box.close()
+        return [(Path(name) / "records.db").read_bytes()]
+
+
 def feed_record(content: bytes, number: int, folder: Path) -> None:
     record_of(content)
 
@@ -370,14 +421,16 @@ def feed_door(content: bytes, number: int, folder: Path) -> None:
 
 REFUSED = (FederationError,)
 TARGETS = {
-    "objects": Target(object_seeds, feed_object, REFUSED, 10),
+    "objects": Target(object_seeds, feed_object, REFUSED, 9),
     "signed objects": Target(admission_seeds, feed_admission, REFUSED, 5, structured=True),
     "federation files": Target(lambda: [ROSTER.data], feed_roster, REFUSED, 6),
     "job files": Target(lambda: [each.data for each in jobs()], feed_job, REFUSED, 8),
     "jobs": Target(job_table_seeds, feed_job_tables, REFUSED, 6, structured=True),
     "server files": Target(server_seeds, feed_server, REFUSED, 4),
     "signatures": Target(signature_seeds, feed_signatures, REFUSED, 4, structured=True),
-    "parcels": Target(parcel_seeds, feed_parcel, REFUSED, 6, structured=True),
+    "parcels": Target(parcel_seeds, feed_parcel, REFUSED, 3, structured=True),
+    "contributions": Target(contribution_seeds, feed_contribution, REFUSED, 3, structured=True),
+    "databases of servers": Target(store_seeds, feed_store, (), 1),
     "records": Target(record_seeds, feed_record, REFUSED, 3, structured=True),
     "evidence": Target(evidence_seeds, feed_evidence, REFUSED, 2),
     "door of a seat": Target(lambda: door().requests(), feed_door, (), 4),

@@ -129,7 +129,7 @@ def examine(
     known, sealing = JobDescription(job.encode()), SealingKey.from_bytes(bytes.fromhex(key))
     sealed = _envelopes(files, owner, known.id)
     pieces = _restored(files, sealing, known.id, owner) if restored else opened(sealed, sealing, seat)
-    taken = _Taken(memory)
+    taken = Taken(memory)
     found = summands_at(seat, taken.count(checked(known.file, owner, seat, messages(pieces, memory))))
     wrong = [name for name, digest in found.items() if signed.get(name) != digest]
     if wrong:
@@ -137,7 +137,7 @@ def examine(
     return taken.bytes
 
 
-class _Taken:
+class Taken:
     """What the shares take in memory, however few bytes stand for them: a key of 16 bytes stands for any shape."""
 
     def __init__(self, most: int) -> None:

@@ -58,7 +58,9 @@ class Mailbox:
         self._jobs: dict[str, Objects] = {}
         self._held = 0
         self._bytes: Counter[str] = Counter()
+        self._run("BEGIN")
         self._tidy()
+        self._run("COMMIT")
         found = self._rows("SELECT author, SUM(size) FROM objects WHERE present = 1 GROUP BY author")
         self._bytes.update({author: int(size) for author, size in found})
 
