@@ -2,7 +2,8 @@
 
 Jobs run all the time, two of owners of rows, then one of owners of columns. Every one must end with the right result or in a
 clear final state; none may hang, nothing may be left half-written, no process may be left over, and in the end all four seats
-must say the same of every job. Prints the tally.
+must say the same of every job. What an attacker sends must be refused, and no server may take more than `MOST_MEMORY`. Prints the
+tally.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from benchmarks import table_console
+from benchmarks.adversary import MALLORY, SKEW, skew_file, skewed
 from benchmarks.field import OPERATORS, Field
 from benchmarks.misfortune import Chaos, Tally
 from ppca.federation.drafting import draft_fit
@@ -49,6 +51,8 @@ SETTINGS = {
     "work": {"timeout": 8.0, "start_timeout": 12.0},
 }
 TMPFS = "64m"
+MOST_MEMORY = 600 << 20
+"""Bytes that the process of a server may take, whatever members and strangers send, for jobs of this size."""
 
 
 class Run:
@@ -57,7 +61,11 @@ class Run:
     def __init__(self, folder: Path, kills: int, seed: int) -> None:
         self.tally, self.kills = Tally(), kills
         self._random = np.random.default_rng(seed)
-        self.field = Field(folder / "field", OWNERS, (RECEIVER,), api={}, mesh={}, settings=SETTINGS)
+        owners, receivers = (*OWNERS, MALLORY), (RECEIVER, MALLORY)
+        self.field = Field(folder / "field", owners, receivers, api={}, mesh={}, settings=SETTINGS)
+        environment = skewed(folder)
+        for seat, name in enumerate(OPERATORS):
+            self.field.environments[seat] = environment | {SKEW: str(skew_file(self.field.folder / name))}
         self._small = self._small_disk()
         self._files: dict[str, Path] = {}
         self.chaos = Chaos(self.field, self.tally, seed, self._small)
@@ -81,7 +89,10 @@ class Run:
                 self.chaos.stop()
                 self.field.await_links()
                 self._one(number + 1, calm=True)
-                self._ask_all_seats(number + 1)
+                self.tally.faults += self.chaos.adversary.verdicts(SETTLING)
+                self._ask_all_seats(number + 1 + self.chaos.adversary.lies)
+                if self.tally.memory > MOST_MEMORY:
+                    self.tally.faults.append(f"a server has taken {self.tally.memory:,} bytes")
             self._look_for_leavings()
         finally:
             if self.chaos.is_alive():
@@ -102,13 +113,17 @@ class Run:
         job = draft_fit(receiver.roster, *names, fit={"components": 3})
         with contextlib.closing(receiver):
             try:
+                self.chaos.phase = "a job is submitted and approved"
                 self._stubborn(partial(receiver.submit, job), job, receiver, began)
                 for owner in OWNERS:
                     member = self.field.member(owner)
                     with contextlib.closing(member):
                         self._stubborn(partial(member.approve, job), job, member, began)
+                self.chaos.phase = "owners contribute"
                 self._contribute(job, receiver, began)
+                self.chaos.phase = "servers compute"
                 self._await_end(job, receiver, began)
+                self.chaos.phase = "a result is fetched"
                 self._judge(job, receiver, joint, calm)
             except TimeoutError as error:
                 self.tally.ends["HANGS"] += 1
@@ -291,6 +306,7 @@ def main(kills: int, seed: int, output: Path | None) -> Tally:
     for why, count in tally.reasons.most_common(8):
         table.add_row(f"  because: {why}", str(count))
     table.add_row("attempts of all jobs", str(tally.attempts))
+    table.add_row("most memory of a server", f"{tally.memory / 1e6:.0f} MB")
     table.add_row("largest error of a ratio", f"{tally.worst_error:.1e}")
     table.add_row("faults (hangs, wrong or lost results, leavings)", str(len(tally.faults)))
     console = table_console()

@@ -58,6 +58,7 @@ class Field:
         self.api_proxies = [None if api is None else Proxy(("127.0.0.1", ports[0]), **api) for ports in self.ports]
         self.mesh_proxies = [None if mesh is None else Proxy(("127.0.0.1", ports[1]), **mesh) for ports in self.ports]
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * 4
+        self.environments: dict[int, dict[str, str]] = {}
         self._owners, self._receivers = owners, receivers
         self.write_roster(1)
         for seat, name in enumerate(OPERATORS):
@@ -131,7 +132,7 @@ class Field:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                env=os.environ | {"PYTHONUNBUFFERED": "1"} | self.environments.get(seat, {}),
                 start_new_session=True,
             )
 

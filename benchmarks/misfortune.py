@@ -1,6 +1,6 @@
-"""What befalls a federation: kills of any process, cut, closed and slow links, frozen seats, full disks, damaged objects.
+"""What happens to a federation: kills of any process, cut, closed and slow links, frozen servers, full disks, attacks.
 
-Each at random moments, one after the other; kills of clients besides, whatever else happens.
+Each at random moments, one after the other; kills of clients besides. The attacks are in `adversary`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.adversary import Adversary, peak_memory
 from benchmarks.field import OPERATORS, Field
 
 BOOT = 20.0
@@ -47,6 +48,7 @@ class Tally:
     reasons: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     attempts: int = 0
+    memory: int = 0
     worst_error: float = 0.0
 
     @property
@@ -64,6 +66,15 @@ class Chaos(threading.Thread):
         self._over = threading.Event()
         self._clients: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
+        self.adversary = Adversary(field, self._random, self._over)
+        self.phase = "nothing happens"
+        threading.Thread(target=self._measure, daemon=True).start()
+
+    def _measure(self) -> None:
+        """The most memory that a server has had, as long as the chaos lasts."""
+        while not self._over.wait(0.5):
+            running = [process.pid for process in self._field.processes if process is not None]
+            self._tally.memory = max([self._tally.memory, *map(peak_memory, running)])
 
     def client(self, process: subprocess.Popen[bytes]) -> None:
         """A process that may be killed."""
@@ -95,14 +106,16 @@ class Chaos(threading.Thread):
             (1, "byte of an envelope changed", lambda: self._damage(whole=True)),
             (1, "envelope cut short", lambda: self._damage(whole=False)),
             (1, "full disk for a while", self._fill),
+            *self.adversary.actions(),
         ]
         names = [name for weight, name, _ in actions for _ in range(weight)]
         table = {name: action for _, name, action in actions}
         while not self._over.wait(self._random.uniform(0.3, 3.0)):
             name = self._random.choice(names)
+            phase = self.phase
             with contextlib.suppress(OSError):
                 if table[name]():
-                    self._tally.done[name] += 1
+                    self._tally.done[f"{name} while {phase}" if name == "kill of a seat" else name] += 1
 
     def _kill_seat(self) -> bool:
         seat = self._random.randrange(4)

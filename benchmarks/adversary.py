@@ -1,0 +1,307 @@
+"""Attacks on a federation while honest jobs run: strangers, members in every role, lying owners, damaged stores, wrong clocks.
+
+Every attack is one function that takes some seconds at most. What it sends must be refused, or end in a clear state; `verdicts`
+says afterwards what was not. Attacks on a store kill the server first, as a failing disk and a crash come together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.field import OPERATORS, Field
+from benchmarks.malformed import changed, restructured
+from ppca.federation.drafting import draft_fit
+from ppca.federation.errors import FederationError
+from ppca.federation.job import JobDescription
+from ppca.federation.objects import Object, sha256
+from ppca.federation.parcels import envelope_info
+from ppca.federation.sealing import seal
+from ppca.member import Member
+from ppca.member.seats import Seats
+from ppca.owner.rows import share_sums, sums_of
+from ppca.owner.tables.opening import open_table
+from ppca.servers.control import encode
+
+MALLORY = "mallory"
+"""A member that means harm: an owner and a receiver."""
+
+COLUMNS = ["a", "b", "c"]
+CONNECTIONS = 400
+"""Connections of one flood."""
+
+SKEW = "PPCA_BENCH_SKEW"
+"""Names the file with the seconds by which the clock of a server process is wrong (`skewed`)."""
+
+DAYS = (-30.0, -2.0, 2.0, 30.0, 4000.0)
+WAYS = ("flip", "cut", "empty", "missing", "old copy")
+STORED = {
+    "an object": "objects/*/*",
+    "the records": "records.db",
+    "a key of a job": "keys/*.key",
+    "a staged file": "staged/*/*/*",
+    "a kept model": "models/*",
+    "a restored piece": "restored/*/*/*",
+}
+"""Kinds of files in a store, by what they are."""
+
+EXPENSIVE = (
+    ".".join(["a"] * 30_000) + " = 1",
+    f"[{'.'.join(['a'] * 30_000)}]",
+    "x = [" + "1," * 400_000 + "]",
+    "".join(f"k{number} = 1\n" for number in range(50_000)),
+    "x = " + "[" * 50_000,
+)
+
+
+class Adversary:
+    """The attacks; `actions` gives each with its weight and name."""
+
+    def __init__(self, field: Field, draw: random.Random, over: threading.Event) -> None:
+        self._field, self._random, self._over = field, draw, over
+        self._lying: list[JobDescription] = []
+        self._faults: list[str] = []
+        self._copies: dict[Path, bytes] = {}
+        self._number = 0
+
+    def actions(self) -> list[tuple[int, str, Callable[[], bool]]]:
+        found: list[tuple[int, str, Callable[[], bool]]] = [
+            (1, "flood of a stranger", self._flood),
+            (1, "noise of a stranger", self._noise),
+            (1, "expensive files of a member", self._files),
+            (1, "wrong objects of a member", self._objects),
+            (1, "wrong objects of an operator", self._as_operator),
+            (2, "contribution of a lying owner", self._lie),
+            (1, "wrong clock for a while", self._skew),
+        ]
+        return [*found, *((1, f"kill of a server, and damage of {what}", self._damaging(what)) for what in STORED)]
+
+    # -- strangers ---------------------------------------------------------------------------------------------------
+
+    def _flood(self) -> bool:
+        """Connections that say nothing, to both ports of one server."""
+        ports = self._field.ports[self._random.randrange(4)][:2]
+        held = []
+        for number in range(CONNECTIONS):
+            with contextlib.suppress(OSError):
+                held.append(socket.create_connection(("127.0.0.1", ports[number % 2]), 1.0))
+        self._over.wait(self._random.uniform(0.2, 2.0))
+        for sock in held:
+            sock.close()
+        return bool(held)
+
+    def _noise(self) -> bool:
+        """Bytes, requests without TLS, and TLS without a certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        for _ in range(20):
+            port = self._field.ports[self._random.randrange(4)][self._random.randrange(2)]
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0) as sock:
+                sock.settimeout(1.0)
+                way = self._random.randrange(3)
+                if way == 2:
+                    with context.wrap_socket(sock) as tls:
+                        tls.sendall(b"GET /v1/hello HTTP/1.1\r\nHost: x\r\n\r\n")
+                        if tls.recv(1 << 12):
+                            self._faults.append("a stranger without a certificate was answered")
+                else:
+                    sock.sendall(self._random.randbytes(500) if way else b"GET / HTTP/1.1\r\n\r\n")
+        return True
+
+    # -- members -----------------------------------------------------------------------------------------------------
+
+    def _refused(self, seats: Seats, item: Object, what: str) -> bool:
+        """Brings an object that must be refused to one server; False if it did not answer."""
+        client = seats.clients[self._random.randrange(4)]
+        try:
+            status, _ = client.request("PUT", f"/v1/objects/{item.digest}", item.data)
+        except (FederationError, OSError):
+            return False
+        if status in (200, 201):
+            self._faults.append(f"{what} was taken: {item.header}")
+        return True
+
+    def _files(self) -> bool:
+        with contextlib.closing(self._field.member(MALLORY)) as member:
+            data = self._random.choice(EXPENSIVE).encode() + b"\n# %d\n" % self._random.randrange(1 << 40)
+            return self._refused(member.seats, self._made(MALLORY, "job", sha256(data), data), "an expensive file")
+
+    def _objects(self) -> bool:
+        """Objects that are not Mallory's to write, about any job."""
+        with contextlib.closing(self._field.member(MALLORY)) as member:
+            wrong = [("receipt", {"owner": MALLORY, "contribution": "0" * 64}), ("start", {"attempt": 1})]
+            wrong += [("erased", {"what": "job"}), ("result", {"receiver": MALLORY}), ("audit", {}), ("ready", {})]
+            return all(
+                self._refused(member.seats, *self._wrong(MALLORY, *each)) for each in wrong if each[0] != "ready"
+            )
+
+    def _as_operator(self) -> bool:
+        """An operator writes what is another's, or about attempts that there are not."""
+        name = self._random.choice(OPERATORS[1:])
+        roster = self._field.member(MALLORY).roster
+        seats = Seats(roster, self._field.identities[name])
+        with contextlib.closing(seats):
+            ended: dict[str, Any] = {"attempt": 99, "outcome": "finished", "final": False, "why": ""}
+            wrong = [("approval", {}), ("contribution", {}), ("envelope", {"to": 0, "piece": 0}), ("ended", ended)]
+            return all(self._refused(seats, *self._wrong(name, *each)) for each in wrong)
+
+    def _wrong(self, author: str, kind: str, about: dict[str, Any]) -> tuple[Object, str]:
+        job = self._random.choice(self._lying).id if self._lying and self._random.random() < 0.5 else "0" * 64
+        return self._made(author, kind, job, b"", **about), f"{kind} of {author}"
+
+    def _made(self, author: str, kind: str, job: str, payload: bytes, **about: Any) -> Object:
+        return Object.make(self._field.identities[author], kind, job, payload, **about)
+
+    def _lie(self) -> bool:
+        """A job of Mallory alone, with a contribution that is malformed in one way or another, rightly sealed and signed."""
+        self._number += 1
+        with contextlib.closing(self._field.member(MALLORY)) as member:
+            job = draft_fit(
+                member.roster, f"lie-{self._number}", [MALLORY], COLUMNS, {MALLORY: ["model"]}, fit={"components": 2}
+            )
+            try:
+                member.submit(job)
+                member.approve(job)
+                keys = self._keys(member, job)
+                for item in self._contribution(job, keys):
+                    member.seats.put(item)
+            except (FederationError, OSError):
+                return False
+        self._lying.append(job)
+        return True
+
+    def _keys(self, member: Member, job: JobDescription) -> list[bytes]:
+        deadline = time.monotonic() + 5
+        while True:
+            try:
+                return member.seat_keys(job)
+            except FederationError:
+                if time.monotonic() > deadline:
+                    raise
+                self._over.wait(0.2)
+
+    def _contribution(self, job: JobDescription, keys: list[bytes]) -> list[Object]:
+        """Envelopes with changed streams; the contribution says the digests of the right ones."""
+        sums = share_sums(sums_of(open_table([[1.0, 2.0, 3.0], [4.0, 5.0, 7.0], [2.0, 1.0, 1.0]])), 1)
+        envelopes = []
+        for seat, key in enumerate(keys):
+            plain = b"".join(encode("packets", packets=[four[seat] for four in sums]))
+            wrong = restructured if self._random.random() < 0.5 else lambda data, draw: changed(data, [data], draw)
+            sealed = seal(wrong(plain, self._random), key, **envelope_info(job.id, MALLORY, seat, 0))
+            envelopes.append(self._made(MALLORY, "envelope", job.id, sealed, to=seat, piece=0))
+        signed = dict.fromkeys(("R0", "R1", "C0", "C1", "R0-C0"), "0" * 64)
+        content = {"pieces": [[item.digest] for item in envelopes], "summands": signed}
+        last = self._made(MALLORY, "contribution", job.id, json.dumps(content).encode())
+        return [*envelopes, last]
+
+    # -- stores and clocks ---------------------------------------------------------------------------------------------
+
+    def _damaging(self, what: str) -> Callable[[], bool]:
+        return lambda: self._damage(what)
+
+    def _damage(self, what: str) -> bool:
+        """Kills a server, damages a file of its store, and starts it again."""
+        seat = self._random.randrange(4)
+        store = self._field.folder / OPERATORS[seat] / "store"
+        found = [path for path in store.glob(STORED[what]) if path.is_file() and path.suffix != ".part"]
+        if not found or self._field.processes[seat] is None:
+            return False
+        path, way = self._random.choice(found), self._random.choice(WAYS)
+        self._field.kill(seat, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            self._spoil(path, way)
+        self._field.launch(seat)
+        deadline = time.monotonic() + 30
+        while self._field.health(seat) < 0 and not self._over.wait(0.2):
+            process = self._field.processes[seat]
+            if process is not None and process.poll() is not None:
+                self._faults.append(f"server {seat} does not start: {what}, {way}: {self._field.log(seat)[-1][:300]}")
+                self._field.launch(seat)
+            if time.monotonic() > deadline:
+                break
+        return True
+
+    def _spoil(self, path: Path, way: str) -> None:
+        data = path.read_bytes()
+        old = self._copies.setdefault(path, data)
+        if way == "missing":
+            path.unlink()
+        elif way == "flip" and data:
+            place = self._random.randrange(len(data))
+            path.write_bytes(data[:place] + bytes([data[place] ^ 1 << self._random.randrange(8)]) + data[place + 1 :])
+        else:
+            path.write_bytes({"cut": data[: len(data) // 2], "empty": b"", "old copy": old}.get(way, data))
+
+    def _skew(self) -> bool:
+        """The clock of one server is days away, for some seconds."""
+        place = skew_file(self._field.folder / self._random.choice(OPERATORS))
+        place.write_text(str(86400 * self._random.choice(DAYS)))
+        self._over.wait(self._random.uniform(1.0, 6.0))
+        place.write_text("0")
+        return True
+
+    # -- afterwards ----------------------------------------------------------------------------------------------------
+
+    def verdicts(self, seconds: float) -> list[str]:
+        """What was not refused: every lying owner's job must have ended, and not well."""
+        deadline = time.monotonic() + seconds
+        left = list(self._lying)
+        with contextlib.closing(self._field.member(MALLORY)) as member:
+            while left and time.monotonic() < deadline:
+                left = [job for job in left if not self._ended(member, job)]
+                time.sleep(0.5)
+        return [*self._faults, *(f"{job.name}: a lying owner's job has not ended" for job in left)]
+
+    def _ended(self, member: Member, job: JobDescription) -> bool:
+        try:
+            course = member.course(job)
+        except (FederationError, OSError):
+            return False
+        if course.done:
+            self._faults.append(f"{job.name}: a lying owner's job is done")
+        return course.over
+
+    @property
+    def lies(self) -> int:
+        return len(self._lying)
+
+
+def skew_file(folder: Path) -> Path:
+    return folder / "skew"
+
+
+def skewed(folder: Path) -> dict[str, str]:
+    """The environment of server processes whose clock (`time.time`) is wrong by what the file says."""
+    place = folder / "skewed"
+    place.mkdir(exist_ok=True)
+    (place / "sitecustomize.py").write_text(
+        "import os, time\n"
+        f"_file, _real = os.environ.get({SKEW!r}, ''), time.time\n"
+        "def _skewed():\n"
+        "    try:\n"
+        "        with open(_file) as file:\n"
+        "            return _real() + float(file.read() or 0)\n"
+        "    except (OSError, ValueError):\n"
+        "        return _real()\n"
+        "if _file:\n"
+        "    time.time = _skewed\n"
+    )
+    return {"PYTHONPATH": os.pathsep.join([str(place), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def peak_memory(pid: int) -> int:
+    """The most memory that a process has had so far, in bytes."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        text = Path(f"/proc/{pid}/status").read_text()
+        return int(text.partition("VmHWM:")[2].split()[0]) << 10
+    return 0
