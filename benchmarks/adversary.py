@@ -152,7 +152,12 @@ class Adversary:
         seats = Seats(roster, self._field.identities[name])
         with contextlib.closing(seats):
             ended: dict[str, Any] = {"attempt": 99, "outcome": "finished", "final": False, "why": ""}
-            wrong = [("approval", {}), ("contribution", {}), ("envelope", {"to": 0, "piece": 0}), ("ended", ended)]
+            wrong: list[tuple[str, dict[str, Any]]] = [
+                ("approval", {}),
+                ("contribution", {}),
+                ("envelope", {"to": 0, "piece": 0}),
+                ("ended", ended),
+            ]
             return all(self._refused(seats, *self._wrong(name, *each)) for each in wrong)
 
     def _wrong(self, author: str, kind: str, about: dict[str, Any]) -> tuple[Object, str]:
