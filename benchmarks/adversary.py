@@ -139,11 +139,14 @@ class Adversary:
     def _objects(self) -> bool:
         """Objects that are not Mallory's to write, about any job."""
         with contextlib.closing(self._field.member(MALLORY)) as member:
-            wrong = [("receipt", {"owner": MALLORY, "contribution": "0" * 64}), ("start", {"attempt": 1})]
-            wrong += [("erased", {"what": "job"}), ("result", {"receiver": MALLORY}), ("audit", {}), ("ready", {})]
-            return all(
-                self._refused(member.seats, *self._wrong(MALLORY, *each)) for each in wrong if each[0] != "ready"
-            )
+            wrong: list[tuple[str, dict[str, Any]]] = [("receipt", {"owner": MALLORY, "contribution": "0" * 64})]
+            wrong += [
+                ("erased", {"what": "job"}),
+                ("result", {"receiver": MALLORY}),
+                ("audit", {}),
+                ("start", {"attempt": 1}),
+            ]
+            return all(self._refused(member.seats, *self._wrong(MALLORY, *each)) for each in wrong)
 
     def _as_operator(self) -> bool:
         """An operator writes what is another's, or about attempts that there are not."""
