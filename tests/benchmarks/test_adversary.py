@@ -1,0 +1,71 @@
+"""The adversary of `ppca bench chaos`: its files are refused, its damages damage, and it tells what was not refused."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks import adversary
+from benchmarks.adversary import EXPENSIVE, SKEW, STORED, WAYS, Adversary, skewed
+from ppca.federation.errors import FederationError
+from ppca.federation.job import JobDescription
+
+
+def attacker(**field: Any) -> Adversary:
+    return Adversary(SimpleNamespace(**field), random.Random(1), threading.Event())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", EXPENSIVE, ids=lambda text: text[:12])
+def test_expensive_files_are_refused_at_once(text: str) -> None:
+    began = time.perf_counter()
+    with pytest.raises(FederationError):
+        JobDescription(text.encode())
+    assert time.perf_counter() - began < 5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_files_are_damaged_in_every_way(tmp_path: Path, way: str) -> None:
+    path, mallory = tmp_path / "file", attacker()
+    path.write_bytes(b"first content")
+    mallory._spoil(path, "old copy")
+    assert path.read_bytes() == b"first content"
+    path.write_bytes(b"second content")
+    mallory._spoil(path, way)
+    found = path.read_bytes() if path.exists() else None
+    assert found != b"second content"
+    assert found == {"missing": None, "empty": b"", "cut": b"second ", "old copy": b"first content"}.get(way, found)
+
+
+def test_what_was_not_refused_is_told() -> None:
+    """A server that takes what it must refuse, and a lying owner's job that is done, are findings."""
+    item = SimpleNamespace(digest="0" * 64, data=b"", header="a header")
+    client = SimpleNamespace(request=lambda *_: (201, b""))
+    done = SimpleNamespace(done=True, over=True)
+    member = SimpleNamespace(course=lambda job: done, close=lambda: None)
+    mallory = attacker(member=lambda name: member)
+    assert mallory._refused(SimpleNamespace(clients=[client] * 4), item, "an object")  # type: ignore[arg-type]
+    mallory._lying.append(SimpleNamespace(name="lie-1"))  # type: ignore[arg-type]
+    assert mallory.verdicts(5) == ["an object was taken: a header", "lie-1: a lying owner's job is done"]
+
+
+def test_every_kind_of_file_of_a_store_is_damaged() -> None:
+    names = [name for _, name, _ in attacker().actions()]
+    assert all(any(what in name for name in names) for what in STORED)
+
+
+@pytest.mark.processes
+def test_a_clock_can_be_wrong(tmp_path: Path) -> None:
+    environment = skewed(tmp_path) | {SKEW: str(tmp_path / "skew")}
+    (tmp_path / "skew").write_text("172800")
+    command = [sys.executable, "-c", "import time; print(time.time())"]
+    told = float(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+    assert 172_000 < told - time.time() < 173_000
+    assert adversary.peak_memory(0) == 0
