@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -189,11 +190,15 @@ def chaos(
     output: Output = DEFAULT_OUTPUT,
     kills: Annotated[int, typer.Option(min=1, help="kills of seats and clients until it ends")] = 200,
     seed: Annotated[int, typer.Option(help="of what happens when")] = 0,
+    seconds: Annotated[float, typer.Option(min=1, help="end after this time, whatever the number of kills")] = math.inf,
 ) -> None:
-    """A federation under fire: kill -9, cut links, full disks, damaged objects. Exit code 1 if a job hangs or goes wrong."""
+    """A federation under attack: kills, cut links, full disks, damaged stores, wrong clocks, lying members, strangers.
+
+    Exit code 1 if a job hangs, goes wrong or is lost, if something wrong is accepted, or if a server takes too much memory.
+    """
     from benchmarks import chaos as bench
 
-    if bench.main(kills, seed, output).faults:
+    if bench.main(kills, seed, output, seconds).faults:
         raise typer.Exit(1)
 
 

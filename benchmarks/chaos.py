@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -58,8 +59,8 @@ MOST_MEMORY = 600 << 20
 class Run:
     """Jobs, one after the other, while chaos reigns."""
 
-    def __init__(self, folder: Path, kills: int, seed: int) -> None:
-        self.tally, self.kills = Tally(), kills
+    def __init__(self, folder: Path, kills: int, seed: int, seconds: float) -> None:
+        self.tally, self.kills, self.seconds = Tally(), kills, seconds
         self._random = np.random.default_rng(seed)
         owners, receivers = (*OWNERS, MALLORY), (RECEIVER, MALLORY)
         self.field = Field(folder / "field", owners, receivers, api={}, mesh={}, settings=SETTINGS)
@@ -82,8 +83,8 @@ class Run:
         try:
             with self.field:
                 self.chaos.start()
-                number = 0
-                while self.tally.kills < self.kills:
+                number, began = 0, time.monotonic()
+                while self.tally.kills < self.kills and time.monotonic() - began < self.seconds:
                     number += 1
                     self._one(number)
                 self.chaos.stop()
@@ -291,13 +292,15 @@ class Run:
                 self.tally.faults.append(f"half-written: {path.relative_to(self.field.folder)}")
 
 
-def main(kills: int, seed: int, output: Path | None) -> Tally:
+def main(kills: int, seed: int, output: Path | None, seconds: float = math.inf) -> Tally:
     with tempfile.TemporaryDirectory(prefix="ppca-chaos-") as name:
-        run = Run(Path(name), kills, seed)
+        run = Run(Path(name), kills, seed, seconds)
         began = time.monotonic()
         tally = run.run()
-    seconds = time.monotonic() - began
-    table = Table("what", "how often", title=f"Chaos, seed {seed}: {seconds:.0f} s", title_justify="left")
+    taken = time.monotonic() - began
+    table = Table(
+        "what", "how often", title=f"Chaos, seed {seed}: {taken:.0f} s, {tally.kills:,} kills", title_justify="left"
+    )
     for what, count in sorted(tally.done.items()):
         table.add_row(what, str(count))
     table.add_section()
@@ -315,6 +318,6 @@ def main(kills: int, seed: int, output: Path | None) -> Tally:
         console.print(f"FAULT {fault}", markup=False)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-        content = {"seconds": seconds, "kills": tally.kills, **{k: v for k, v in vars(tally).items()}}
+        content = {"seconds": taken, "kills": tally.kills, **{k: v for k, v in vars(tally).items()}}
         (output / "chaos.json").write_text(json.dumps(content, indent=1, default=dict) + "\n")
     return tally
