@@ -299,6 +299,7 @@ def test_owners_of_columns_use_a_kept_model_and_one_learns_whose_rows_stand_out(
     job = draft_fit(
         *(field.member("north").roster, "by-columns", list(OWNERS), columns, {"north": ["model"]}),
         fit={"components": 2, "standardize": True},
+        align={"row_share_at_most": 1},  # one row stands out by far, and its owners know that
         keep={"until": until, "allow": {"flags": ["north"]}},
     )
     fit = run(field, job, "north", files, id="id")
