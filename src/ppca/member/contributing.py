@@ -121,8 +121,7 @@ def _fill_columns(
 ) -> None:
     assert job.file.align is not None
     assert isinstance(job.file.columns, dict)
-    align = job.file.align
-    way = Alignment(align.way, align.namespace, align.minimum, align.fold_case)
+    align, way = job.file.align, alignment_of(job)
     mine = list(job.file.columns[member.name])
     (table,) = open_columns([data], id, columns=mine, options=options)
     table = table.choose(mine, table.id)
@@ -152,6 +151,13 @@ def _fill_columns(
     if align.row_share_at_most is not None:
         centred.check_row_shares(align.row_share_at_most)
     parcels.add("packets", [*centred.share_scales(), *([centred.share_own()] if own else [])])
+
+
+def alignment_of(job: JobDescription) -> Alignment:
+    """How the rows of column owners are brought together."""
+    align = job.file.align
+    assert align is not None
+    return Alignment(align.way, align.namespace, align.minimum, align.fold_case)
 
 
 def _add_rows(parcels: Parcels, pieces: Iterable[Piece], order: bytes | None) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..federation.errors import FederationError
-from ..owner.alignment.arrangement import Alignment, arrange_rows
+from ..owner.alignment.arrangement import arrange_rows
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..owner.tables.owners import open_columns
 from ..owner.tables.records import Records
 from ..receiver.joined import ids_of
+from .contributing import alignment_of
 from .desk import Member
 from .fetching import Evidence
 
@@ -21,11 +22,9 @@ def own_ids(member: Member, evidence: Evidence, data: Any, id: str | None, optio
         raise FederationError(
             f"{member.name} is no owner of columns in {job.name!r}: only owners know whose rows they are."
         )
-    assert job.file.align is not None
     mine = list(job.file.columns[member.name])
     (table,) = open_columns([data], id, columns=mine, options=options)
-    result = evidence.result()
-    arranged = arrange_rows(
-        Records.of(table.choose(mine, table.id)), Alignment(**dict(job.file.align)), member.group_key(job, 0.0)
-    )
+    result, way = evidence.result(), alignment_of(job)
+    key = member.group_key(job, 0.0) if way.way == "psi" else b""  # ids of the other ways are not made into tags
+    arranged = arrange_rows(Records.of(table.choose(mine, table.id)), way, key)
     return ids_of(arranged, int(result["rows"]), result.get("tags"))
