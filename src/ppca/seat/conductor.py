@@ -115,6 +115,7 @@ class Conductor:
         places = office.settings.file.policy.jobs_at_once
         self.scheduler = Scheduler(
             office.roster.operators.values(),
+            office.identity.name,
             proposes=office.seat == SEATS[0],
             places=places,
             others=lambda: min(office.places.values(), default=None),

@@ -22,7 +22,7 @@ Why this is correct:
 - No deadlock: an honest server 0 has at most one proposal that has not begun. A server without a free place runs an attempt that
   has begun on all four servers, and that ends after its own limit (`attempt_timeout`) at the latest.
 - No livelock: only server 0 proposes. A proposal that does not begin is withdrawn, after a time with a random part, and its job
-  pauses, longer each time, while other jobs are proposed.
+  pauses at least as long as it kept places from other jobs, while these are proposed.
 - Restarts: a server that finds its own `ready` without its own end says `failed`. One that has not said `ready` takes part as if
   it had seen the start only now.
 - A server that lies or is ill delays jobs and cannot lose them: false `ready`, no `ready`, or a false end close an attempt at
@@ -43,8 +43,10 @@ from ..federation.objects import Header
 from ..federation.roster import SEATS, Roster
 
 PATIENCE = 60.0
-"""Seconds that server 0 waits until all servers are ready for an attempt. The others wait half as long again: they withdraw only
-if server 0 does not."""
+"""Seconds that server 0 waits for the others once it is ready itself, besides twice the time that it needed to get ready. The
+others wait half as long again: they withdraw only if server 0 does not. Doubled with every attempt that did not begin."""
+
+MOST_DOUBLINGS = 4
 
 LONGEST_PAUSE = 300.0
 """Seconds until the next attempt of a job, at most, before the random part."""
@@ -124,10 +126,23 @@ class Step:
 
 @dataclass
 class _Place:
+    """A place that is taken. until: when it is given up, once this server is ready."""
+
     attempt: int
-    until: float
+    since: float
+    until: float | None = None
     begun: bool = False
     stopped: bool = False
+
+
+@dataclass
+class _Seen:
+    """When a job was seen to wait after so many attempts. factor: the random part of its pause. later: not before then."""
+
+    tried: tuple[int, int, int]
+    since: float
+    factor: float
+    later: float = 0.0
 
 
 class Scheduler:
@@ -136,6 +151,7 @@ class Scheduler:
     Parameters
     ----------
     operators : names of the four servers' operators.
+    me : this server's operator.
     proposes : whether this is server 0.
     places : attempts that this server runs at a time.
     others : attempts that each of the other servers runs at a time, as far as known.
@@ -144,6 +160,7 @@ class Scheduler:
     def __init__(
         self,
         operators: Collection[str],
+        me: str,
         *,
         proposes: bool,
         places: int,
@@ -152,6 +169,7 @@ class Scheduler:
         random: Callable[[], float] = RANDOM.random,
     ) -> None:
         self.operators = frozenset(operators)
+        self.me = me
         self.proposes = proposes
         self.places = places
         self.taken: dict[str, _Place] = {}
@@ -161,7 +179,8 @@ class Scheduler:
         self._views: dict[str, View] = {}
         self._open: set[str] = set()
         self._served: Counter[str] = Counter()
-        self._due: dict[str, tuple[tuple[int, ...], float]] = {}
+        self._seen: dict[str, _Seen] = {}
+        self._wasted: dict[str, float] = {}
         self._ended_at: dict[str, float] = {}
         self.turn = 0
 
@@ -183,8 +202,8 @@ class Scheduler:
             self._open.discard(job)
             self._ended_at.pop(job, None)
         tried = (view.attempt, view.failures, view.idle)
-        if view.waiting and self._due.get(job, ((), 0.0))[0] != tried:
-            self._due[job] = (tried, self._clock() + self._pause(view))
+        if view.waiting and (job not in self._seen or self._seen[job].tried != tried):
+            self._seen[job] = _Seen(tried, self._clock(), 0.5 + self._random())
 
     def started(self, member: str, turn: int) -> None:
         """Take note of the turn of a start of one of a member's jobs."""
@@ -193,19 +212,23 @@ class Scheduler:
 
     def forget(self, job: str) -> None:
         """A job that is over, or not to be run now."""
-        for known in (self._views, self._due, self._ended_at):
+        for known in (self._views, self._seen, self._ended_at, self._wasted):
             known.pop(job, None)
         self._open.discard(job)
 
-    def _pause(self, view: View) -> float:
-        """Seconds until the next attempt: longer after each that failed or did not begin, with a random part."""
-        bad = view.failures + view.idle
-        return min(LONGEST_PAUSE, 2.0 ** (bad - 1)) * (0.5 + self._random()) if bad else 0.0
+    def _due(self, view: View) -> float:
+        """When the next attempt of a job may be proposed: later after each that failed or did not begin, with a random part.
+
+        An attempt that did not begin kept places from other jobs. Its job then waits at least as long as that took.
+        """
+        seen, bad = self._seen[view.job], view.failures + view.idle
+        pause = min(LONGEST_PAUSE, 2.0 ** (bad - 1)) if bad else 0.0
+        return max(seen.since + seen.factor * max(pause, self._wasted.get(view.job, 0.0)), seen.later)
 
     def postpone(self, job: str, seconds: float) -> None:
         """A job that could not be proposed now."""
-        if job in self._due:
-            self._due[job] = (self._due[job][0], self._clock() + seconds)
+        if job in self._seen:
+            self._seen[job].later = self._clock() + seconds
 
     def release(self, job: str) -> None:
         """The worker of a job has gone, and what became of the attempt has been said."""
@@ -243,7 +266,7 @@ class Scheduler:
         if place.stopped:
             return None
         if view is None or not view.open or view.attempt != place.attempt:
-            place.stopped = True
+            self._give_up(job, place)
             return Step(STOP, job, place.attempt, why="another server ended the attempt, or the job is over")
         if place.begun:
             return None
@@ -251,10 +274,23 @@ class Scheduler:
         if not missing:
             place.begun = True
             return Step(BEGIN, job, place.attempt)
-        if self._clock() >= place.until:
-            place.stopped = True
+        if place.until is None:
+            if self.me in view.ready:
+                place.until = self._clock() + self._patience(view, self._clock() - place.since)
+        elif self._clock() >= place.until:
+            self._give_up(job, place)
             return Step(STOP, job, place.attempt, why=f"{' and '.join(missing)} were not ready in time")
         return None
+
+    def _give_up(self, job: str, place: _Place) -> None:
+        place.stopped = True
+        if job in self._views:
+            self._wasted[job] = 0.0 if place.begun else self._clock() - place.since
+
+    def _patience(self, view: View, needed: float) -> float:
+        """Seconds to wait for the others. needed: what this server took to get ready; others may be slower."""
+        base = PATIENCE * 2.0 ** min(view.idle, MOST_DOUBLINGS) + 2 * needed
+        return base * ((1.0 if self.proposes else 1.5) + 0.1 * self._random())
 
     def _reservations(self) -> list[Step]:
         """Places for open attempts, in the order of their turns."""
@@ -262,8 +298,7 @@ class Scheduler:
         wanted = [self._views[job] for job in self._open if job not in self.taken and not self._views[job].ended]
         found = []
         for view in sorted(wanted, key=lambda view: (view.turn, view.job))[: max(0, free)]:
-            patience = PATIENCE * (1.0 if self.proposes else 1.5) + 0.1 * PATIENCE * self._random()
-            self.taken[view.job] = _Place(view.attempt, self._clock() + patience)
+            self.taken[view.job] = _Place(view.attempt, self._clock())
             found.append(Step(PREPARE, view.job, view.attempt))
         return found
 
@@ -276,7 +311,7 @@ class Scheduler:
         if len(self.taken) >= self.places:
             return None
         for view in self.queue():
-            if view.job not in self.taken and now >= self._due[view.job][1]:
+            if view.job not in self.taken and now >= self._due(view):
                 self.turn += 1
                 return Step(PROPOSE, view.job, view.attempt + 1, turn=self.turn)
         return None
