@@ -33,6 +33,7 @@ class Adversary:
         self.view: dict[tuple[int, str], Any] = {}
         self.heard: list[tuple[int, int]] = []
         self.touched = 0
+        self.broke = False
 
     def touch(self, kind: str, tag: str, value: Any, domain: str) -> Any:
         """Return what the liar uses instead of a local value, or sends instead of a message."""
@@ -235,6 +236,8 @@ class World:
                 if s != bad:
                     raise
                 del live[s]  # the liar's own program broke on its lies: it is silent
+                assert self.adversary is not None
+                self.adversary.broke = True
                 return
             for name, part in frame.pop("receiver", {}).items():
                 parts.setdefault(name, {})[s] = part

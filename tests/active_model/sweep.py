@@ -87,6 +87,13 @@ class Report:
         return not self.found
 
 
+def ending(liar: Liar, found: str) -> str:
+    """Name the end of a run; cases in which the liar changed nothing, or broke its own program, are counted apart."""
+    if not liar.touched:
+        return "no change"
+    return "liar broke" if liar.broke and found == "abort" else found
+
+
 # ---- wrong results ---------------------------------------------------------------------------------------------------
 def honest(limit: int | None, seed: int) -> bool:
     report, rng = Report("honest"), np.random.default_rng(seed)
@@ -114,7 +121,7 @@ def singles(limit: int | None, seed: int) -> bool:
         liar = Planned(server, {(kind, tag): lie}, i)
         liar.other_session = sessions[name, server]
         found = play(name, liar, i, QUICK, SECRETS[i & 1])
-        report.add(found if liar.touched else "no change", (name, server, kind, tag, lie) if found == "WRONG" else None)
+        report.add(ending(liar, found), (name, server, kind, tag, lie) if found == "WRONG" else None)
     return report.close()
 
 
@@ -140,7 +147,7 @@ def several(limit: int | None, seed: int) -> bool:
         liar = Planned(server, plan, i)
         liar.other_session = sessions[name, server]
         found = play(name, liar, i, QUICK, SECRETS[i & 1])
-        report.add(found if liar.touched else "no change", (name, server, plan) if found == "WRONG" else None)
+        report.add(ending(liar, found), (name, server, plan) if found == "WRONG" else None)
     return report.close()
 
 
@@ -164,8 +171,8 @@ def judged(report: Report, make: Callable[[], Liar], seed: Any, first: int, what
     elif not same_view(a, b):
         report.add("VIEWS DIFFER", what)
     else:
-        changed = liars[0].touched or a.stops
-        report.add(("abort" if a.stops else "right") if changed else "no change")
+        end = "abort" if a.stops else "right"
+        report.add(end if a.stops and not liars[0].broke else ending(liars[0], end))
 
 
 def views(limit: int | None, seed: int) -> bool:
@@ -251,7 +258,7 @@ def concert_cases(limit: int | None, seed: int) -> bool:
     for i, (name, tag, server, error) in enumerate(chosen(todo, limit, seed)):
         liar = Concert(server, lambda t, v, tag=tag: t == tag, error)
         found = play(name, liar, i, strong)
-        report.add(found if liar.touched else "no change", (name, tag, server) if found == "WRONG" else None)
+        report.add(ending(liar, found), (name, tag, server) if found == "WRONG" else None)
     return report.close()
 
 
@@ -292,20 +299,31 @@ def rates(limit: int | None, seed: int) -> bool:
         x = x.reshape(2, 2) if kind != "element" else x
         config, count = Config(kappa=k, kappa_matrix=k), 0
         for i in range(runs):
-            liar = Concert(i % 4, lambda t, v: t == "mul2.t", lambda v, r=ring: _flipped(v, r))
-            liar.delta = array([0])  # no lie about the sums
-            count += World({"x": x}, (seed, i), config, liar).run(program(kind, only, ring)).finished
+            liar = Wrong(i % 4, ring)
+            count += (
+                World({"x": x}, (seed, kind, only, ring, k, i), config, liar).run(program(kind, only, ring)).finished
+            )
+            good &= liar.touched == 1 and not liar.broke
         bound = 0.75**k if kind == "matrix" else 0.5**k
         what = f"{kind}, {only}, {ring.bit_length() - 1} bits, {k} combinations"
         print(f"rates: {what}: {count / runs:.3f}, bound {bound:.3f}")
-        good &= count / runs < bound + 4 * math.sqrt(bound * (1 - bound) / runs)
+        good &= abs(count / runs - bound) < 4 * math.sqrt(bound * (1 - bound) / runs)  # this error attains the bound
     return good
 
 
-def _flipped(v: Array, ring: int) -> Array:
-    out = v.copy()
-    out.reshape(-1)[0] ^= ring >> 1
-    return out
+class Wrong(Liar):
+    """Flips the top bit of one term and tells the truth about everything else."""
+
+    def __init__(self, server: int, ring: int) -> None:
+        super().__init__(server)
+        self.ring = ring
+
+    def change(self, kind: str, tag: str, value: Any, domain: str) -> Any:
+        if (kind, tag) != ("local", "mul2.t"):
+            return value
+        out = value.copy()
+        out.reshape(-1)[0] ^= self.ring >> 1
+        return out
 
 
 def checks(limit: int | None, seed: int) -> bool:
