@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -92,3 +93,32 @@ def test_impossible_uses(result: dict[str, Any]) -> None:
 def test_possible_uses() -> None:
     check_uses({"coordinates": np.zeros((4, 2))})
     check_uses({"scores": np.ones(3), "flags": np.array([0, 1, 1])})
+
+
+JUNK = [
+    None,
+    "",
+    "text",
+    {},
+    [],
+    [[1], [2, 3]],
+    -1,
+    2**70,
+    1e400,
+    float("nan"),
+    b"",
+    np.array(["a"]),
+    np.zeros((2, 2, 2)),
+    True,
+]
+
+
+@pytest.mark.parametrize("name", STANDARD)
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_nothing_but_a_refusal_comes_of_junk(name: str, junk: Any) -> None:
+    with suppress(ImpossibleResult):
+        check_fit(STANDARD | {name: junk}, 3, standardized=True)
+        assert np.shape(junk) == np.shape(STANDARD[name])  # only a value of the right form can pass
+    with suppress(ImpossibleResult):
+        check_uses({"scores": junk})
+        assert np.ndim(junk) == 1

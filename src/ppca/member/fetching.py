@@ -23,8 +23,7 @@ from ..federation.objects import Header, Object
 from ..federation.parcels import message_of
 from ..federation.roster import SEATS, Roster, read_signatures, write_signatures, write_whole
 from ..federation.sealing import SealingKey
-from ..protocol import InconsistentShares
-from ..receiver.plausible import ImpossibleResult, check_fit, check_uses
+from ..receiver.plausible import check_fit, check_uses
 from ..receiver.unsealing import unsealed
 from ..servers import Account
 from .desk import Member
@@ -191,7 +190,9 @@ class Evidence:
                 check_uses(mine)
             else:
                 check_fit(mine, len(file.columns_of(self.receiver)), standardized=file.fit.standardize)
-        except (ImpossibleResult, InconsistentShares, KeyError, TypeError, AttributeError) as error:
+        except FederationError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
             raise FederationError(
                 f"the result of {self.job.name!r} is not used: {error}. An owner or a server did not follow the program, or the "
                 "computation failed; show the audits (ppca audit) to the operators."
