@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
-from ppca.federation.disclosure import MEANING, PARTS, SERVERS, disclosures, in_words, to_receiver, to_servers, together
+from ppca.federation.disclosure import (
+    MEANING,
+    PARTS,
+    SERVERS,
+    disclosures,
+    in_words,
+    nature_in_words,
+    to_receiver,
+    to_servers,
+    together,
+)
 from ppca.federation.drafting import draft_fit, draft_infer
 from ppca.federation.job import JobDescription
 from ppca.jobs.analysis import PARTS as JOB_PARTS
@@ -207,3 +217,12 @@ def test_what_tells_nothing_together() -> None:
     assert together(two_less.file, [("first", ABC.file)], "north") == [], "two owners' sums stay together"
     assert together(ABC.file, [], "north") == []
     assert together(EVERY["transform"].file, [("first", ABC.file)], "north") == []
+
+
+def test_approvers_of_columns_read_what_a_result_tells_by_its_nature() -> None:
+    found = nature_in_words(columns().file)
+    assert "marks one person" in found[0]
+    assert "75% of their sum of squares in one row are refused" in found[0]
+    assert "number of common rows" in found[1]
+    assert "refused" not in nature_in_words(columns(align={"row_share_at_most": 1}).file)[0]
+    assert nature_in_words(job().file) == []

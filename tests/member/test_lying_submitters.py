@@ -12,7 +12,7 @@ import pytest
 
 from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
 from harness.whole import FourServers, WholeJob
-from ppca.federation.disclosure import in_words
+from ppca.federation.disclosure import in_words, scope
 from ppca.federation.drafting import draft_infer
 from ppca.federation.job import JobDescription
 from ppca.federation.serverfile import Policy
@@ -103,7 +103,8 @@ def test_the_limits_of_an_operator(kept: Kept) -> None:
 
 
 def test_approvers_read_threshold_and_units(kept: Kept) -> None:
-    text = "\n".join(in_words(kept.use("read", rows_at_least=10).file))
+    file = kept.use("read", rows_at_least=10).file
+    text = "\n".join([scope(file), *in_words(file)])
     assert "above 4," in text
     assert ("deviations of the columns" if kept.fit.file.fit.standardize else f"2^{kept.exponents[0]}") in text  # type: ignore[union-attr]
     assert "at least 10 new rows" in text

@@ -170,9 +170,10 @@ def check_lists(job: JobFile, label: str) -> None:
 
 
 def scope(job: JobFile) -> str:
-    """Of whose data, and for how long, for who must approve."""
+    """For approvers: of whose data, for how long, and how a kept model is used."""
     whose = f"{len(job.all_columns)} columns of {', '.join(job.owners)}"
-    return f"{whose}; until {job.expires:%Y-%m-%d %H:%M} UTC; erased {job.erase_after} after its end"
+    time = f"until {job.expires:%Y-%m-%d %H:%M} UTC; erased {job.erase_after} after its end"
+    return "; ".join([whose, time, *use_in_words(job)])
 
 
 def use_in_words(job: JobFile) -> list[str]:
@@ -220,9 +221,8 @@ def nature_in_words(job: JobFile) -> list[str]:
 
 
 def in_words(job: JobFile) -> list[str]:
-    """For approvers: how a kept model is used, what a result tells by its nature, then one line per reader and thing."""
-    lines = [*use_in_words(job), *nature_in_words(job)]
-    lines += [f"to the four servers: {line.what} ({line.meaning})" for line in to_servers(job)]
+    """For approvers: one line per reader and thing."""
+    lines = [f"to the four servers: {line.what} ({line.meaning})" for line in to_servers(job)]
     for receiver in job.receivers:
         lines += [f"to {receiver}: {line.what} ({line.meaning})" for line in to_receiver(job, receiver)]
         if job.infer is not None and job.align is not None and job.align.way == "psi":  # pseudonyms, no shared value

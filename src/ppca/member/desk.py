@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..federation.course import HELD, Course, Objects, course_of
-from ..federation.disclosure import in_words, together
+from ..federation.disclosure import in_words, nature_in_words, together
 from ..federation.errors import FederationError, NotReached, ObjectRefused
 from ..federation.identity import Identity
 from ..federation.job import JobDescription
@@ -106,7 +106,7 @@ class Member:
     def words(self, job: JobDescription) -> tuple[list[str], list[str]]:
         """What the job opens to whom, and what it tells together with jobs that this member approved before."""
         earlier = [(old.name, old.file) for old in self.state.approvals() if old.id != job.id]
-        return in_words(job.file), together(job.file, earlier, self.name)
+        return in_words(job.file), [*nature_in_words(job.file), *together(job.file, earlier, self.name)]
 
     def approve(self, job: JobDescription) -> None:
         """Agrees to exactly this file, as owner; as receiver, offers the key for the result."""
