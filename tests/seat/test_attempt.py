@@ -177,7 +177,7 @@ def test_an_attempt_that_was_stopped_before_it_began_starts_no_process(seats: Se
 
 def test_pieces_that_cannot_be_made_end_the_attempt(seats: Seats) -> None:
     def pieces() -> Iterator[Any]:
-        yield 0, share(np.eye(3))[0], None
+        yield 0, share(np.eye(3))[0], None, None
         raise OSError("the envelope is gone")
 
     attempt = Attempt(seats.work(0, ROWS, public=PUBLIC, pieces=pieces()), seats.routers[0])
@@ -314,7 +314,7 @@ def columns_job(tables: list[Any], way: Alignment = WAY) -> tuple[list[list[Inpu
 
 
 def pieces_of(pieces: list[Any], seat: int) -> Iterator[Any]:
-    return ((piece.owner, piece.packets[seat], piece.tags) for piece in pieces)
+    return ((piece.owner, piece.packets[seat], piece.tags, None) for piece in pieces)
 
 
 def halves(values: np.ndarray[Any, Any], skip: int = 10) -> list[Any]:
