@@ -341,3 +341,19 @@ def test_names_like_formulas_are_escaped_in_csv(tmp_path: Path) -> None:
     done = ppca("transform", tmp_path / "result", tmp_path / "x.csv", "--revealed", "--keep-columns", "=1+1", "-o", out)
     assert done.exit_code == 0, done.output
     assert read(out)[0] == ["'=1+1", "pca0", "pca1"]
+
+
+@pytest.mark.processes
+def test_small_groups(tmp_path: Path) -> None:
+    """What two owners learn of each other is said before the run; an owner of few rows is refused, and --min-rows named."""
+    WINE[:60].to_csv(tmp_path / "a.csv", index=False)
+    WINE[60:69].to_csv(tmp_path / "b.csv", index=False)
+    call = ["fit", tmp_path / "a.csv", tmp_path / "b.csv", "-o", tmp_path / "result"]
+    done = ppca(*call)
+    assert done.exit_code == 1
+    assert "b: 9 rows, fewer than the minimum of 10 rows per owner" in " ".join(done.stderr.split())
+    assert "--min-rows sets the minimum" in " ".join(done.stderr.split())
+    done = ppca(*call, "--min-rows", "5")
+    assert done.exit_code == 0, done.output
+    assert "two owners: whoever has the result" in " ".join(done.stderr.split())
+    assert "almost only column 'proline'" in " ".join(done.stderr.split())

@@ -70,7 +70,7 @@ def run(field: Field, job: JobDescription, tables: Mapping[str, Path], id: str |
         assert time.monotonic() < deadline
         time.sleep(0.1)
     for owner, path in tables.items():
-        contribute(field.member(owner), job, path, id=id)
+        contribute(field.member(owner), job, path, id=id, min_rows=1)
     *_, (course, _) = analyst.watch(job, PATIENCE)
     assert course.done, course
     evidence = Evidence.gather(analyst, job)
@@ -185,7 +185,7 @@ def test_rows_that_are_not_fewer_are_refused(field: Field, tmp_path: Path) -> No
         time.sleep(0.1)
     table = write(tmp_path / "few.csv", NAMES[:20], BY_ROWS["north"][:, :20])
     with pytest.raises(FederationError, match="this table has 32, rounded up as they are sent"):
-        contribute(field.member("north"), job, table)
+        contribute(field.member("north"), job, table, min_rows=1)
     job = draft(field, "tall-together", NAMES[:96])
     tables = {o: write(tmp_path / f"{o}.csv", NAMES[:96], part[:, :96]) for o, part in BY_ROWS.items()}
     with pytest.raises(AssertionError, match="there are not fewer rows than the 96 columns"):

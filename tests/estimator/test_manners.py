@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import polars as pl
 import pytest
 import sklearn.decomposition
 from sklearn.base import clone
+from sklearn.datasets import load_wine
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -21,6 +23,8 @@ from harness.lockstep import LockstepServers
 from ppca import PCA, Columns
 from ppca.estimator.advice import REMEDIES
 from ppca.owner.errors import BadColumns, ParameterRefused
+from ppca.report import write_report
+from ppca.servers import Account
 
 NAMES = ["age", "height", "weight"]
 FRAME = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 3)) @ np.diag([3.0, 2.0, 1.0]), columns=NAMES)
@@ -320,3 +324,40 @@ def test_a_small_match_is_doubted() -> None:
     )
     with pytest.warns(UserWarning, match=said):
         pca.fit(owners)
+
+
+# -- scales ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_component_that_is_one_column_is_warned_of(seats: LockstepServers, tmp_path: Path) -> None:
+    """Raw wine: "99.8 % explained" by the column with the largest numbers."""
+    wine = load_wine(as_frame=True).data
+    parts = [wine[:90], wine[90:]]
+    said = r"component 1 explains 99.81 % of the variance and is almost only column 'proline' .*PCA\(standardize=True\)"
+    with pytest.warns(UserWarning, match=said):
+        raw = PCA(2, servers=seats).fit(parts)
+    account = Account(0.0, 1, [0] * 4, [{"total": {}, "stages": {}} for _ in range(4)], [])
+    write_report(tmp_path / "r.html", raw.model_, account, title="t", settings={}, owners=["a", "b"])
+    assert "almost only column &#x27;proline&#x27;" in (tmp_path / "r.html").read_text()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PCA(2, standardize=True, servers=seats).fit(parts)
+        PCA(2, servers=seats).fit(PARTS)
+
+
+# -- small groups ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partition", ["rows", "missing", "columns"])
+def test_an_owner_of_few_rows_is_refused_before_anything_is_sent(partition: str) -> None:
+    few, many = FRAME[:9], FRAME[9:]
+    said = "9 rows, fewer than the minimum of 10 rows per owner. .* Nothing was sent"
+    options: dict[str, Any] = {"missing": "mean"} if partition == "missing" else {}
+    tables = [ppca.open_table(part, min_rows=10, label="small", **options) for part in (few, many)]
+    pca = PCA(servers=Untouched())
+    if partition == "columns":
+        pca.set_params(partition=Columns(alignment="aligned"))
+        tables = [ppca.open_table(few.to_numpy(), min_rows=10), ppca.open_table(few.to_numpy(), min_rows=10)]
+    with pytest.raises(ValueError, match=said) as caught:
+        pca.fit(tables)
+    assert caught.value.__notes__ == [REMEDIES["min_rows"]]

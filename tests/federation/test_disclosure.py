@@ -226,3 +226,11 @@ def test_approvers_of_columns_read_what_a_result_tells_by_its_nature() -> None:
     assert "number of common rows" in found[1]
     assert "refused" not in nature_in_words(columns(align={"row_share_at_most": 1}).file)[0]
     assert nature_in_words(job().file) == []
+
+
+def test_approvers_of_two_owners_read_what_these_learn_of_each_other() -> None:
+    two = draft_fit(ROSTER, "two", OWNERS[:2], COLUMNS, {RECEIVER: ["model"]}).file
+    three = draft_fit(ROSTER, "three", OWNERS[:3], COLUMNS, {RECEIVER: ["model"]}).file
+    said = "with two owners, whoever has the result and one owner's rows can subtract that owner's part"
+    assert any(said in line for line in nature_in_words(two))
+    assert not any(said in line for line in nature_in_words(three))

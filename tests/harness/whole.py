@@ -115,7 +115,7 @@ class WholeJob:
         return self.send(owner, lambda parcels: self.fill(owner, data, parcels, id))
 
     def fill(self, owner: str, data: Any, parcels: Any, id: str | None = None) -> None:
-        contributing._fill(Owner(owner), self.job, data, parcels, id, DEFAULTS, 0.0, None)  # type: ignore[arg-type]
+        contributing._fill(Owner(owner), self.job, data, parcels, id, DEFAULTS, 1, 0.0, None)  # type: ignore[arg-type]
 
     def run(self) -> dict[str, Any]:
         """One attempt: the unsealed result. Raises what the program raises."""

@@ -29,6 +29,7 @@ REMEDIES = {
     "encoding": "--encoding names another encoding, such as --encoding latin-1 or --encoding utf-16",
     "fold_case": "--fold-case lets ids differ in case",
     "thousands": "--thousands {separator} reads separators of thousands",
+    "min_rows": "--min-rows sets the minimum",
     "minimum": "--minimum lowers the limit, if so few rows may be analysed",
     "id": "--id may be given once for each owner, in the order of the files",
     "na_values": "--na-values {values} counts {texts} as missing (see --missing)",

@@ -35,6 +35,7 @@ from .options import (
     Force,
     IdColumns,
     Minimum,
+    MinRows,
     Namespace,
     Quiet,
     ServersState,
@@ -60,6 +61,12 @@ if TYPE_CHECKING:
 
 TITLE = "Joint PCA"
 CHECK = "ppca check, with the same files and options, lists all problems of all files"
+TWO_OWNERS = (
+    "two owners: whoever has the result and one owner's rows can subtract that owner's part, and learns the number of rows, the "
+    "means and the covariance of the other one"
+)
+"""What a result tells two owners of each other."""
+
 LONG = 10.0
 """Seconds from which on a job's cost is told before it starts."""
 
@@ -131,6 +138,7 @@ def fit(
         ),
     ] = True,
     title: Annotated[str, typer.Option(help="title of the report", rich_help_panel=RESULT)] = TITLE,
+    min_rows: MinRows = 10,
     profile: Annotated[
         bool, typer.Option("--profile", help="show where time and bytes went", rich_help_panel=RESULT)
     ] = False,
@@ -203,8 +211,13 @@ def fit(
                 tables = open_columns(files, id, columns=taken, drop=left, options=read)
             else:
                 tables = open_rows(files, columns=taken, drop=left, options=read)
+            several = len(tables) > 1
+            for table in tables:
+                table.min_rows = min_rows if several else 1
             for text in [text for table in tables for text in table.notes] + notes_of(files):
                 note(text, quiet=quiet)
+            if len(tables) == 2 and reveal and not vertical:
+                note(TWO_OWNERS, quiet=quiet)
             here = LocalServers(tls=tls, timeout=timeout, threads=threads or threads_for(4), state=state)
             servers = here if federation is None else seats_of(federation, identity)
             fitted = fit_shown(choices, tables, servers, quiet=quiet)
@@ -312,6 +325,8 @@ def _show(
         print_rows(console, owners, fitted.by_columns)
     if reveal:
         print_scree(console, fitted.model)
+        if (notice := fitted.model.scale_notice()) is not None:
+            note(f"{notice}: --standardize", quiet=quiet)
     print_openings(console, fitted.account)
     if profile:
         print_profile(console, fitted.account)

@@ -15,7 +15,7 @@ from rich.text import Text
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from .complaint import complaints, note, printable
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
-from .options import AsJson, Quiet, reading_options
+from .options import AsJson, MinRows, Quiet, reading_options
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def contribute(
         str | None, typer.Option("--id", help="the column that names the individuals (owners of columns)")
     ] = None,
     read: ReadOptions = DEFAULTS,
+    min_rows: MinRows = 10,
     patience: Annotated[float, typer.Option(help="seconds to wait for the first owner of columns")] = 600.0,
     quiet: Quiet = False,
     federation: File = FEDERATION,
@@ -122,6 +123,7 @@ def contribute(
                 *(member, known, data),
                 id=id,
                 options=replace(read, missing=missing),
+                min_rows=min_rows,
                 patience=patience,
                 told=lambda text, fraction: show(text, fraction, 0),
             )

@@ -45,6 +45,10 @@ ServersState = Annotated[
         rich_help_panel=SERVERS,
     ),
 ]
+MinRows = Annotated[
+    int,
+    typer.Option("--min-rows", min=1, help="fewest rows per owner: with fewer nothing is sent", rich_help_panel=TABLES),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but errors", rich_help_panel=RESULT)]
 AsJson = Annotated[
     bool, typer.Option("--json", help="print what came out as JSON on standard output", rich_help_panel=RESULT)

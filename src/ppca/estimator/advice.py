@@ -18,6 +18,7 @@ REMEDIES = {
     "minimum": "Columns(minimum=...) lowers the limit, if so few rows may be analysed",
     "na_values": "ppca.open_table(path, na_values=[...]) counts texts as missing",
     "thousands": 'ppca.open_table(path, thousands=",") reads thousands separators',
+    "min_rows": "ppca.open_table(data, min_rows=...) sets the minimum",
     "missing": 'ppca.open_table(data, missing="drop") leaves out rows with a missing value, missing="mean" counts it as the mean',
 }
 

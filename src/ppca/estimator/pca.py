@@ -222,6 +222,8 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._take_shape(fitted.rows, fitted.width, fitted.count, fitted.names)
         if self.reveal:
             self._take(fitted.model)
+            if (notice := fitted.model.scale_notice()) is not None:
+                warnings.warn(f"{notice}: PCA(standardize=True).", stacklevel=3)
             if fitted.by_columns is not None:
                 self.loadings_ = np.split(self.components_, np.cumsum(fitted.by_columns.widths)[:-1], axis=1)
         return self

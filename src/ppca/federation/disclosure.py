@@ -204,7 +204,12 @@ def use_in_words(job: JobFile) -> list[str]:
 
 
 def nature_in_words(job: JobFile) -> list[str]:
-    """What the result of column owners tells by its nature, for approvers."""
+    """What a result tells by its nature, for approvers."""
+    if job.fit is not None and not job.by_columns and len(job.owners) == 2 and job.receivers:
+        return [
+            "with two owners, whoever has the result and one owner's rows can subtract that owner's part, and learns the number "
+            "of rows, the means and the covariance of the other one"
+        ]
     if job.fit is None or not job.by_columns or len(job.owners) < 2:
         return []
     share = None if job.align is None else job.align.row_share_at_most

@@ -35,10 +35,14 @@ def contribute(
     *,
     id: str | None = None,
     options: ReadOptions = DEFAULTS,
+    min_rows: int = row_owner.MIN_ROWS,
     patience: float = PATIENCE,
     told: Told | None = None,
 ) -> int:
-    """Shares, seals and sends an owner's table; returns the bytes sent. After an interruption, say the same again."""
+    """Share, seal and send an owner's table; return the bytes sent. After an interruption, call it again.
+
+    min_rows: the fewest rows with which the owner takes part in a fit with other owners.
+    """
     member.check_may_contribute(job)
     outbox = member.state.outbox(job.id)
     if not outbox.complete:
@@ -50,7 +54,8 @@ def contribute(
             digests.append(item.digest)
 
         parcels = Parcels(member.identity, job.id, member.seat_keys(job), put)
-        _fill(member, job, data, parcels, id, options, patience, told)
+        least = min_rows if job.file.fit is not None and len(job.file.owners) > 1 else 1
+        _fill(member, job, data, parcels, id, options, least, patience, told)
         contribution = parcels.finish()
         put(contribution)
         outbox.finish(digests)
@@ -64,11 +69,12 @@ def _fill(
     parcels: Parcels,
     id: str | None,
     options: ReadOptions,
+    min_rows: int,
     patience: float,
     told: Told | None,
 ) -> None:
     if job.file.by_columns:
-        _fill_columns(member, job, data, parcels, id, options, patience, told)
+        _fill_columns(member, job, data, parcels, id, options, min_rows, patience, told)
     elif job.file.infer is not None:
         scale = np.asarray(job.file.infer.scale_exponents, np.int64)
         table = open_like(data, list(job.file.all_columns), len(scale), options)
@@ -76,6 +82,7 @@ def _fill(
             parcels.add("packets", [batch])
     else:
         (table,) = open_rows([data], columns=list(job.file.all_columns), options=options)
+        table.min_rows = min_rows
         if job.file.is_wide:
             _fill_wide_rows(member, job, table, parcels)
             return
@@ -116,6 +123,7 @@ def _fill_columns(
     parcels: Parcels,
     id: str | None,
     options: ReadOptions,
+    min_rows: int,
     patience: float,
     told: Told | None,
 ) -> None:
@@ -125,6 +133,7 @@ def _fill_columns(
     mine = list(job.file.columns[member.name])
     (table,) = open_columns([data], id, columns=mine, options=options)
     table = table.choose(mine, table.id)
+    table.min_rows = min_rows
     sends = way.in_order and job.file.infer is None
     records = Records.for_upload(table, in_order=sends, columns=len(job.file.all_columns))
     ordered = way.in_order and records.ids is not None

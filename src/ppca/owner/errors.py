@@ -58,6 +58,20 @@ class NoRows(OwnerError):
         return cls(f"{label}: every row misses a value. Leave out the column in which they are missing.")
 
 
+class TooFewRows(OwnerError):
+    """An owner has fewer rows than it wants to take part with."""
+
+    @classmethod
+    def refuse(cls, label: str, rows: int, least: int) -> None:
+        """Raise if there are fewer rows, before anything of them is sent."""
+        if rows < least:
+            raise cls(
+                f"{label}: {rows:,} {'row' if rows == 1 else 'rows'}, fewer than the minimum of {least} rows per owner. Others "
+                "could compute much about so few rows from the joint result. Nothing was sent. Add rows, or lower the minimum.",
+                options=["min_rows"],
+            )
+
+
 class BadValue(OwnerError):
     """Cells that are not finite numbers: text, missing, NaN, infinite, or too large to square.
 

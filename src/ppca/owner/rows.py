@@ -13,12 +13,15 @@ from ..jobs import inference
 from ..native import ring
 from ..protocol import InputPacket, RingType, share, share_ring
 from .dask_moments import sums_on_dask
-from .errors import BadValue, OwnerError
+from .errors import BadValue, OwnerError, TooFewRows
 from .gaps import GapSums, gap_sums, translated
 from .moments import Moments, Progress, moments
 from .tables.table import Table, check_present
 
 Floats = NDArray[np.float64]
+
+MIN_ROWS = 10
+"""The default of the fewest rows per owner with which clients send data for a fit with other owners."""
 
 BATCH = 1 << 19
 """Numbers of new rows that travel to the servers in one run: about 8 MB for each."""
@@ -27,7 +30,9 @@ BATCH = 1 << 19
 def sums_of(table: Table, progress: Progress | None = None) -> Moments:
     """The sums of an owner's table: one pass here, or on the owner's Dask cluster if the table lies there or is read there."""
     found = sums_on_dask(table, moments, progress) if table.on_dask else None
-    return moments(table, progress=progress) if found is None else found
+    found = moments(table, progress=progress) if found is None else found
+    TooFewRows.refuse(table.label, found.count, table.min_rows)
+    return found
 
 
 def gap_sums_of(table: Table, progress: Progress | None = None) -> GapSums:
@@ -35,6 +40,7 @@ def gap_sums_of(table: Table, progress: Progress | None = None) -> GapSums:
     found = sums_on_dask(table, gap_sums, progress) if table.on_dask else None
     found = gap_sums(table, progress=progress) if found is None else found
     check_present(table, found.counts)
+    TooFewRows.refuse(table.label, found.count, table.min_rows)
     return found
 
 

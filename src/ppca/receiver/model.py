@@ -21,6 +21,9 @@ MODEL_FILE = "model.json"
 ROUNDED = 2.0**-10
 """Part of a deviation from which on rounding of the means is not taken in silence."""
 
+ONE_COLUMN = 0.95
+"""Squared loading from which on a component is almost only one column."""
+
 Floats = NDArray[np.float64]
 
 
@@ -136,6 +139,21 @@ class PCAModel:
                 f"{which} not determined to this accuracy: variances are so close that the angle error may exceed {DETERMINED:g}."
             )
         return found
+
+    def scale_notice(self) -> str | None:
+        """What a reader should know if one column is nearly all of the first component: then scales decide, not correlation."""
+        if self.scale is not None or self.components.shape[1] == 1:
+            return None
+        weights, ratio = self.components[0] ** 2, float(self.explained_variance_ratio[0])
+        column = int(np.argmax(weights))
+        if weights[column] < ONE_COLUMN or ratio < 0.8:
+            return None
+        name = repr(self.feature_names[column]) if self.feature_names else str(column + 1)
+        return (
+            f"component 1 explains {100 * ratio:.2f} % of the variance and is almost only column {name} (loading "
+            f"{abs(self.components[0, column]):.4f}): that column has the largest scale. If columns have different units, "
+            "standardise them"
+        )
 
     @property
     def singular_values(self) -> Floats:

@@ -56,6 +56,7 @@ def write_report(
         _head(title, model, owners, by_columns),
         _facts(model, run, owners, by_columns),
         _warning(model),
+        _scales(model),
         _variance(model),
         _loadings(model, names),
         _openings(model, len(owners), by_columns),
@@ -117,6 +118,14 @@ def _warning(model: PCAModel) -> str:
         '<p class="warning"><b>The check on shares failed.</b> The decomposition is not as accurate as the tolerance '
         "promises; fit again with more iterations or a larger tolerance before using it.</p>"
     )
+
+
+def _scales(model: PCAModel) -> str:
+    notice = model.scale_notice()
+    if notice is None:
+        return ""
+    text = notice[0].upper() + notice[1:]
+    return f'<p class="warning"><b>Scales.</b> {html.escape(text)} (<code>ppca fit --standardize</code>).</p>'
 
 
 def _variance(model: PCAModel) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
@@ -44,6 +45,7 @@ def open_table(
     encoding: str = "utf-8",
     missing: str = "refuse",
     dask: bool = False,
+    min_rows: int = 1,
 ) -> Table:
     """One owner's table, ready to be streamed.
 
@@ -67,13 +69,17 @@ def open_table(
     dask : files are read by the workers of the Dask client in use (`distributed.Client(...)`), which must reach them; they return
         sums only. A Dask frame is summed by them anyway, data in memory are summed here.
 
+    min_rows : refuse to take part in a fit with fewer rows, before anything is sent
+
     Raises `OwnerError` with the cause and the next step.
     """
     absent = (na_values,) if isinstance(na_values, str) else tuple(na_values)
     options = ReadOptions(decimal, thousands, absent, encoding, missing, dask)
-    return chosen(
-        as_read(opened(data, label, options), options), [columns] if isinstance(columns, str) else columns, id
-    )
+    table = as_read(opened(data, label, options), options)
+    if min_rows > 1:
+        table = copy.copy(table)
+        table.min_rows = min_rows
+    return chosen(table, [columns] if isinstance(columns, str) else columns, id)
 
 
 def opened(data: Any, label: str | None = None, options: ReadOptions = DEFAULTS) -> Table:

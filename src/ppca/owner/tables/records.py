@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import NoRows, OwnerError
+from ..errors import NoRows, OwnerError, TooFewRows
 from .integers import Rest
 from .passed import PassedValues
 from .table import Table, check_present
@@ -43,6 +43,7 @@ class Records:
         if in_order and not fill and not few:
             passed = PassedValues(table)
             if not passed.rounded and len(passed) >= columns:
+                TooFewRows.refuse(table.label, len(passed), table.min_rows)
                 return cls(table.label, cast(Any, passed), table.names, passed.ids)
         return cls.of(table, fill=fill)
 
@@ -53,6 +54,7 @@ class Records:
         values, rest, ids = table.read_exactly(check=not fill)
         if not len(values):
             raise NoRows.for_none(table.label)
+        TooFewRows.refuse(table.label, len(values), table.min_rows)
         if ids is not None and len(ids) != len(values):
             raise OwnerError(f"{table.label}: {len(ids):,} ids for {len(values):,} rows.")
         if fill and len(values):

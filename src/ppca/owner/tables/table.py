@@ -50,6 +50,7 @@ class Table(ABC):
     chosen : whether columns were chosen
     rows : number of rows where it is known without reading the data, else None
     notes : what a user should be told: columns put into another order, names taken over from another owner
+    min_rows : the fewest rows with which the owner takes part in a fit with other owners
     mean_for_missing : whether missing values count as a mean in a fit; else they are refused
     on_dask : whether the workers of the Dask client in use pass over the table, each over portions of it
     na_numbers : numbers that count as missing values
@@ -66,6 +67,7 @@ class Table(ABC):
     chosen: bool = False
     notes: tuple[str, ...] = ()
     mean_for_missing: bool = False
+    min_rows: int = 1
     on_dask: bool = False
     na_numbers: tuple[float, ...] = ()
     unnamed: Sequence[str] = ()
@@ -138,6 +140,7 @@ class Table(ABC):
     def read_as(self, other: Table) -> Self:
         """This table, read by the options of another one."""
         self.mean_for_missing, self.on_dask, self.na_numbers = other.mean_for_missing, other.on_dask, other.na_numbers
+        self.min_rows = other.min_rows
         return self
 
     def renamed(self, names: Sequence[str], note: str) -> Table:
