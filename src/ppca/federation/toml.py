@@ -58,7 +58,10 @@ def parse(model: type[Model], data: bytes, label: str) -> Model:
     """What a file says, checked against its model. Refuses a file that would be expensive to read before reading it."""
     try:
         text = data.decode()
-        _check_cost(text, label)
+    except ValueError as error:
+        raise FileRefused(f"{label} is no TOML: {error}.") from None
+    _check_cost(text, label)
+    try:
         found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers of thousands of digits
         raise FileRefused(f"{label} is no TOML: {error}.") from None
