@@ -294,8 +294,8 @@ def main(inputs: int, first: int, output: Path) -> bool:
         for name, target in TARGETS.items():
             status.update(f"{name}: {inputs * target.share // 100:,} inputs")
             tallies.append(in_own_process(name, first, inputs * target.share // 100))
-            found = {"first": first, "targets": [asdict(one) for one in tallies]}
-            (output / "fuzz.json").write_text(json.dumps(found, indent=1))  # also if the rest is interrupted
+            content = {"first": first, "targets": [asdict(one) for one in tallies]}
+            (output / "fuzz.json").write_text(json.dumps(content, indent=1))  # also if the rest is interrupted
     table = Table("target", title="Malformed inputs", title_justify="left")
     for heading in ("inputs", "accepted", "refused", "findings", "slowest", "peak memory", "time"):
         table.add_column(heading, justify="right")
