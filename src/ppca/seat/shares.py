@@ -228,8 +228,11 @@ class Shares:
                 self.bring_back(known, owner)
 
     def _whole(self, known: JobDescription, owner: str, contribution: Object) -> bool:
-        """Whether all shares of an owner can be read: damage shows when they are."""
-        if self._is_restored(known, owner):
+        """Whether all shares of an owner can be read: damage shows when they are.
+
+        What was sealed to a key that this server had before does not open, and must have come back from the mates.
+        """
+        if self._is_restored(known, owner) or self._was_replaced(known):
             try:
                 self._compare(known, owner, contribution)
                 return True
