@@ -237,3 +237,12 @@ def test_a_header_of_a_million_columns_is_refused_before_it_is_parsed(tmp_path: 
     path.write_text(",".join(map(str, range(200_000))) + "\n" + ",".join(["1"] * 200_000) + "\n")
     with pytest.raises(BadColumns, match=r"200,000 columns; at most 131,072 can be read"):
         open_table(path)
+
+
+def test_a_header_of_npy_with_keys_of_several_types_is_refused(tmp_path: Path) -> None:
+    """NumPy raised a TypeError; found by `ppca bench fuzz` (tables, input 5021476)."""
+    path = tmp_path / "x.npy"
+    np.save(path, np.ones((2, 2)))
+    path.write_bytes(path.read_bytes().replace(b"'shape'", b"1234567"))
+    with pytest.raises(UnreadableData, match="header of the array is damaged"):
+        open_table(path)

@@ -177,10 +177,13 @@ class NpzTable(ArrayTable):
 def read_header(label: str, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether column-major, and type of the array that follows in an opened .npy stream."""
     version = npy_format.read_magic(file)
-    if version == (1, 0):
-        return npy_format.read_array_header_1_0(file)
-    if version == (2, 0):
-        return npy_format.read_array_header_2_0(file)
+    try:
+        if version == (1, 0):
+            return npy_format.read_array_header_1_0(file)
+        if version == (2, 0):
+            return npy_format.read_array_header_2_0(file)
+    except TypeError as error:  # NumPy sorts the keys of the header, which may be of any type in a damaged file
+        raise UnreadableData(f"{label}: the header of the array is damaged ({error}). Save it again.") from None
     raise UnreadableData(f"{label}: the array has format version {version}, which only named fields need.")
 
 
