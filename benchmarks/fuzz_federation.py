@@ -40,7 +40,7 @@ from ppca.federation.serverfile import Policy, ServerFile, ServerSettings
 from ppca.member.fetching import Evidence
 from ppca.owner.rows import share_sums, sums_of
 from ppca.owner.tables.opening import open_table
-from ppca.protocol import FIXED, share
+from ppca.protocol import FIXED, InputRefused, share
 from ppca.seat.admission import Admission
 from ppca.seat.api import Api
 from ppca.seat.checking import Taken
@@ -225,8 +225,16 @@ def feed_parcel(content: bytes, number: int, folder: Path) -> None:
 
 
 def parcel_seeds() -> list[bytes]:
-    rows = b"".join(encode("rows", packets=[share(np.ones((4, 3)))[1]], tags=np.arange(8, dtype=np.uint64)))
-    return [b"".join(encode("packets", packets=[share(np.ones(3))[2], share(np.eye(2))[2]])), rows]
+    """One per server, in their order: sums and rows by turns."""
+    sums, rows, tags = (share(np.ones(3)), share(np.eye(2))), share(np.ones((4, 3))), np.arange(8, dtype=np.uint64)
+    return [
+        b"".join(
+            encode("rows", packets=[rows[seat]], tags=tags)
+            if seat % 2
+            else encode("packets", packets=[four[seat] for four in sums])
+        )
+        for seat in range(4)
+    ]
 
 
 @functools.lru_cache(maxsize=1)
@@ -428,7 +436,7 @@ TARGETS = {
     "jobs": Target(job_table_seeds, feed_job_tables, REFUSED, 6, structured=True),
     "server files": Target(server_seeds, feed_server, REFUSED, 4),
     "signatures": Target(signature_seeds, feed_signatures, REFUSED, 4, structured=True),
-    "parcels": Target(parcel_seeds, feed_parcel, REFUSED, 3, structured=True),
+    "parcels": Target(parcel_seeds, feed_parcel, (*REFUSED, InputRefused), 3, structured=True),  # without `checked`
     "contributions": Target(contribution_seeds, feed_contribution, REFUSED, 3, structured=True),
     "databases of servers": Target(store_seeds, feed_store, (), 1),
     "records": Target(record_seeds, feed_record, REFUSED, 3, structured=True),
