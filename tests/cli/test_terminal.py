@@ -60,7 +60,8 @@ def test_fit_as_json(place: Path) -> None:
 def test_progress_in_a_log_is_plain_lines(place: Path) -> None:
     done = ppca(place, "fit", "north.csv", "south.csv", "-o", "r2")
     lines = done.stderr.splitlines()
-    assert lines[0] == "owners, north: 40 rows"
+    assert lines[0].startswith("note: two owners: ")
+    assert lines[1] == "owners, north: 40 rows"
     assert "servers" in lines
     assert all(line.isascii() and line == line.strip() for line in lines)
 

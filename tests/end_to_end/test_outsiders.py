@@ -199,8 +199,8 @@ def test_approvals_that_were_altered_or_replayed(seats: Besieged) -> None:
 
 
 def test_a_job_that_was_altered_after_its_approval(seats: Besieged) -> None:
-    """The same name, one digit more: another job, which nobody has approved; and not to be had under the approved digest."""
-    data = seats.job.data.replace(b"components = 2", b"components = 3")
+    """A job with another parameter is another job, which nobody has approved. It is not accepted under the approved digest."""
+    data = seats.job.data.replace(b"components = 2", b"components = 1")
     assert data != seats.job.data
     altered = JobDescription(data)
     assert altered.id != seats.job.id

@@ -307,8 +307,9 @@ def test_a_missing_or_damaged_file(tmp_path: Path) -> None:
 
 
 def test_partial_fit_is_for_rows() -> None:
-    with pytest.raises(ValueError, match="owners of rows"):
+    with pytest.raises(AttributeError, match="'partial_fit'") as raised:
         PCA(partition=PSI, servers=Untouched(), keep="m").partial_fit([GOOD, GOOD])
+    assert "owners of rows" in str(raised.value.__cause__)
 
 
 # -- integers that doubles do not tell apart ---------------------------------------------------------------------------

@@ -151,7 +151,9 @@ def fit_for(receivers: dict[str, list[str]], **options: Any) -> Callable[[Lockst
         choices = Choices(2, fixed_iterations=FIXED, **options).public() | {"receivers": receivers}
         packets = [packet for part in row_owners() for packet in share_sums(moments(open_table(part)), 3)]
         found = Job(servers).run(rows.fit, *packets, choices=choices)
-        return {f"{name}: {part}": np.abs(value) for name, parts in found["to"].items() for part, value in parts.items()}
+        return {
+            f"{name}: {part}": np.abs(value) for name, parts in found["to"].items() for part, value in parts.items()
+        }
 
     return run
 

@@ -25,6 +25,7 @@ from .options import (
     FoldCase,
     IdColumns,
     Minimum,
+    MinRows,
     Namespace,
     Quiet,
     Standardize,
@@ -52,6 +53,7 @@ def check(
     namespace: Namespace = None,
     fold_case: FoldCase = False,
     minimum: Minimum = 10,
+    min_rows: MinRows = 10,
     solver: Annotated[str, typer.Option(help=SOLVER_HELP, rich_help_panel=SOLVER)] = "auto",
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -70,7 +72,9 @@ def check(
         check_together(vertical, id, namespace, columns, drop)
         partition = partition_of(id, alignment, namespace, fold_case, minimum) if vertical else "rows"
         choices = Choices(component_count(components), standardize, solver, partition=partition)
-        found = check_tables(files, choices, columns=names_in(columns), drop=names_in(drop), options=read)
+        found = check_tables(
+            files, choices, columns=names_in(columns), drop=names_in(drop), options=read, min_rows=min_rows
+        )
         found.notes += notes_of(files)
         texts = [in_words(problem, signature(check).parameters) for problem in found.problems]
         if as_json:

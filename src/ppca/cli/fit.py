@@ -174,7 +174,7 @@ def fit(
         count = component_count(components)
 
         from ..estimator.choices import Choices
-        from ..owner.tables.owners import open_columns, open_rows
+        from ..owner.tables.owners import open_columns, open_rows, set_min_rows
         from ..servers import LocalServers
         from ..servers.cores import threads_for
         from .folder import check_free, whole_folder
@@ -211,9 +211,7 @@ def fit(
                 tables = open_columns(files, id, columns=taken, drop=left, options=read)
             else:
                 tables = open_rows(files, columns=taken, drop=left, options=read)
-            several = len(tables) > 1
-            for table in tables:
-                table.min_rows = min_rows if several else 1
+            set_min_rows(tables, min_rows)
             for text in [text for table in tables for text in table.notes] + notes_of(files):
                 note(text, quiet=quiet)
             if len(tables) == 2 and reveal and not vertical:

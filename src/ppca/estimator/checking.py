@@ -19,7 +19,7 @@ from ..owner.errors import BadValue, OwnerError
 from ..owner.rows import gap_sums_of, sums_of
 from ..owner.tables.opening import Names, check_numeric
 from ..owner.tables.options import DEFAULTS, ReadOptions
-from ..owner.tables.owners import Problems, open_columns, open_rows
+from ..owner.tables.owners import Problems, open_columns, open_rows, set_min_rows
 from ..owner.tables.reading import CompleteRows
 from ..owner.tables.records import Records
 from ..owner.tables.table import Table, listed
@@ -56,17 +56,25 @@ class Checked:
 
 
 def check_tables(
-    owners: Any, choices: Choices, *, columns: Names = None, drop: Names = None, options: ReadOptions = DEFAULTS
+    owners: Any,
+    choices: Choices,
+    *,
+    columns: Names = None,
+    drop: Names = None,
+    options: ReadOptions = DEFAULTS,
+    min_rows: int = 1,
 ) -> Checked:
-    """Open and read all owners' tables as a fit with these choices would."""
+    """Open and read all owners' tables as a fit with these choices would. min_rows: minimum number of rows of each owner."""
     problems = Problems()
     if isinstance(choices.partition, Columns):
         tables = open_columns(
             owners, choices.partition.id, columns=columns, drop=drop, options=options, collect=problems.collect
         )
+        set_min_rows(tables, min_rows)
         found = _check_columns(tables, choices, choices.partition, problems)
     else:
         tables = open_rows(owners, columns=columns, drop=drop, options=options, collect=problems.collect)
+        set_min_rows(tables, min_rows)
         found = _check_rows(tables, choices, problems)
     found.notes += [note for table in tables for note in table.notes]
     found.problems = problems.found

@@ -64,6 +64,12 @@ def open_rows(
     return _numeric(check_compatible(ready, collect) if ready else [], collect)
 
 
+def set_min_rows(tables: Sequence[Table], min_rows: int) -> None:
+    """Let each of several owners refuse a table with fewer rows. A sole owner has nobody to protect its rows from."""
+    for table in tables:
+        table.min_rows = min_rows if len(tables) > 1 else 1
+
+
 def open_columns(
     owners: Any,
     id: IdNames,
