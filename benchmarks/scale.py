@@ -139,7 +139,7 @@ def _error(folder: Path, sums: Any) -> float:
     from ppca.owner.tables.opening import open_table
 
     distinct: dict[int, tuple[Path, int]] = {}
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.glob("*/*.parquet")):
         first, links = distinct.get(path.stat().st_ino, (path, 0))
         distinct[path.stat().st_ino] = first, links + 1
     parts = [part for path, links in distinct.values() for part in [moments(open_table(path))] * links]
@@ -176,15 +176,17 @@ def main(
         raise SystemExit(f"{rows:,} rows do not make {files} equal files")
     with tempfile.TemporaryDirectory(prefix="ppca-scale-", dir=folder) as name, console.status("") as status:
         table = Path(name)
-        for number in range(files):
-            path = table / f"part-{number:04d}.parquet"
+        # Each file has a folder of its own: a folder that holds the same table twice is refused.
+        paths = [table / f"{number:04d}" / "part.parquet" for number in range(files)]
+        for number, path in enumerate(paths):
+            path.parent.mkdir()
             if number < distinct:
                 status.update(f"writing file {number + 1} of {distinct}")
                 run("write", path, rows // files, columns, number)
             else:
-                os.link(table / f"part-{number % distinct:04d}.parquet", path)
-        held = sum((table / f"part-{number:04d}.parquet").stat().st_size for number in range(distinct))
-        listed = sum(path.stat().st_size for path in table.iterdir())
+                os.link(paths[number % distinct], path)
+        held = sum(path.stat().st_size for path in paths[:distinct])
+        listed = sum(path.stat().st_size for path in paths)
         measured: list[Measured] = []
         extra: dict[str, Any] = {}
         ways = [("plain reading (PyArrow)", "read", ()), (f"Dask, {workers} workers", "dask", (workers,))]
