@@ -148,6 +148,7 @@ def test_unmodified_clients_pass(form: Form, stops: None) -> None:
         ("rows", 6, -(1 << 127)),
         ("rows missing", 1, 41),
         ("rows missing", 1, -1),
+        ("rows missing", 1, 0),  # its mean would count for nothing and choose the grid
         ("rows missing", 2, 2 + (1 << 14)),
         ("rows missing", 6, 1 << 90),
         ("columns psi", 0, 2 + (1 << 14)),
@@ -172,6 +173,76 @@ def test_a_number_out_of_range_is_refused(form: Form, number: int, value: int, s
 
     assert form.lied(whole, change) == [""] * 4
     with pytest.raises(Refusal, match=f"contribution of {LIAR} holds numbers outside the range"):
+        whole.run()
+
+
+FIRST_NUMBER = {"rows": 2, "rows missing": 2, "columns psi": 1, "widerows": 2, "widecolumns psi": 0}
+"""The place of the exponents of means; mantissas and their upper halves follow."""
+
+
+@pytest.mark.parametrize(
+    ("form", "place"), [pytest.param(name, at, id=name) for name, at in FIRST_NUMBER.items()], indirect=["form"]
+)
+@pytest.mark.parametrize("mantissa", [0, 1 << 60, -(1 << 78)])
+def test_a_small_mantissa_with_a_large_exponent_is_refused(form: Form, place: int, mantissa: int, stops: None) -> None:
+    """The means of others would be cut off at a place that the liar chooses, and it would not show in the result."""
+    whole = form.begun()
+
+    def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
+        if kind == "packets":
+            for number, value in zip(range(place, place + 3), (75, mantissa, mantissa >> 40), strict=True):
+                packets[number] = with_first(packets[number], value)
+        return kind, packets, fields
+
+    assert form.lied(whole, change) == [""] * 4
+    with pytest.raises(Refusal, match=f"contribution of {LIAR} holds numbers outside the range"):
+        whole.run()
+
+
+@pytest.mark.parametrize(
+    ("form", "place"), [pytest.param(name, at, id=name) for name, at in FIRST_NUMBER.items()], indirect=["form"]
+)
+def test_an_upper_half_is_compared_in_all_bits(form: Form, place: int, stops: None) -> None:
+    """2^88 times 2^40 is zero modulo 2^128, so the mantissa minus 2^40 times its upper half does not show it."""
+    whole = form.begun()
+
+    def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
+        if kind == "packets":
+            low, high = (int(word) for word in plain(packets[place + 2])[0])
+            packets[place + 2] = with_first(packets[place + 2], (high << 64) + low + (1 << 88))
+        return kind, packets, fields
+
+    assert form.lied(whole, change) == [""] * 4
+    with pytest.raises(Refusal, match=f"contribution of {LIAR} holds numbers outside the range"):
+        whole.run()
+
+
+@pytest.mark.parametrize("form", ALL_FORMS, indirect=True)
+@pytest.mark.parametrize(
+    "entries",
+    [
+        pytest.param(lambda z: 0 * z, id="zeros"),
+        pytest.param(lambda z: 0 * z + 3.3, id="constant"),
+        pytest.param(lambda z: 0 * z + 2.0**-1074, id="smallest double"),
+        pytest.param(lambda z: np.sign(z) * 1e150, id="large"),
+        pytest.param(lambda z: z * 10.0 ** (np.arange(z.shape[1]) % 5 * 60 - 120), id="scales of columns"),
+        pytest.param(lambda z: z * 1e-10 + 1e10, id="mean far from zero"),
+        pytest.param(lambda z: np.where(z > 0, 1.0, -1.0) * 2.0 ** np.rint(z), id="powers of two"),
+        pytest.param(lambda z: z + (2.0 - 2.0**-52) * 2**53, id="mean below a power of two"),
+    ],
+)
+def test_honest_extreme_numbers_pass(
+    form: Form, entries: Callable[[Any], Any], stops: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Centred, "check_row_shares", lambda *_: None)
+    held = form.job.file.columns
+    names = list(held[LIAR]) if isinstance(held, dict) else list(held)
+    count = 6 if form.job.file.is_wide else 40
+    table = entries(np.random.default_rng(8).standard_normal((count, len(names))))
+    form.write(LIAR, table, names, np.arange(count) + 100)
+    whole = form.begun()
+    assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4
+    with pytest.raises(Passed):
         whole.run()
 
 
@@ -402,6 +473,20 @@ def test_servers_refuse_a_column_that_marks_one_row(
     with pytest.raises(Refusal, match=f"a column of {LIAR} has more than 0.75 of its sum of squares in few rows"):
         whole.run()
     assert [line["what"] for line in whole.audit][-2:] == ["inputs in range", "shares of single rows"]
+
+
+@pytest.mark.parametrize("form", ["columns psi", "widecolumns psi"], indirect=True)
+def test_columns_of_the_smallest_doubles_are_sent(form: Form, stops: None) -> None:
+    """Their scale is 2^-1073; its inverse is not a double."""
+    assert isinstance(form.job.file.columns, dict)
+    names = list(form.job.file.columns[LIAR])
+    count = 6 if form.job.file.is_wide else 40
+    signs = np.where(np.random.default_rng(9).standard_normal((count, len(names))) > 0, 1.0, -1.0)
+    form.write(LIAR, signs * 2.0**-1074, names, np.arange(count) + 100)
+    whole = form.begun()
+    assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4
+    with pytest.raises(Passed):
+        whole.run()
 
 
 @pytest.mark.parametrize("form", ["columns psi"], indirect=True)

@@ -11,7 +11,7 @@ with public random signs that nobody knows before the inputs are fixed.
   this entry leads to is below b / 2, and that has probability 1/2 at most. So each sum is b / 2 or more with probability 1/2.
   With a second set of signs for columns, -1 or 1, that probability is 1/4.
 
-Rounds: 5 for up to 65,536 conditions (2 for the comparisons, 2 for one bit per owner, 1 to open them).
+Rounds: 6 for up to 65,536 conditions (2 for the comparisons, 1 for exemptions of NONE, 2 for one bit per owner, 1 to open them).
 Sent: about 4 kB per condition. Measured, all servers together: rows of 3 owners 1.0 MB for 3 columns, 11 MB for 100; columns of
 3 owners 2.1 MB for 15, 4.7 MB for 90.
 """
@@ -21,17 +21,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..native import ring
-from ..protocol import Party, RingType, SecretArray, concatenate, stack
+from ..protocol import Party, RingType, SecretArray, concatenate, stack, together
 from ..protocol.inputs import expand
 from .entry import COUNT_BITS, Sums
 from .factors import ROOT_FRAC
 from .imputed import GapParts
-from .scales import HALF_BITS, MANTISSA_BITS, NONE
+from .scales import EXPONENT, HALF_BITS, NONE
 
 WHOLE = RingType(128, 0, 127)
 """Any element of the ring, as an integer."""
@@ -58,13 +59,17 @@ class Ranges:
         self.tables = tables
         self._values: list[SecretArray] = []
         self._table: list[NDArray[np.intp]] = []
+        self._scaled: list[tuple[Any, Any]] = []
+        self._scaled_table: list[NDArray[np.intp]] = []
+
+    def _numbers(self, size: int) -> NDArray[np.intp]:
+        """The table of every one of so many numbers."""
+        return np.repeat(np.arange(self.tables), size // self.tables)
 
     def not_negative(self, values: SecretArray, table: NDArray[np.intp] | None = None) -> None:
         """values: (tables, ...), or if `table` is given flat, with the table of every number."""
-        if table is None:
-            table = np.repeat(np.arange(self.tables), values.size // self.tables)
         self._values.append(values.retype(WHOLE).reshape(-1))
-        self._table.append(table)
+        self._table.append(self._numbers(values.size) if table is None else table)
 
     def between(self, values: SecretArray, low: int, high: int, table: NDArray[np.intp] | None = None) -> None:
         """low <= values <= high, as integers of the ring."""
@@ -75,11 +80,33 @@ class Ranges:
     def numbers(
         self, exponent: SecretArray, mantissa: SecretArray, upper: SecretArray, table: NDArray[np.intp] | None = None
     ) -> None:
-        """Numbers in secret scales (`scales`): exponents, mantissas, and the upper halves of their bits."""
+        """Numbers in secret scales (`scales`): exponents, mantissas, and the upper halves of their bits.
+
+        mantissa = 2^40 upper + lower with |lower| <= 2^40 and 2^39 <= |upper| <= 2^40. So a number with the exponent a has at
+        least the magnitude 2^(a - 1) (1 - 2^-38): an owner cannot choose the grid for the numbers of others with one that is
+        small or zero. The exponent NONE is exempt; it is below all others.
+        """
         self.exponents(exponent, table)
-        self.between(mantissa, -(1 << MANTISSA_BITS), 1 << MANTISSA_BITS, table)
+        self.between(upper, -(1 << HALF_BITS), 1 << HALF_BITS, table)
         lower = mantissa.retype(WHOLE) - (upper.retype(WHOLE) * (1 << HALF_BITS)).retype(WHOLE)
         self.between(lower, -(1 << HALF_BITS), 1 << HALF_BITS, table)
+        # The condition on `upper` above makes these few bits all of it.
+        half = 1 << (HALF_BITS - 1)
+        small = upper.retype(RingType(128, 0, HALF_BITS + 1)).reshape(-1).lookup([1 - half, half], [0, 1, 0], 0)
+        self._unless_none(small, exponent, table)
+
+    def at_least(
+        self, values: SecretArray, low: int, exponent: SecretArray, table: NDArray[np.intp] | None = None
+    ) -> None:
+        """values >= low, as integers of the ring, unless the exponent of their unit is NONE."""
+        below = _plus(values.retype(WHOLE), -low).reshape(-1).negative()
+        self._unless_none(below, exponent, table)
+
+    def _unless_none(self, wrong: Any, exponent: SecretArray, table: NDArray[np.intp] | None) -> None:
+        """Bits (pending) that must be 0 where an exponent, which is checked elsewhere, is above NONE."""
+        some = exponent.retype(EXPONENT).reshape(-1).lookup([NONE + 1], [0, 1], 0)
+        self._scaled.append((wrong, some))
+        self._scaled_table.append(self._numbers(exponent.size) if table is None else table)
 
     def exponents(self, exponent: SecretArray, table: NDArray[np.intp] | None = None) -> None:
         """Exponents of doubles, or NONE and a little more for columns of zeros."""
@@ -96,8 +123,13 @@ class Ranges:
 
     async def in_range(self) -> SecretArray:
         """One bit for each table: whether all of its conditions hold."""
-        wrong = await concatenate(self._values).retype(WHOLE).negative()
-        table = np.concatenate(self._table)
+        wrong, *bits = await together(
+            concatenate(self._values).retype(WHOLE).negative(), *(bit for pair in self._scaled for bit in pair)
+        )
+        if bits:
+            small, some = concatenate(bits[::2]), concatenate(bits[1::2])
+            wrong = concatenate([wrong, (await (small * some)).retype(wrong.dtype)])
+        table = np.concatenate([*self._table, *self._scaled_table])
         counts = stack([wrong[table == number].sum() for number in range(self.tables)])
         found: SecretArray = await (counts.within(max(1, len(table))) == 0)
         return found
@@ -125,7 +157,7 @@ async def ranges_of_sums(party: Party, sums: Sums | GapParts) -> Ranges:
         count = sums.count.retype(WHOLE)
         ranges.between(count, 1, ((1 << COUNT_BITS) - 1) // m)
         counts = sums.counts.retype(WHOLE)
-        ranges.not_negative(counts)
+        ranges.not_negative(_plus(counts, -1))
         ranges.not_negative(count.reshape(m, 1) - counts)
     else:
         await count_and_root(ranges, sums.count, sums.root)

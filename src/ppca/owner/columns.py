@@ -74,11 +74,12 @@ class Centred:
 
     def pieces(self, owner: int, own: bool) -> Iterator[Piece]:
         """Shares of the rows on a grid of 2^-24 of the scale of each column, in pieces."""
-        shrink = np.ldexp(1.0, -np.where(self.spread > 0, self.exponents, 0))
+        units = np.where(self.spread > 0, self.exponents, 0)
         step = max(1, PIECE_NUMBERS // self.width)
         for start in range(0, len(self.arranged.values), step):
             rest = None if self.arranged.rest is None else self.arranged.rest[start : start + step]
-            part = centred(self.arranged.values[start : start + step], rest, self.offset, self.fine) * shrink
+            # Not a product with 2^-exponent, which is infinite for columns of denormal numbers.
+            part = np.ldexp(centred(self.arranged.values[start : start + step], rest, self.offset, self.fine), -units)
             encoded, bad = ring.encode(part, GRID, 1)
             if bad >= 0:
                 raise OwnerError(f"{self.label}: a value is beyond the scale of its column.")
