@@ -217,6 +217,37 @@ def test_an_upper_half_is_compared_in_all_bits(form: Form, place: int, stops: No
         whole.run()
 
 
+@pytest.mark.parametrize(
+    ("form", "unit", "entries"),
+    [
+        ("widerows", 25, 0),
+        ("widerows", None, 0),
+        ("widerows", 25, 1 << 38),  # 2^-10 in the false unit
+        ("widerows standardised", 25, None),
+        ("widerows standardised", None, 0),
+    ],
+    indirect=["form"],
+)
+def test_a_unit_that_does_not_fit_the_rows_is_refused(
+    form: Form, unit: int | None, entries: int | None, stops: None
+) -> None:
+    """The rows of the owner with the smaller unit would be cut off, and the result would be that of the other owner alone."""
+    whole = form.begun()
+
+    def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
+        if kind == "rows" and entries is not None:
+            packets[0] = with_first([*share_ring(0 * plain(packets[0]), packets[0][0].dtype)], entries)
+        elif kind == "packets" and unit is not None:
+            packets[5] = share(np.full(packets[5][0].shape, unit), packets[5][0].dtype)
+            if len(packets) > 6:  # roots of sums of squares in the false unit
+                packets[6] = share(np.full(packets[6][0].shape, 2.0**-20), packets[6][0].dtype)
+        return kind, packets, fields
+
+    assert form.lied(whole, change) == [""] * 4
+    with pytest.raises(Refusal, match=f"contribution of {LIAR} holds numbers outside the range"):
+        whole.run()
+
+
 @pytest.mark.parametrize("form", ALL_FORMS, indirect=True)
 @pytest.mark.parametrize(
     "entries",

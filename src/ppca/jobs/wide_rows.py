@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -13,10 +14,12 @@ from numpy.typing import NDArray
 from ..algorithms import dual, wide_entry
 from ..algorithms.entry import Joint, joint_mean
 from ..algorithms.factors import ROOT_FRAC
-from ..algorithms.input_ranges import Ranges, count_and_root, table_bound, table_projections
+from ..algorithms.input_ranges import WHOLE, Ranges, count_and_root, table_bound, table_projections
 from ..algorithms.wide import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_of_piece
 from ..algorithms.wide_entry import Entered, RowSums
-from ..protocol import Party, SecretArray, concatenate, stack
+from ..native import ring
+from ..protocol import Party, Pending, SecretArray, concatenate, stack
+from ..protocol.multiply import Product, masked
 from ..protocol.opening import SERVERS, record
 from ..servers.failure import Refusal
 from ..servers.programs import offered
@@ -32,6 +35,9 @@ ROWS_TOGETHER = 32
 
 ROUNDED = "rounded numbers of rows"
 """What servers see of the sizes of uploads, as the audit calls it."""
+
+ROUNDED_SQUARES = 1 << (2 * ENTRY_FRAC - 20)
+"""Sums of squares of an unmodified client's entries differ by at most 2^-20 from the square of the root it sends."""
 
 Words = NDArray[np.uint64]
 
@@ -90,14 +96,36 @@ async def _check(party: Party, sums: RowSums, uploads: Uploads, lengths: list[in
     await count_and_root(ranges, sums.count, sums.root)
     ranges.numbers(sums.mean_exponent, sums.mantissa, sums.upper)
     ranges.exponents(sums.exponent)
+    squares = await _squares(party, uploads, lengths, sums.square_root is None)
+    # The largest entry of an owner (of a column, if columns are standardised) is at least half its unit. An owner cannot choose
+    # the unit in which the rows of others are cut off with rows that are small or zero.
+    ranges.at_least(squares, 1 << (2 * ENTRY_FRAC - 2), sums.exponent)
     if sums.square_root is not None:
         ranges.between(sums.square_root, 0, (math.isqrt(max(lengths)) + 1) << ROOT_FRAC)
+        root = await sums.square_root.mul(sums.square_root, frac=2 * ROOT_FRAC)
+        away = squares - (root.retype(WHOLE) * (1 << (2 * (ENTRY_FRAC - ROOT_FRAC)))).retype(WHOLE)
+        ranges.between(away, -ROUNDED_SQUARES, ROUNDED_SQUARES)
     pieces = _pieces(uploads, sum(lengths), None)()
     found = table_projections(party, pieces, np.repeat(np.arange(m), lengths), m)
     for number, length in enumerate(lengths):
         bound = table_bound(length * width, ENTRY_FRAC)
         ranges.between(found[number], -bound, bound, np.full(found.shape[1], number))
     await check_ranges(party, ranges, owners)
+
+
+async def _squares(party: Party, uploads: Uploads, lengths: list[int], joined: bool) -> SecretArray:
+    """Sums of squares of every owner's entries, of each column (m, d) or of all together (m), 96 fractional bits: one round."""
+    starts, parts = np.cumsum([0, *lengths]), []
+    for piece in _pieces(uploads, sum(lengths), None)():
+        product = ring.mul(np.ascontiguousarray(piece[0]), np.ascontiguousarray(piece[1]))
+        own = [ring.total(np.ascontiguousarray(product[:, a:b]), 1) for a, b in itertools.pairwise(starts)]
+        parts.append(np.stack(own))
+    total = np.concatenate(parts, axis=1)
+    if joined:
+        total = ring.total(total, 1)
+    template = SecretArray(party, np.empty((2, 0, 2), np.uint64), WHOLE)
+    found: SecretArray = await Pending(masked(template, total, Product(WHOLE, 0, None)))
+    return found
 
 
 async def _raw(
