@@ -11,6 +11,7 @@ from benchmarks import wide
 
 
 @pytest.mark.release
+@pytest.mark.processes
 def test_small(tmp_path: Path) -> None:
     assert wide.main(24, 160, 3, tmp_path)
     jobs = json.loads((tmp_path / "wide.json").read_text())["jobs"]
