@@ -450,6 +450,17 @@ def test_aligned_owners_list_the_same_ids_in_the_same_order(form: Form, ids: str
     assert LIAR in refused
 
 
+@pytest.mark.parametrize("form", ["columns aligned", "widecolumns aligned"], indirect=True)
+def test_an_owner_without_ids_is_not_aligned_with_owners_that_have_them(form: Form, stops: None) -> None:
+    whole = form.begun()
+
+    def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
+        return kind, packets, {name: value for name, value in fields.items() if name != "order"}
+
+    assert form.lied(whole, change) == [""] * 4
+    assert f"{LIAR} sent rows without ids" in whole.run()["refused"]
+
+
 @pytest.mark.parametrize("form", ["columns aligned", "columns namespace"], indirect=True)
 def test_no_key_of_the_owners_is_waited_for_without_need(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids of a namespace are not made into tags, and rows without ids have no order to compare."""
@@ -504,6 +515,24 @@ def test_servers_refuse_a_column_that_marks_one_row(
     with pytest.raises(Refusal, match=f"a column of {LIAR} has more than 0.75 of its sum of squares in few rows"):
         whole.run()
     assert [line["what"] for line in whole.audit][-2:] == ["inputs in range", "shares of single rows"]
+
+
+@pytest.mark.parametrize("form", ["columns psi", "columns aligned"], indirect=True)
+def test_servers_refuse_a_column_whose_squares_overflow(form: Form, stops: None) -> None:
+    """(2^32)^2 is zero modulo 2^64: two marked rows would have no part of the sum of squares."""
+    whole = form.begun()
+
+    def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
+        if kind == "rows":
+            entries = plain(packets[0])
+            entries[:, 1, 0] = np.where(np.arange(len(entries)) % 2, 1, -1).astype(np.uint64)
+            entries[[7, 18], 1, 0] = np.array([1 << 32, -(1 << 32)]).astype(np.uint64)
+            packets[0] = share_ring(entries, packets[0][0].dtype)
+        return kind, packets, fields
+
+    assert form.lied(whole, change) == [""] * 4
+    with pytest.raises(Refusal, match=f"a column of {LIAR} has more than 0.75"):
+        whole.run()
 
 
 @pytest.mark.parametrize("form", ["columns psi", "widecolumns psi"], indirect=True)

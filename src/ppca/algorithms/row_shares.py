@@ -9,13 +9,17 @@ are assigned to 16 buckets by public coins. With n rows, n_b of them in bucket b
 If the condition holds for all buckets, no row has more than `limit` of the column's sum of squares. The converse does not hold: a
 bucket can exceed the limit by several rows together.
 
-Cost: 16 comparisons of 128 bits per column, however many rows there are. Rounds: 3 and those of `input_ranges`. Measured: 1.1 MB
-for 15 columns, 6.7 MB for 90, all servers together.
+Squares are added up modulo 2^64, and the check of ranges lets entries pass that are somewhat above 1. So a row with an entry of
++-2^32 in units of the grid would not be seen. Random sums of every column find it: with Q the column's sum of squares modulo
+2^64, a sum of at least half that entry, which has probability 1/2, has a square above 36 Q if Q < 2^62 / 36. Up to 455 rows Q is
+below that. Beyond, an owner can choose its other rows so that such an entry is not found.
+
+Cost: 30 comparisons of 128 bits per column, however many rows there are. Rounds: 5 and those of `input_ranges`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +27,7 @@ from numpy.typing import NDArray
 from ..protocol import Party, Pending, RingType, SecretArray, together
 from ..protocol.multiply import Product, masked
 from .gram import GRID
-from .input_ranges import WHOLE, Coins, Ranges
+from .input_ranges import TIMES, WHOLE, Coins, Ranges, projections
 
 BUCKETS = 16
 TOGETHER = 1 << 17
@@ -32,18 +36,23 @@ TOGETHER = 1 << 17
 STEPS = 64
 """The limit is a multiple of 1/64."""
 
+COLUMN_SUMS = 12
+"""Random sums of every column."""
+
 ROOM = 126
 
 Words = NDArray[np.uint64]
 
 
 async def row_shares(
-    party: Party, pieces: Iterator[Words], rows: int, limit: float, table: NDArray[np.intp], tables: int
+    party: Party, pieces: Callable[[], Iterator[Words]], rows: int, limit: float, table: NDArray[np.intp], tables: int
 ) -> Ranges:
-    """The conditions on the columns of every table. pieces: (2, rows, width), at most 8,192 rows each."""
+    """The conditions on the columns of every table. pieces: (2, rows, width), at most 8,192 rows each; read twice."""
     width = len(table)
-    totals, counts = await _sums(party, pieces, width)
+    totals, counts = await _sums(party, pieces(), width)
     squares, sums = totals
+    ranges = Ranges(tables)
+    await _no_overflow(party, ranges, pieces(), squares.sum(0).retype(WHOLE), rows, table)
     # n^2 Q < 2^(48 + 3 log n), times 64: the lowest bits of sums are dropped if there is no room for them.
     drop = max(0, -(-(2 * GRID + 3 * rows.bit_length() + 7 - ROOM) // 2))
     if drop:
@@ -56,10 +65,21 @@ async def row_shares(
     parts = parts.retype(WHOLE) + (square.retype(WHOLE).reshape(1, width) * counts[:, None]).retype(WHOLE)
     parts = parts.retype(WHOLE)
     allowed = (parts.sum(0).retype(WHOLE) * round(limit * STEPS)).retype(WHOLE)
-    ranges = Ranges(tables)
     left = allowed.reshape(1, width).broadcast_to(parts.shape).retype(WHOLE) - (parts * STEPS).retype(WHOLE)
     ranges.not_negative(left, np.tile(table, BUCKETS))
     return ranges
+
+
+async def _no_overflow(
+    party: Party, ranges: Ranges, pieces: Iterator[Words], squares: SecretArray, rows: int, table: NDArray[np.intp]
+) -> None:
+    """Conditions on sums of squares Q of the columns, which come modulo 2^64: Q is at most that of `rows` entries of 1, and
+    random sums of the column, squared in 128 bits, are at most 36 Q. Two rounds."""
+    ranges.between(squares, 0, rows << (2 * GRID), table)
+    sums = await projections(party, (piece[..., None] for piece in pieces), len(table), COLUMN_SUMS).extend()
+    square = (await sums.retype(WHOLE).mul(sums.retype(WHOLE), frac=0)).retype(WHOLE)
+    most = (squares * TIMES**2).retype(WHOLE).reshape(-1, 1).broadcast_to(square.shape).retype(WHOLE)
+    ranges.not_negative(most - square, np.repeat(table, COLUMN_SUMS))
 
 
 async def _sums(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,9 @@ async def fit(
             entries = (words[..., None] for words in Uploads.of(party, table).pieces(rows, count))
             await _check(party, exponent, offsets, entries, rows, widths, owners)
             if row_share_at_most is not None:
-                source, whose = Uploads.of(party, table).pieces(rows, count), np.repeat(np.arange(len(widths)), widths)
-                shares = await row_shares(party, source, rows, row_share_at_most, whose, len(widths))
+                uploads, whose = Uploads.of(party, table), np.repeat(np.arange(len(widths)), widths)
+                again = partial(uploads.pieces, rows, count)
+                shares = await row_shares(party, again, rows, row_share_at_most, whose, len(widths))
                 await check_row_shares(party, shares, owners, row_share_at_most)
     with party.stage("second moments"), submitter(workers) as (submit, ahead):
         source = Uploads.of(party, table).pieces(rows, count)

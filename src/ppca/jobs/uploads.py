@@ -106,7 +106,7 @@ def align(
     if not uploads.tags:
         if len(set(counts)) > 1:
             return {"refused": f"aligned owners must have the same number of rows, got {counts}"}
-        if refused := _other_order(uploads.orders, owners):
+        if refused := _other_order(uploads.orders, len(counts), owners):
             return {"refused": refused}
         return {"rows": counts[0]}
     if [uploads.tags[owner].rows for owner in sorted(uploads.tags)] != counts:
@@ -124,11 +124,18 @@ def align(
     return {"rows": common, "tags": told}
 
 
-def _other_order(orders: dict[int, str], owners: Sequence[str] | None) -> str | None:
-    """Why owners are not aligned, from the keyed digests of their ids."""
+def _other_order(orders: dict[int, str], count: int, owners: Sequence[str] | None) -> str | None:
+    """Why `count` owners are not aligned, from the keyed digests of their ids."""
+    every = [owners[number] if owners else f"owner {number + 1}" for number in range(count)]
+    if orders and len(orders) < count:
+        return (
+            f"{', '.join(every[number] for number in range(count) if number not in orders)} sent rows without ids, the other "
+            "owners sent ids. Their order cannot be compared. Nothing was computed. Contribute with the column of ids (--id) at "
+            "all owners, or at none."
+        )
     if len(set(orders.values())) < 2:
         return None
-    names = [owners[number] if owners else f"owner {number + 1}" for number in sorted(orders)]
+    names = [every[number] for number in sorted(orders)]
     return (
         f"{', '.join(names)} say that their rows are aligned, but list different ids or another order. Nothing was computed. "
         "Bring the tables into the same order, or propose the job with alignment psi, which joins rows by id."
