@@ -12,8 +12,7 @@ with public random signs that nobody knows before the inputs are fixed.
   With a second set of signs for columns, -1 or 1, that probability is 1/4.
 
 Rounds: 6 for up to 65,536 conditions (2 for the comparisons, 1 for exemptions of NONE, 2 for one bit per owner, 1 to open them).
-Sent: about 4 kB per condition. Measured, all servers together: rows of 3 owners 1.0 MB for 3 columns, 11 MB for 100; columns of
-3 owners 2.1 MB for 15, 4.7 MB for 90.
+Sent: about 4 kB per condition, all servers together.
 """
 
 from __future__ import annotations
