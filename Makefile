@@ -15,7 +15,7 @@ PYTEST  := $(BIN)/python -m pytest
 help:
 	@echo "make demo          three hospitals on four local servers, compared with the plaintext answer"
 	@echo "make quick         tests that start no process: run them while you work"
-	@echo "make test          all tests except release tests, less than five minutes on two cores"
+	@echo "make test          all tests except release tests, about five minutes on two cores"
 	@echo "make test-release  slow tests and release tests: guide, wheel, fresh clone, chaos, long fuzzing"
 	@echo "make coverage      branch coverage of src/ppca by the tests of make test, with its server processes"
 	@echo "make lint          ruff, mypy, clang-format and codespell"
