@@ -44,11 +44,11 @@ quick: setup
 	$(PYTEST) $(WORKERS) -m "not release and not processes"
 
 test: setup
-	$(PYTEST) $(WORKERS) -m "not release" -rs --durations=15
+	$(PYTEST) $(WORKERS) -m "not release" -rfEs --durations=15
 
 # Property tests run again, with more examples. The rest builds, installs or takes long.
 test-release: setup
-	$(PYTEST) $(WORKERS) -m "release or hypothesis" --hypothesis-profile=thorough -rs --durations=15
+	$(PYTEST) $(WORKERS) -m "release or hypothesis" --hypothesis-profile=thorough -rfEs --durations=15
 
 # Server processes are measured too ([tool.coverage.run] patch in pyproject.toml).
 COVERAGE := $(BIN)/python -m coverage
