@@ -24,7 +24,7 @@ from ppca.protocol import InputPacket, SecretArray, local_parties, multiply, run
 from ppca.protocol.dtypes import LOCAL_RISK, RingType
 from ppca.protocol.shares import Held, Shares
 from ppca.servers import Account, Outcome
-from ppca.servers.programs import TAKES_PACKETS
+from ppca.servers.programs import stores_packets
 
 ITERATION, VERIFICATION, REST = "iteration", "verification", "rest"
 
@@ -139,7 +139,7 @@ class OneThread:
         progress: Any = None,
     ) -> Outcome:
         parties = local_parties()
-        raw = getattr(program, TAKES_PACKETS, False)
+        raw = stores_packets(program)
 
         async def whole(seat: int) -> Any:
             mine = [

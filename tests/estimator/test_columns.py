@@ -28,11 +28,11 @@ from harness.tables import with_ids
 from ppca import PCA, Columns, Job
 from ppca.jobs import uploads
 from ppca.jobs.matching import MatchError
+from ppca.jobs.spool import Spool
 from ppca.owner.alignment.ids import IdError
 from ppca.owner.errors import BadColumns, BadValue, OwnerError
 from ppca.protocol import share
 from ppca.servers import LocalServers
-from ppca.servers.spool import Spool
 
 TOLERANCE = 1e-6
 PSI = Columns("id")

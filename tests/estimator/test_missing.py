@@ -16,8 +16,8 @@ from benchmarks.accuracy import PROMISED, accuracy_of
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns, open_table
+from ppca.jobs.errors import Refusal
 from ppca.owner.errors import BadValue
-from ppca.servers.failure import Refusal
 
 Floats = NDArray[np.float64]
 DATA = {"wine": load_wine().data, "breast cancer": load_breast_cancer().data}

@@ -12,7 +12,7 @@ from typing import Any, Self
 from ppca.protocol import InputPacket, Opening, RingType, SecretArray, Traffic, local_parties, run_lockstep, share
 from ppca.receiver.unsealing import unsealed
 from ppca.servers import Account, Outcome
-from ppca.servers.programs import TAKES_PACKETS
+from ppca.servers.programs import stores_packets
 
 Tap = Callable[[int, int, Any], None]
 """Called with sender, receiver and message."""
@@ -66,7 +66,7 @@ class LockstepServers:
                 self.tap(sender, receiver, message)
 
         async def whole(seat: int) -> Any:
-            raw = getattr(program, TAKES_PACKETS, False)
+            raw = stores_packets(program)
             mine = [
                 packets[seat] if raw else SecretArray.from_packet(parties[seat], packets[seat]) for packets in inputs
             ]

@@ -13,13 +13,13 @@ from harness.tables import with_ids
 from ppca import PCA, Columns, Job
 from ppca.estimator.choices import Choices
 from ppca.jobs import inference, rows
+from ppca.jobs.errors import Refusal
 from ppca.jobs.kept import NotAllowed
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
 from ppca.owner.tables.opening import open_table
 from ppca.protocol import share
 from ppca.receiver.unsealing import received
-from ppca.servers.failure import Refusal
 
 X = np.random.default_rng(5).standard_normal((60, 4)) @ np.diag([4.0, 2, 1, 0.5]) + 3
 ALLOWED = {"transform": ["client"], "flags": ["client"], "scores": ["client"]}

@@ -22,11 +22,11 @@ from ppca.estimator.choices import Choices
 from ppca.estimator.columns import fit_columns
 from ppca.estimator.job import Job
 from ppca.jobs.analysis import Choices as JobChoices
+from ppca.jobs.errors import Refusal
 from ppca.owner.tables.owners import open_columns
 from ppca.owner.tables.records import Records
 from ppca.receiver.parts import Parts
 from ppca.receiver.unsealing import received
-from ppca.servers.failure import Refusal
 
 Floats = NDArray[np.float64]
 K, CUTS = 3, (2, 5)

@@ -11,6 +11,7 @@ from harness.lockstep import LockstepServers
 from ppca.estimator.choices import Choices
 from ppca.estimator.job import Job
 from ppca.jobs import rows
+from ppca.jobs.errors import Refusal
 from ppca.jobs.kept import NotAllowed
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
@@ -18,7 +19,6 @@ from ppca.owner.tables.opening import open_table
 from ppca.receiver import PCAModel
 from ppca.receiver.parts import Parts
 from ppca.receiver.unsealing import received
-from ppca.servers.failure import Refusal
 
 X = np.random.default_rng(3).standard_normal((50, 3)) * np.array([4.0, 2, 1]) + 9
 FACTS = {"number of rows", "scale exponents"}

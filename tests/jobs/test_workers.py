@@ -16,13 +16,13 @@ from harness.tables import with_ids
 from ppca import PCA, Columns, Job
 from ppca.algorithms.gram import Blocks, local_product
 from ppca.estimator.columns import upload
+from ppca.jobs.operator import Operator
 from ppca.jobs.workers import submitter
 from ppca.owner.alignment.arrangement import Alignment, arrange
 from ppca.owner.columns import Centred
 from ppca.owner.tables.owners import open_columns
 from ppca.owner.tables.records import Records
 from ppca.servers import DaskCluster, LocalServers, OperatorError, ServersFailed
-from ppca.servers.operator import Operator
 from ppca.transport import create_certificates
 
 X = np.random.default_rng(2).standard_normal((400, 6)) @ np.diag([5.0, 3, 2, 1, 0.5, 0.2])

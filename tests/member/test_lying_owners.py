@@ -15,13 +15,13 @@ from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
 from ppca.federation.parcels import Parcels
 from ppca.jobs import columns, input_checks, rows, wide_columns, wide_rows
+from ppca.jobs.errors import Refusal
 from ppca.native import ring
 from ppca.owner.columns import Centred
 from ppca.owner.errors import OwnerError
 from ppca.protocol import InputPacket, RingType, share, share_ring
 from ppca.protocol.inputs import receive
 from ppca.servers.control import encode
-from ppca.servers.failure import Refusal
 
 LIAR = "south"
 

@@ -16,9 +16,9 @@ from ppca.federation.disclosure import in_words, scope
 from ppca.federation.drafting import draft_infer
 from ppca.federation.job import JobDescription
 from ppca.federation.serverfile import Policy
+from ppca.jobs.errors import Refusal
 from ppca.seat.policy import refusal_of
 from ppca.seat.programs import kept_name
-from ppca.servers.failure import Refusal
 
 RNG = np.random.default_rng(3)
 NEW = RNG.standard_normal((12, 3)) * 3 + 3

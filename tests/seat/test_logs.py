@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from ppca.jobs.errors import Refusal
 from ppca.seat.conductor import Conductor
 from ppca.seat.logs import JsonFormatter
-from ppca.servers.failure import Failure, Refusal
+from ppca.servers.failure import Failure
 
 SECRET = "a share, 31415926"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,30 +20,15 @@ from ..algorithms.entry import Joint
 from ..algorithms.orientation import oriented
 from ..algorithms.scales import MEAN_FRAC, floating, in_units
 from ..protocol import Party, RingType, SecretArray, together
-from ..servers.failure import Refusal
 from . import inference
+from .errors import Refusal
 from .kept import CLIENT, Allowed, keep
+from .openings import NEXT
+from .pca import LOADINGS, PARTS, WHOLE, has_scales
 
 FACTS = "facts"
-LOADINGS = "loadings"
-"""In place of components, for an owner of columns: of these, and of means and deviations, what belongs to its own columns."""
-
-PARTS = ("components", LOADINGS, "variances", "means", "deviations")
-"""Parts of a result: what a receiver may get beside the facts (number of rows, scale exponents: see `has_scales`)."""
-
-NEXT = "bound of the next variance"
-"""What a receiver of components and variances gets if some were left out: a number that no variance left out exceeds."""
-
 SCALING_ERROR = 1.1e-9
 """Relative error of a column that was divided by its deviation: that of `rsqrt`, and of products with 40 fractional bits."""
-
-WHOLE = tuple(part for part in PARTS if part != LOADINGS)
-"""What makes a whole model."""
-
-
-def has_scales(parts: Collection[str], standardized: bool) -> bool:
-    """Whether a receiver of these parts gets scale exponents: every one does, but of an owner's loadings only who needs them."""
-    return LOADINGS not in parts or ("deviations" if standardized else "variances") in parts
 
 
 @dataclass

@@ -15,7 +15,6 @@ from ..algorithms.input_ranges import Ranges, table_bound, table_projections
 from ..algorithms.row_shares import row_shares
 from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UPPER_HALF, maximum, on_grid
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
-from ..servers.programs import offered
 from .analysis import Choices, analyse
 from .input_checks import check_ranges, check_row_shares
 from .kept import drop_sums
@@ -27,7 +26,6 @@ OWN = RingType(128, 2 * GRID, 40)
 """An owner's sums of products of its own columns."""
 
 
-@offered
 async def fit(
     party: Party,
     *inputs: SecretArray,

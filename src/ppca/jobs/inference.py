@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from ..protocol import Party, RingType, SecretArray, concatenate, together
-from ..servers.failure import Refusal
-from ..servers.programs import offered
+from .errors import Refusal
 from .kept import CLIENT, check_allowed, kept, recall
 from .matching import MINIMUM
+from .openings import SAME_UNITS
 from .uploads import Uploads, align, forget
 
 ROW_FRAC = 80
@@ -40,9 +40,6 @@ NUMBERS = 1 << 19
 
 UNITS = "exponents"
 """The scale exponents of a kept model: rows come in units of 2^exponent of their columns."""
-
-SAME_UNITS = "units of the model"
-"""The opening that says whether rows came in these units."""
 
 RAW = RingType(128, 40, 20)
 STANDARD = RingType(128, ROW_FRAC, 20)
@@ -107,7 +104,6 @@ async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray
     return score.retype(SCORE)
 
 
-@offered
 async def transform(party: Party, rows: SecretArray, *, model: str, receiver: str = CLIENT) -> dict[str, Any]:
     """Coordinates of secret rows under a shared model."""
     arrays, fit = recall(party, model, "transform", receiver)
@@ -116,7 +112,6 @@ async def transform(party: Party, rows: SecretArray, *, model: str, receiver: st
         return {"fit": fit, "coordinates": z.reveal(receiver, what="coordinates", why="agreed result")}
 
 
-@offered
 async def inverse_transform(
     party: Party, coordinates: SecretArray, *, model: str, receiver: str = CLIENT
 ) -> dict[str, Any]:
@@ -151,7 +146,6 @@ class Use:
         return found
 
 
-@offered
 async def infer(
     party: Party,
     *batches: SecretArray,
@@ -178,7 +172,6 @@ async def infer(
     return {"fit": fit, "to": {receiver: await _inferred(party, batches, arrays, use)}}
 
 
-@offered
 async def infer_table(
     party: Party,
     *,
@@ -285,7 +278,6 @@ def _common_rows(party: Party, table: str, rows: int, standardized: bool) -> Ite
         yield SecretArray(party, words.reshape(2, -1, width, kind.limbs), kind)
 
 
-@offered
 async def add_scores(party: Party, rows: SecretArray, *, model: str, table: str) -> None:
     """Anomaly scores of secret rows, still shared, are added to a table, with what the model allows of them."""
     uploads = Uploads.of(party, table)
@@ -299,7 +291,6 @@ async def add_scores(party: Party, rows: SecretArray, *, model: str, table: str)
     uploads.scores.append(score.data)
 
 
-@offered
 async def detect(
     party: Party,
     *,

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 
 from ..algorithms.input_ranges import Ranges
 from ..protocol import Party
-from ..servers.failure import Refusal
-
-IN_RANGE = "inputs in range"
-ROW_SHARES = "shares of single rows"
+from .errors import Refusal
+from .openings import IN_RANGE, ROW_SHARES
 
 
 async def check_ranges(party: Party, ranges: Ranges, owners: Sequence[str]) -> None:

@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..protocol import Party, SecretArray
-from ..servers.failure import Refusal
-from ..servers.programs import offered
+from .errors import Refusal
 
 SUMS = ".sums"
 """Kept sums stand beside a kept model under its name with this ending."""
@@ -134,7 +133,6 @@ def recall_sums(party: Party, name: str, allowed: Allowed, receivers: Receivers)
     return arrays
 
 
-@offered
 async def erase(party: Party, *, model: str) -> None:
     """Forgets a kept model and its sums."""
     for name in (model, model + SUMS):

@@ -9,14 +9,12 @@ from ..algorithms.entry import COUNT, COUNT_BITS, Sums, enter
 from ..algorithms.imputed import GapParts, enter_imputed
 from ..algorithms.input_ranges import ranges_of_sums
 from ..protocol import Party, SecretArray, concatenate, stack
-from ..servers.failure import Refusal
-from ..servers.programs import offered
 from .analysis import Choices, analyse
+from .errors import Refusal
 from .input_checks import check_ranges
 from .kept import keep_sums, recall_sums
 
 
-@offered
 async def fit(
     party: Party,
     *inputs: SecretArray,

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from ..protocol import InputPacket, Party
 from ..protocol.inputs import summands
 from ..protocol.opening import SERVERS, record
-from ..servers.failure import Refusal
-from ..servers.programs import offered, packets_as_they_came
-from ..servers.spool import Spool
+from .errors import Refusal
 from .matching import MatchError, match
+from .spool import Spool
 
 
 class Uploads:
@@ -79,8 +78,6 @@ class Uploads:
             spool.close()
 
 
-@offered
-@packets_as_they_came
 async def upload(
     party: Party, piece: InputPacket, *, table: str, owner: int, tags: NDArray[np.uint64] | None = None
 ) -> int:
@@ -155,7 +152,6 @@ class _Tags(Sequence[Any]):
         return self._spools[owner].take(slice(None))[0]
 
 
-@offered
 async def forget(party: Party, *, table: str) -> None:
     """Drops the table of a job."""
     uploads = party.tables.pop(table, None)

@@ -16,8 +16,8 @@ from ..algorithms.entry import Joint
 from ..algorithms.scales import EXPONENT
 from ..algorithms.wide import ENTRIES, MOST_NUMBERS, WideTable, columns_of_piece
 from ..protocol import Party, SecretArray, together
-from ..servers.spool import Spool
 from .analysis import Choices, components_wanted, concluded, joint_means, solved
+from .spool import Spool
 from .uploads import Uploads
 
 STANDARD_ERROR = 2.0**-27

@@ -15,10 +15,9 @@ from ..algorithms.scales import EXPONENT, maximum, on_grid
 from ..algorithms.wide import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_of_piece
 from ..native import ring
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
-from ..servers.failure import Refusal
-from ..servers.programs import offered
 from .analysis import Choices
 from .columns import means_on_grid, too_few
+from .errors import Refusal
 from .input_checks import check_ranges
 from .kept import drop_sums
 from .matching import MINIMUM
@@ -31,7 +30,6 @@ INVERSE = RingType(128, 40, 2)
 Words = NDArray[np.uint64]
 
 
-@offered
 async def fit(
     party: Party,
     *inputs: SecretArray,

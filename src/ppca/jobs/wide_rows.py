@@ -21,20 +21,14 @@ from ..native import ring
 from ..protocol import Party, Pending, SecretArray, concatenate, stack
 from ..protocol.multiply import Product, masked
 from ..protocol.opening import SERVERS, record
-from ..servers.failure import Refusal
-from ..servers.programs import offered
 from .analysis import Choices
+from .errors import Refusal
 from .input_checks import check_ranges
 from .kept import drop_sums
+from .openings import ROUNDED
 from .rows import check_rows
 from .uploads import Uploads, forget
 from .wide import SCALED_AT_ONCE, analyse_standardised, analyse_wide, too_large, too_tall
-
-ROWS_TOGETHER = 32
-"""An owner's number of rows is rounded up to a multiple of this, and only that is seen."""
-
-ROUNDED = "rounded numbers of rows"
-"""What servers see of the sizes of uploads, as the audit calls it."""
 
 ROUNDED_SQUARES = 1 << (2 * ENTRY_FRAC - 20)
 """Sums of squares of an unmodified client's entries differ by at most 2^-20 from the square of the root it sends."""
@@ -42,7 +36,6 @@ ROUNDED_SQUARES = 1 << (2 * ENTRY_FRAC - 20)
 Words = NDArray[np.uint64]
 
 
-@offered
 async def fit(
     party: Party,
     *inputs: SecretArray,

@@ -1,7 +1,7 @@
 """Who computes the local products of pieces: this process, worker processes of this server, or its operator's Dask cluster.
 
 A task gets one server's shares of a piece and returns its local product: it sees what the server sees. So a job says only how
-many processes, or that the operator's Dask cluster is to be used; where that is, each operator says (`ppca.servers.operator`).
+many processes, or that the operator's Dask cluster is to be used; where that is, each operator says (`ppca.jobs.operator`).
 The choice changes nothing in the protocol or in the result.
 
     0         the server itself
@@ -21,7 +21,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from ..algorithms.gram import Submit
-from ..servers.operator import DaskCluster, Operator, OperatorError
+from .operator import DaskCluster, Operator, OperatorError
 
 DASK = "dask"
 Workers = int | str

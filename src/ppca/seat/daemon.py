@@ -24,7 +24,7 @@ from ..federation.build import build
 from ..federation.errors import FederationError
 from ..federation.roster import address
 from ..federation.serverfile import ServerSettings
-from ..servers.operator import DaskCluster
+from ..jobs.operator import DaskCluster
 from ..transport import open_listener
 from . import logs
 from .api import Api

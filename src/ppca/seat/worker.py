@@ -21,11 +21,12 @@ import sys
 import threading
 from typing import Any
 
+from ..jobs.errors import Refusal
 from ..jobs.uploads import Uploads
 from ..native import kernels
 from ..servers.codec import CodecError
 from ..servers.control import Channel, Message
-from ..servers.failure import Failure, Refusal, trace_of
+from ..servers.failure import Failure, trace_of
 from ..servers.process import KEPT_MEMORY, Teller, harden, labelled, report, watch
 from ..servers.programs import Program, ProgramError, asked_for, execute, prepare
 from ..servers.store import Staged, Store, flat, record_of

@@ -1,10 +1,10 @@
 """How four servers run a program. Everything here sees shares only: packets of inputs, messages, sealed parts of results."""
 
+from ..jobs.operator import DaskCluster, OperatorError
 from .codec import CodecError, PerSeat
 from .failure import ServersFailed
 from .interface import Servers
 from .local import LocalServers
-from .operator import DaskCluster, OperatorError
 from .outcome import Account, Outcome
 from .programs import ProgramError
 

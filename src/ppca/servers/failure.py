@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ..jobs.errors import Refusal
 from ..protocol import InconsistentShares, InputRefused, OpeningRefused
 from ..transport import PeerError, TransportError, seat_name
 from .codec import CodecError
@@ -30,10 +31,6 @@ FINAL = (InconsistentShares, InputRefused, OpeningRefused)
 
 STOPPED = "All servers were stopped; start new ones to run again."
 USABLE = "The servers have new links and can be used again."
-
-
-class Refusal(ValueError):
-    """A server will not do what it was asked to; the message says why and what to do, so no traceback goes with it."""
 
 
 class ServersFailed(RuntimeError):

@@ -23,13 +23,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ..jobs.operator import DASK, DaskCluster, Operator, check_apart
 from ..protocol import InconsistentShares, InputPacket
 from ..transport import create_certificates, seat_dns_name
 from .conversation import GRACE, Heard, ServerProcess, converse
 from .cores import available, cores_of, threads_for
 from .failure import STOPPED, USABLE, ServersFailed, explain
 from .interface import Progress
-from .operator import DASK, DaskCluster, Operator, check_apart
 from .outcome import Outcome
 from .programs import Program, ProgramError, Ran, name_of
 

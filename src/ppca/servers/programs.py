@@ -2,15 +2,13 @@
 
 A program is an ``async def program(party, *secrets, **public)``. It is named ``package.module:function`` or
 ``path/to/file.py:function``; every server loads it itself, so only the name travels. Servers run the programs of `ppca.jobs`
-that are marked as `offered`, and nothing else: who may name a file or a module may run any code. A developer's servers do that.
+that are listed in `OFFERED`, and nothing else: who may name a file or a module may run any code. Developer servers do that.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
-import re
 import runpy
 import sys
 import time
@@ -18,15 +16,15 @@ from collections.abc import Callable, Coroutine, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from ..jobs.operator import INPUT_BYTES
 from ..native import clock
 from ..protocol import InputPacket, InputRefused, Party, Pending, SecretArray, agree_keys, drive
 from ..protocol.inputs import size_of, summands
 from ..protocol.opening import limits
 from ..transport import Mesh
 from .codec import CodecError
-from .operator import INPUT_BYTES
 
 Program = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -34,27 +32,30 @@ KEY_STAGE = "key agreement"
 """The stage under which a run's first round is counted."""
 
 
-TAKES_PACKETS = "takes_packets"
-"""An attribute of programs that want the client's packets as they came (`packets_as_they_came`)."""
+OFFERED = (
+    "ppca.jobs.columns:fit",
+    "ppca.jobs.inference:add_scores",
+    "ppca.jobs.inference:detect",
+    "ppca.jobs.inference:infer",
+    "ppca.jobs.inference:infer_table",
+    "ppca.jobs.inference:inverse_transform",
+    "ppca.jobs.inference:transform",
+    "ppca.jobs.kept:erase",
+    "ppca.jobs.rows:fit",
+    "ppca.jobs.uploads:forget",
+    "ppca.jobs.uploads:upload",
+    "ppca.jobs.wide_columns:fit",
+    "ppca.jobs.wide_rows:fit",
+)
+"""The programs that servers run for every client. Other programs run on developer servers only."""
+
+STORES_PACKETS = ("ppca.jobs.uploads:upload",)
+"""Programs that store the packets of their inputs instead of computing with them: a first summand stays a key of 16 bytes."""
 
 
-def packets_as_they_came(program: Program) -> Program:
-    """Marks a program that stores its inputs and does not compute with them: first summands stay keys of 16 bytes."""
-    setattr(program, TAKES_PACKETS, True)
-    return program
-
-
-OFFERED: dict[str, Program] = {}
-"""The programs that servers run for any client, by name; modules of `ppca.jobs` add theirs when they are loaded."""
-
-JOBS = re.compile(r"ppca\.jobs\.[a-z_]+")
-"""Modules whose programs may be offered."""
-
-
-def offered(program: Program) -> Program:
-    """Marks a program of `ppca.jobs` that clients may have servers run. What is not marked is run for developers only."""
-    OFFERED[f"{program.__module__}:{program.__name__}"] = program
-    return program
+def stores_packets(program: Program) -> bool:
+    """Return whether a program takes the packets of its inputs as they are."""
+    return f"{program.__module__}:{program.__name__}" in STORES_PACKETS
 
 
 class ProgramError(ValueError):
@@ -99,10 +100,9 @@ def check_async(program: Any, name: str) -> None:
 def load(name: str, developer: bool = False) -> Program:
     """The function behind a name: one that is offered or, on a developer's server only, any file's or module's."""
     place, _, function = name.rpartition(":")
-    if JOBS.fullmatch(place) and importlib.util.find_spec(place) is not None:
-        importlib.import_module(place)
     if name in OFFERED:
-        return OFFERED[name]
+        program: Program = getattr(importlib.import_module(place), function)
+        return program
     if not developer:
         raise ProgramError(
             f"{name} is none of the programs that these servers offer. Programs of your own run on servers that were started for "
@@ -122,8 +122,7 @@ def load(name: str, developer: bool = False) -> Program:
     if found is None:
         raise ProgramError(f"{place} has no function {function!r}")
     check_async(found, name)
-    program: Program = found
-    return program
+    return cast(Program, found)
 
 
 def check_arguments(program: Program, name: str, secrets: int, public: dict[str, Any]) -> None:
@@ -214,8 +213,7 @@ def execute(
         party.store = store
     if tables is not None:
         party.tables = tables
-    raw = getattr(program, TAKES_PACKETS, False)
-    running = program(party, *(packets if raw else _taken(party, packets)), **public)
+    running = program(party, *(packets if stores_packets(program) else _taken(party, packets)), **public)
     start = time.perf_counter()
     result = drive(running, mesh)
     seconds = time.perf_counter() - start

@@ -17,12 +17,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from ..jobs.operator import Operator
 from ..native import kernels
 from ..transport import Mesh, TlsSettings, connect_mesh, open_listener
 from .codec import CodecError
 from .control import Channel, Message
 from .failure import Failure, trace_of
-from .operator import Operator
 from .process import KEPT_MEMORY, Teller, labelled, report, watch
 from .programs import Program, ProgramError, asked_for, execute, prepare
 from .store import Staged, Store

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from ..jobs.errors import Refusal
 from ..protocol import RingType
-from .failure import Refusal
 
 FORMAT = "ppca-shares-1"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ppca.jobs import spool as module
+from ppca.jobs.spool import Spool
 from ppca.protocol.inputs import expand
-from ppca.servers import spool as module
-from ppca.servers.spool import Spool
 
 WIDTH = 3
 

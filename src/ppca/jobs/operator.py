@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..transport import seat_name
-from .failure import Refusal
+from .errors import Refusal
 
 WORKERS, INPUT_BYTES = "PPCA_WORKERS", "PPCA_INPUT_BYTES"
 DASK = {
