@@ -7,7 +7,9 @@ from functools import partial
 import pytest
 
 from harness.spectra import check, finish, matrix, on_plain, on_shares
-from ppca.algorithms.solvers import SOLVERS, eigh, promised_residual
+from ppca.algorithms.decomposition import decompose
+from ppca.algorithms.rotations import max_checks as jacobi_checks
+from ppca.algorithms.solvers import SOLVERS, eigh, max_convergence_bits, promised_residual
 from ppca.protocol import PlainArray
 
 NAMES = ["allpairs", "jacobi", "jacobi-classic", "jacobi-eo", "qr", "power"]
@@ -47,3 +49,28 @@ def test_limit(solver: str) -> None:
 def test_tolerance(solver: str, tol: float) -> None:
     A = matrix("wishart", 8)
     check(A, on_plain(partial(eigh, solver=solver, tol=tol), A, "fixed"), residual=max(tol, 3e-8))
+
+
+@pytest.mark.parametrize("solver", NAMES)
+@pytest.mark.parametrize("d", [3, 8, 13])
+def test_convergence_bits_that_a_decomposition_opens_at_most(
+    solver: str, d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every bit says no, so that the solver and the one that takes over use all of their iterations."""
+    opened: list[str] = []
+
+    async def refuse(bit: PlainArray, *, what: str, why: str) -> int:
+        opened.append(what)
+        return 0
+
+    monkeypatch.setattr(PlainArray, "open", refuse)
+    finish(decompose(PlainArray(matrix("wishart", d)), run="run", solver=solver))
+    most = max_convergence_bits(solver, d)
+    assert 0.8 * most <= opened.count("convergence bit") <= most
+    assert opened.count("verification bit") == (1 if solver == "jacobi" else 2)
+
+
+def test_more_convergence_bits_for_more_columns() -> None:
+    """QR opens about 2.7 bits per column."""
+    assert max_convergence_bits("qr", 400) > 400 * 2.75
+    assert max_convergence_bits("qr", 400, max_iterations=50) == 50 + 399 + jacobi_checks(400)

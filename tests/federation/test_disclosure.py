@@ -11,9 +11,6 @@ import pytest
 
 from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
 from ppca.federation.disclosure import (
-    MEANING,
-    PARTS,
-    SERVERS,
     disclosures,
     in_words,
     nature_in_words,
@@ -23,7 +20,8 @@ from ppca.federation.disclosure import (
 )
 from ppca.federation.drafting import draft_fit, draft_infer
 from ppca.federation.job import JobDescription
-from ppca.jobs.analysis import PARTS as JOB_PARTS
+from ppca.jobs.openings import MEANING, SERVERS
+from ppca.jobs.pca import OPENED, PARTS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "openings.md").read_text()
 USE = {"model": "0" * 64, "model_owners": ("north",), "standardized": False, "scale_exponents": (1, 2, 3)}
@@ -172,7 +170,7 @@ def test_owners_of_loadings_get_nothing_of_others_columns() -> None:
 
 
 def test_parts_are_the_same_everywhere() -> None:
-    assert set(PARTS) == set(JOB_PARTS)
+    assert set(OPENED) == set(PARTS)
 
 
 def test_words_for_who_must_approve() -> None:

@@ -14,6 +14,7 @@ truncations and an approximate rotation did to V and A is gone, and V stays orth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -157,6 +158,14 @@ async def in_sweeps(
         most=MOST_SWEEPS * steps if max_iterations is None else max_iterations,
         fixed=fixed_iterations,
     )
+
+
+def max_checks(d: int, max_iterations: int | None = None) -> int:
+    """Return the maximum number of convergence bits that a cyclic Jacobi over d columns opens."""
+    steps = max(1, d - 1 + d % 2)
+    total = MOST_SWEEPS * steps if max_iterations is None else max_iterations
+    per_sweep = math.ceil(steps / max(1, steps // CHECKS_PER_SWEEP))
+    return min(total, math.ceil(total / steps) * per_sweep)
 
 
 StopRule = Callable[[Any, float], Awaitable[Any]]

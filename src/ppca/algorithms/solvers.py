@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .allpairs import eigh_allpairs
+from .allpairs import MOST_ITERATIONS, eigh_allpairs
 from .baselines.jacobi_classic import eigh_jacobi_classic
 from .baselines.jacobi_eo import eigh_jacobi_eo, reachable
 from .baselines.power import eigh_power
 from .baselines.qr import eigh_qr
+from .baselines.qr import max_checks as qr_checks
 from .eigen import Eigen
 from .jacobi import eigh_jacobi
-from .topk import block_size
+from .rotations import max_checks as jacobi_checks
+from .topk import DEGREES, block_size
 
 Solver = Callable[..., Awaitable[Eigen]]
 
@@ -52,6 +54,20 @@ def chosen(solver: str, d: int, components: int | float | None, fixed_iterations
         return solver
     few = isinstance(components, int) and d >= TOPK_FROM and TOPK_PART * block_size(components, d) <= d
     return TOPK if few and fixed_iterations is None else "allpairs"
+
+
+def max_convergence_bits(solver: str, d: int, max_iterations: int | None = None) -> int:
+    """Return the maximum number of convergence bits that `decompose` opens with a solver, those of a fall-back included.
+
+    `topk` calls all-pairs in each of its loops. All-pairs can take over from it, and cyclic Jacobi from every solver.
+    """
+    own = {
+        TOPK: (len(DEGREES) + 2) * MOST_ITERATIONS,
+        "allpairs": MOST_ITERATIONS if max_iterations is None else max_iterations,
+        "qr": qr_checks(d, max_iterations),
+        "power": 0,
+    }.get(solver, jacobi_checks(d, max_iterations))
+    return own if solver == "jacobi" else own + jacobi_checks(d)
 
 
 async def eigh(

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..algorithms.solvers import AUTO, NAMES, TOLERANCE, TOPK
-from ..jobs.analysis import FACTS, WHOLE
+from ..jobs.analysis import FACTS
 from ..jobs.kept import CLIENT, Allowed, allowance
+from ..jobs.pca import WHOLE
 from ..owner.errors import ParameterRefused
 from .columns import Columns
 

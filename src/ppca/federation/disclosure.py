@@ -3,164 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from ..algorithms.solvers import TOPK, chosen
-from ..algorithms.topk import DEGREES
-from ..jobs.analysis import LOADINGS, NEXT, has_scales
-from ..jobs.inference import SAME_UNITS
-from ..jobs.input_checks import IN_RANGE, ROW_SHARES
-from ..jobs.wide_rows import ROUNDED, ROWS_TOGETHER
+from ..jobs import spec
+from ..jobs.infer import UseModel
+from ..jobs.openings import MEANING, SERVERS, TAGS, AllowedOpening
+from ..jobs.pca import JointPCA
+from ..jobs.registry import openings
+from ..jobs.spec import Data, JobSpec, SpecError
 from .errors import FileRefused
-from .jobfile import WIDE_ROWS, JobFile
+from .jobfile import COLUMNS, ROWS, WIDE_COLUMNS, WIDE_ROWS, JobFile
 
-SERVERS = "servers"
-MOST_CHECKS = 1000
-"""Convergence bits of a fit: one per iteration, and those of a fall-back."""
-
-
-@dataclass(frozen=True)
-class Disclosure:
-    """One kind of opening. most: how often in one attempt."""
-
-    what: str
-    to: str
-    most: int
-    meaning: str
-
-    def rule(self) -> dict[str, Any]:
-        """As `protocol.opening` enforces it."""
-        return {"what": self.what, "to": self.to, "most": self.most}
-
-
-TAGS = "tags of common rows"
-BY_COLUMN = {
-    "scale exponents": "a power of two above the spread of the columns",
-    "means": "the joint mean of every column",
-    "scale of the means": "the unit of the means",
-    "deviations": "the joint deviation of every column",
-    "scale of the deviations": "the unit of the deviations",
-}
-MEANING = {
-    ROW_SHARES: "one bit per owner: whether in each of its columns every row has less than the agreed part of the sum of squares",
-    SAME_UNITS: "one bit: whether the units of the new rows are those of the model",
-    IN_RANGE: "one bit per owner: whether its numbers are in the range that every unmodified client keeps",
-    "enough rows": "one bit: whether all owners together have as many rows as the job asks for",
-    "convergence bit": "one bit per iteration: how the eigensolver proceeds",
-    "convergence level": "one number per loop: how far the eigensolver's residual is from the tolerance (13 values), whether its "
-    "columns are orthonormal, and how many of two eigenvalues are below 1/256 of the first",
-    "verification bit": "one bit: whether the decomposition is as accurate as promised",
-    "shuffled ranks": "a uniformly random permutation: nothing",
-    "number of components": "how many components explain the part of the variance that was asked for",
-    "match pattern of pseudonyms": "how many rows every owner has, and which pseudonyms all owners have in common",
-    ROUNDED: f"how many rows every owner has, rounded up to a multiple of {ROWS_TOGETHER}; all who have a part in the job see "
-    "that, too, from the sizes of uploads",
-    "verification of components": "one of three values: whether the components are as accurate as promised, at two tolerances",
-    "number of rows": "how many rows all owners have together",
-    **BY_COLUMN,
-    "components": "the principal components: how columns vary together",
-    "loadings": "what the principal components say of its own columns; with its own rows it can compute from that where all rows "
-    "lie along them, the better the more of the variance they explain",
-    "explained variance": "the variance along every component",
-    "total variance": "the sum of the variances of all columns",
-    "scale of the variance": "the unit of the variances",
-    NEXT: "a number that no variance along a component that was left out exceeds, close to the largest of these",
-    **{f"own {what}": f"{meaning}, its own columns only" for what, meaning in BY_COLUMN.items()},
-    "coordinates": "the coordinates of the new rows along the components",
-    "anomaly scores": "how far every new row is from what the model expects",
-    "anomaly flags": "which of the new rows are anomalous",
-    TAGS: "which of its own rows all owners have in common",
-}
-PARTS = {
-    "components": ("components",),
-    LOADINGS: ("loadings",),
-    "variances": ("explained variance", "total variance", "scale of the variance"),
-    "means": ("means", "scale of the means"),
-    "deviations": ("deviations", "scale of the deviations"),
+FORMS = {
+    ROWS: spec.ROWS,
+    COLUMNS: spec.COLUMNS,
+    WIDE_ROWS: spec.WIDE_ROWS,
+    WIDE_COLUMNS: spec.WIDE_COLUMNS,
 }
 
 
-def disclosures(job: JobFile) -> list[Disclosure]:
-    """Everything that the job opens."""
-    return [*to_servers(job), *(line for name in job.receivers for line in to_receiver(job, name))]
+def job_of(file: JobFile) -> JobSpec:
+    """Return the job that a file describes; raise `SpecError` if it describes none."""
+    columns: Any = file.columns
+    if isinstance(file.columns, dict):
+        columns = {owner: tuple(file.columns[owner]) for owner in file.owners}
+    align = file.align
+    data = Data(
+        form=FORMS.get(file.program, spec.NEW_COLUMNS if file.by_columns else spec.NEW_ROWS),
+        owners=tuple(file.owners),
+        columns=columns,
+        tables=file.tables,
+        standardize=file.fit.standardize if file.fit is not None else bool(file.infer and file.infer.standardized),
+        missing=spec.REFUSE if file.fit is None else file.fit.missing,
+        align=None
+        if align is None
+        else spec.Align(
+            alignment=align.way,
+            namespace=align.namespace,
+            minimum=align.minimum,
+            fold_case=align.fold_case,
+            row_share_at_most=align.row_share_at_most,
+        ),
+        rows_at_least=file.rows_at_least,
+        scales=None if file.infer is None else tuple(file.infer.scale_exponents),
+        check_inputs=file.checks_inputs or file.infer is not None,
+    )
+    keep = None if file.keep is None else spec.Keep(allow=file.keep.allow, until=file.keep.until)
+    if file.infer is not None:
+        use = UseModel(
+            model=file.infer.model,
+            model_owners=tuple(file.infer.model_owners),
+            threshold=file.infer.threshold,
+            contamination=file.infer.contamination,
+        )
+        flags = file.infer.threshold is not None or file.infer.contamination is not None
+        wanted = {"transform": file.infer.operation == "transform", "scores": file.infer.scores, "flags": flags}
+        parts = tuple(part for part, asked in wanted.items() if asked)
+        return JobSpec(data=data, analysis=use, receivers=dict.fromkeys(file.receivers, parts), keep=keep)
+    fit = file.fit
+    assert fit is not None
+    analysis = JointPCA(
+        components=None if isinstance(fit.components, str) else fit.components,
+        solver=fit.solver,
+        tol=fit.tol,
+        fixed_iterations=fit.fixed_iterations,
+        max_iterations=fit.max_iterations,
+    )
+    return JobSpec(data=data, analysis=analysis, receivers=file.receivers, keep=keep)
 
 
-def to_servers(job: JobFile) -> list[Disclosure]:
-    found: list[tuple[str, int]] = []
-    if job.align is not None and job.align.way == "psi":
-        found.append(("match pattern of pseudonyms", 1))
-    if job.program == WIDE_ROWS:
-        found.append((ROUNDED, 1))
-    if job.infer is not None:
-        found.append((SAME_UNITS, 1))
-    if job.checks_inputs:
-        found.append((IN_RANGE, 1))
-    if job.align is not None and job.align.row_share_at_most is not None:
-        found.append((ROW_SHARES, 1))
-    if job.fit is not None:
-        if job.rows_at_least is not None and not job.by_columns:  # servers know how many rows owners of columns have
-            found.append(("enough rows", 1))
-        loops = len(DEGREES) + 1 if _by_topk(job) else 0
-        if job.fit.fixed_iterations is None:
-            found += [("convergence bit", MOST_CHECKS), *([("convergence level", loops)] if loops else [])]
-        found.append(("verification bit", 3 if loops else 2))
-        if job.is_wide or len(job.all_columns) > 1:
-            found.append(("shuffled ranks", 2 + loops))
-        if isinstance(job.fit.components, float):
-            found.append(("number of components", 1))
-        if job.is_wide:
-            found.append(("verification of components", 1))
-    return [Disclosure(what, SERVERS, most, MEANING[what]) for what, most in found]
+def disclosures(job: JobFile) -> list[AllowedOpening]:
+    """Return everything that the job opens."""
+    return openings(job_of(job))
 
 
-def _by_topk(job: JobFile) -> bool:
-    """Whether the solver is `topk`, which goes in loops; of products of rows, whose number is not known: whether it may be."""
-    fit = job.fit
-    if fit is None:
-        return False
-    components = None if isinstance(fit.components, str) else fit.components
-    # There are fewer rows than columns, those of zeros included, and one more for every table.
-    most = len(job.all_columns) + (len(job.widths) if job.is_wide else 0)
-    return chosen(fit.solver, most, components, fit.fixed_iterations) == TOPK
+def to_servers(job: JobFile) -> list[AllowedOpening]:
+    """Return what the job opens to the four servers."""
+    return [line for line in disclosures(job) if line.to == SERVERS]
 
 
-def to_receiver(job: JobFile, receiver: str) -> list[Disclosure]:
-    if job.infer is not None:
-        operation = job.infer
-        wanted = ["coordinates"] if operation.operation == "transform" else []
-        if operation.operation == "detect":
-            wanted += ["anomaly scores"] if operation.scores else []
-            wanted += (
-                ["anomaly flags"] if operation.threshold is not None or operation.contamination is not None else []
-            )
-    else:
-        wanted = _of_fit(job, receiver)
-    return [Disclosure(what, receiver, 1, MEANING[what]) for what in wanted]
-
-
-def _of_fit(job: JobFile, receiver: str) -> list[str]:
-    """Who gets loadings gets nothing of others' columns; exponents of raw data are one, of all columns."""
-    parts, standardized = job.parts_of(receiver), bool(job.fit and job.fit.standardize)
-    found = [] if job.by_columns else ["number of rows"]
-    found += ["scale exponents"] if has_scales(parts, standardized) else []
-    found += [what for part in parts for what in PARTS[part]]
-    if {"components", "variances"} <= set(parts) and _leaves_out(job):
-        found.insert(found.index("explained variance") + 1, NEXT)
-    if not job.gets_own_only(receiver):
-        return found
-    return [
-        f"own {what}" if what in BY_COLUMN and (standardized or what != "scale exponents") else what for what in found
-    ]
-
-
-def _leaves_out(job: JobFile) -> bool:
-    """Whether the result may have fewer components than there are columns, or rows where products of rows are analysed."""
-    return job.fit is not None and job.fit.components not in ("all", len(job.all_columns))
+def to_receiver(job: JobFile, receiver: str) -> list[AllowedOpening]:
+    """Return what the job reveals to one receiver."""
+    return [line for line in disclosures(job) if line.to == receiver]
 
 
 def check_lists(job: JobFile, label: str) -> None:
     """Refuses a file whose lists are not those of its program."""
+    try:
+        job_of(job)
+    except SpecError as error:
+        raise FileRefused(f"{label}: {error}.") from None
     opens = [line.what for line in to_servers(job)]
     reveals = {name: [line.what for line in to_receiver(job, name)] for name in job.receivers}
     if list(job.opens) != opens:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..algorithms import dual, entry, gram, scales, wide
 from ..jobs import columns, inference, wide_columns
-from ..jobs.wide_rows import ROWS_TOGETHER
+from ..jobs.openings import ROWS_TOGETHER
 from ..protocol import InputPacket, InputRefused, RingType
 from ..protocol.inputs import summands
 from ..servers.control import Message

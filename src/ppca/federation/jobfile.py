@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ..algorithms.scales import NONE
 from ..algorithms.solvers import TOLERANCE
-from ..jobs.analysis import LOADINGS, PARTS, WHOLE
+from ..jobs.pca import LOADINGS, MODEL, PARTS, WHOLE
 from . import toml
 from .errors import FileRefused
 from .identity import NAME
@@ -27,9 +27,6 @@ WIDE_ROWS, WIDE_COLUMNS = "pca-rows-wide/1", "pca-columns-wide/1"
 """Of tables with more columns than rows: products of rows are analysed, not the covariance."""
 
 PROGRAMS = (ROWS, COLUMNS, WIDE_ROWS, WIDE_COLUMNS, INFER)
-MODEL = "model"
-"""All parts that make a whole model."""
-
 OPERATIONS = ("transform", "flags", "scores")
 ROW_SHARE = 0.75
 """The largest part of a column's sum of squares that one row may have, if a new job does not say otherwise."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..algorithms import dual, entry, scales
 from ..algorithms.wide import ENTRIES, ENTRY_FRAC
 from ..jobs import wide_columns
-from ..jobs.wide_rows import ROWS_TOGETHER
+from ..jobs.openings import ROWS_TOGETHER
 from ..native import ring
 from ..protocol import InputPacket, share, share_ring
 from . import rows

@@ -45,6 +45,9 @@ from ..rotations import refresh
 WIDE = 70
 """Fractional bits of squared lengths."""
 
+MAX_ITERATIONS = 30
+"""QR iterations per column after which a run that opens convergence bits gives up."""
+
 
 async def reflector(w: Any) -> tuple[Any, Any]:
     """The unit vector u and the factor f of the reflection I - f u u' that turns w into (-+|w|, 0, ...): 32 rounds."""
@@ -137,6 +140,11 @@ async def iterate_printed(T: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, An
     return T + moved, concatenate([turned, V[:, m:]], 1)
 
 
+def max_checks(d: int, max_iterations: int | None = None) -> int:
+    """Return the maximum number of convergence bits: one per QR iteration, and one that ends each eigenvalue but the last."""
+    return (MAX_ITERATIONS * d if max_iterations is None else max_iterations) + d - 1
+
+
 def spread(total: int, parts: int) -> list[int]:
     """`total` spread over so many parts, the first ones taking one more."""
     return [total // parts + (i < total % parts) for i in range(parts)]
@@ -168,7 +176,7 @@ async def eigh_qr(
     below = np.arange(d - 1)
     a, b = T.diagonal(), T[below + 1, below]
     eye = identity[:2, :2]
-    left = 30 * d if max_iterations is None else max_iterations
+    left = MAX_ITERATIONS * d if max_iterations is None else max_iterations
     planned = None if fixed_iterations is None else spread(fixed_iterations, d - 1)
     done, everywhere = 0, True
     for m in range(d - 1, 0, -1):

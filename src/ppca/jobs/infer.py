@@ -1,0 +1,67 @@
+"""The analysis "infer/1": the use of a kept model on new rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .openings import SAME_UNITS, AllowedOpening
+from .spec import COORDINATES, NEW_COLUMNS, NEW_ROWS, Analysis, JobSpec, SpecError, check_range
+
+TRANSFORM, SCORES, FLAGS, INVERSE = "transform", "scores", "flags", "inverse"
+OPENED = {
+    TRANSFORM: "coordinates",
+    SCORES: "anomaly scores",
+    FLAGS: "anomaly flags",
+    INVERSE: "rebuilt rows",
+}
+"""What is revealed for each part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UseModel(Analysis):
+    """Coordinates, anomaly scores or flags of new rows, or rows rebuilt from coordinates.
+
+    model: the name of the kept model; in a federation the id of the job that made it. model_owners: who must approve.
+    threshold: rows with a larger score are flagged, in squared units of the data. contamination: this part of the rows, those
+    with the largest scores, is flagged.
+    """
+
+    NAME: ClassVar[str] = "infer/1"
+    FORMS: ClassVar[frozenset[str]] = frozenset({NEW_ROWS, NEW_COLUMNS, COORDINATES})
+    PARTS: ClassVar[tuple[str, ...]] = (TRANSFORM, SCORES, FLAGS, INVERSE)
+
+    model: str
+    model_owners: tuple[str, ...] = ()
+    threshold: float | None = None
+    contamination: float | None = None
+
+    def check(self, job: JobSpec) -> None:
+        """See `Analysis.check`."""
+        if len(job.receivers) != 1 or job.keep is not None:
+            raise SpecError("receivers", sorted(job.receivers), "the use of a model has one receiver and keeps nothing")
+        ((receiver, parts),) = job.receivers.items()
+        field = f"receivers.{receiver}"
+        if not parts or len(set(parts)) < len(parts):
+            raise SpecError(field, parts, "name each part of the result once, and at least one")
+        if (job.data.form == COORDINATES) != (INVERSE in parts) or (INVERSE in parts and len(parts) > 1):
+            raise SpecError(
+                field, parts, f"rows are rebuilt from data of the form {COORDINATES!r}, and nothing else is"
+            )
+        if TRANSFORM in parts and len(parts) > 1:
+            raise SpecError(field, parts, "coordinates are computed by a job of their own")
+        limits = (self.threshold is not None) + (self.contamination is not None)
+        if (FLAGS in parts) != (limits == 1):
+            cause = "flags need a threshold or a contamination, one of them; other parts need neither"
+            raise SpecError("analysis.threshold", self.threshold, cause)
+        if self.threshold is not None:
+            check_range("analysis.threshold", self.threshold, 0, math.inf)
+        if self.contamination is not None and not 0 < self.contamination <= 0.5:
+            raise SpecError("analysis.contamination", self.contamination, "must be above 0 and at most 0.5")
+
+    def openings(self, job: JobSpec) -> list[AllowedOpening]:
+        """See `Analysis.openings`."""
+        found = [AllowedOpening(SAME_UNITS)] if job.data.check_inputs else []
+        ((receiver, parts),) = job.receivers.items()
+        return found + [AllowedOpening(OPENED[part], receiver) for part in self.PARTS if part in parts]

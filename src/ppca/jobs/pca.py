@@ -1,0 +1,167 @@
+"""The analysis "pca/1": joint principal component analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..algorithms.solvers import AUTO, NAMES, TOLERANCE, TOPK, chosen, max_convergence_bits
+from ..algorithms.topk import DEGREES
+from .openings import BY_COLUMN, NEXT, AllowedOpening
+from .spec import (
+    COLUMNS,
+    ROWS,
+    WIDE_COLUMNS,
+    WIDE_ROWS,
+    Analysis,
+    JobSpec,
+    SpecError,
+    check_choice,
+    check_range,
+    check_whole,
+)
+
+MODEL = "model"
+"""All parts that make a whole model."""
+
+LOADINGS = "loadings"
+"""For a column owner, in place of components: the rows of the components that belong to its own columns. Of means and
+deviations it then gets those of its own columns, too."""
+
+PARTS = ("components", LOADINGS, "variances", "means", "deviations")
+"""What a receiver can get beside the facts: number of rows and, if `has_scales`, scale exponents."""
+
+WHOLE = tuple(part for part in PARTS if part != LOADINGS)
+"""The parts of a whole model."""
+
+OPENED = {
+    "components": ("components",),
+    LOADINGS: ("loadings",),
+    "variances": ("explained variance", "total variance", "scale of the variance"),
+    "means": ("means", "scale of the means"),
+    "deviations": ("deviations", "scale of the deviations"),
+}
+"""What is revealed for each part."""
+
+TOLERANCES = (1e-9, 1e-2)
+MAX_ITERATIONS = 1000
+"""Maximum of `fixed_iterations` and `max_iterations`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointPCA(Analysis):
+    """Components and variances of the joint covariance, or of the joint correlation if the data are standardized.
+
+    components: how many; between 0 and 1: the part of the variance that they explain; None: all. solver: one of
+    `solvers.NAMES`. tol: the residual at which the solver stops. fixed_iterations: run this many iterations and open no
+    convergence bits. max_iterations: give up after this many (None: the default of the solver).
+    """
+
+    NAME: ClassVar[str] = "pca/1"
+    FORMS: ClassVar[frozenset[str]] = frozenset({ROWS, COLUMNS, WIDE_ROWS, WIDE_COLUMNS})
+    PARTS: ClassVar[tuple[str, ...]] = (*PARTS, MODEL)
+
+    components: int | float | None = None
+    solver: str = AUTO
+    tol: float = TOLERANCE
+    fixed_iterations: int | None = None
+    max_iterations: int | None = None
+
+    def check(self, job: JobSpec) -> None:
+        """See `Analysis.check`."""
+        self._check_components(job.data.width)
+        check_choice("analysis.solver", self.solver, NAMES)
+        if self.solver == TOPK and not isinstance(self.components, int):
+            raise SpecError("analysis.solver", self.solver, "needs a number of components, or take 'allpairs'")
+        check_range("analysis.tol", self.tol, *TOLERANCES)
+        for name in ("fixed_iterations", "max_iterations"):
+            if getattr(self, name) is not None:
+                check_whole(f"analysis.{name}", getattr(self, name), 1, MAX_ITERATIONS)
+        for receiver, parts in job.receivers.items():
+            if LOADINGS in parts:
+                _check_loadings(job, receiver)
+
+    def _check_components(self, width: int) -> None:
+        if self.components is None:
+            return
+        if isinstance(self.components, float):
+            if not 0 < self.components < 1:
+                cause = (
+                    "a part of the variance must lie strictly between 0 and 1; a number of components is a whole number"
+                )
+                raise SpecError("analysis.components", self.components, cause)
+            return
+        check_whole("analysis.components", self.components, 1)
+        if self.components > width:
+            raise SpecError("analysis.components", self.components, f"must be at most {width}, the number of columns")
+
+    def openings(self, job: JobSpec) -> list[AllowedOpening]:
+        """See `Analysis.openings`."""
+        return [*self._to_servers(job), *(line for name in job.receivers for line in _to_receiver(job, name))]
+
+    def _to_servers(self, job: JobSpec) -> list[AllowedOpening]:
+        # A wide job decomposes products of rows. There are fewer rows than columns, with one row of zeros for each table.
+        most = job.data.width + (len(job.data.widths) if job.data.is_wide else 0)
+        solver = chosen(self.solver, most, self.components, self.fixed_iterations)
+        loops = len(DEGREES) + 1 if solver == TOPK else 0
+        found: list[AllowedOpening] = []
+        if self.fixed_iterations is None:
+            bits = max_convergence_bits(solver, most, self.max_iterations)
+            if job.data.is_wide and solver == TOPK:  # with few rows, `auto` takes all-pairs
+                bits = max(bits, max_convergence_bits("allpairs", most, self.max_iterations))
+            found.append(AllowedOpening("convergence bit", most=bits))
+            if loops:
+                found.append(AllowedOpening("convergence level", most=loops))
+        found.append(AllowedOpening("verification bit", most=3 if loops else 2))
+        if job.data.is_wide or job.data.width > 1:
+            found.append(AllowedOpening("shuffled ranks", most=2 + loops))
+        if isinstance(self.components, float):
+            found.append(AllowedOpening("number of components"))
+        if job.data.is_wide:
+            found.append(AllowedOpening("verification of components"))
+        return found
+
+
+def parts_of(job: JobSpec, receiver: str) -> list[str]:
+    """Return the parts that a receiver gets, in the order of `PARTS`, a whole model as its parts."""
+    named = job.receivers[receiver]
+    wanted = WHOLE if MODEL in named else tuple(part for part in PARTS if part in named)
+    return [part for part in wanted if part != "deviations" or job.data.standardize]
+
+
+def own_columns(job: JobSpec, receiver: str) -> slice | None:
+    """Return the columns of a receiver of loadings; None: the receiver gets values of all columns."""
+    return job.data.columns_of(receiver) if LOADINGS in job.receivers[receiver] else None
+
+
+def has_scales(parts: Collection[str], standardized: bool) -> bool:
+    """Return whether a receiver of these parts gets scale exponents: a receiver of loadings only if it needs them."""
+    return LOADINGS not in parts or ("deviations" if standardized else "variances") in parts
+
+
+def _check_loadings(job: JobSpec, receiver: str) -> None:
+    parts = job.receivers[receiver]
+    if not job.data.by_columns or receiver not in job.data.owners:
+        raise SpecError(f"receivers.{receiver}", LOADINGS, "are for a column owner, of its own columns")
+    if {"components", MODEL} & set(parts):
+        raise SpecError(f"receivers.{receiver}", LOADINGS, "are given in place of components; name one of them")
+
+
+def _to_receiver(job: JobSpec, receiver: str) -> list[AllowedOpening]:
+    """A receiver of loadings gets nothing of others' columns. Raw data have one scale exponent, that of all columns."""
+    parts, standardized = parts_of(job, receiver), job.data.standardize
+    found = [] if job.data.by_columns else ["number of rows"]
+    found += ["scale exponents"] if has_scales(parts, standardized) else []
+    found += [what for part in parts for what in OPENED[part]]
+    if {"components", "variances"} <= set(parts) and _leaves_out(job):
+        found.insert(found.index("explained variance") + 1, NEXT)
+    if LOADINGS in parts:
+        own = set(BY_COLUMN) - (set() if standardized else {"scale exponents"})
+        found = [f"own {what}" if what in own else what for what in found]
+    return [AllowedOpening(what, receiver) for what in found]
+
+
+def _leaves_out(job: JobSpec) -> bool:
+    """Whether the result can have fewer components than there are columns (in a wide job: rows)."""
+    return isinstance(job.analysis, JointPCA) and job.analysis.components not in (None, job.data.width)

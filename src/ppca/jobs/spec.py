@@ -1,0 +1,395 @@
+"""A job as one typed value: whose data it uses, what it computes, who receives which parts, and what the servers keep.
+
+    JobSpec = Data x Analysis, receivers, keep
+
+`Data` says whose tables are used and how they become one shared table. The owners' side reads it and nothing else. `Analysis`
+says what is computed and opened; each analysis is one subclass, registered in `registry`. A job is checked when it is made:
+`SpecError` names the field, its value and the cause. All limits and default values of a job are defined here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar
+
+from ..algorithms import scales
+from .openings import SERVERS, AllowedOpening
+
+ROWS, COLUMNS = "rows", "columns"
+WIDE_ROWS, WIDE_COLUMNS = "wide-rows", "wide-columns"
+NEW_ROWS, NEW_COLUMNS, COORDINATES = "new-rows", "new-columns", "coordinates"
+FORMS = (ROWS, COLUMNS, WIDE_ROWS, WIDE_COLUMNS, NEW_ROWS, NEW_COLUMNS, COORDINATES)
+"""Forms of data: what owners send, and which shared table the servers make of it."""
+
+BY_COLUMNS = frozenset({COLUMNS, WIDE_COLUMNS, NEW_COLUMNS})
+"""Forms whose owners hold different columns of the same individuals."""
+
+WIDE = frozenset({WIDE_ROWS, WIDE_COLUMNS})
+"""Forms for tables with more columns than rows."""
+
+USES_SCALES = frozenset({NEW_ROWS, NEW_COLUMNS, COORDINATES})
+"""Forms whose rows are given in units of a kept model."""
+
+REFUSE, DROP, MEAN = "refuse", "drop", "mean"
+MISSING = (REFUSE, DROP, MEAN)
+PSI, ALIGNED, NAMESPACE = "psi", "aligned", "namespace"
+ALIGNMENTS = (PSI, ALIGNED, NAMESPACE)
+USES = ("transform", "flags", "scores", "inverse", "partial_fit")
+"""Uses of a kept model that a fit can allow."""
+
+CLIENT = "client"
+"""The receiver of a job on local servers."""
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?")
+"""Names of owners and receivers."""
+
+MAX_COLUMNS = 1 << 16
+"""Maximum number of columns that a job lists by name; a longer list is given as `ColumnList`."""
+
+MAX_TEXT = 1000
+"""Maximum number of characters of a column name."""
+
+MAX_NAMESPACE = 1 << 26
+"""Maximum number of ids of the alignment `namespace`."""
+
+MAX_TABLES = 1 << 12
+"""Maximum number of tables of one owner that acts for several."""
+
+MAX_ROWS_AT_LEAST = 1 << 40
+MIN_SCALE_EXPONENT, MAX_SCALE_EXPONENT = scales.NONE, 500
+MIN_COMMON_IDS = 10
+"""Default minimum number of ids that column owners must have in common."""
+
+MIN_ROW_SHARE, ROW_SHARE = 1 / 64, 0.75
+"""Smallest and default limit of the part of a column's sum of squares that one row may have."""
+
+
+class SpecError(ValueError):
+    """A field of a job has a value that is not possible. Each interface names the field in its own way."""
+
+    def __init__(self, field: str, value: object, cause: str) -> None:
+        super().__init__(f"{field}={value!r}: {cause}")
+        self.field, self.value, self.cause = field, value, cause
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.field, self.value, self.cause)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnList:
+    """More columns than `MAX_COLUMNS`: their number and the SHA-256 of their names, which owners compare."""
+
+    count: int
+    digest: str
+
+    def __post_init__(self) -> None:
+        if not _is_whole(self.count) or self.count < 1:
+            raise SpecError("data.columns.count", self.count, "must be a whole number, at least 1")
+        if not is_digest(self.digest):
+            raise SpecError("data.columns.digest", self.digest, "must be a SHA-256 digest: 64 hexadecimal digits")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Align:
+    """How rows of column owners are joined.
+
+    alignment: "psi" joins by keyed pseudonyms of ids; "aligned" takes rows in the order they have; "namespace" takes ids
+    0 to `namespace` - 1. minimum: the job stops if the owners have fewer ids in common (psi). fold_case: ignore the case of ids.
+    row_share_at_most: the job stops if one row has a larger part of the sum of squares of a column.
+    """
+
+    alignment: str = PSI
+    namespace: int | None = None
+    minimum: int = MIN_COMMON_IDS
+    fold_case: bool = False
+    row_share_at_most: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("data.align.alignment", self.alignment, ALIGNMENTS)
+        check_whole("data.align.minimum", self.minimum, 1)
+        check_switch("data.align.fold_case", self.fold_case)
+        if self.row_share_at_most is not None:
+            check_range("data.align.row_share_at_most", self.row_share_at_most, MIN_ROW_SHARE, 1)
+        if (self.alignment == NAMESPACE) != (self.namespace is not None):
+            cause = "is the number of ids of the alignment 'namespace'; give it with this alignment only"
+            raise SpecError("data.align.namespace", self.namespace, cause)
+        if self.namespace is not None:
+            check_whole("data.align.namespace", self.namespace, 2, MAX_NAMESPACE)
+
+
+Columns = tuple[str, ...] | ColumnList | Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Whose tables a job uses, which columns, and how they become one shared table.
+
+    form: one of `FORMS`. owners: names of members, or owner-1, owner-2, ... on local servers; never names of files.
+    columns: names that all row owners have in common, or by owner for column owners.
+    tables: if one owner acts for several tables, the number of columns of each.
+    standardize: divide each column by its joint standard deviation. missing: one of `MISSING`. align: for column owners only.
+    rows_at_least: minimum number of joint rows. add_to: name of kept moments to which these are added (row owners).
+    scales: exponents of the columns of the kept model whose units new rows have.
+    pieces: number of row chunks of the second moments (column owners); None: as few as the ring allows.
+    check_inputs: the servers check on shares that the numbers of each owner are in range, and that new rows have the units of the
+    model. Jobs of a federation with several owners, or with a kept model, must have it.
+    """
+
+    form: str
+    owners: tuple[str, ...]
+    columns: Columns
+    tables: tuple[int, ...] | None = None
+    standardize: bool = False
+    missing: str = REFUSE
+    align: Align | None = None
+    rows_at_least: int | None = None
+    add_to: str | None = None
+    scales: tuple[int, ...] | None = None
+    pieces: int | None = None
+    check_inputs: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("data.form", self.form, FORMS)
+        check_switch("data.standardize", self.standardize)
+        check_switch("data.check_inputs", self.check_inputs)
+        check_choice("data.missing", self.missing, MISSING)
+        self._check_owners()
+        self._check_columns()
+        self._check_tables()
+        if self.by_columns != (self.align is not None):
+            raise SpecError("data.align", self.align, "belongs to column owners: give it for them, and only for them")
+        share = None if self.align is None else self.align.row_share_at_most
+        if share is not None and (self.form != COLUMNS or len(self.owners) < 2 or not self.check_inputs):
+            cause = f"is possible with form {COLUMNS!r}, several owners and check_inputs only"
+            raise SpecError("data.align.row_share_at_most", share, cause)
+        if self.form == WIDE_ROWS and self.missing == MEAN:
+            cause = f"is not possible with form {WIDE_ROWS!r}: the joint mean of missing values needs the covariance"
+            raise SpecError("data.missing", self.missing, cause)
+        if self.rows_at_least is not None:
+            check_whole("data.rows_at_least", self.rows_at_least, 1, MAX_ROWS_AT_LEAST)
+        if self.add_to is not None and self.form != ROWS:
+            raise SpecError("data.add_to", self.add_to, f"rows can be added to kept moments only with form {ROWS!r}")
+        self._check_scales()
+        if self.pieces is not None:
+            check_whole("data.pieces", self.pieces, 1)
+            if self.form != COLUMNS:
+                raise SpecError("data.pieces", self.pieces, f"is possible with form {COLUMNS!r} only")
+
+    def _check_owners(self) -> None:
+        if not self.owners or len(set(self.owners)) < len(self.owners):
+            raise SpecError("data.owners", self.owners, "name each owner once, and at least one")
+        for owner in self.owners:
+            check_name("data.owners", owner)
+
+    def _check_columns(self) -> None:
+        if isinstance(self.columns, ColumnList):
+            return
+        if isinstance(self.columns, Mapping) != self.by_columns or not self.columns:
+            cause = "must be a list of names; for column owners, a table with the list of each owner"
+            raise SpecError("data.columns", _brief(self.columns), cause)
+        if isinstance(self.columns, Mapping) and (
+            list(self.columns) != list(self.owners) or not all(self.columns.values())
+        ):
+            cause = "must name at least one column for each owner, in the order of the owners, and for nobody else"
+            raise SpecError("data.columns", sorted(self.columns), cause)
+        names = self.column_names
+        if len(set(names)) < len(names) or len(names) > MAX_COLUMNS:
+            raise SpecError("data.columns", _brief(names), f"each name must occur once; at most {MAX_COLUMNS:,} names")
+        for name in names:
+            if not name or len(name) > MAX_TEXT or not is_plain(name):
+                cause = f"a column name has 1 to {MAX_TEXT} characters and no control characters"
+                raise SpecError("data.columns", name[:60], cause)
+
+    def _check_tables(self) -> None:
+        if self.tables is None:
+            return
+        fits = all(_is_whole(width) and width > 0 for width in self.tables) and 0 < len(self.tables) <= MAX_TABLES
+        fits = fits and (sum(self.tables) == self.width if self.by_columns else set(self.tables) == {self.width})
+        if len(self.owners) != 1 or not fits:
+            cause = "is for one owner that acts for several tables: the number of columns of each"
+            raise SpecError("data.tables", self.tables, cause)
+
+    def _check_scales(self) -> None:
+        if (self.scales is not None) != (self.form in USES_SCALES):
+            raise SpecError("data.scales", self.scales, "are needed for new rows of a kept model, and only for them")
+        for exponent in self.scales or ():
+            check_whole("data.scales", exponent, MIN_SCALE_EXPONENT, MAX_SCALE_EXPONENT)
+        if self.scales is not None and len(self.scales) != self.width:
+            raise SpecError("data.scales", len(self.scales), f"must have one exponent for each of {self.width} columns")
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether the owners hold different columns of the same individuals."""
+        return self.form in BY_COLUMNS
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there are more columns than rows."""
+        return self.form in WIDE
+
+    @property
+    def column_names(self) -> list[str]:
+        """All columns in the order of the owners; of a `ColumnList` there are no names."""
+        if isinstance(self.columns, Mapping):
+            return [name for owner in self.owners for name in self.columns[owner]]
+        return [] if isinstance(self.columns, ColumnList) else list(self.columns)
+
+    @property
+    def width(self) -> int:
+        """Number of columns of the joint table."""
+        return self.columns.count if isinstance(self.columns, ColumnList) else len(self.column_names)
+
+    @property
+    def widths(self) -> list[int]:
+        """Number of columns of each table."""
+        if self.tables is not None:
+            return list(self.tables)
+        if isinstance(self.columns, Mapping):
+            return [len(self.columns[owner]) for owner in self.owners]
+        return [self.width] * len(self.owners)
+
+    def columns_of(self, owner: str) -> slice:
+        """The columns of a column owner among all columns."""
+        if not isinstance(self.columns, Mapping) or owner not in self.owners:
+            raise SpecError("data.owners", owner, "is not a column owner of this job")
+        start = sum(len(self.columns[other]) for other in self.owners[: self.owners.index(owner)])
+        return slice(start, start + len(self.columns[owner]))
+
+
+class Analysis:
+    """What a job computes and opens. A subclass is a frozen dataclass: its fields are the parameters of the analysis.
+
+    NAME: its name and version in job.toml, such as "pca/1". FORMS: the forms of data it accepts. PARTS: parts of its result
+    that a receiver can get.
+    """
+
+    NAME: ClassVar[str]
+    FORMS: ClassVar[frozenset[str]]
+    PARTS: ClassVar[tuple[str, ...]]
+
+    def check(self, job: JobSpec) -> None:
+        """Check the rules between the parameters and the other fields of the job; raise `SpecError`."""
+
+    def openings(self, job: JobSpec) -> list[AllowedOpening]:
+        """Return everything that the analysis opens to the servers or reveals to receivers."""
+        raise NotImplementedError(type(self).__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep:
+    """A model that stays on the servers as shares.
+
+    allow: what it may be used for -> who may receive the results. name: its name on local servers. until: when the servers of a
+    federation erase it; its name there follows from the job.
+    """
+
+    allow: Mapping[str, tuple[str, ...]]
+    name: str | None = None
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        for use, receivers in self.allow.items():
+            if use not in USES:
+                raise SpecError("keep.allow", use, f"is not a use of a kept model; choose from {', '.join(USES)}")
+            for receiver in receivers:
+                check_name("keep.allow", receiver)
+        if (self.name is None) == (self.until is None):
+            raise SpecError("keep", self.name, "has a name (local servers) or a date of erasure (federation)")
+        if self.until is not None and self.until.tzinfo is None:
+            raise SpecError("keep.until", str(self.until), "needs a time zone, such as 2030-01-31T12:00:00Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """A complete job. receivers: who gets which parts; without parts, only public facts. See the module docstring."""
+
+    data: Data
+    analysis: Analysis
+    receivers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keep: Keep | None = None
+
+    def __post_init__(self) -> None:
+        if self.data.form not in self.analysis.FORMS:
+            known = ", ".join(form for form in FORMS if form in self.analysis.FORMS)
+            raise SpecError(
+                "data.form", self.data.form, f"is not accepted by {self.analysis.NAME}; choose from {known}"
+            )
+        for receiver, parts in self.receivers.items():
+            check_name("receivers", receiver)
+            for part in parts:
+                if part not in self.analysis.PARTS:
+                    known = ", ".join(self.analysis.PARTS)
+                    raise SpecError(f"receivers.{receiver}", part, f"is not a part of the result; choose from {known}")
+        if not self.receivers and self.keep is None:
+            raise SpecError("receivers", {}, "nobody would have the result: name a receiver or keep the model")
+        self.analysis.check(self)
+
+
+def check_name(field: str, value: object) -> None:
+    """Raise `SpecError` unless the value can be the name of an owner or a receiver."""
+    if not isinstance(value, str) or not NAME.fullmatch(value) or value == SERVERS:
+        cause = f"must consist of a-z, 0-9 and '-', begin and end with a letter or digit, and not be {SERVERS!r}"
+        raise SpecError(field, value if not isinstance(value, str) else value[:60], cause)
+
+
+def is_digest(value: object) -> bool:
+    """Whether the value is a SHA-256 digest in hexadecimal."""
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
+_DIRECTION = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029")
+
+
+def is_plain(text: str) -> bool:
+    """Whether the text has no character that moves the cursor, changes colours or the direction of a line."""
+    return not any(unicodedata.category(c) in ("Cc", "Cs") or c in _DIRECTION for c in text)
+
+
+def check_fraction(field: str, value: object) -> None:
+    """Raise `SpecError` unless the value is a number strictly between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise SpecError(field, value, "must lie strictly between 0 and 1")
+
+
+def check_range(field: str, value: object, low: float, high: float) -> None:
+    """Raise `SpecError` unless the value is a finite number between the limits."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or not low <= value <= high
+    ):
+        raise SpecError(field, value, f"must lie between {low:g} and {high:g}")
+
+
+def check_whole(field: str, value: object, low: int, high: int | None = None) -> None:
+    """Raise `SpecError` unless the value is a whole number between the limits."""
+    if not _is_whole(value) or value < low or (high is not None and value > high):  # type: ignore[operator]
+        limit = f"at least {low}" if high is None else f"between {low:,} and {high:,}"
+        raise SpecError(field, value, f"must be a whole number, {limit}")
+
+
+def check_choice(field: str, value: object, known: Sequence[str]) -> None:
+    """Raise `SpecError` unless the value is one of the known names."""
+    if not isinstance(value, str) or value not in known:
+        raise SpecError(field, value, f"is unknown; choose from {', '.join(known)}")
+
+
+def check_switch(field: str, value: object) -> None:
+    """Raise `SpecError` unless the value is True or False."""
+    if not isinstance(value, bool):
+        raise SpecError(field, value, "must be true or false")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 200 else text[:200] + "..."
