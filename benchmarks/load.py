@@ -2,13 +2,15 @@
 
 Every job belongs to one owner, who computes for itself on a small table. All jobs are submitted as fast as the owners can; every
 owner acts in a thread of its own. Stated: how long submitting took, jobs per minute, the order in which jobs were started,
-attempts, and the peak memory of each server. `--flood` opens idle connections to the API and mesh ports of all servers meanwhile.
+attempts, the peak memory of each server, and the processor time of a job. `--flood` opens idle connections to the API and mesh
+ports of all servers meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import tempfile
 import threading
@@ -26,6 +28,7 @@ from rich.table import Table
 
 from benchmarks import table_console
 from benchmarks.field import OPERATORS, Field
+from benchmarks.misfortune import descendants
 from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError
 from ppca.federation.job import JobDescription
@@ -56,6 +59,9 @@ class Load:
     longest_queue: int
     peak_megabytes: list[float]
     slowest_page_seconds: float
+    server_cpu_seconds: float
+    worker_cpu_seconds: float
+    member_cpu_seconds: float
 
     @property
     def per_minute(self) -> float:
@@ -163,6 +169,9 @@ class Run:
             longest_queue=self.longest_queue,
             peak_megabytes=[self._peak(seat) for seat in range(4)],
             slowest_page_seconds=self.slowest_page,
+            server_cpu_seconds=sum(self._cpu(seat, children=False) for seat in range(4)),
+            worker_cpu_seconds=sum(self._cpu(seat, children=True) for seat in range(4)),
+            member_cpu_seconds=time.process_time(),
         )
 
     def _attempts(self) -> tuple[dict[str, list[tuple[int, int]]], int, int]:
@@ -190,6 +199,24 @@ class Run:
         assert process is not None
         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+    def _cpu(self, seat: int, *, children: bool) -> float:
+        """Processor seconds of a server, or of all processes that it started."""
+        process = self.field.processes[seat]
+        assert process is not None
+        if not children:
+            return _cpu_seconds(process.pid)[0]
+        return _cpu_seconds(process.pid)[1] + sum(sum(_cpu_seconds(pid)) for pid in descendants(process.pid))
+
+
+def _cpu_seconds(pid: int) -> tuple[float, float]:
+    """Processor seconds of a process, and of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has ended since
+        return 0.0, 0.0
+    user, system, *ended = (int(field) / os.sysconf("SC_CLK_TCK") for field in fields[11:15])
+    return user + system, sum(ended)
 
 
 def out_of_order(starts: dict[str, list[tuple[int, int]]]) -> int:
@@ -245,6 +272,9 @@ def main(jobs: int, owners: int, at_once: int, flood: int, output: Path) -> bool
         ("longest queue", str(load.longest_queue)),
         ("peak memory of the servers, MB", ", ".join(f"{each:.0f}" for each in load.peak_megabytes)),
         ("slowest answer of /v1/state, seconds", f"{load.slowest_page_seconds:.1f}"),
+        ("processor seconds per job of the four servers", f"{load.server_cpu_seconds / load.jobs:.2f}"),
+        ("processor seconds per job of their workers", f"{load.worker_cpu_seconds / load.jobs:.2f}"),
+        ("processor seconds per job of the owners", f"{load.member_cpu_seconds / load.jobs:.2f}"),
     ):
         table.add_row(what, value)
     table_console().print(table)

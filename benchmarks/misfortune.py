@@ -151,8 +151,8 @@ class Chaos(threading.Thread):
         return True
 
     def _kill_worker(self) -> bool:
-        """Kills the process of one attempt at one seat; its server lives on."""
-        workers = [pid for process in self._field.processes if process is not None for pid in children(process.pid)]
+        """Kill one process that a server has started: of an attempt, or one that starts or checks; the server lives on."""
+        workers = [pid for process in self._field.processes if process is not None for pid in descendants(process.pid)]
         if not workers:
             return False
         os.kill(self._random.choice(workers), signal.SIGKILL)
@@ -205,10 +205,11 @@ class Chaos(threading.Thread):
         return True
 
 
-def children(pid: int) -> list[int]:
-    """The processes that a process has started and that still run."""
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and that these have started, as far as they still run."""
     try:
         found = [(place / "children").read_text().split() for place in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
         return []
-    return [int(child) for each in found for child in each]
+    children = [int(child) for each in found for child in each]
+    return children + [each for child in children for each in descendants(child)]

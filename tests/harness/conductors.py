@@ -48,7 +48,7 @@ class Hall:
         self.order: list[bytes] = []
         self.failing: Callable[[int], str | None] = lambda seat: None
 
-    def attempt(self, work: Work, router: Router, progress: Any = None) -> FakeAttempt:
+    def attempt(self, work: Work, router: Router, forks: Any, progress: Any = None) -> FakeAttempt:
         return FakeAttempt(self, work)
 
 

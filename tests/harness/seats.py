@@ -10,6 +10,7 @@ from typing import Any
 from harness.pinned import SEATED, Members
 from ppca.protocol import InputPacket
 from ppca.seat.attempt import Attempt
+from ppca.seat.forking import ForkServer
 from ppca.seat.router import Router
 from ppca.seat.work import AttemptFailed, Done, Work
 from ppca.transport import open_listener
@@ -19,9 +20,11 @@ class Seats:
     def __init__(self) -> None:
         self.members = Members()
         self.routers = [Router(open_listener()) for _ in SEATED]
+        self.forks = ForkServer()
         self.addresses = {seat: router.address for seat, router in enumerate(self.routers)}
 
     def close(self) -> None:
+        self.forks.close()
         for router in self.routers:
             router.close()
 
@@ -48,7 +51,9 @@ class Seats:
         """The attempt of a job, at all four seats. `own`: what differs between the seats."""
         fields = {"session": secrets.token_bytes(32), **fields}
         works = [self.work(seat, program, packets, **{**fields, **own(seat)}) for seat in SEATED]
-        return Running([Attempt(work, router, progress) for work, router in zip(works, self.routers, strict=True)])
+        return Running(
+            [Attempt(work, router, self.forks, progress) for work, router in zip(works, self.routers, strict=True)]
+        )
 
 
 class Running:

@@ -168,7 +168,7 @@ def test_an_attempt_has_a_limit_of_its_own(seats: Seats) -> None:
 
 
 def test_an_attempt_that_was_stopped_before_it_began_starts_no_process(seats: Seats) -> None:
-    attempt = Attempt(seats.work(0, ROWS, packets(data()), public=PUBLIC), seats.routers[0])
+    attempt = Attempt(seats.work(0, ROWS, packets(data()), public=PUBLIC), seats.routers[0], seats.forks)
     attempt.kill()
     with pytest.raises(AttemptFailed, match="this server stopped the attempt"):
         attempt.run()
@@ -180,7 +180,7 @@ def test_pieces_that_cannot_be_made_end_the_attempt(seats: Seats) -> None:
         yield 0, share(np.eye(3))[0], None, None
         raise OSError("the envelope is gone")
 
-    attempt = Attempt(seats.work(0, ROWS, public=PUBLIC, pieces=pieces()), seats.routers[0])
+    attempt = Attempt(seats.work(0, ROWS, public=PUBLIC, pieces=pieces()), seats.routers[0], seats.forks)
     with pytest.raises(OSError, match="the envelope is gone"):
         attempt.run()
     assert attempt._process is not None
@@ -192,7 +192,7 @@ def test_a_missing_seat_is_named_and_the_attempt_may_be_repeated(seats: Seats) -
     with pytest.raises(
         AttemptFailed, match=r"no connection with seat \(0,1\) and seat \(1,0\) and seat \(1,1\)"
     ) as caught:
-        Attempt(work, seats.routers[0]).run()
+        Attempt(work, seats.routers[0], seats.forks).run()
     assert not caught.value.final
 
 

@@ -1,11 +1,9 @@
-"""One attempt of one job as the seat's daemon sees it: a fresh process that gets its work, and is gone when `run` returns."""
+"""One attempt of one job as the server's daemon sees it: a process that gets its work and is gone when `run` returns."""
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, Timer
@@ -18,6 +16,7 @@ from ..servers.interface import Progress
 from ..servers.programs import Ran
 from ..servers.store import flat, record_of
 from ..transport.routes import route_of
+from .forking import ForkServer, WorkerProcess
 from .router import Router
 from .work import AttemptFailed, Done, Work
 
@@ -36,13 +35,14 @@ _STOPPED = "this server stopped the attempt"
 class Attempt:
     """Runs `work` once. `run` blocks; `kill` ends it from any other thread."""
 
-    def __init__(self, work: Work, router: Router, progress: Progress | None = None) -> None:
+    def __init__(self, work: Work, router: Router, forks: ForkServer, progress: Progress | None = None) -> None:
         self.work = work
         self.router = router
+        self.forks = forks
         self.progress = progress
         self._route = route_of(work.session)
         self._lock = Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WorkerProcess | None = None
         self._killed = ""
         self.begun = False
         """Whether this server's worker was connected with all others."""
@@ -129,38 +129,29 @@ class Attempt:
 
     @contextmanager
     def _worker(self, passed: socket.socket) -> Iterator[ServerProcess]:
-        """A fresh process, which is gone afterwards. Nothing secret is in its arguments or its environment."""
+        """A process of this attempt, which is gone afterwards. Nothing secret is in its arguments or its environment."""
         control, theirs = socket.socketpair()
         try:
             with passed, theirs, self._lock:
                 if self._killed:
                     raise AttemptFailed(Failure(self.work.seat, self._killed, rank=SUSPECT))
-                process = self._process = self._launch(theirs.fileno(), passed.fileno())
+                process = self._process = self._start(theirs.fileno(), passed.fileno())
             try:
                 yield ServerProcess(self.work.seat, process, control)
             finally:
                 control.close()  # the worker sees it and ends by itself
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(ENDING)
-                if process.poll() is None:
-                    process.kill()
+                process.kill()
                 process.wait()
+                process.close()
         finally:
             control.close()
 
-    def _launch(self, control: int, passed: int) -> subprocess.Popen[bytes]:
+    def _start(self, control: int, passed: int) -> WorkerProcess:
         work = self.work
-        command = [sys.executable, "-P", "-m", "ppca.seat.worker", "--seat", str(work.seat)]
-        command += ["--parent", str(os.getpid()), "--control", str(control), "--passed", str(passed)]
-        command += ["--threads", str(work.threads), "--longest", str(max(2 * work.input_bytes, LEAST_MESSAGE))]
+        longest = max(2 * work.input_bytes, LEAST_MESSAGE)
         try:
-            return subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                command,
-                pass_fds=[control, passed],
-                stdin=subprocess.DEVNULL,
-                stdout=2,
-                start_new_session=True,  # a signal to the daemon's group reaches the daemon, which ends its workers in order
-                env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            )
+            return self.forks.start(control, passed, seat=work.seat, threads=work.threads, longest=longest)
         except OSError as error:
             raise AttemptFailed(Failure(work.seat, f"cannot start a worker process: {error}")) from error

@@ -45,6 +45,7 @@ from ..servers.control import encode
 from ..servers.cores import threads_for
 from ..servers.failure import CONSEQUENCE, SUSPECT, Failure
 from .attempt import Attempt
+from .forking import ForkServer
 from .keys import JOB
 from .office import Office
 from .policy import refusal_of
@@ -109,6 +110,7 @@ class Conductor:
     def __init__(self, office: Office, router: Router) -> None:
         self.office = office
         self.router = router
+        self.forks = ForkServer()
         self.shares = Shares(office)
         self.staging = Staging(office.settings.store, office.keys)
         self.running: dict[str, Attempt] = {}
@@ -206,6 +208,7 @@ class Conductor:
         self.shares.close()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=10)
+        self.forks.close()
         self._checks.shutdown(wait=False, cancel_futures=True)
 
     def _spawn(self, job: str, what: str, function: Any, *arguments: Any) -> None:
@@ -324,7 +327,8 @@ class Conductor:
             self.shares.drop_forwarded(known)
             self.shares.mend(known)
             gate.check()
-            attempt = Attempt(self._work(known, start), self.router, lambda *what: self.office.show(job, *what))
+            work = self._work(known, start)
+            attempt = Attempt(work, self.router, self.forks, lambda *what: self.office.show(job, *what))
             self.running[job] = attempt
             began = datetime.now(UTC)
             done = attempt.run(lambda: self._announce(job, number, gate))

@@ -14,10 +14,8 @@ Connections come from the mesh port of the seat, over a second socket. The worke
 
 from __future__ import annotations
 
-import argparse
 import queue
 import socket
-import sys
 import threading
 from typing import Any
 
@@ -127,34 +125,22 @@ class Worker:
         report(self.channel, failure)
 
 
-def inherited(descriptor: int) -> socket.socket:
-    """A socket of the parent under the lowest free number: a server with many connections passes on high ones."""
-    with socket.socket(fileno=descriptor) as sock:
-        return sock.dup()
+def main(control: socket.socket, passed: socket.socket, parent: int, *, seat: int, threads: int, longest: int) -> int:
+    """Run one attempt in this process; return its exit code.
 
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="one attempt of one job at one seat of a federation")
-    parser.add_argument("--seat", type=int, required=True)
-    parser.add_argument("--parent", type=int, required=True, help="process number of the seat")
-    parser.add_argument("--control", type=int, required=True, help="file descriptor of the control channel")
-    parser.add_argument("--passed", type=int, required=True, help="file descriptor that brings connections")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--longest", type=int, required=True, help="most bytes of one message")
-    arguments = parser.parse_args()
-    harden(arguments.parent)
-    kernels.set_threads(arguments.threads)
+    control: the control channel. passed: brings connections of the mesh port. parent: number of the process that started this
+    one. longest: bytes of one message.
+    """
+    harden(parent)
+    kernels.set_threads(threads)
     kernels.keep_memory(KEPT_MEMORY)
-    channel = Channel(inherited(arguments.control), arguments.longest)
+    channel = Channel(control, longest)
     inbox: queue.Queue[Message] = queue.Queue(_UNREAD)
-    threading.Thread(target=watch, args=(arguments.seat, arguments.parent, channel, inbox), daemon=True).start()
-    worker = Worker(arguments.seat, channel, inbox, PassedListener(inherited(arguments.passed)))
+    threading.Thread(target=watch, args=(seat, parent, channel, inbox), daemon=True).start()
+    worker = Worker(seat, channel, inbox, PassedListener(passed))
     try:
         worker.serve()
     except BaseException as error:  # also SystemExit of a program: the seat must hear of it
         worker.fail(error)
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()
+        return 1
+    return 0

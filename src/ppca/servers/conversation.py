@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from .codec import CodecError
 from .control import ChannelClosed, Message, MessageReader, encode
@@ -35,10 +35,21 @@ FIELDS = {
 """What a server's messages must have."""
 
 
+class Process(Protocol):
+    """What is needed of a process here: `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 class ServerProcess:
     """One server as the client sees it: its process and the control channel to it."""
 
-    def __init__(self, seat: int, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+    def __init__(self, seat: int, process: Process, connection: socket.socket) -> None:
         connection.setblocking(False)
         self.seat = seat
         self.process = process

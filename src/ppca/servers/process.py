@@ -51,11 +51,16 @@ def watch(seat: int, client: int, channel: Channel, inbox: queue.Queue[Message])
     os._exit(0)
 
 
-def harden(parent: int) -> None:
-    """No core dumps and no tracing of a process that holds shares and keys; and it ends when its parent does."""
+def harden(parent: int, *, leash: bool = True) -> None:
+    """Forbid core dumps and tracing of a process that holds shares and keys, and end it when its parent ends.
+
+    leash: whether the system kills it then. The parent is the thread that started it: if that thread may end before its process,
+    the caller must notice the end of the process in another way.
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     system = ctypes.CDLL(None, use_errno=True)
-    for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_PDEATHSIG, signal.SIGKILL)):
+    options = [(_PR_SET_DUMPABLE, 0), (_PR_SET_PDEATHSIG, signal.SIGKILL)]
+    for option, value in options if leash else options[:1]:
         if system.prctl(option, ctypes.c_ulong(value), 0, 0, 0):
             raise OSError(ctypes.get_errno(), f"prctl({option}) failed: {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent:  # it ended before we asked to hear of it
