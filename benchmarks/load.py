@@ -38,7 +38,7 @@ from ppca.member.contributing import contribute
 COLUMNS = ["a", "b", "c"]
 ROWS = 20
 LOOK = 1.0
-"""Seconds between two looks at the servers."""
+"""Seconds between two looks at a server, at least. A look may take a tenth of the time at most: it lists all jobs."""
 
 
 @dataclass
@@ -132,7 +132,8 @@ class Run:
         while True:
             asked = time.monotonic()
             state = self._state(0)
-            self.slowest_page = max(self.slowest_page, time.monotonic() - asked)
+            took = time.monotonic() - asked
+            self.slowest_page = max(self.slowest_page, took)
             jobs = {job["id"]: job for job in state["jobs"] if job["id"] in self.made}
             self.longest_queue = max(self.longest_queue, len(state["queue"]))
             stages = Counter(job["stage"] for job in jobs.values())
@@ -141,7 +142,7 @@ class Run:
             if time.monotonic() - shown > 30:
                 shown = time.monotonic()
                 print(f"{shown - began:6.0f} s: {dict(stages)}", flush=True)
-            time.sleep(LOOK)
+            time.sleep(max(LOOK, 9 * took))
 
     def _state(self, seat: int) -> dict[str, Any]:
         import urllib.request

@@ -31,7 +31,12 @@ MOST_OBJECTS = 1 << 14
 MOST_ABOUT = 256
 """Characters of what a member's object says in its header, other than a refusal."""
 
-PARSED_JOBS = 256
+PARSED_JOBS = 2048
+"""Jobs that stay parsed, and"""
+
+PARSED_BYTES = 16 << 20
+"""the bytes of their files together: what is parsed takes more."""
+
 DAY = 86400.0
 ONCE = ("approval", "refusal", "contribution")
 """An owner says these once."""
@@ -54,6 +59,7 @@ class Admission:
         self._policy = policy
         self._at_most = at_most
         self._jobs: dict[str, JobDescription] = {}
+        self._parsed = 0
         self._refused: dict[str, deque[float]] = {}
         self._lock = threading.RLock()
 
@@ -72,9 +78,11 @@ class Admission:
                 raise NotNow(f"job {job[:12]} is not known here; submit it first")
             known = JobDescription(item.payload)
             with self._lock:
-                while len(self._jobs) >= PARSED_JOBS:
-                    del self._jobs[next(iter(self._jobs))]
+                if job not in self._jobs:
+                    self._parsed += len(known.data)
                 self._jobs[job] = known
+                while len(self._jobs) > PARSED_JOBS or (self._parsed > PARSED_BYTES and len(self._jobs) > 1):
+                    self._parsed -= len(self._jobs.pop(next(iter(self._jobs))).data)
         return known
 
     def jobs(self) -> tuple[list[str], list[str]]:
@@ -91,7 +99,8 @@ class Admission:
     def forget(self, job: str) -> None:
         """A job that is over, erased, and not to be known any more."""
         with self._lock:
-            self._jobs.pop(job, None)
+            if (known := self._jobs.pop(job, None)) is not None:
+                self._parsed -= len(known.data)
             self.mailbox.forget(job)
 
     def course(self, job: str) -> Course:

@@ -28,7 +28,7 @@ from aiohttp import web
 from ..federation.build import build
 from ..federation.course import Objects
 from ..federation.errors import FederationError, NotNow
-from ..federation.objects import DECIDING, Object, is_digest, sha256
+from ..federation.objects import DECIDING, Header, Object, is_digest, sha256
 from ..servers.control import encode
 from ..transport import CertificateError
 from .conductor import Conductor
@@ -45,6 +45,12 @@ STREAMS = 16
 """Streams of news that one member may have open."""
 
 MOST_ANSWER = 8 << 20
+WITH_DATA = 8 << 10
+"""Bytes of an object of this server that is sent to other servers with its announcement: they need not ask for it."""
+
+AT_A_TIME = 100
+"""Objects that are announced in one write."""
+
 IDLE = 60.0
 """Seconds that a connection may stand without a request."""
 
@@ -319,12 +325,24 @@ class Api:
                     await response.write(b"event: progress\ndata: " + json.dumps(progress).encode() + b"\n\n")
 
     async def _send_objects(self, response: web.StreamResponse, member: str, place: int) -> int:
-        while found := self.office.mailbox.since(place):
-            lines = [header_line(seq, header) for seq, header in found if self._may_see(member, header.job)]
+        to_server = self.office.roster.seat_of(member) is not None
+        while found := self.office.mailbox.since(place, AT_A_TIME):
+            lines = [
+                header_line(seq, header, self._own_data(header) if to_server else None)
+                for seq, header in found
+                if self._may_see(member, header.job)
+            ]
             place = found[-1][0]
             text = "".join(f"event: object\ndata: {line}\n\n" for line in lines) + f"event: place\ndata: {place}\n\n"
             await response.write(text.encode())
         return place
+
+    def _own_data(self, header: Header) -> bytes | None:
+        """The bytes of a small object of this server."""
+        if header.author != self.office.identity.name or header.size > WITH_DATA:
+            return None
+        item = self.office.mailbox.get(header.digest)
+        return None if item is None else item.data
 
 
 def _place_in(request: web.Request) -> int:

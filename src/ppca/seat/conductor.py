@@ -163,6 +163,7 @@ class Conductor:
                 self._seen = time.monotonic()
                 if time.monotonic() >= due:
                     jobs.update(self._sweep())
+                    self.office.queue = {view.job: place for place, view in enumerate(self.scheduler.queue(), 1)}
                     due = time.monotonic() + TICK
                 for job in jobs:
                     self._advance_safely(job)
@@ -282,7 +283,6 @@ class Conductor:
                     self.scheduler.release(step.job)
                     self.scheduler.postpone(step.job, REPEAT)
                     well = False
-        self.office.queue = {view.job: place for place, view in enumerate(self.scheduler.queue(), 1)}
 
     def _do(self, step: Step) -> None:
         job, number = step.job, step.attempt
@@ -378,7 +378,7 @@ class Conductor:
             seat=office.seat,
             session=hashlib.sha256(f"ppca session {start}".encode()).digest(),
             addresses={number: address(seat.mesh) for number, seat in office.roster.seats.items()},
-            tls=office.tls,
+            tls=office.mesh_tls,
             program=program,
             packets=packets,
             pieces=self._pieces(known),

@@ -273,7 +273,8 @@ class Mailbox:
 
     def noted(self, prefix: str) -> dict[str, str]:
         """All notes whose name begins so, without the beginning."""
-        found = self._rows("SELECT name, value FROM notes WHERE substr(name, 1, ?) = ?", len(prefix), prefix)
+        after = prefix[:-1] + chr(ord(prefix[-1]) + 1)  # a range of the index, not a search through all notes
+        found = self._rows("SELECT name, value FROM notes WHERE name >= ? AND name < ?", prefix, after)
         return {name.removeprefix(prefix): value for name, value in found}
 
     def unnote(self, *names: str) -> None:

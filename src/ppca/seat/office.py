@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -47,7 +49,7 @@ class Office:
         self.instance = self.mailbox.note("instance") or self.mailbox.note("instance", secrets.token_hex(8))
         self.progress: dict[str, dict[str, Any]] = {}
         self.queue: dict[str, int] = {}
-        """Place of each job that waits for its turn, from 1."""
+        """Place of each job that waits for its turn, from 1; renewed every second."""
         self.places: dict[int, int] = {}
         """Attempts that each of the other servers runs at a time, as they said last."""
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
@@ -77,6 +79,12 @@ class Office:
     def new_tls(self) -> PinnedTls:
         leaf = issue_leaf(self.identity.name, self.identity.key, LEAF_VALIDITY)
         return PinnedTls(leaf, self.roster.keys, self.roster.operators)
+
+    @property
+    def mesh_tls(self) -> PinnedTls:
+        """TLS of the mesh port: the same leaf, and trust in the four operators only."""
+        operators = self.roster.operators.values()
+        return replace(self.tls, pins={name: pin for name, pin in self.tls.pins.items() if name in operators})
 
     def renew(self) -> bool:
         """Reads the federation's file again; True if there is a new revision. A wrong one changes nothing."""
@@ -148,6 +156,7 @@ class Office:
                 queue.put_nowait(event)
 
 
-def header_line(seq: int, header: Header) -> str:
-    """A header as members get it."""
-    return json.dumps({"seq": seq, **header.as_dict()})
+def header_line(seq: int, header: Header, data: bytes | None = None) -> str:
+    """A header as members get it. data: all bytes of the object, if they come with it."""
+    whole = {} if data is None else {"data": base64.b64encode(data).decode()}
+    return json.dumps({"seq": seq, **header.as_dict(), **whole})

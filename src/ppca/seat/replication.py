@@ -1,11 +1,13 @@
-"""Replication: a seat follows the news of the other three and fetches what it lacks. Who reaches one seat reaches all.
+"""Replication: a server follows the events of the other three and takes what it lacks. An object at one server reaches all.
 
-Envelopes go to the seat they are addressed to; everything else, which is small or sealed for a receiver, to all.
+Envelopes go to the server they are addressed to; everything else, which is small or sealed for a receiver, to all. Small objects
+of the followed server itself come with their announcement (`api.WITH_DATA`); all others are fetched.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import functools
 import json
@@ -33,6 +35,9 @@ MOST_LINE = 1 << 17
 RETRY = 60.0
 """Seconds after which what could not be taken is tried again."""
 
+NOTED = 1.0
+"""Seconds between two notes of how far a server was followed. After a restart it is followed from the last note."""
+
 MEND = 5.0
 """Seconds between two searches for content that the disk has lost."""
 Get = Callable[..., Any]
@@ -49,6 +54,7 @@ class Followers:
         }
         self._marks: dict[int, str] = {}
         self._put_off: dict[int, float] = {}
+        self._noted: dict[int, float] = {}
 
     async def follow(self, seat: int) -> None:
         """Follows one seat for ever."""
@@ -102,15 +108,21 @@ class Followers:
         return int(place) if known == self._marks[seat] and place.isdigit() else 0
 
     def _note_place(self, seat: int, place: int) -> None:
-        """Remembers how far this seat was followed: not beyond an object that must be tried again."""
+        """Note how far this server was followed: not beyond an object that must be tried again, and not too often.
+
+        A note waits for the disk, and nothing depends on the last one: what is announced twice is taken once.
+        """
         if seat not in self._put_off:
+            if time.monotonic() < self._noted.get(seat, 0.0) + NOTED:
+                return
+            self._noted[seat] = time.monotonic()
             with contextlib.suppress(OSError):  # the disk is full: it is followed from an earlier place the next time
                 self.office.mailbox.note(f"followed {seat}", f"{self._marks[seat]} {place}")
         elif time.monotonic() > self._put_off[seat] + RETRY:
             raise FederationError("some objects could not be taken; they are tried again")
 
     async def _listen(self, seat: int, get: Get, response: aiohttp.ClientResponse) -> None:
-        kind, mended = "", 0.0
+        kind, mended, place = "", 0.0, 0
         while line := await response.content.readline():
             if self._marks[seat].rpartition("/")[2] != self.office.roster.digest:
                 raise FederationError("the federation has a new revision")
@@ -127,11 +139,11 @@ class Followers:
                 if kind == "object":
                     await self._take(seat, get, json.loads(data))
                 elif kind == "place":
-                    self._note_place(seat, int(data))
+                    self._note_place(seat, place := int(data))
             elif text.startswith(":"):
                 self.links[seat]["round_trip"] = await self._round_trip(seat, get)
-                if seat in self._put_off:
-                    self._note_place(seat, 0)
+                if place or seat in self._put_off:
+                    self._note_place(seat, place)
         raise FederationError(f"seat {seat} ended the conversation")
 
     async def _take(self, seat: int, get: Get, fields: Any) -> None:
@@ -143,7 +155,10 @@ class Followers:
             return
         try:
             self.office.admission.check_room(str(fields.get("author")), int(fields.get("size", 0)))
-            await self._fetch(seat, get, digest)
+            if isinstance(data := fields.get("data"), str):
+                await self._admit(seat, digest, base64.b64decode(data, validate=True))
+            else:
+                await self._fetch(seat, get, digest)
         except FederationError as error:
             log.warning("object not taken", extra={"peer": seat, "digest": digest, "why": str(error)})
             if isinstance(error, NotNow):
@@ -154,6 +169,10 @@ class Followers:
             if response.status in (404, 410):
                 return
             data = await _body(response)
+        await self._admit(seat, digest, data)
+
+    async def _admit(self, seat: int, digest: str, data: bytes) -> None:
+        """Take in what a server sent as the object with this digest."""
         if sha256(data) != digest:
             raise FederationError("its content does not have its digest")
         try:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from cryptography import x509
@@ -111,9 +112,8 @@ class PinnedTls:
         """Whether the key that is pinned for a member now signed this leaf (DER), and it is valid now."""
         if member not in self.pins:
             return False
-        found = x509.load_der_x509_certificate(leaf)
-        in_time = found.not_valid_before_utc <= datetime.now(UTC) <= found.not_valid_after_utc
-        return in_time and _signed(found, self.pins[member])
+        start, end, signed = _examined(leaf, self.pins[member])
+        return signed and start <= datetime.now(UTC) <= end
 
     def check_seat(self, sock: ssl.SSLSocket, seat: int, peer: int) -> None:
         """Raise CertificateError unless the other end is the member that has the seat ``peer``."""
@@ -194,6 +194,13 @@ def _load_leaf(context: ssl.SSLContext, leaf: Leaf) -> None:
         file.write(leaf.key + leaf.certificate)
         file.flush()
         context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+
+
+@lru_cache(1024)
+def _examined(leaf: bytes, pin: bytes) -> tuple[datetime, datetime, bool]:
+    """From when to when a leaf (DER) is valid, and whether this key signed it. Asked with every request of a connection."""
+    found = x509.load_der_x509_certificate(leaf)
+    return found.not_valid_before_utc, found.not_valid_after_utc, _signed(found, pin)
 
 
 def _signed(leaf: x509.Certificate, pin: bytes) -> bool:
