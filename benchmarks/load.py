@@ -50,6 +50,7 @@ class Load:
     at_once: int
     flood: int
     submitted_seconds: float
+    contributed_seconds: float
     seconds: float
     done: int
     other_ends: dict[str, int]
@@ -90,23 +91,27 @@ class Run:
         with self.field, flooded(self.field, self.flood):
             began = time.monotonic()
             with ThreadPoolExecutor(len(self.names)) as pool:
-                for count in [pool.submit(self._submit_all, name) for name in self.names]:
-                    count.result()
-            submitted = time.monotonic() - began
+                list(pool.map(self._submit_all, self.names))
+                submitted = time.monotonic() - began
+                list(pool.map(self._contribute_to_all, self.names))
+                contributed = time.monotonic() - began
             states = self._await_ends(began)
             seconds = time.monotonic() - began
-            return self._load(states, submitted, seconds)
+            return self._load(states, submitted, contributed, seconds)
 
     def _submit_all(self, name: str) -> None:
-        """One owner: proposes, approves and contributes to all its jobs."""
-        member = self.field.member(name)
-        with contextlib.closing(member):
-            mine = range(self.names.index(name), self.jobs, len(self.names))
-            for number in mine:
+        """One owner: propose all its jobs."""
+        with contextlib.closing(self.field.member(name)) as member:
+            for number in range(self.names.index(name), self.jobs, len(self.names)):
                 fit = {"components": 2}
                 job = draft_fit(member.roster, f"job-{number}", [name], COLUMNS, {name: ["model"]}, fit=fit)
                 self.made[job.id] = job
                 self._stubborn(lambda job=job: member.submit(job))  # type: ignore[misc]
+
+    def _contribute_to_all(self, name: str) -> None:
+        """One owner: approve all its jobs and contribute to them, in the order in which it has proposed them."""
+        with contextlib.closing(self.field.member(name)) as member:
+            for job in [job for job in self.made.values() if job.file.owners[0] == name]:
                 self._stubborn(lambda job=job: member.approve(job))  # type: ignore[misc]
                 self._stubborn(lambda job=job: self._contribute(member, job))  # type: ignore[misc]
 
@@ -152,7 +157,7 @@ class Run:
             found: dict[str, Any] = json.loads(answer.read())
             return found
 
-    def _load(self, states: dict[str, dict[str, Any]], submitted: float, seconds: float) -> Load:
+    def _load(self, states: dict[str, dict[str, Any]], submitted: float, contributed: float, seconds: float) -> Load:
         ends = Counter(job["ended"] or job["stage"] for job in states.values())
         starts, tried, idle = self._attempts()
         return Load(
@@ -161,6 +166,7 @@ class Run:
             at_once=self.at_once,
             flood=self.flood,
             submitted_seconds=submitted,
+            contributed_seconds=contributed,
             seconds=seconds,
             done=ends.pop("done", 0),
             other_ends=dict(ends),
@@ -265,7 +271,8 @@ def main(jobs: int, owners: int, at_once: int, flood: int, output: Path) -> bool
     for what, value in (
         ("jobs done", f"{load.done} of {load.jobs}"),
         ("other ends", ", ".join(f"{count} {stage}" for stage, count in load.other_ends.items()) or "none"),
-        ("seconds until all were submitted and contributed to", f"{load.submitted_seconds:.0f}"),
+        ("seconds until all were submitted", f"{load.submitted_seconds:.0f}"),
+        ("seconds until all were contributed to", f"{load.contributed_seconds:.0f}"),
         ("seconds until all were over", f"{load.seconds:.0f}"),
         ("jobs per minute", f"{load.per_minute:.1f}"),
         ("attempts; of these not begun", f"{load.attempts}; {load.not_begun}"),

@@ -167,6 +167,15 @@ def test_parsed_jobs_are_not_kept_without_end(door: Door, monkeypatch: pytest.Mo
     assert len(door._jobs) == 3
 
 
+def test_parsed_jobs_are_bounded_by_the_bytes_of_their_files(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [job(name=f"{n:02}") for n in range(6)]
+    monkeypatch.setattr(module, "PARSED_BYTES", 3 * len(jobs[0].data))
+    door.tell(*map(submitted, jobs))
+    assert [door.job(each.id).id for each in jobs] == [each.id for each in jobs]
+    assert len(door._jobs) == 3
+    assert door._parsed == sum(len(known.data) for known in door._jobs.values())
+
+
 def test_threads_do_not_get_two_of_what_is_said_once(door: Door) -> None:
     """Checked and stored as one step: of many different approvals, contributions and starts at once, one gets in."""
     door.tell(*until("start"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +388,59 @@ slow.run.outcomes()
     daemon.wait()
     daemon.stdout.close()
     assert_gone(pids, within=5.0)
+
+
+# -- the process that forks the workers ------------------------------------------------------------------------------------
+
+
+def fork_server(seats: Seats) -> int:
+    assert seats.forks._process is not None
+    return seats.forks._process.pid
+
+
+def sockets(pid: int) -> set[str]:
+    """The sockets that a process holds, besides its standard streams."""
+    found = set()
+    try:
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed since
+                found.add(os.readlink(path) if int(path.name) > 2 else "")
+    except PermissionError:
+        pytest.skip("the descriptors of a process that may not be traced are for root only")
+    return {target for target in found if target.startswith("socket:")}
+
+
+def test_a_worker_holds_no_descriptor_of_another_one(seats: Seats) -> None:
+    slow = Slow(seats)
+    held = [sockets(pid) for pid in (*slow.run.pids, fork_server(seats))]
+    slow.run.attempts[0].kill()
+    slow.run.failed()
+    assert all(held)
+    assert len(set().union(*held)) == sum(map(len, held))
+
+
+def test_the_process_that_forks_has_one_thread_and_leaves_no_core(seats: Seats) -> None:
+    """A fork copies the thread that calls it only; locks of others would stay locked for ever."""
+    seats.start(ROWS, packets(data()), public=PUBLIC).done()
+    place = Path(f"/proc/{fork_server(seats)}")
+    assert len(list((place / "task").iterdir())) == 1
+    limits = (place / "limits").read_text()
+    assert [line.split()[4:6] for line in limits.splitlines() if "core file" in line] == [["0", "0"]]
+
+
+def test_a_killed_fork_server_fails_its_attempts_and_is_replaced(seats: Seats) -> None:
+    slow, former = Slow(seats), fork_server(seats)
+    os.kill(former, signal.SIGKILL)
+    failed = slow.run.failed()
+    assert not any(one.final for one in failed)
+    assert any("killed by SIGKILL" in str(one) for one in failed)
+    assert_gone(slow.run.pids, within=5.0)
+    seats.start(ROWS, packets(data()), public=PUBLIC).done()
+    assert fork_server(seats) != former
+
+
+def test_workers_end_with_the_fork_server(seats: Seats) -> None:
+    slow = Slow(seats)
+    seats.forks.close()
+    slow.run.failed()
+    assert_gone(slow.run.pids, within=5.0)

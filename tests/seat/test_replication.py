@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import errno
 import time
 from collections.abc import Callable, Iterator
@@ -102,6 +103,48 @@ def test_a_seat_that_was_away_goes_on_where_it_was(three: Offices) -> None:
     tell(three.offices[0], *three.story[5:9])
     three.follow(1, 0)
     assert soon(lambda: len(digests(three.offices[1], three.job.id)) == 9)
+
+
+def test_small_objects_of_a_server_come_with_their_announcement(
+    three: Offices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server asks for the objects of members only."""
+    asked: list[str] = []
+    fetch = Followers._fetch
+
+    async def counted(self: Followers, seat: int, get: Any, digest: str) -> None:
+        asked.append(digest)
+        await fetch(self, seat, get, digest)
+
+    monkeypatch.setattr(Followers, "_fetch", counted)
+    three.follow(1, 0)
+    tell(three.offices[0], *three.story[:2])
+    assert [item.header.author for item in three.story[:2]] == ["analyst", "alpha"]
+    assert soon(lambda: len(digests(three.offices[1], three.job.id)) == 2)
+    assert asked == [three.story[0].digest]
+
+
+def test_wrong_content_with_an_announcement_is_not_taken(three: Offices) -> None:
+    tell(three.offices[1], three.story[0])
+    item, other = three.story[1], three.story[2]
+    fields = {**item.header.as_dict(), "data": base64.b64encode(other.data).decode()}
+    taking = three.followers[1]._take(0, None, fields)  # type: ignore[arg-type]
+    asyncio.run_coroutine_threadsafe(taking, three.loop.loop).result(15)
+    assert len(digests(three.offices[1], three.job.id)) == 1
+
+
+def test_places_are_noted_now_and_then(three: Offices, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each note waits for the disk."""
+    monkeypatch.setattr(module, "NOTED", 600.0)
+    notes: list[str] = []
+    box = three.offices[1].mailbox
+    note = box.note
+    monkeypatch.setattr(box, "note", lambda name, value=None: (value and notes.append(name)) or note(name, value))
+    three.follow(1, 0)
+    for item in three.story[:9]:
+        tell(three.offices[0], item)
+        assert soon(lambda item=item: box.has(item.digest))  # type: ignore[misc]
+    assert notes.count("followed 0") == 1
 
 
 def test_lost_content_comes_back_from_a_peer(three: Offices) -> None:

@@ -49,7 +49,7 @@ class Office:
         self.instance = self.mailbox.note("instance") or self.mailbox.note("instance", secrets.token_hex(8))
         self.progress: dict[str, dict[str, Any]] = {}
         self.queue: dict[str, int] = {}
-        """Place of each job that waits for its turn, from 1; renewed every second."""
+        """Place of each job that waits for its turn, from 1; with many jobs it may be some time old."""
         self.places: dict[int, int] = {}
         """Attempts that each of the other servers runs at a time, as they said last."""
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
