@@ -6,6 +6,7 @@ import json
 import random
 import shlex
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import pandas as pd
 import pytest
 
 from harness.commands import ppca
+from ppca.cli.check import check
+from ppca.cli.fit import fit
 from ppca.receiver import PCAModel
 
 pytestmark = pytest.mark.usefixtures("lockstep_commands")
@@ -193,6 +196,72 @@ def test_owners_of_columns(tmp_path: Path) -> None:
     assert "there is no id column 'id'" in ppca(tmp_path, *call[:3], "Id", "a.csv", "b.csv").stdout.replace(
         "'Id'", "'id'"
     )
+
+
+REFUSED = {
+    "result that exists": ["-o", "old"],
+    "result that is a file": ["-o", "a.csv"],
+    "result in a file": ["-o", "a.csv/result"],
+    "tolerance": ["--tol", "0.5"],
+    "components": ["-k", "0"],
+    "solver": ["--solver", "topk"],
+    "use of a model that is not kept": ["--allow", "scores"],
+    "unknown use of a model": ["--keep", "--allow", "theft"],
+    "owner of columns as receiver": ["--keep", "--allow", "transform:2"],
+    "folder of shares": ["--keep", "--servers-state", "a.csv"],
+    "kept by a federation": ["--keep", "--federation", "federation.toml"],
+    "federation": ["--federation", "absent.toml"],
+    "iterations": ["--max-iterations", "0"],
+    "files of a cluster": ["--dask-ca", "a.csv"],
+    "Dask cluster": ["--dask", "local:none"],
+    "id of owners of rows": ["--id", "age"],
+    "columns and drop": ["--columns", "age", "--drop", "height"],
+    "alignment": ["--vertical", "--id", "age", "--alignment", "guess"],
+    "no id": ["--vertical"],
+    "workers": ["--vertical", "--id", "age", "--workers", "many"],
+    "one owner of columns": ["--vertical", "--id", "age"],
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_options_that_a_fit_refuses(case: str, tmp_path: Path) -> None:
+    """The check fails with the words of the fit, and neither writes anything."""
+    TABLE.to_csv(tmp_path / "a.csv", index=False)
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "model.json").write_text("{}")
+    before = sorted(tmp_path.rglob("*"))
+    fitted = ppca(tmp_path, "fit", "a.csv", *REFUSED[case])
+    checked = ppca(tmp_path, "check", "a.csv", *REFUSED[case])
+    assert fitted.returncode > 0
+    assert checked.returncode == fitted.returncode, checked.stdout
+    error = fitted.stderr.partition("error: ")[2].splitlines()
+    assert not error or error[0] in checked.stdout or error[0] in checked.stderr, (error, checked.stdout)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_check_takes_the_command_line_of_the_fit(tmp_path: Path) -> None:
+    assert signature(check).parameters.keys() == signature(fit).parameters.keys()
+    TABLE.astype({"age": int}).assign(age=[7, *["x"] * 29]).to_csv(tmp_path / "a.csv", index=False)
+    done = ppca(
+        tmp_path, "check", "a.csv", "-k", "0", "--tol", "1", "-o", "a.csv", "--title", "T", "--profile", "--tls"
+    )
+    assert "3 problems in 1 file: ppca fit would fail." in done.stdout, done.stdout
+    for text in ("column 'age' has text 'x'", "a.csv is a file", "-k 0 must be at least 1"):
+        assert text in done.stdout
+
+
+@pytest.mark.parametrize("options", [[], ["-k", "2", "--standardize"], ["--vertical", "--alignment", "aligned"]])
+def test_the_estimate_for_more_columns_than_rows(options: list[str], tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(20, 90)) / np.arange(1, 91)
+    halves = np.hsplit(rows, 2) if "--vertical" in options else [rows[:11], rows[11:]]
+    for name, half in zip("ab", halves, strict=True):
+        columns = [f"{name if '--vertical' in options else ''}{k}" for k in range(half.shape[1])]
+        pd.DataFrame(half, columns=columns).to_csv(tmp_path / f"{name}.csv", index=False)
+    call = ("a.csv", "b.csv", *options, "--min-rows", "5", "--json")
+    found = json.loads(ppca(tmp_path, "check", *call).stdout)
+    fitted = json.loads(ppca(tmp_path, "fit", *call).stdout)
+    assert 0.5 < fitted["rounds"] / found["forecast"]["rounds"] < 2
+    assert 0.5 < max(fitted["bytes_sent"]) / found["forecast"]["bytes"] < 2
 
 
 def test_the_first_error_of_a_fit_names_the_check(tmp_path: Path) -> None:

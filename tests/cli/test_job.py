@@ -64,3 +64,24 @@ def test_joint_means_of_missing_values_need_the_covariance(federation: Path) -> 
     code, text, _ = new(federation, "--columns", "a,b,c", "--receiver", "analyst", "--wide", "--missing", "mean")
     assert code != 0
     assert "need the covariance (pca-rows/1)" in " ".join(text.split())
+
+
+def test_columns_of_a_table_that_needs_options_to_be_read(federation: Path) -> None:
+    table = federation.parent / "north.csv"
+    table.write_bytes("Größe;Alter;Name\n1,5;2;x\n".encode("latin-1"))
+    whom = ["--receiver", "analyst", "--columns-from", str(table), "--drop", "Name"]
+    code, text, output = new(federation, *whom)
+    assert code == 1
+    assert "--encoding names another encoding, such as --encoding latin-1" in text
+    code, text, output = new(federation, *whom, "--encoding", "latin-1", "--decimal", ",")
+    assert code == 0, text
+    assert JobDescription.load(output).file.columns == ("Größe", "Alter")
+
+
+def test_columns_to_leave_out_must_be_there(federation: Path) -> None:
+    table = federation.parent / "north.csv"
+    table.write_text("age,height\n1,2\n")
+    code, text, output = new(federation, "--receiver", "analyst", "--columns-from", str(table), "--drop", "hight")
+    assert code == 1
+    assert "north.csv has no column 'hight'. Did you mean 'height'?" in " ".join(text.split())
+    assert not output.exists()

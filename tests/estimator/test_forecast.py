@@ -13,7 +13,7 @@ import pytest
 from harness.lockstep import LockstepServers
 from ppca import PCA, Columns
 from ppca.estimator.choices import Choices
-from ppca.estimator.forecast import BYTE_SECONDS, ROUND_SECONDS, forecast
+from ppca.estimator.forecast import BYTE_SECONDS, ROUND_SECONDS, VALUE_BYTES, forecast, forecast_of, forecast_wide
 
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "ms": 1e-3, "s": 1.0, "min": 60.0}
 
@@ -65,6 +65,33 @@ def test_rounds_and_bytes_of_the_largest_pairs(seats: LockstepServers, width: in
     assert expected is not None
     assert expected.rounds == pytest.approx(pca.account_.rounds, rel=0.1)
     assert expected.bytes == pytest.approx(max(pca.account_.bytes_sent), rel=0.1)
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize(("rows", "width", "k"), [(25, 150, None), (50, 300, 7)])
+def test_rounds_and_bytes_of_more_columns_than_rows(
+    seats: LockstepServers, rows: int, width: int, k: int | None, by_columns: bool, standardize: bool
+) -> None:
+    X = np.random.default_rng(width).normal(size=(rows, width)) / np.arange(1, width + 1) ** 0.5
+    partition: Any = Columns(alignment="aligned") if by_columns else "rows"
+    pca = PCA(k, servers=seats, standardize=standardize, partition=partition)
+    pca.fit(np.array_split(X, 2, axis=int(by_columns)))
+    choices = Choices(k, standardize, partition=partition)
+    joint = rows if by_columns else 64  # owners of up to 32 rows upload 32
+    expected = forecast_wide(choices, width, joint, pca.n_iter_)
+    assert expected is not None
+    assert expected.rounds == pytest.approx(pca.account_.rounds, rel=0.1)
+    assert expected.bytes - joint * width * VALUE_BYTES == pytest.approx(max(pca.account_.bytes_sent), rel=0.15)
+
+
+def test_a_table_is_wide_if_the_fit_takes_it_so() -> None:
+    """Rows that owners upload count with those of zeros; means are of the covariance."""
+    wide = forecast_wide(Choices(), 100, 64)
+    assert forecast_of(Choices(), [100, 100], [20, 20]) == wide
+    assert forecast_of(Choices(), [100, 100], [20, 20], means=True) == forecast(Choices(), 100, 2)
+    assert forecast_of(Choices(), [64, 64], [20, 20]) == forecast(Choices(), 64, 2)
+    assert forecast_of(Choices(), [100, 100], [20, None]) == forecast(Choices(), 100, 2)
 
 
 def test_seconds_follow_from_rounds_and_bytes() -> None:

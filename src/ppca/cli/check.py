@@ -5,84 +5,61 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from inspect import signature
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
 
-from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..pages.amounts import counted
 from .complaint import complaints, in_words, printable
-from .options import (
-    ADDRESSES,
-    KINDS,
-    SOLVER,
-    SOLVER_HELP,
-    AsJson,
-    ChosenColumns,
-    Components,
-    DroppedColumns,
-    FoldCase,
-    IdColumns,
-    Minimum,
-    MinRows,
-    Namespace,
-    Quiet,
-    Standardize,
-    Vertical,
-    Way,
-    reading_options,
-)
+from .fit_options import FitOptions, fit_options
 from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..estimator.checking import Checked
 
 
-@reading_options()
-def check(
-    files: Annotated[list[str], typer.Argument(help=f"one table per owner: {KINDS}; {ADDRESSES}")],
-    components: Components = "all",
-    standardize: Standardize = False,
-    columns: ChosenColumns = None,
-    drop: DroppedColumns = None,
-    read: ReadOptions = DEFAULTS,
-    vertical: Vertical = False,
-    id: IdColumns = None,
-    alignment: Way = "psi",
-    namespace: Namespace = None,
-    fold_case: FoldCase = False,
-    minimum: Minimum = 10,
-    min_rows: MinRows = 10,
-    solver: Annotated[str, typer.Option(help=SOLVER_HELP, rich_help_panel=SOLVER)] = "auto",
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
+@fit_options
+def check(files: list[str], options: FitOptions) -> None:
     """Read tables as `ppca fit` would, list all problems of all files, and estimate what the fit takes.
 
-    The options are those of `ppca fit`. Nothing is written or sent, and no servers start. The exit code is 1 if the fit would
-    fail. With --quiet only problems are printed.
+    The options are those of `ppca fit`. Nothing is written or sent, and no servers start: `ppca doctor` checks the servers of a
+    federation. The exit code is 1 if the fit would fail. With --quiet only problems are printed.
     """
     with complaints(check):
-        from ..estimator.checking import check_tables
-        from ..estimator.choices import Choices
-        from .fit import check_together, component_count, notes_of
-        from .options import names_in, partition_of
+        from .fit import notes_of
 
-        check_together(vertical, id, namespace, columns, drop)
-        partition = partition_of(id, alignment, namespace, fold_case, minimum) if vertical else "rows"
-        choices = Choices(component_count(components), standardize, solver, partition=partition)
-        found = check_tables(
-            files, choices, columns=names_in(columns), drop=names_in(drop), options=read, min_rows=min_rows
-        )
+        found = _checked(files, options)
         found.notes += notes_of(files)
         texts = [in_words(problem, signature(check).parameters) for problem in found.problems]
-        if as_json:
+        if options.as_json:
             typer.echo(json.dumps(_facts(found, texts), indent=1))
         else:
-            _show(found, texts, len(files), quiet)
+            _show(found, texts, len(files), options.quiet)
     if texts:
         raise typer.Exit(1)
+
+
+def _checked(files: list[str], options: FitOptions) -> Checked:
+    """What is wrong with the options, and with the tables as far as the options allow to read them."""
+    from ..estimator.checking import Checked, check_tables
+    from ..estimator.choices import Choices
+    from ..owner.tables.owners import Problems
+
+    problems = Problems()
+    options.check(problems.collect)
+    partition = None
+    with problems.collect():
+        partition = options.partition()
+    found = Checked()
+    if partition is not None:
+        choices = Choices(partition=partition)
+        with problems.collect():
+            choices = options.choices(partition, "name" if options.keeps else None)
+        with problems.collect(), options.dask_cluster():
+            found = check_tables(options.tables(files, problems.collect), choices, problems)
+    found.problems = problems.found
+    return found
 
 
 def _facts(found: Checked, texts: list[str]) -> dict[str, Any]:
@@ -112,7 +89,7 @@ def _show(found: Checked, texts: list[str], files: int, quiet: bool) -> None:
     if texts:
         end = f"{counted(len(texts), 'problem')} in {counted(files, 'file')}: ppca fit would fail."
     elif found.forecast is None:
-        end = "No problems. There is no estimate of time and bytes for this solver or for more columns than rows."
+        end = "No problems. There is no estimate of time and bytes for this solver."
     else:
         took = f"about {duration(found.forecast.seconds)} on two cores, {found.forecast.rounds:,.0f} rounds"
         end = f"No problems. ppca fit takes {took} and {size(found.forecast.bytes)} sent by every server."

@@ -4,53 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
 
-from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..pages.amounts import counted
 from .complaint import complaints, in_words, note
-from .options import (
-    ADDRESSES,
-    COLUMNS,
-    KINDS,
-    RESULT,
-    SERVERS,
-    SOLVER,
-    SOLVER_HELP,
-    AsJson,
-    ChosenColumns,
-    Components,
-    Dask,
-    DaskAuthority,
-    DaskCertificate,
-    DaskKey,
-    DroppedColumns,
-    FoldCase,
-    Force,
-    IdColumns,
-    Minimum,
-    MinRows,
-    Namespace,
-    Quiet,
-    ServersState,
-    Standardize,
-    Threads,
-    Timeout,
-    Tls,
-    Vertical,
-    Way,
-    allowed_in,
-    dask_in_use,
-    names_in,
-    partition_of,
-    reading_options,
-)
+from .fit_options import FitOptions, fit_options
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -59,7 +22,6 @@ if TYPE_CHECKING:
     from ..owner.tables.table import Table
     from ..servers import Servers
 
-TITLE = "Joint PCA"
 CHECK = "ppca check, with the same files and options, lists all problems of all files"
 TWO_OWNERS = (
     "two owners: whoever has the result and one owner's rows can subtract that owner's part, and learns the number of rows, the "
@@ -71,94 +33,8 @@ LONG = 10.0
 """Seconds from which on a job's cost is told before it starts."""
 
 
-@reading_options()
-def fit(
-    files: Annotated[list[str], typer.Argument(help=f"one table per owner: {KINDS}; {ADDRESSES}")],
-    components: Components = "all",
-    standardize: Standardize = False,
-    columns: ChosenColumns = None,
-    drop: DroppedColumns = None,
-    read: ReadOptions = DEFAULTS,
-    dask: Dask = None,
-    dask_ca: DaskAuthority = None,
-    dask_cert: DaskCertificate = None,
-    dask_key: DaskKey = None,
-    vertical: Vertical = False,
-    id: IdColumns = None,
-    alignment: Way = "psi",
-    namespace: Namespace = None,
-    fold_case: FoldCase = False,
-    minimum: Minimum = 10,
-    pieces: Annotated[
-        int | None, typer.Option(min=1, help="row pieces of the covariance step", rich_help_panel=COLUMNS)
-    ] = None,
-    workers: Annotated[
-        str,
-        typer.Option(
-            help="worker processes of every server, or 'dask': its operator's cluster; 0: the server itself",
-            rich_help_panel=COLUMNS,
-        ),
-    ] = "0",
-    solver: Annotated[str, typer.Option(help=SOLVER_HELP, rich_help_panel=SOLVER)] = "auto",
-    tol: Annotated[
-        float, typer.Option(help="where the eigensolver stops, relative to the matrix", rich_help_panel=SOLVER)
-    ] = 1e-9,
-    fixed_iterations: Annotated[
-        int | None,
-        typer.Option(min=1, help="run so many and open no convergence bits", rich_help_panel=SOLVER),
-    ] = None,
-    max_iterations: Annotated[
-        int | None, typer.Option(min=1, help="give up after so many; then jacobi takes over", rich_help_panel=SOLVER)
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="folder for the result", rich_help_panel=RESULT)
-    ] = Path("result"),
-    keep: Annotated[
-        bool,
-        typer.Option(
-            "--keep",
-            help="servers keep the model's shares (see --servers-state), for transform and detect",
-            rich_help_panel=RESULT,
-        ),
-    ] = False,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow",
-            help="all that a kept model is for: transform,flags (default), scores, inverse; transform:2 for owner 2 only",
-            rich_help_panel=RESULT,
-        ),
-    ] = None,
-    reveal: Annotated[
-        bool,
-        typer.Option(
-            "--reveal/--no-reveal",
-            help="whether you receive the model; if not, only servers keep it",
-            rich_help_panel=RESULT,
-        ),
-    ] = True,
-    title: Annotated[str, typer.Option(help="title of the report", rich_help_panel=RESULT)] = TITLE,
-    min_rows: MinRows = 10,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="show where time and bytes went", rich_help_panel=RESULT)
-    ] = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    force: Force = False,
-    tls: Tls = False,
-    timeout: Timeout = 60.0,
-    threads: Threads = None,
-    servers_state: ServersState = None,
-    federation: Annotated[
-        Path | None,
-        typer.Option(
-            help="compute on the seats of this federation.toml, as owner of all files", rich_help_panel=SERVERS
-        ),
-    ] = None,
-    identity: Annotated[
-        Path, typer.Option(help="your key, with --federation", envvar="PPCA_IDENTITY", rich_help_panel=SERVERS)
-    ] = Path("identity.key"),
-) -> None:
+@fit_options
+def fit(files: list[str], options: FitOptions) -> None:
     """Joint PCA of several owners' files, on four servers that this command starts on this machine.
 
     A file is opened once for its columns and once for its rows; only shares of its sums reach the servers. The result folder gets
@@ -171,86 +47,43 @@ def fit(
     With --vertical owners hold different columns of the same individuals, joined by --id; their rows reach the servers as shares.
     """
     with complaints(fit, CHECK), ExitStack() as work:
-        count = component_count(components)
-
-        from ..estimator.choices import Choices
-        from ..owner.tables.owners import open_columns, open_rows, set_min_rows
-        from ..servers import LocalServers
-        from ..servers.cores import threads_for
-        from .folder import check_free, whole_folder
+        from .folder import whole_folder
         from .result import KNOWN, SHARED, write_result
         from .shares import erase, kept_as, new_name, state_folder
 
-        check_free(output, KNOWN, replace=force)
-        keep = keep or not reveal
-        if allow and not keep:
-            raise ValueError("--allow is about a model that servers keep: add --keep.")
-        if federation is not None and keep:
-            raise ValueError("seats keep a model for its owners, not for a command: ppca job new --keep-for.")
-        state = state_folder(servers_state) if keep else None
-        former = kept_as(output)
-        choices = Choices(
-            count,
-            standardize,
-            solver,
-            tol,
-            fixed_iterations,
-            max_iterations,
-            None if state is None else new_name(),
-            reveal,
-            allowed_in(allow),
-            partition_of(id, alignment, namespace, fold_case, minimum, pieces, workers) if vertical else "rows",
-        )
+        options.check()
+        state = state_folder(options.servers_state) if options.keeps else None
+        former = kept_as(options.output)
+        choices = options.choices(options.partition(), None if state is None else new_name())
         if state is not None:
             work.callback(erase, state, str(choices.keep))
-        check_together(vertical, id, namespace, columns, drop)
-        read = replace(read, dask=dask is not None)
-        taken, left = names_in(columns), names_in(drop)
-        with dask_in_use(dask, dask_ca, dask_cert, dask_key):
-            if vertical:
-                tables = open_columns(files, id, columns=taken, drop=left, options=read)
-            else:
-                tables = open_rows(files, columns=taken, drop=left, options=read)
-            set_min_rows(tables, min_rows)
+        quiet, reveal = options.quiet, options.reveal
+        with options.dask_cluster():
+            tables = options.tables(files)
             for text in [text for table in tables for text in table.notes] + notes_of(files):
                 note(text, quiet=quiet)
-            if len(tables) == 2 and reveal and not vertical:
+            if len(tables) == 2 and reveal and not options.vertical:
                 note(TWO_OWNERS, quiet=quiet)
-            here = LocalServers(tls=tls, timeout=timeout, threads=threads or threads_for(4), state=state)
-            servers = here if federation is None else seats_of(federation, identity)
-            fitted = fit_shown(choices, tables, servers, quiet=quiet)
-        where = None if federation is None else "the four seats of a federation"
-        settings = settings_of(fitted, tls, columns="all" if columns is drop is None else None, servers=where)
+            fitted = fit_shown(choices, tables, options.servers(state), quiet=quiet)
+        settings = settings_of(
+            fitted,
+            options.tls,
+            columns="all" if options.columns is options.drop is None else None,
+            servers=None if options.federation is None else "the four seats of a federation",
+        )
         owners = [table.label for table in tables]
-        with whole_folder(output, KNOWN, replace=force) as folder:
+        with whole_folder(options.output, KNOWN, replace=options.force) as folder:
             if reveal:
-                write_result(folder, fitted, title=title, settings=settings, owners=owners)
+                write_result(folder, fitted, title=options.title, settings=settings, owners=owners)
             if state is not None:
                 fitted.facts.save(folder / SHARED)
         work.pop_all()  # the result is there, and with it what the servers keep
         if former is not None:
-            erase(state or state_folder(servers_state), former)
+            erase(state or state_folder(options.servers_state), former)
         tell_dropped(tables, quiet)
         if fitted.by_columns is not None and fitted.by_columns.doubt is not None:
             note(in_words(fitted.by_columns.doubt, signature(fit).parameters), quiet=quiet)
-        _show(fitted, owners, output, state, quiet=quiet, as_json=as_json, profile=profile)
-
-
-def seats_of(federation: Path, identity: Path) -> Servers:
-    """The seats of a federation, for who acts for all owners."""
-    from ..member.servers import Federation
-
-    return Federation.open(federation, identity)
-
-
-def check_together(
-    vertical: bool, id: Sequence[str] | None, namespace: int | None, columns: object, drop: object
-) -> None:
-    """Refuses options that do not go together."""
-    if not vertical and (id or namespace is not None):
-        raise ValueError("--id and --namespace are for owners of different columns: add --vertical.")
-    if not vertical and columns and drop:
-        raise ValueError("--columns and --drop exclude each other: name the columns to take, or those to leave out.")
+        _show(fitted, owners, options.output, state, quiet=quiet, as_json=options.as_json, profile=options.profile)
 
 
 def fit_shown(
@@ -264,11 +97,12 @@ def fit_shown(
     from ..estimator.fitting import fit_tables
     from ..estimator.forecast import forecast_of
     from ..estimator.job import Job
+    from ..estimator.rows import counts_means
     from ..report import duration, size
     from .progress import stage_bars
 
     widths = [table.n_columns for table in tables]
-    expected = forecast_of(choices, widths, [table.rows for table in tables])
+    expected = forecast_of(choices, widths, [table.rows for table in tables], counts_means(tables))
     if expected is not None and expected.seconds > LONG:
         cost = f"about {duration(expected.seconds)} and {size(expected.bytes)} for every server"
         width = widths[0] if choices.partition == "rows" else sum(widths)
@@ -365,18 +199,6 @@ def settings_of(fitted: Fitted, tls: bool, **more: str | None) -> dict[str, Any]
 
 def _tolerance(asked: float, reached: float) -> str:
     return f"{asked:g}" if reached <= asked else f"{reached:.1g} ({asked:g} was asked for, the solver did not reach it)"
-
-
-def component_count(text: str) -> int | float | None:
-    """What -k means: a number of components, a part of the variance, or (None) all."""
-    if text == "all":
-        return None
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            continue
-    raise ValueError(f"-k {text}: give a whole number, a part of the variance between 0 and 1, or 'all'.")
 
 
 def notes_of(files: Sequence[str]) -> list[str]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from ..owner.tables.options import DEFAULTS, ReadOptions
 from .complaint import complaints
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
 from .member import JobName, StateFolder, member_at, tell_course
-from .options import COLUMNS, RESULT, SOLVER, SOLVER_HELP, names_in
+from .options import COLUMNS, RESULT, SOLVER, SOLVER_HELP, component_count, names_in, reading_options
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ app = typer.Typer(help="Jobs of a federation: propose, submit, cancel, resume.",
 
 
 @app.command()
+@reading_options(without=["missing"])
 def new(
     name: Annotated[str | None, typer.Argument(help="what the job is called")] = None,
     owners: Annotated[list[str] | None, typer.Option("--owner", help="an owner, or several: a,b,c")] = None,
@@ -40,6 +42,7 @@ def new(
         Path | None, typer.Option("--columns-from", help="take the columns of this table; nothing else of it is used")
     ] = None,
     drop: Annotated[list[str] | None, typer.Option("--drop", help="columns of --columns-from to leave out")] = None,
+    read: ReadOptions = DEFAULTS,
     components: Annotated[
         str, typer.Option("--components", "-k", help="how many; a part of the variance; or 'all'")
     ] = "all",
@@ -99,7 +102,6 @@ def new(
         from ..federation.drafting import draft_fit
         from ..federation.jobfile import after
         from ..federation.roster import Roster, write_whole
-        from .fit import component_count
 
         if output.exists():
             raise ValueError(f"{output} exists. Choose another file with -o.")
@@ -111,7 +113,7 @@ def new(
             or []
         )
         whom = receivers or [typer.prompt(f"receiver of the model (there are {_members(roster, 'receiver')})")]
-        taken = _columns(columns, columns_from, names_in(drop) or [])
+        taken = _columns(columns, columns_from, names_in(drop) or [], read)
         count = component_count(components)
         fit = {
             "components": "all" if count is None else count,
@@ -148,12 +150,18 @@ def _members(roster: Any, role: str) -> str:
     return ", ".join(name for name in roster.keys if role in roster.roles(name)) or "none"
 
 
-def _columns(given: Sequence[str] | None, table: Path | None, left: Sequence[str]) -> list[str] | dict[str, list[str]]:
+def _columns(
+    given: Sequence[str] | None, table: Path | None, left: Sequence[str], read: ReadOptions
+) -> list[str] | dict[str, list[str]]:
     """Columns as a list or, of owners of columns, by owner."""
     if table is not None:
         from ..member.contributing import columns_of
+        from ..owner.tables.table import unknown_names
 
-        return [name for name in columns_of(table) if name not in left]
+        held = columns_of(table, read)
+        if unknown := [name for name in left if name not in held]:
+            raise ValueError(f"--drop: {table} has no column {unknown_names(unknown, held)}")
+        return [name for name in held if name not in left]
     given = given or [typer.prompt("columns, as a,b,c")]
     if all("=" in text for text in given):
         pairs = [text.partition("=") for text in given]

@@ -187,6 +187,18 @@ def names_in(options: Sequence[str] | None) -> list[str] | None:
     return [name.strip() for line in csv.reader(options, skipinitialspace=True) for name in line]
 
 
+def component_count(text: str) -> int | float | None:
+    """What -k means: a number of components, a part of the variance, or (None) all."""
+    if text == "all":
+        return None
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    raise ValueError(f"-k {text}: give a whole number, a part of the variance between 0 and 1, or 'all'.")
+
+
 def partition_of(
     id: Sequence[str] | None,
     alignment: str,

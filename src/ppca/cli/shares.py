@@ -24,13 +24,20 @@ NOTE = (
 
 def state_folder(given: Path | None) -> Path:
     """The folder of the servers' shares, which only its user can read: the given one, or one in the user's state."""
-    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    folder = (given or Path(home) / "ppca").resolve()
+    folder = check_state_folder(given)
     if not folder.exists():
         folder.mkdir(parents=True, mode=0o700)
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise ValueError(f"{folder} is not a folder that you may write to. Name another one with --servers-state.")
-    if folder.stat().st_mode & 0o077:
+    return folder
+
+
+def check_state_folder(given: Path | None) -> Path:
+    """The same folder, refused if it cannot be made or used. Nothing is written."""
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    folder = (given or Path(home) / "ppca").resolve()
+    held = next(path for path in (folder, *folder.parents) if path.exists())
+    if not held.is_dir() or not os.access(held, os.W_OK | os.X_OK):
+        raise ValueError(f"{held} is not a folder that you may write to. Name another one with --servers-state.")
+    if folder.exists() and folder.stat().st_mode & 0o077:
         raise ValueError(
             f"others may look into {folder}. Make it yours alone (chmod 700), or name another --servers-state."
         )

@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..jobs.matching import MatchError, match
+from ..jobs.wide import too_large
 from ..owner.alignment.arrangement import arrange
 from ..owner.columns import Centred
 from ..owner.errors import BadValue, OwnerError
 from ..owner.rows import gap_sums_of, sums_of
-from ..owner.tables.opening import Names, check_numeric
-from ..owner.tables.options import DEFAULTS, ReadOptions
-from ..owner.tables.owners import Problems, open_columns, open_rows, set_min_rows
+from ..owner.tables.opening import check_numeric
+from ..owner.tables.owners import Problems
 from ..owner.tables.reading import CompleteRows
 from ..owner.tables.records import Records
 from ..owner.tables.table import Table, listed
-from ..owner.wide import WideColumns, WideRows
+from ..owner.wide import WideColumns, WideRows, padded
 from .choices import Choices
-from .columns import Columns, check_matched, is_wide
+from .columns import Columns, check_matched, check_number, is_wide
 from .forecast import Forecast, forecast_of
 from .rows import are_wide, counts_means
 
@@ -55,32 +55,21 @@ class Checked:
     forecast: Forecast | None = None
 
 
-def check_tables(
-    owners: Any,
-    choices: Choices,
-    *,
-    columns: Names = None,
-    drop: Names = None,
-    options: ReadOptions = DEFAULTS,
-    min_rows: int = 1,
-) -> Checked:
-    """Open and read all owners' tables as a fit with these choices would. min_rows: minimum number of rows of each owner."""
-    problems = Problems()
-    if isinstance(choices.partition, Columns):
-        tables = open_columns(
-            owners, choices.partition.id, columns=columns, drop=drop, options=options, collect=problems.collect
-        )
-        set_min_rows(tables, min_rows)
-        found = _check_columns(tables, choices, choices.partition, problems)
-    else:
-        tables = open_rows(owners, columns=columns, drop=drop, options=options, collect=problems.collect)
-        set_min_rows(tables, min_rows)
-        found = _check_rows(tables, choices, problems)
+def check_tables(tables: Sequence[Table], choices: Choices, problems: Problems) -> Checked:
+    """Read all owners' tables as a fit with these choices would. problems: those found before; others are added."""
+    by_columns = isinstance(choices.partition, Columns)
+    with problems.collect():
+        choices.public(len(tables) if by_columns else 0)  # refuses what a kept model may not be used for
+    check = _check_columns if by_columns else _check_rows
+    found = check(tables, choices, problems)
     found.notes += [note for table in tables for note in table.notes]
     found.problems = problems.found
     if not problems.found:
         found.forecast = forecast_of(
-            choices, [each.columns for each in found.tables], [each.rows for each in found.tables]
+            choices,
+            [each.columns for each in found.tables],
+            [each.rows for each in found.tables],
+            counts_means(tables),
         )
     return found
 
@@ -111,6 +100,8 @@ def _check_rows(tables: Sequence[Table], choices: Choices, problems: Problems) -
         total = sum(each.rows for each in found.tables)
         with problems.collect():
             choices.check_rows(total, width)
+            if wide and (refused := too_large(sum(padded(each.rows) for each in found.tables), width)) is not None:
+                raise OwnerError(f"{refused}.")
             found.notes += _check_variance(tables, results, total, wide)
     return found
 
@@ -132,12 +123,13 @@ def _check_variance(tables: Sequence[Table], results: Sequence[Any], rows: int, 
     return [f"{listed(names, str)} {'does' if len(names) == 1 else 'do'} not vary in any table"] if names else []
 
 
-def _check_columns(tables: Sequence[Table], choices: Choices, partition: Columns, problems: Problems) -> Checked:
-    found = Checked()
+def _check_columns(tables: Sequence[Table], choices: Choices, problems: Problems) -> Checked:
+    partition, found = choices.partition, Checked()
+    assert isinstance(partition, Columns)
     width = sum(table.n_columns for table in tables)
-    with problems.collect():
-        if len(tables) < 2 and not problems.found:
-            raise OwnerError("a partition by columns needs at least two owners: give one table for each.")
+    if not problems.found:  # else the table of another owner could not be opened
+        with problems.collect():
+            check_number(len(tables))
     with problems.collect():
         choices.check_width(width)
     in_order = partition.way.in_order
@@ -174,6 +166,8 @@ def _check_match(owners: Sequence[Records], partition: Columns, choices: Choices
         except MatchError as error:
             check_matched({"refused": str(error)}, partition, owners)
     choices.check_rows(rows, width)
+    if wide and (refused := too_large(rows, width)) is not None:
+        raise OwnerError(f"{refused}.")
     return [f"{rows:,} rows are common to all owners"]
 
 

@@ -93,6 +93,12 @@ def upload(job: Job, table: str, pieces: Iterable[Piece], total: int) -> dict[in
     return sent
 
 
+def check_number(owners: int) -> None:
+    """Refuse a sole owner of columns."""
+    if owners < 2:
+        raise OwnerError("a partition by columns needs at least two owners: give one table for each.")
+
+
 def check_matched(answer: dict[str, Any], partition: Columns, owners: Sequence[Records]) -> None:
     """Raises `MatchError` if the servers found too few common rows to go on."""
     if "refused" in answer:
@@ -147,8 +153,7 @@ def fit_columns(
     check_rows: Callable[[int], None],
 ) -> ColumnFit:
     """The whole job: owners arrange and share their rows, servers align and analyse them."""
-    if len(owners) < 2:
-        raise OwnerError("a partition by columns needs at least two owners; one owner of all columns needs no servers")
+    check_number(len(owners))
     way, clock = partition.way, _Clock()
     arranged = arrange(owners, way)
     sending = _wide(arranged, choices) if is_wide(arranged) else _tall(arranged, partition)

@@ -1,7 +1,8 @@
 """What a fit will take, from public numbers alone, so that nobody is surprised by a long job.
 
 Rounds and bytes of the default solvers follow from public numbers and the number of iterations. The coefficients are fitted
-to counted jobs of 4 to 80 columns, 2 to 10 owners and 7 to 24 iterations, those of `topk` to jobs of 200 to 1,000 columns;
+to counted jobs of 4 to 80 columns, 2 to 10 owners and 7 to 24 iterations, those of `topk` to jobs of 200 to 1,000 columns,
+those of more columns than rows to jobs of 10 to 260 rows and 40 to 800 columns;
 `tests/estimator/test_forecast.py` counts others. How many iterations there will be depends on the data, unless they are fixed:
 that is a guess. A fall-back to another solver is not foreseen.
 """
@@ -10,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..algorithms.allpairs import is_checked, regularisation
 from ..algorithms.solvers import TOPK, chosen
 from ..algorithms.topk import block_size
+from ..owner.wide import padded
 from .choices import Choices
 
 ROUND_SECONDS = 8.4e-4
@@ -24,12 +26,12 @@ a network, add the rounds times its delay, and the bytes over its speed."""
 
 VALUE_BYTES = 16.0
 VALUE_SECONDS = 2.5e-7
-"""Of owners of columns, per value: what a server receives, and tags, upload and second moments."""
+"""Of owners of columns and of few long rows, per value: what a server receives, and tags, upload and second moments."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of the whole job; `bytes` of the busiest server, sent and received from owners of columns."""
+    """Of the whole job; `bytes` of the busiest server: what it sends, and what it receives of uploaded rows."""
 
     seconds: float
     rounds: float
@@ -64,18 +66,41 @@ def forecast(
     return Forecast(seconds, rounds, sent + values * VALUE_BYTES)
 
 
-def forecast_of(choices: Choices, widths: Sequence[int], rows: Sequence[int | None]) -> Forecast | None:
-    """For tables of these numbers of columns and rows (None: not known); None where no forecast is possible.
+def forecast_of(
+    choices: Choices, widths: Sequence[int], rows: Sequence[int | None], means: bool = False
+) -> Forecast | None:
+    """For tables of these numbers of columns and rows (None: not known); None if the solver was not measured.
 
-    The coefficients are those of covariances, which are not formed of fewer rows than columns.
+    means: whether missing values count as means. The covariance is then formed of fewer rows than columns, too.
     """
     by_columns = choices.partition != "rows"
     width = sum(widths) if by_columns else widths[0]
-    values = sum((count or 0) * own for count, own in zip(rows, widths, strict=True)) if by_columns else 0
     known = [count for count in rows if count is not None]
-    total = min(known, default=width) if by_columns else sum(known)
-    wide = len(known) == len(rows) and total < width
-    return None if wide else forecast(choices, width, len(widths), values)
+    joint = min(known, default=width) if by_columns else sum(map(padded, known))
+    if len(known) == len(rows) and joint < width and not means:
+        return forecast_wide(choices, width, joint)
+    values = sum((count or 0) * own for count, own in zip(rows, widths, strict=True)) if by_columns else 0
+    return forecast(choices, width, len(widths), values)
+
+
+def forecast_wide(choices: Choices, width: int, rows: int, iterations: float | None = None) -> Forecast | None:
+    """For more columns than rows: products of rows are decomposed, then components are made of their eigenvectors.
+
+    rows: those of zeros included, which owners of rows add.
+    """
+    by_columns = choices.partition != "rows"
+    solved = forecast(replace(choices, partition="rows", standardize=False), rows, 0, 0, iterations)
+    if solved is None:
+        return None
+    made = _revealed(choices, rows)
+    if by_columns:
+        rounds, sent = 25 - 6 * choices.standardize, (580 * made + 4_400) * width
+    else:
+        rounds = 64 + 16 * choices.standardize
+        sent = (500 * made + 12_400) * width + 7 * rows**2 + 115 * rows * width * choices.standardize
+    values = rows * width
+    seconds = solved.seconds + rounds * ROUND_SECONDS + sent * BYTE_SECONDS + values * VALUE_SECONDS
+    return Forecast(seconds, solved.rounds + rounds, solved.bytes + sent + values * VALUE_BYTES)
 
 
 LOOPS = 2

@@ -182,9 +182,9 @@ def _rows_told(told: Told | None) -> Any:
     return lambda done, total: told(f"{done:,} rows read", done / total if total else None)
 
 
-def columns_of(data: Path, id: str | None = None, options: ReadOptions = DEFAULTS) -> list[str]:
+def columns_of(data: Path, options: ReadOptions = DEFAULTS) -> list[str]:
     """The columns that a table has, for a new job."""
     table = opened(data, None, options)
     if table.held is None:
         raise FederationError(f"{data} has no column names; a job needs them.")
-    return [name for name in table.held if name != id]
+    return list(table.held)
