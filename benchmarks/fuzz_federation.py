@@ -220,8 +220,9 @@ def signature_seeds() -> list[bytes]:
 
 
 def feed_parcel(content: bytes, number: int, folder: Path) -> None:
-    size = 1 + number % 997
-    summands_at(number % 4, messages((content[at : at + size] for at in range(0, len(content), size)), 1 << 22))
+    size, memory = 1 + number % 997, 1 << 22
+    found = messages((content[at : at + size] for at in range(0, len(content), size)), memory)
+    summands_at(number % 4, Taken(memory).count(found))
 
 
 def parcel_seeds() -> list[bytes]:
