@@ -5,8 +5,12 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 NATIVE := $(wildcard native/*/*) CMakeLists.txt pyproject.toml
 
-# One worker per core. A file's tests stay on one worker, so each module fixture is set up once. Files are started in the order
-# of collection; tests/conftest.py puts the slow ones first.
+# The tests start several hundred Python processes. Each of them would compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
+# One worker per core and one more, which fills the time in which tests wait (tests/conftest.py). A file's tests stay on one
+# worker, so each module fixture is set up once. Files are started in the order of collection: tests/conftest.py puts the slow
+# ones first.
 WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 PYTEST  := $(BIN)/python -m pytest
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import pytest
@@ -195,37 +196,61 @@ def prefix_oracle(
     return np.stack(out, axis=1)
 
 
-@pytest.mark.parametrize("limbs", [1, 2])
-@pytest.mark.parametrize("mirrored", [False, True])
-@pytest.mark.parametrize("window", [(0, 1), (0, 3), (1, 1), (4, 1), (4, 4), (2, 9), (6, 58)])
-@pytest.mark.parametrize("bits", SMALL)
-def test_prefix_everywhere(level: str, bits: int, window: tuple[int, int], mirrored: bool, limbs: int) -> None:
-    """All alphas and all m at every level, including the levels that the window wraps around."""
+@cache
+def every_prefix(bits: int, few: bool) -> tuple[list[int], list[int]]:
+    """Return all pairs of alpha and m, or a part of them for wide windows."""
     size = 1 << bits
-    alphas = [a for a in range(size) for _ in range(size)]
-    m = [y for _ in range(size) for y in range(size)]
-    if window[1] > 9:
-        alphas, m = alphas[:: 1 + size // 8], m[:: 1 + size // 8]
-    keys = prefix_keys(alphas, bits, limbs)
-    got = opened(prefix(keys, m, bits, (1, 1), window, limbs, mirrored=mirrored))
-    assert (got == prefix_oracle(alphas, m, bits, (1, 1), window, mirrored)).all()
+    step = 1 + size // 8 if few else 1
+    return [a for a in range(size) for _ in range(size)][::step], [y for _ in range(size) for y in range(size)][::step]
+
+
+cached_oracle = cache(
+    lambda bits, window, mirrored: prefix_oracle(*every_prefix(bits, window[1] > 9), bits, (1, 1), window, mirrored)
+)
 
 
 @pytest.mark.parametrize("limbs", [1, 2])
-@pytest.mark.parametrize("bits", LARGE)
-def test_prefix_on_large_domains(level: str, bits: int, limbs: int) -> None:
+@pytest.mark.parametrize("bits", SMALL)
+def test_prefix_everywhere(level: str, bits: int, limbs: int) -> None:
+    """All alphas and all m at every level, including the levels that the window wraps around."""
+    keys = {few: prefix_keys(every_prefix(bits, few)[0], bits, limbs) for few in (False, True)}
+    for window in [(0, 1), (0, 3), (1, 1), (4, 1), (4, 4), (2, 9), (6, 58)]:
+        few = window[1] > 9
+        for mirrored in (False, True):
+            got = opened(prefix(keys[few], every_prefix(bits, few)[1], bits, (1, 1), window, limbs, mirrored=mirrored))
+            assert (got == cached_oracle(bits, window, mirrored)).all(), (window, mirrored)
+
+
+@cache
+def large_prefixes(
+    bits: int,
+) -> tuple[list[int], list[int], dict[tuple[int, int], dict[tuple[int, int, bool], np.ndarray]]]:
+    """Return alphas, m and what the definition says, by levels, window and direction."""
     rng = np.random.default_rng(bits)
     n = 70
     xs = [x >> int(s) for x, s in zip(integers(rng, n, bits), rng.integers(0, bits, n), strict=True)]
     alphas = integers(rng, n, bits)
     m = [(x + a) & ((1 << bits) - 1) for x, a in zip(xs, alphas, strict=True)]
-    for levels in [(1, 1), (bits, 1), (4, 1), (4 + bits % 2, 2), (1, bits - 1)]:
+    expected = {
+        levels: {
+            (*window, mirrored): prefix_oracle(alphas, m, bits, levels, window, mirrored)
+            for window in [(4, 1), (4, 4), (4, 12)]
+            for mirrored in (False, True)
+        }
+        for levels in [(1, 1), (bits, 1), (4, 1), (4 + bits % 2, 2), (1, bits - 1)]
+    }
+    return alphas, m, expected
+
+
+@pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("bits", LARGE)
+def test_prefix_on_large_domains(level: str, bits: int, limbs: int) -> None:
+    alphas, m, expected = large_prefixes(bits)
+    for levels, cases in expected.items():
         keys = prefix_keys(alphas, bits, limbs, levels)
-        for window in [(4, 1), (4, 4), (4, 12)]:
-            got = opened(prefix(keys, m, bits, levels, window, limbs))
-            assert (got == prefix_oracle(alphas, m, bits, levels, window)).all()
-            got = opened(prefix(keys, m, bits, levels, window, limbs, mirrored=True))
-            assert (got == prefix_oracle(alphas, m, bits, levels, window, True)).all()
+        for (*window, mirrored), bound in cases.items():
+            got = opened(prefix(keys, m, bits, levels, (window[0], window[1]), limbs, mirrored=mirrored))
+            assert (got == bound).all(), (levels, window, mirrored)
 
 
 @pytest.mark.parametrize("size", [1, 5, 8, 9, 15])
