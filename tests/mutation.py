@@ -304,8 +304,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="only files whose path contains this text")
     parser.add_argument("--out", type=Path, required=True, help="JSON file, written after every mutant")
+    parser.add_argument(
+        "--part", default="1/1", help="2/3: the second of three parts of the sample, to run them side by side"
+    )
     asked = parser.parse_args()
-    chosen = sample(asked.only, asked.mutants, asked.seed)
+    part, parts = map(int, asked.part.split("/"))
+    chosen = sample(asked.only, asked.mutants, asked.seed)[part - 1 :: parts]
     for name in IMPORTED_ONCE:
         importlib.import_module(name)
     mapped = asked.out.with_suffix(".map.json")

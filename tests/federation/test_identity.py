@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import stat
 from pathlib import Path
 
@@ -51,6 +52,23 @@ def test_a_key_is_never_overwritten(path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660, 0o666, 0o610, 0o777])
 def test_a_key_that_others_can_read_is_refused(path: Path, mode: int) -> None:
     path.chmod(mode)
+    with pytest.raises(FileRefused, match="chmod 600"):
+        Identity.load(path)
+
+
+def test_a_credential_of_systemd_may_have_group_bits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd gives its service access by a list, whose mask shows as group bits. Others get nothing."""
+    path.chmod(0o440)
+    with pytest.raises(FileRefused, match="chmod 600"):
+        Identity.load(path)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(path.parent))
+    assert Identity.load(path).name == "north"
+    for others in (0o1, 0o2, 0o4):
+        path.chmod(0o440 | others)
+        with pytest.raises(FileRefused, match="chmod 600"):
+            Identity.load(path)
+    path.chmod(0o440)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(path.parent.parent))
     with pytest.raises(FileRefused, match="chmod 600"):
         Identity.load(path)
 
@@ -129,6 +147,18 @@ def test_words_tell_keys_apart() -> None:
     assert len(found) == len(keys)
     assert all(len(text.split()) == WORDS and set(map(len, text.split())) == {5} for text in found)
     assert words(keys[0]) == words(keys[0])
+
+
+def test_words_hold_the_first_eighty_bits_of_the_hash() -> None:
+    """Two versions of the program show the same words, and each word says 16 other bits: no search for a key is easier."""
+    for n in range(50):
+        key = bytes([n]) * 32
+        bits = "".join(
+            f"{'bdfghjklmnprstvz'.index(letter):04b}" if place % 2 == 0 else f"{'aiou'.index(letter):02b}"
+            for word in words(key).split()
+            for place, letter in enumerate(word)
+        )
+        assert int(bits, 2).to_bytes(10, "big") == hashlib.sha256(b"ppca words\0" + key).digest()[:10]
 
 
 def test_a_signature_of_another_or_of_something_else_does_not_count() -> None:

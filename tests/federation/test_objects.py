@@ -177,6 +177,20 @@ def test_for_another_reader_it_does_not_open() -> None:
         OTHER.open(SEALED, **INFO)
 
 
+def test_the_key_of_the_published_seed() -> None:
+    """draft-connolly-cfrg-xwing-kem, first test vector: begin and end of the public key."""
+    seed = bytes.fromhex("7f9c2ba4e88f827d616045507605853ed73b8093f6efbc88eb1a6eacfa66ef26")
+    public = SealingKey.from_bytes(seed).public.hex()
+    assert public.startswith("e2236b35a8c24b39b10aa1323a96a919a2ced88400633a7b07131713fc14b2b5")
+    assert public.endswith("859edb06eff389b27dce59844570216223593d4ba32d9abac8cd049040ef6534")
+    assert len(SealingKey().to_bytes()) == len(seed)
+
+
+def test_the_purpose_does_not_depend_on_the_order_of_its_fields() -> None:
+    sealed = seal(b"a share", KEY.public, job="j", seat=1)
+    assert KEY.open(sealed, seat=1, job="j") == b"a share"
+
+
 def test_a_changed_or_cut_seal_does_not_open() -> None:
     for place in range(0, len(SEALED), 7):
         changed = SEALED[:place] + bytes([SEALED[place] ^ 1]) + SEALED[place + 1 :]

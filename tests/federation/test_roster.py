@@ -153,6 +153,10 @@ def test_signatures_that_are_none(text: str, tmp_path: Path) -> None:
         read_signatures(tmp_path / "federation.sigs")
 
 
+def test_a_federation_that_nobody_has_signed(tmp_path: Path) -> None:
+    assert read_signatures(tmp_path / "federation.sigs") == {}
+
+
 def test_a_file_that_is_too_long_or_missing(tmp_path: Path) -> None:
     (tmp_path / "federation.toml").write_bytes(b"#" * (5 << 20))
     with pytest.raises(FileRefused, match="no file of a federation"):
