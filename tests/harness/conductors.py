@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 from harness.federation import COLUMNS, IDENTITIES, OPERATORS, job, make, office, roster
+from ppca.federation.errors import FederationError
 from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
 from ppca.federation.parcels import Parcels
@@ -72,7 +74,10 @@ class FakeAttempt:
         try:
             prepared()
             self._meet()
-            time.sleep(hall.duration)
+            with hall.lock:
+                hall.lock.wait_for(lambda: bool(self._killed), hall.duration)
+            if self._killed:
+                raise AttemptFailed(Failure(seat, self._killed, rank=SUSPECT))
             why = hall.failing(seat)
             if why is not None:
                 raise AttemptFailed(Failure(seat, why))
@@ -154,7 +159,8 @@ class Federation:
                 for other in self.offices:
                     to = item.header.about.get("to")
                     if other is not mine and not (item.header.kind == "envelope" and to != other.seat):
-                        other.admit(item, mine.identity.name)
+                        with suppress(FederationError):  # such as a second refusal of a job
+                            other.admit(item, mine.identity.name)
 
     def tell(self, item: Object, seat: int = 0) -> None:
         self.offices[seat].admit(item, item.header.author)

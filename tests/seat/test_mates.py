@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,8 @@ from harness.federation import OWNERS, RECEIVER, SEAT_KEYS, Loop, job, make, off
 from ppca.federation.course import Objects
 from ppca.federation.errors import FederationError
 from ppca.seat import mates as module
-from ppca.seat.mates import Mates, check_position
+from ppca.seat.mates import HalfLost, Mates, check_position
+from ppca.seat.shares import Shares
 from ppca.transport import free_ports
 
 
@@ -68,3 +70,16 @@ def test_an_operator_that_was_another_server_gets_nothing_back(
     with pytest.raises(FederationError, match="alpha was server 3"):
         check_position(Objects(asked.mailbox.headers(earlier.id)), "alpha", 0)
     check_position(Objects(asked.mailbox.headers(earlier.id)), "beta", 1)
+
+
+def test_a_mate_that_has_lost_its_key_says_so(tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an answer of its own, not as an error that may pass."""
+    monkeypatch.setattr(module, "PAUSES", ())
+    present = roster(ports=free_ports(4))
+    asker, asked = (office(tmp_path / str(seat), present, seat) for seat in (0, 1))
+    of = job(present)
+    for item in (make(RECEIVER, "job", of, of.data), make("beta", "offer", of, SEAT_KEYS[1].public, seat=1)):
+        asked.mailbox.put(item)
+    conductor = SimpleNamespace(shares=Shares(asked))
+    with served(asked, loop, lambda api: setattr(api, "conductor", conductor)), pytest.raises(HalfLost, match="beta"):
+        Mates(asker).get(1, f"/v1/restore/{of.id}/{OWNERS[0]}")

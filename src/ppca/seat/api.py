@@ -32,7 +32,7 @@ from ..federation.objects import DECIDING, Header, Object, is_digest, sha256
 from ..servers.control import encode
 from ..transport import CertificateError
 from .conductor import Conductor
-from .mates import check_position, half_model, halves, split_for
+from .mates import HalfLost, check_position, half_model, split_for
 from .office import Office, header_line
 from .probes import Probes
 from .uploads import BodyRefused, Uploads
@@ -271,12 +271,17 @@ class Api:
         self._check_position(request, known.id)
         if request.match_info["owner"] not in known.file.owners:
             return _refusal(404, "there is no such owner")
-        stream = halves(self.conductor.shares.messages_of(known, request.match_info["owner"]), split)
+        try:
+            stream = await asyncio.to_thread(self.conductor.shares.give_back, known, request.match_info["owner"], split)
+            part = await asyncio.to_thread(next, stream, b"")  # what cannot be opened is an answer, not a broken stream
+        except HalfLost as error:
+            return _refusal(410, str(error))
         log.warning("shares restored to a mate", extra={"job": known.id, "member": request[MEMBER]})
         response = web.StreamResponse()
         await response.prepare(request)
-        while part := await asyncio.to_thread(next, stream, b""):
+        while part:
             await response.write(part)
+            part = await asyncio.to_thread(next, stream, b"")
         return response
 
     async def restore_model(self, request: web.Request) -> web.Response:

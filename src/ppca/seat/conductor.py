@@ -58,7 +58,7 @@ from .staging import Staging, audit_digest
 from .work import AttemptFailed, Done, Piece, Work
 
 log = logging.getLogger("ppca.conductor")
-ATTEMPT = "attempt"
+ATTEMPT, KEY = "attempt", "repair of the key"
 REPEAT = 10.0
 """Seconds until a step is tried again that could not be taken."""
 
@@ -129,7 +129,9 @@ class Conductor:
         self._busy: set[tuple[str, str]] = set()
         self._resting: dict[str, float] = {}
         self._before: dict[str, int] = {}
-        self._checks = ThreadPoolExecutor(1, "checks")
+        self._unmended: set[str] = set()
+        self._checks = ThreadPoolExecutor(1, "checks")  # checks wait for each other
+        self._repairs = ThreadPoolExecutor(1, "repairs")
         self._said: dict[str, str] = {}
         self._restoring = Restoring(office, self.shares, self.staging, log.warning)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -199,6 +201,7 @@ class Conductor:
             last = max(objects.starts(), default=0)
             self._before[job] = last if self.office.identity.name in objects.ready(last) else 0
             self._place = max(self._place, place_of(objects, proposer))
+            self._unmended.add(job)
             self.scheduler.started(*last_turn(objects))
 
     async def stop(self) -> None:
@@ -210,7 +213,8 @@ class Conductor:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=10)
         self.forks.close()
-        self._checks.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._checks, self._repairs):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _spawn(self, job: str, what: str, function: Any, *arguments: Any) -> None:
         """Run a function in a thread, once at a time for a job and a purpose."""
@@ -221,10 +225,9 @@ class Conductor:
 
         async def body() -> None:
             try:
-                pool = self._threads if attempt else self._checks if what.startswith("check ") else None
-                await asyncio.get_running_loop().run_in_executor(
-                    pool, function, *arguments
-                )  # checks wait for each other
+                pools = {ATTEMPT: self._threads, KEY: self._repairs}
+                pool = pools.get(what, self._checks if what.startswith("check ") else None)
+                await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
             except (FederationError, OSError) as error:
                 log.error(what, extra={"job": job, "why": str(error)})
                 await asyncio.sleep(TICK)
@@ -249,6 +252,7 @@ class Conductor:
         """Does, or starts, what comes next for a job here."""
         known, course = self.office.admission.job(job), self.office.admission.course(job)
         if course.over:
+            self._unmended.discard(job)
             self._close(known, course)
             return
         if self.office.mailbox.note(f"over {job}") is not None:  # by a clock that was wrong
@@ -257,6 +261,8 @@ class Conductor:
         if objects.offer(me, of_seat=True) is None:
             self._answer(known)
             return
+        if job in self._unmended:
+            self._spawn(job, KEY, self._mend_key, known)
         receipts = objects.receipts()
         for owner in known.file.owners:
             contribution = objects.by("contribution", owner)
@@ -269,6 +275,11 @@ class Conductor:
             return
         startable = course.stage in (READY, RUNNING) and all(item.who != "the clock" for item in course.waiting)
         self.scheduler.see(View.of(job, objects, self.office.roster, me, startable=startable))
+
+    def _mend_key(self, known: JobDescription) -> None:
+        """Look once after a start whether the key of a job is still there; again later if that is not possible now."""
+        self.shares.mend_key(known)
+        self._unmended.discard(known.id)
 
     def _schedule(self) -> None:
         """Do what the scheduler says."""
@@ -287,10 +298,10 @@ class Conductor:
 
     def _show_queue(self) -> None:
         """Renew the queue that people see, in a fiftieth of the time at most: it is sorted as a whole."""
-        began = time.monotonic()
-        if began >= self._queue_due:
+        if time.monotonic() >= self._queue_due:
+            began = time.thread_time()
             self.office.queue = {view.job: place for place, view in enumerate(self.scheduler.queue(), 1)}
-            self._queue_due = time.monotonic() + 50 * (time.monotonic() - began)
+            self._queue_due = time.monotonic() + 50 * (time.thread_time() - began)
 
     def _do(self, step: Step) -> None:
         job, number = step.job, step.attempt

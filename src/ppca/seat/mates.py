@@ -25,6 +25,10 @@ PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between tries: a seat that starts again, or reads a new revision of the federation, is back within a few."""
 
 
+class HalfLost(FederationError):
+    """A server can never again open what an owner sent it, so it cannot give back the half that its mate has lost."""
+
+
 def split_for(asker: int, here: int) -> str:
     """Which summands the asking seat and this one have in common; refused if they are the diagonal of each other."""
     if asker == here ^ 1:
@@ -111,6 +115,8 @@ class Mates:
             return data
         if missing_ok and status in (404, 410):
             return b""
+        if status == 410:
+            raise HalfLost(peer.member)
         raise FederationError(f"seat {seat} ({peer.member}) answered {status} to {path}: {data[:300]!r}")
 
     def _ask(self, peer: Seat, path: str) -> tuple[int, bytes]:

@@ -5,10 +5,14 @@ What the disk has lost comes back from the mates of this seat, who hold the same
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..federation.course import times_before
@@ -24,7 +28,7 @@ from .admission import pieces_of, summands_of
 from .checking import Checker, CheckFailed
 from .keys import JOB
 from .mailbox import write_file
-from .mates import Mates
+from .mates import HalfLost, Mates, halves
 from .office import Office
 
 log = logging.getLogger("ppca.shares")
@@ -44,6 +48,7 @@ class Shares:
         self.mates = Mates(office)
         self._mending: dict[tuple[str, str], float] = {}
         self._again: dict[tuple[str, str], tuple[float, float]] = {}
+        self._replacing = threading.Lock()
         self._checker = Checker(office.settings.file.policy.memory)
 
     def messages_of(self, known: JobDescription, owner: str) -> Iterator[Message]:
@@ -92,29 +97,42 @@ class Shares:
                 raise ObjectRefused(f"the contribution of {owner} lists an envelope that is not its own")
             yield envelope
 
+    def _intact(self, known: JobDescription) -> bool | None:
+        """Whether the key of a job is the one that this server has offered; None if it has offered none, or the job is erased.
+
+        OSError if the key cannot be read now.
+        """
+        office = self.office
+        former = office.mailbox.objects(known.id).offer(office.identity.name, of_seat=True)
+        offered = None if former is None else office.mailbox.get(former.digest)
+        if offered is None or office.mailbox.note(f"erased {known.id}") is not None:
+            return None
+        try:
+            key = office.keys.of(JOB, known.id)
+        except ObjectRefused:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.ENOENT):  # such as too many open files: the key may be good
+                raise
+            return False
+        return key is not None and key.public == offered.payload
+
     def ensure_key(self, known: JobDescription) -> None:
-        """Compares the key of a job with the public half that this server has offered.
+        """Compare the key of a job with the public half that this server has offered.
 
         If the disk has lost or damaged it, this server offers a new one; what owners sealed to the old one comes back from the
         mates.
         """
         office = self.office
-        objects, name = office.mailbox.objects(known.id), office.identity.name
-        former = objects.offer(name, of_seat=True)
-        offered = None if former is None else office.mailbox.get(former.digest)
-        if former is None or offered is None or office.mailbox.note(f"erased {known.id}") is not None:
-            return
-        try:
-            key = office.keys.of(JOB, known.id)
-            if key is not None and key.public == offered.payload:
+        with self._replacing:  # a check and an attempt may both notice it
+            objects = office.mailbox.objects(known.id)
+            former = objects.offer(office.identity.name, of_seat=True)
+            if former is None or self._intact(known) is not False:
                 return
-        except (ObjectRefused, OSError):
-            pass
-        log.error("key damaged", extra={"job": known.id})
-        office.keys.destroy(JOB, known.id)
-        office.publish(
-            "offer", known.id, office.keys.make(JOB, known.id).public, seat=office.seat, again=times_before(former) + 1
-        )
+            log.error("key damaged", extra={"job": known.id})
+            office.keys.destroy(JOB, known.id)
+            key = office.keys.make(JOB, known.id)
+            office.publish("offer", known.id, key.public, seat=office.seat, again=times_before(former) + 1)
         for owner in known.file.owners:
             if objects.by("contribution", owner) is not None:
                 self.bring_back(known, owner)
@@ -126,8 +144,9 @@ class Shares:
         if time.monotonic() < due:
             return
         try:
-            self.ensure_key(known)
-            self._check(known, owner, contribution)
+            with self._giving_up(known):
+                self.ensure_key(known)
+                self._check(known, owner, contribution)
             self._again.pop(place, None)
         except (FederationError, OSError):  # not the owner's fault: it is tried again, less and less often
             pause = min(LONGEST_PAUSE, 2 * pause or 1.0)
@@ -211,6 +230,8 @@ class Shares:
         self._mending[known.id, owner] = now + MENDING
         try:
             self.bring_back(known, owner)
+        except HalfLost:
+            raise
         except FederationError as error:
             log.warning("shares not mended", extra={"job": known.id, "member": owner, "why": str(error)})
             return False
@@ -219,13 +240,59 @@ class Shares:
 
     def mend(self, known: JobDescription) -> None:
         """Before an attempt: what the disk has lost since the receipt comes back from the mates."""
-        self.ensure_key(known)
-        objects = self.office.mailbox.objects(known.id)
-        for owner in known.file.owners:
-            header = objects.by("contribution", owner)
-            item = None if header is None else self.office.mailbox.get(header.digest)
-            if item is not None and not self._whole(known, owner, item):
-                self.bring_back(known, owner)
+        with self._giving_up(known):
+            self.ensure_key(known)
+            objects = self.office.mailbox.objects(known.id)
+            for owner in known.file.owners:
+                header = objects.by("contribution", owner)
+                item = None if header is None else self.office.mailbox.get(header.digest)
+                if item is not None and not self._whole(known, owner, item):
+                    self.bring_back(known, owner)
+
+    def mend_key(self, known: JobDescription) -> None:
+        """After a start: repair a damaged key at once, before a mate loses its key, too."""
+        if self._intact(known) is False or self._was_replaced(known):
+            self.mend(known)
+
+    @contextmanager
+    def _giving_up(self, known: JobDescription) -> Iterator[None]:
+        """Refuse the job if one half of an owner's shares is lost for good, so that it ends everywhere and says why.
+
+        Two servers hold each half, sealed to a key of each. If both have lost their key, nobody can open it any more.
+        """
+        try:
+            yield
+        except HalfLost as lost:
+            if self._was_replaced(known):  # else this server has lost files, which may come back
+                why = (
+                    f"one half of the shares is lost: the servers of {self.office.identity.name} and {lost} held it, and both "
+                    "have lost their key of this job. Propose the job again."
+                )
+                with suppress(ObjectRefused):  # the job is over
+                    self.office.publish("refusal", known.id, why=why)
+            raise FederationError(f"{lost} has lost its key of this job, too") from None
+
+    def give_back(self, known: JobDescription, owner: str, split: str) -> Iterator[bytes]:
+        """For a mate: one half of what an owner sent. HalfLost if this server can never open it again."""
+        if self._intact(known) is False or self._sealed_to_lost_key(known, owner):
+            raise HalfLost("this server has lost its key of the job, too")
+        return halves(self.messages_of(known, owner), split)
+
+    def _sealed_to_lost_key(self, known: JobDescription, owner: str) -> bool:
+        """Whether what an owner sent was sealed to a key that this server had before, and did not come back, or was damaged."""
+        if not self._was_replaced(known):
+            return False
+        if self._is_restored(known, owner):
+            try:
+                deque(self.messages_of(known, owner), maxlen=0)
+                return False
+            except (FederationError, FileNotFoundError):
+                shutil.rmtree(self._place(known.id, owner), ignore_errors=True)
+        try:
+            next(self.messages_of(known, owner), None)
+        except ObjectRefused:
+            return True
+        return False
 
     def _whole(self, known: JobDescription, owner: str, contribution: Object) -> bool:
         """Whether all shares of an owner can be read: damage shows when they are.
