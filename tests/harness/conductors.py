@@ -124,6 +124,7 @@ class Federation:
 
     def run(self, body: Callable[[], Any], seconds: float = 60.0) -> None:
         async def whole() -> None:
+            self.loop = asyncio.get_running_loop()
             self.conductors = [Conductor(each, router) for each, router in zip(self.offices, self.routers, strict=True)]
             for each in self.offices:
                 each.attend(asyncio.get_running_loop())

@@ -107,6 +107,28 @@ def test_what_is_said_once(kind: str, door: Door) -> None:
     door.refuses(AGAIN[kind](), "already|comes next")
 
 
+def test_another_server_brings_the_proof_that_an_author_contradicts_itself(door: Door) -> None:
+    """At most as many objects as the state of the job depends on."""
+    door.tell(*(item for item in STORY if (item.header.kind, item.header.author) != ("ended", "delta")))
+    door.tell(ended(OF, "delta", 1, "failed", why="disk"))
+    proofs = [ended(OF, "delta", 1, "withdrawn"), ended(OF, "delta", 1, "failed", why="bug", final=True)]
+    for item in (*proofs, ended(OF, "delta")):
+        door.refuses(item, "already")
+        assert door.admit(item, "beta")
+    assert door.course(OF.id).stage == "done"
+    for item in (ended(OF, "delta", audit="b"), ended(OF, "delta", 1, "failed", why="x", final=True)):
+        door.refuses(item, "already", carrier="beta")
+
+
+def test_another_server_brings_the_proof_that_an_owner_signed_two_contributions(door: Door) -> None:
+    door.tell(*until("start"))
+    second, third = (contribution(OF, "north", values)[-1] for values in ((3.0, 4.0), (5.0, 6.0)))
+    door.refuses(second, "already")
+    assert door.admit(second, "gamma")
+    assert "north has signed different contributions" in door.course(OF.id).why
+    door.refuses(third, "already", carrier="gamma")
+
+
 def test_a_refusal_ends_a_job_and_nothing_comes_after(door: Door) -> None:
     door.tell(*until("contribution"), make("south", "refusal", OF, why="no"))
     assert door.course(OF.id).stage == "refused"

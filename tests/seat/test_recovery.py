@@ -260,9 +260,9 @@ def test_times_that_are_none_are_ignored(told: object) -> None:
     assert abs(clock.now().timestamp() - time.time()) < 60 or not clock.agreed
 
 
-def test_a_job_of_which_one_server_has_erased_its_shares_is_over() -> None:
+def test_a_job_of_which_one_server_has_erased_its_shares_is_held() -> None:
     """It hung: the others waited for a server that had nothing left to compute with."""
     items = [*STORY[: KINDS.index("start")], make("beta", "erased", OF, what="job", seat=1)]
     course = course_of(OF.file, [item.header for item in items], ROSTER, datetime.now(UTC))
-    assert course.stage == "expired"
-    assert "beta has erased its shares" in course.why
+    assert course.stage == "held"
+    assert "beta: the server says that it has erased its shares" in course.why

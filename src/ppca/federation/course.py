@@ -8,6 +8,7 @@ No server is trusted to tell the state: servers and members compute it themselve
 
 An attempt that fails for a reason that is not the job's makes it ready again, after a pause. After several failures, or if the
 servers' accounts of an attempt contradict each other, the job is held: it needs an operator, who finds the cause and resumes it.
+It is held, too, if a server says that it has erased its shares before the job has ended.
 Nothing is erased meanwhile. A job fails for good only if a server refuses what it asks for.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from .jobfile import JobFile
@@ -64,10 +65,10 @@ class Course:
 
 @dataclass
 class Objects:
-    """The objects of one job, by kind. Which of several counts does not depend on the order in which they came.
+    """The objects of one job, by kind. The order in which they arrived does not matter.
 
-    An author says most things once; if it said two, all who have both take the same one. What does not say what its kind must
-    say is left out.
+    An author states most things once. If it signed different statements for different servers, those who have them draw the
+    same conclusion: see `ended` and `contradicts_itself`. Objects without the fields that their kind needs are left out.
     """
 
     headers: list[Header] = field(default_factory=list)
@@ -98,13 +99,18 @@ class Objects:
         return max(found, key=times_before, default=None)
 
     def receipts(self) -> set[tuple[str, str]]:
-        """(seat's operator, owner)"""
-        return {(header.author, header.about["owner"]) for header in self.of("receipt")}
+        """(operator, owner) of the receipts for contributions that are here. A receipt for anything else does not count."""
+        known = {(header.author, header.digest) for header in self.of("contribution")}
+        said = ((header.author, header.about["owner"], header.about["contribution"]) for header in self.of("receipt"))
+        return {(operator, owner) for operator, owner, digest in said if (owner, digest) in known}
 
-    def received(self, owner: str, operators: Collection[str]) -> set[str]:
-        """The contributions of an owner that seats have receipted: one, if it is honest."""
-        receipts = (header for header in self.of("receipt") if header.author in operators)
-        return {header.about["contribution"] for header in receipts if header.about["owner"] == owner}
+    def contradicts_itself(self, owner: str) -> bool:
+        """Whether an owner has signed different contributions."""
+        return sum(header.author == owner for header in self.of("contribution")) > 1
+
+    def erased(self) -> set[str]:
+        """Those who say that they have erased their shares of the job."""
+        return {header.author for header in self.of("erased") if header.about.get("what") == "job"}
 
     def starts(self) -> dict[int, Header]:
         """Attempt -> its start."""
@@ -118,12 +124,60 @@ class Objects:
         return frozenset(header.author for header in self.of("ready") if header.about["attempt"] == attempt)
 
     def ended(self, attempt: int) -> dict[str, Header]:
-        """Operator -> what became of an attempt at its seat; who said `finished` is taken at its word."""
-        found: dict[str, Header] = {}
-        for header in sorted(self.of("ended"), key=lambda header: header.about["outcome"] != FINISHED):
-            if header.about["attempt"] == attempt:
-                found.setdefault(header.author, header)
-        return found
+        """Operator -> what became of an attempt at its server.
+
+        If a server has signed different objects, `finished` counts if it is among them, and its account counts no more. Otherwise
+        the attempt failed at this server, and an operator must look.
+        """
+        said: dict[str, list[Header]] = {}
+        for header in self._said_of(attempt):
+            said.setdefault(header.author, []).append(header)
+        return {author: found[0] if len(found) == 1 else _contradiction(found) for author, found in said.items()}
+
+    def refused_for_good(self, attempt: int) -> list[Header]:
+        """What servers said who gave a job up in an attempt, whatever else they said."""
+        final = [header for header in self._said_of(attempt) if _class(header) == FINAL]
+        return sorted(final, key=lambda header: header.author)
+
+    def _said_of(self, attempt: int) -> Iterator[Header]:
+        return (header for header in self.of("ended") if header.about["attempt"] == attempt)
+
+    def alike(self, header: Header) -> list[Header]:
+        """What an author has stated of the same thing as another object of it."""
+        found = (known for known in self.of(header.kind) if known.author == header.author)
+        if header.kind == "ended":
+            return [known for known in found if known.about["attempt"] == header.about["attempt"]]
+        return list(found)
+
+    def tells_more(self, header: Header) -> bool:
+        """Whether an object that contradicts another one of its author is needed for the state of the job.
+
+        Two different objects prove the contradiction. Of ends of an attempt, one more of each class counts: `finished`, given up
+        for good, anything else. Servers that pass on what they take in therefore compute the same state, whatever an author
+        signed for which of them and in whichever order it arrives; a server has at most four such objects of an author.
+        """
+        known = self.alike(header)
+        if header.kind == "ended":
+            return len(known) < 2 or _class(header) not in {_class(each) for each in known}
+        return header.kind == "contribution" and len(known) < 2
+
+
+FINAL, OTHER = "final", "other"
+CONTRADICTION = "its server has signed contradicting objects about this attempt"
+
+
+def _class(ended: Header) -> str:
+    """What an `ended` decides: FINISHED, FINAL (the job is given up for good) or OTHER."""
+    if ended.about["outcome"] == FINISHED:
+        return FINISHED
+    return FINAL if ended.about["final"] else OTHER
+
+
+def _contradiction(found: list[Header]) -> Header:
+    """What different objects of one server about one attempt count as. It depends on the classes of the objects only."""
+    outcome = FINISHED if FINISHED in map(_class, found) else BROKEN
+    about = {"attempt": found[0].about["attempt"], "outcome": outcome, "final": False, "why": CONTRADICTION}
+    return replace(found[0], about=about | {"hold": True, "contradiction": True}, digest="", size=0)
 
 
 def _digest(header: Header) -> str:
@@ -131,10 +185,9 @@ def _digest(header: Header) -> str:
 
 
 def may_become_done(objects: Objects, operator: str) -> bool:
-    """Whether a seat has said `finished` of the last attempt, and the others may still say so."""
-    ended = objects.ended(max(objects.starts(), default=0))
-    said = {header.about["outcome"] for header in ended.values()}
-    return operator in ended and said == {FINISHED} and len(ended) < len(SEATS)
+    """Whether a server has finished an attempt. Whatever the others say of it, they may have finished it, too."""
+    ended = (objects.ended(attempt).get(operator) for attempt in objects.starts())
+    return any(header is not None and header.about["outcome"] == FINISHED for header in ended)
 
 
 def times_before(offer: Header) -> int:
@@ -162,10 +215,14 @@ def course_of(job: JobFile, headers: Iterable[Header] | Objects, roster: Roster,
     objects = headers if isinstance(headers, Objects) else Objects(list(headers))
     end = _end(job, objects, roster, now)
     if end is not None:
-        erased = {header.author for header in objects.of("erased") if header.about.get("what") == "job"}
-        if set(roster.operators.values()) <= erased:
+        if set(roster.operators.values()) <= objects.erased():
             return Course(ERASED, end.attempt, why=end.why, ended=end.stage)
         return end
+    erased = sorted(objects.erased() & set(roster.operators.values()))
+    if erased:  # the job cannot go on without them; the other servers keep theirs
+        why = f"{' and '.join(erased)}: the server says that it has erased its shares before the job ended"
+        what = "cancel the job (ppca job cancel) and submit it again"
+        return Course(HELD, max(objects.starts(), default=0), (Waiting("an owner", what),), why=why)
     waiting = tuple(missing(job, objects, roster))
     if waiting:
         offers = any(item.what.startswith("offer") for item in waiting)
@@ -182,23 +239,22 @@ def _end(job: JobFile, objects: Objects, roster: Roster, now: datetime) -> Cours
         if _all_finished(ended, operators) and not _quarrel(ended, roster):
             return Course(DONE, attempt)
     for attempt in sorted(starts):
-        for name, header in sorted(objects.ended(attempt).items()):
-            if name in operators and header.about["outcome"] != FINISHED and header.about["final"]:
-                return Course(FAILED, attempt, why=f"{name}: {header.about['why']}")
+        said = objects.ended(attempt)
+        for header in objects.refused_for_good(attempt):
+            if header.author in operators:
+                return Course(FAILED, attempt, why=f"{header.author}: {said[header.author].about['why']}")
     for header in sorted(objects.of("refusal"), key=lambda header: header.author):
         if header.author in operators or header.author in job.members:
             return Course(REFUSED, last, why=f"{header.author}: {header.about.get('why') or 'no reason given'}")
     for owner in job.owners:
-        if len(objects.received(owner, operators)) > 1:
-            return Course(REFUSED, last, why=f"{owner} has sent different contributions to different seats")
+        if objects.contradicts_itself(owner):
+            return Course(REFUSED, last, why=f"{owner} has signed different contributions for different servers")
     submitters = {header.author for header in objects.of("job")}
     for header in sorted(objects.of("cancel"), key=lambda header: header.author):
         if header.author in submitters or header.author in job.owners:
             return Course(CANCELLED, last, why=f"by {header.author}")
-    erased = sorted({h.author for h in objects.of("erased") if h.about.get("what") == "job"} & operators)
-    if now >= job.expires or erased:  # a server erases a job that has no other end when it has expired
-        told = f"; {' and '.join(erased)} has erased its shares" if erased else ""
-        return Course(EXPIRED, last, why=f"on {job.expires:%Y-%m-%d %H:%M} UTC{told}")
+    if now >= job.expires or operators <= objects.erased():
+        return Course(EXPIRED, last, why=f"on {job.expires:%Y-%m-%d %H:%M} UTC")
     return None
 
 
@@ -212,6 +268,8 @@ def _quarrel(said: Mapping[str, Header], roster: Roster) -> str:
     for seat in SEATS:
         for other in range(seat):
             a, b = ended[other], ended[seat]
+            if a.about.get("contradiction") or b.about.get("contradiction"):
+                continue
             names = f"{a.author} and {b.author}"
             if (a.about.get("audit"), a.about.get("rounds")) != (b.about.get("audit"), b.about.get("rounds")):
                 return f"the audits of {names} differ; the result is not used"

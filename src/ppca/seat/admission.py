@@ -38,8 +38,8 @@ PARSED_BYTES = 16 << 20
 """the bytes of their files together: what is parsed takes more."""
 
 DAY = 86400.0
-ONCE = ("approval", "refusal", "contribution")
-"""An owner says these once."""
+ONCE = ("approval", "refusal", "contribution", "ended")
+"""An author says these once; an `ended` once for each attempt."""
 
 
 class Admission:
@@ -126,7 +126,7 @@ class Admission:
                 self._check_job(item, job, roster, passed_on=roster.seat_of(carrier) is not None)
                 self._check_rate(header.author)
             else:
-                self._check_place(item, self.job(header.job).file, roster)
+                self._check_place(item, self.job(header.job).file, roster, carrier)
             return self.mailbox.put(item)
 
     def _read(self, item: Object, carrier: str) -> JobDescription | None:
@@ -197,13 +197,14 @@ class Admission:
         if self.mailbox.submitted(author, time.time() - DAY) + self._refusals(author) >= self._policy.jobs_per_day:
             raise NotNow(f"{author} has submitted as many jobs as this seat allows in a day")
 
-    def _check_place(self, item: Object, job: JobFile, roster: Roster) -> None:
+    def _check_place(self, item: Object, job: JobFile, roster: Roster, carrier: str) -> None:
         header = item.header
         headers = self.mailbox.objects(header.job)
         _refuse_unless(is_well_formed(header), header, "it does not say what it must")
         if headers.count[header.author] >= MOST_OBJECTS:
             raise ObjectRefused(f"{header.author} has left as many objects as there may be for one job")
-        if header.kind in ONCE and headers.by(header.kind, header.author) is not None:
+        proves = carrier != header.author and headers.tells_more(header)  # from another server: both must know it
+        if header.kind in ONCE and headers.alike(header) and not proves:
             raise ObjectRefused(f"{header.author} has said its {header.kind} already")
         seat = roster.seat_of(header.author)
         brief = seat is not None or header.kind == "refusal" or len(json.dumps(header.about)) <= MOST_ABOUT
@@ -328,7 +329,6 @@ def _ended(header: Header, payload: bytes, job: JobFile, seat: int | None, heade
     about = header.about
     if about["attempt"] not in headers.starts():
         raise NotNow(f"ended of {header.author}: there was no such attempt")
-    _refuse_unless(header.author not in headers.ended(about["attempt"]), header, "it has said so already")
     _text(header, "why")
 
 

@@ -1,0 +1,129 @@
+"""One of the four servers lies in what it signs. The three others lose nothing, agree with each other, and name it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.conductors import Federation
+from harness.federation import make
+from ppca.federation.course import Course
+from ppca.federation.job import JobDescription
+from ppca.federation.objects import Object
+from ppca.seat.keys import JOB
+from ppca.seat.office import Office
+
+pytestmark = pytest.mark.processes  # those that open contributions
+DELTA = 3
+HONEST = (0, 1, 2)
+
+
+def courses(fed: Federation, of: JobDescription) -> list[Course]:
+    return [fed.offices[seat].admission.course(of.id) for seat in HONEST]
+
+
+def keys(fed: Federation, of: JobDescription) -> list[bool]:
+    return [fed.offices[seat].keys.of(JOB, of.id) is not None for seat in HONEST]
+
+
+def test_a_receipt_for_an_invented_contribution_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = Federation(tmp_path, monkeypatch, duration=0.3)
+
+    async def body() -> None:
+        of = await fed.submit("victim")
+        await fed.until(lambda: fed.stages(of) == ["running"])
+        fed.tell(make("delta", "receipt", of, owner="spare", contribution="0" * 64), DELTA)
+        await fed.until(lambda: all(course.over for course in courses(fed, of)))
+        assert [course.stage for course in courses(fed, of)] == ["done"] * 3
+
+    fed.run(body, 30.0)
+
+
+def test_a_server_that_says_it_has_erased_a_job_makes_no_other_server_erase_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed = Federation(tmp_path, monkeypatch)
+
+    async def body() -> None:
+        of = await fed.submit("victim")
+        fed.tell(make("delta", "erased", of, what="job", seat=DELTA), DELTA)
+        said = [fed.offices[seat].mailbox.objects for seat in HONEST]
+        await fed.until(lambda: all(objects(of.id).erased() == {"delta"} for objects in said))
+        for seat in HONEST:
+            fed.conductors[seat].advance(of.id)
+        assert not any(course.over for course in courses(fed, of)) or all(course.done for course in courses(fed, of))
+        assert all(keys(fed, of))
+
+    fed.run(body, 30.0)
+
+
+@pytest.mark.parametrize("lie", [{"final": True}, {"final": False}, {"outcome": "finished", "audit": "0" * 64}])
+def test_a_server_that_says_different_things_of_an_attempt_loses_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: dict[str, Any]
+) -> None:
+    """Delta tells gamma that the attempt failed, or another account of it, and the others that it has finished."""
+    fed = Federation(tmp_path, monkeypatch, duration=0.1)
+    delta: Office = fed.offices[DELTA]
+    publish = delta.publish
+
+    def lying(kind: str, job: str, payload: bytes = b"", **about: Any) -> Object:
+        if kind != "ended":
+            return publish(kind, job, payload, **about)
+        while "gamma" not in fed.offices[2].mailbox.objects(job).ended(1):
+            time.sleep(0.01)  # gamma has finished
+        bad = Object.make(delta.identity, kind, job, **(about | {"outcome": "failed", "why": "disk"} | lie))
+        good = Object.make(delta.identity, kind, job, **about)
+
+        def tell() -> None:
+            for seat, item in ((2, bad), (0, good), (1, good), (DELTA, good)):
+                fed.offices[seat].admit(item, "delta")
+
+        fed.loop.call_soon_threadsafe(tell)  # all of them before any passes it on
+        return good
+
+    monkeypatch.setattr(delta, "publish", lying)
+
+    async def body() -> None:
+        of = await fed.submit("victim")
+        await fed.until(lambda: all(course.done for course in courses(fed, of)))
+        results = fed.offices[0].mailbox.objects(of.id)
+        await fed.until(lambda: len({header.author for header in results.of("result")}) == 4)
+        assert all(keys(fed, of))
+
+    fed.run(body, 30.0)
+
+
+def test_a_failed_job_is_kept_by_servers_that_have_finished_an_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta gives the job up after the others have finished. It may have told somebody that it has finished, too."""
+    fed = Federation(tmp_path, monkeypatch, duration=0.1)
+    delta: Office = fed.offices[DELTA]
+    publish = delta.publish
+    held: list[Object] = []
+
+    def lying(kind: str, job: str, payload: bytes = b"", **about: Any) -> Object:
+        if kind == "ended":
+            held.append(Object.make(delta.identity, kind, job, payload, **about))
+            about |= {"outcome": "failed", "why": "disk", "final": True}
+        return publish(kind, job, payload, **about)
+
+    monkeypatch.setattr(delta, "publish", lying)
+
+    async def body() -> None:
+        of = await fed.submit("victim")
+        said = [fed.offices[seat].mailbox.objects for seat in HONEST]
+        await fed.until(lambda: all(len(objects(of.id).ended(1)) == 4 for objects in said))
+        await asyncio.sleep(0.2)
+        assert [(course.stage, course.why) for course in courses(fed, of)] == [("failed", "delta: disk")] * 3
+        assert all(keys(fed, of))
+        fed.offices[1].admit(held[0], "gamma")
+        await fed.until(lambda: all(course.done for course in courses(fed, of)))
+        results = fed.offices[0].mailbox.objects(of.id)
+        await fed.until(lambda: len({header.author for header in results.of("result")}) >= 3)
+
+    fed.run(body, 30.0)
