@@ -127,6 +127,31 @@ def test_a_former_key_signs_but_is_nobodys_present_one() -> None:
         Roster(ROSTER.data + former.format(key_text(IDENTITIES["south"].public)).encode(), {})
 
 
+def test_a_former_key_counts_for_jobs_of_earlier_revisions_only() -> None:
+    old = IDENTITIES["nobody"].public
+    later = roster(2, former=({"name": "north", "key": key_text(old)},))
+    assert later.signers_for(ROSTER.digest)["north"] == [IDENTITIES["north"].public, old]
+    assert later.signers_for(later.digest)["north"] == [IDENTITIES["north"].public]
+    assert later.unknown_former_keys(ROSTER) == ["north"]
+    assert (
+        roster(
+            2, left_out=("north",), former=({"name": "north", "key": key_text(IDENTITIES["north"].public)},)
+        ).unknown_former_keys(ROSTER)
+        == []
+    )
+
+
+def test_a_first_revision_has_no_former_keys() -> None:
+    """Operators compare what they are shown; a hidden key would sign for another operator."""
+    first = roster(1, former=({"name": "gamma", "key": NEW_KEY},))
+    assert first.faults() == ["revision 1 lists former keys of gamma: a first revision has none, remove them"]
+
+
+def test_nobody_is_called_servers() -> None:
+    with pytest.raises(FileRefused, match="is no name of a member"):
+        Roster(ROSTER.data.replace(b'name = "north"', b'name = "servers"'), {})
+
+
 def test_three_seats_are_no_federation(tmp_path: Path) -> None:
     text = ROSTER.data.decode()
     cut = text[: text.index("number = 3") - len("[[seat]]\n")] + text[text.index("[[member]]") :]

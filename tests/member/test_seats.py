@@ -26,6 +26,7 @@ from harness.federation import (
     story,
 )
 from ppca.federation.errors import FederationError, FileRefused, NotReached, ObjectRefused
+from ppca.federation.identity import Identity, key_text
 from ppca.federation.objects import Object
 from ppca.federation.sealing import SealingKey
 from ppca.member import Member
@@ -46,9 +47,9 @@ def loop() -> Iterator[Loop]:
 class Four:
     """Four seats that serve and do nothing else, and members."""
 
-    def __init__(self, folder: Path, loop: Loop) -> None:
+    def __init__(self, folder: Path, loop: Loop, revision: int = 1, **more: Any) -> None:
         self.folder = folder
-        self.roster = roster(ports=free_ports(4))
+        self.roster = roster(revision, ports=free_ports(4), **more)
         self.offices = [office(folder / name, self.roster, seat) for seat, name in enumerate(OPERATORS)]
         self.stacks = [ExitStack() for _ in OPERATORS]
         self.apis: list[Api] = [
@@ -167,6 +168,31 @@ def test_a_seat_cannot_put_its_own_key_in_place_of_anothers(four: Four, monkeypa
         four.member("north").seat_keys(four.job)
     four.tell(*four.story[:9])
     assert four.member("north").seat_keys(four.job)[1:] == [key.public for key in SEAT_KEYS[1:]]
+
+
+def test_an_offer_that_is_signed_with_a_former_key_does_not_count(tmp_path: Path, loop: Loop) -> None:
+    """The key of gamma was stolen and replaced. The thief and one lying server would else get the shares of server 2."""
+    thief = Identity("gamma", IDENTITIES["nobody"].key)
+    four = Four(tmp_path, loop, 2, former=({"name": "gamma", "key": key_text(thief.public)},))
+    try:
+        four.tell(*four.story[:9])
+        forged = Object.make(thief, "offer", four.job.id, SealingKey().public, seat=2, again=99)
+        four.offices[0].mailbox.put(forged)
+        member = four.member("north")
+        assert member.seat_keys(four.job) == [key.public for key in SEAT_KEYS]
+        assert forged.digest not in {header.digest for header in member.seats.headers(four.job.id)}
+    finally:
+        four.close()
+
+
+def test_a_member_with_an_old_file_does_not_approve_a_job_of_a_newer_revision(four: Four) -> None:
+    """Its file may hold a key that was stolen and replaced since."""
+    newer = job(roster(2))
+    for use in (four.member("north").approve, four.member("north").check_may_contribute):
+        with pytest.raises(
+            FederationError, match="a revision of the federation that you have not used; your file has revision 1"
+        ):
+            use(newer)
 
 
 def test_a_header_that_is_not_what_was_signed(four: Four) -> None:

@@ -14,7 +14,7 @@ from harness.admission import OF, STORY, Door, until
 from harness.federation import IDENTITIES, OWNERS, RECEIVER, ROSTER, contribution, job, make, offers, roster
 from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError, NotNow, ObjectRefused
-from ppca.federation.identity import Identity
+from ppca.federation.identity import Identity, key_text
 from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object, sha256
 from ppca.federation.serverfile import Policy
@@ -101,16 +101,49 @@ def test_a_removed_member_is_out(door: Door) -> None:
     door.refuses(submitted(job(door.federation)), "north is no owner")
 
 
-def test_a_former_key_counts_only_through_a_seat(tmp_path: Path) -> None:
-    old = IDENTITIES["nobody"]
-    from ppca.federation.identity import key_text
+def with_former_keys(door: Door) -> dict[str, Identity]:
+    """Give a federation its second revision, in which north and gamma have new keys; return their former ones."""
+    old = {
+        name: Identity(name, IDENTITIES["nobody" if name == "north" else "spare"].key) for name in ("north", "gamma")
+    }
+    former = tuple({"name": name, "key": key_text(old[name].public)} for name in old)
+    door.federation = roster(2, left_out=("spare",), former=former)
+    return old
 
+
+@pytest.mark.parametrize(
+    ("author", "kind", "about"), [("north", "approval", {}), ("gamma", "receipt", {"owner": "north"})]
+)
+def test_a_former_key_signs_nothing_for_a_job_of_the_present_revision(
+    tmp_path: Path, author: str, kind: str, about: dict[str, Any]
+) -> None:
+    """Whoever brings it: the key may have been replaced because it was stolen."""
     door = Door(tmp_path)
-    door.federation = roster(former=({"name": "north", "key": key_text(old.public)},))
+    old = with_former_keys(door)
     of = job(door.federation)
     door.tell(submitted(of))
-    item = Object.make(Identity("north", old.key), "approval", of.id)
-    door.refuses(item, "did not sign")
+    item = Object.make(old[author], kind, of.id, **about)
+    for carrier in (author, "beta"):
+        door.refuses(item, "did not sign", carrier=carrier)
+
+
+def test_an_offer_signed_with_a_former_key_is_refused(tmp_path: Path) -> None:
+    """A thief with the old key of a server and another server that passes it on would else get the shares of new owners."""
+    door = Door(tmp_path)
+    door.tell(*until("offer"))
+    old = with_former_keys(door)
+    new = job(door.federation)
+    door.tell(submitted(new))
+    for of in (OF, new):  # jobs of the earlier and of the present revision
+        offer = Object.make(old["gamma"], "offer", of.id, bytes(32), seat=2, again=99)
+        door.refuses(offer, "did not sign", carrier="delta")
+
+
+def test_a_former_key_counts_for_records_of_a_job_of_an_earlier_revision(tmp_path: Path) -> None:
+    door = Door(tmp_path)
+    door.tell(*until("contribution"))
+    old = with_former_keys(door)
+    item = Object.make(old["gamma"], "receipt", OF.id, owner="north", contribution=sha256(b""))
     assert door.admit(item, "beta")
 
 

@@ -186,4 +186,6 @@ def _show(roster: object) -> None:
     for member in roster.file.member:
         if roster.seat_of(member.name) is None:
             table.add_row(member.name, ", ".join(member.roles), "", "", words(key_of(member.key)))
+    for former in roster.file.former:
+        table.add_row(former.name, "former key: signs nothing new", "", "", words(key_of(former.key)))
     Terminal().print(table)

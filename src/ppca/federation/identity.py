@@ -18,6 +18,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from ..protocol.opening import SERVERS
 from .errors import FileRefused
 
 KEY_FILE = "identity.key"
@@ -91,9 +92,16 @@ def _exposed(path: Path) -> bool:
     return bool(path.stat().st_mode & (0o007 if credential else 0o077))
 
 
+def is_name(text: str) -> bool:
+    """Return whether a member can have this name. `servers` stands for the four servers in lists of openings."""
+    return NAME.fullmatch(text) is not None and text != SERVERS
+
+
 def check_name(name: str) -> str:
-    if not NAME.fullmatch(name):
-        raise FileRefused(f"{name!r} is no name of a member: lower-case letters, digits and dashes, at most 31.")
+    if not is_name(name):
+        raise FileRefused(
+            f"{name!r} is no name of a member: lower-case letters, digits and dashes, at most 31, and not {SERVERS!r}."
+        )
     return name
 
 

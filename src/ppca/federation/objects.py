@@ -51,6 +51,9 @@ KINDS = frozenset(
 DECIDING = KINDS - {"envelope", "group", "result", "audit"}
 """Kinds from which follows where a job stands. They are small."""
 
+RECORDS = frozenset(["receipt", "ready", "ended", "result", "audit", "erased"])
+"""Kinds by which servers record what they did. Everything else asks for something, or agrees to something."""
+
 FIELDS = ("kind", "author", "job", "about")
 DIGEST = 64
 _HEX = frozenset("0123456789abcdef")
@@ -135,12 +138,15 @@ class Object:
 
     def check_author(self, signers: Mapping[str, Sequence[bytes]]) -> None:
         """Refuses an object that its author did not sign with a key that is, or was, pinned for it."""
-        keys = signers.get(self.header.author)
-        if keys is None:
+        if self.header.author not in signers:
             raise ObjectRefused(f"{self.header.author} is no member of this federation")
-        signature, signed = self.data[-SIGNATURE_BYTES:], self.data[:-SIGNATURE_BYTES]
-        if not any(signed_by(key, signature, signed) for key in keys):
+        if not self.is_signed_by(signers):
             raise ObjectRefused(f"{self.header.author} did not sign this object, or it was changed")
+
+    def is_signed_by(self, signers: Mapping[str, Sequence[bytes]]) -> bool:
+        """Return whether the author signed it with one of the keys that it has there."""
+        signature, signed = self.data[-SIGNATURE_BYTES:], self.data[:-SIGNATURE_BYTES]
+        return any(signed_by(key, signature, signed) for key in signers.get(self.header.author, ()))
 
     def json(self) -> Any:
         """The payload of kinds whose payload is JSON."""

@@ -15,9 +15,10 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from ..protocol.opening import SERVERS
 from . import toml
 from .errors import FileRefused
-from .identity import NAME, Identity, key_of, key_text, signed_by, words
+from .identity import Identity, is_name, key_of, key_text, signed_by, words
 from .objects import sha256
 
 ROSTER_FILE, SIGNATURES_FILE = "federation.toml", "federation.sigs"
@@ -55,7 +56,10 @@ class Member(toml.Strict):
 
 
 class Former(toml.Strict):
-    """A key that a member once had, or that of a former member: what it signed still counts, it opens no door."""
+    """A key that a member once had, or that of a former member.
+
+    It counts for objects of jobs of earlier revisions, and opens no door: see `Roster.signers_for`.
+    """
 
     name: str
     key: str
@@ -98,8 +102,10 @@ class Seat(toml.Strict):
 
 
 def _checked_name(value: str) -> str:
-    if not NAME.fullmatch(value):
-        raise ValueError(f"{value!r} is no name of a member: lower-case letters, digits and dashes, at most 31")
+    if not is_name(value):
+        raise ValueError(
+            f"{value!r} is no name of a member: lower-case letters, digits and dashes, at most 31, and not {SERVERS!r}"
+        )
     return value
 
 
@@ -169,6 +175,9 @@ class Roster:
         found = []
         if sorted(self.seats) != list(SEATS):
             found.append(f"four seats are needed, there are {len(self.seats)}: ppca federation add --seat")
+        if self.revision == 1 and self.file.former:
+            whose = " and ".join(sorted({former.name for former in self.file.former}))
+            found.append(f"revision 1 lists former keys of {whose}: a first revision has none, remove them")
         unsigned = [seat.member for seat in self.seats.values() if not self.is_signed_by(seat.member)]
         if unsigned:
             whose = " and ".join(unsigned)
@@ -204,6 +213,19 @@ class Roster:
         return found
 
     @cached_property
+    def present(self) -> dict[str, list[bytes]]:
+        """The key that each member has now."""
+        return {name: [key] for name, key in self.keys.items()}
+
+    def signers_for(self, federation: str) -> dict[str, list[bytes]]:
+        """Return the keys that count for objects of a job. federation: the digest of the revision that the job is for.
+
+        For a job of this revision these are the present keys: a key that was replaced because it was stolen must not sign for
+        new jobs. Objects of jobs of earlier revisions can have been signed with former keys.
+        """
+        return self.present if federation == self.digest else self.signers
+
+    @cached_property
     def operators(self) -> dict[int, str]:
         """Seat -> member."""
         return {seat.number: seat.member for seat in self.file.seat}
@@ -224,6 +246,11 @@ class Roster:
         ours = set(self.operators.values())
         known = all(name in ours and key in self.signers[name] for name, key in theirs)
         return self.digest == other.digest or (self.name == other.name and known and not other.faults())
+
+    def unknown_former_keys(self, before: Roster) -> list[str]:
+        """Return the members with a former key that the revision before does not have for them, as present or former key."""
+        known = before.signers
+        return sorted({f.name for f in self.file.former if key_of(f.key) not in known.get(f.name, [])})
 
     def check_identity(self, identity: Identity) -> None:
         """Refuses an identity that this file does not list."""

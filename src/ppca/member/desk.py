@@ -110,6 +110,7 @@ class Member:
 
     def approve(self, job: JobDescription) -> None:
         """Agrees to exactly this file, as owner; as receiver, offers the key for the result."""
+        self._check_revision(job)
         if self.name not in job.file.members:
             raise FederationError(f"{self.name} has no part in {job.name!r}; there is nothing to approve.")
         headers = self.objects(job)
@@ -120,6 +121,17 @@ class Member:
             self.state.approved(job)
         if self.name in job.file.receivers or (job.file.by_columns and self.name in job.file.owners):
             self._offer(job)
+
+    def _check_revision(self, job: JobDescription) -> None:
+        """Refuses a job of a revision of the federation that is newer than this member's file, or that it has never used.
+
+        An old file can hold keys of operators that were replaced because they were stolen.
+        """
+        if not self.state.has_used(job.file.federation):
+            raise FederationError(
+                f"{job.name!r} is for a revision of the federation that you have not used; your file has revision "
+                f"{self.roster.revision}. Get the present file from an operator, or have the job proposed again."
+            )
 
     def refuse(self, job: JobDescription, why: str) -> None:
         self.seats.put(self._make("refusal", job.id, why=why))
@@ -149,11 +161,12 @@ class Member:
                 raise FederationError(
                     f"seat {seat} ({self.roster.operators[seat]}) offers no key for {job.name!r}: {why}."
                 )
-            keys.append(self.seats.get(header).payload)
+            keys.append(self._present(header).payload)
         return keys
 
     def check_may_contribute(self, job: JobDescription) -> None:
         """Refuses what cannot be before a table is read."""
+        self._check_revision(job)
         if self.name not in job.file.owners:
             raise FederationError(f"{self.name} is no owner of {job.name!r}.")
         objects = self.objects(job)
@@ -184,7 +197,13 @@ class Member:
             f"{owners[0]}, the first owner, to contribute: it makes the key that ids are joined by",
             told,
         )
-        return key.open(self.seats.get(header).payload, **_group_info(job, self.name))
+        return key.open(self._present(header).payload, **_group_info(job, self.name))
+
+    def _present(self, header: Header) -> Object:
+        """An object that its author has signed with its present key: what keys are offered or sent with."""
+        item = self.seats.get(header)
+        item.check_author(self.roster.present)
+        return item
 
     def _group_for(self, job: JobDescription, owner: str) -> Header | None:
         """What the first owner, and nobody else, has sealed for another one."""
@@ -207,7 +226,7 @@ class Member:
                 f"{other} to approve: the key that ids are joined by is sealed to its offer",
                 told,
             )
-            public = self.seats.get(header).payload
+            public = self._present(header).payload
             if self._group_for(job, other) is None:
                 self.seats.put(self._make("group", job.id, seal(group, public, **_group_info(job, other)), to=other))
         return group

@@ -97,7 +97,7 @@ class Evidence:
         if faults:
             raise FederationError(f"the federation's file: {'; '.join(faults)}.")
         for item in self.objects:
-            item.check_author(self.roster.signers)
+            item.check_author(self.roster.signers_for(self.job.file.federation))
             if item.header.job != self.job.id:
                 raise ObjectRefused(f"{item.header.kind} {item.digest[:12]} belongs to another job")
         attempt = self.attempt

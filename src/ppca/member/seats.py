@@ -9,12 +9,13 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from ..federation.errors import FederationError, NotReached, ObjectRefused
 from ..federation.identity import Identity
+from ..federation.job import JobDescription
 from ..federation.objects import DECIDING, FIELDS, MOST_BYTES, Header, Object, is_digest, sha256
 from ..federation.roster import SEATS, Roster, address
 from ..transport import CertificateError
@@ -220,9 +221,19 @@ class Seats:
         headers are a seat's word, until `get` has them whole.
         """
         found: dict[str, Header] = {}
+        former: set[str] = set()
         for shelf in self._from_all(lambda client: self._shelf(client, job)):
             found |= shelf.headers
+            former |= shelf.former
+        if former and self._is_present(job, found.values()):
+            found = {digest: header for digest, header in found.items() if digest not in former}
         return list(found.values())
+
+    def _is_present(self, job: str, headers: Iterable[Header]) -> bool:
+        """Whether a job is for the present revision. Objects that former keys signed then do not count."""
+        files = (self.get(header).payload for header in headers if header.kind == "job")
+        data = next((data for data in files if sha256(data) == job), None)
+        return data is None or JobDescription(data).file.federation == self.roster.digest
 
     def _shelf(self, client: SeatClient, job: str) -> Shelf:
         """What a seat has of a job; what it told before is not asked for again."""
@@ -275,6 +286,8 @@ class Shelf:
     def __init__(self) -> None:
         self.place = 0
         self.headers: dict[str, Header] = {}
+        self.former: set[str] = set()
+        """Digests of objects that were signed with a former key."""
         self._instance = ""
 
     def take(self, answer: dict[str, Any], job: str, roster: Roster) -> bool:
@@ -297,21 +310,27 @@ class Shelf:
             raise NotReached("a seat answered something else than objects")
         self.place = seq
         with contextlib.suppress(FederationError):  # what is not signed, or not whole, is not there
-            header = _checked(fields, roster)
+            header, is_former = _checked(fields, roster)
             if header.job == job:
                 self.headers[header.digest] = header
+                if is_former:
+                    self.former.add(header.digest)
 
 
-def _checked(fields: dict[str, Any], roster: Roster) -> Header:
-    """The header of an object: of one that decides where a job stands, from the signed bytes themselves."""
+def _checked(fields: dict[str, Any], roster: Roster) -> tuple[Header, bool]:
+    """The header of an object: of one that decides where a job stands, from the signed bytes themselves.
+
+    Also whether it was signed with a former key.
+    """
     if fields.get("kind") in DECIDING:
         try:
             item = Object.parse(base64.b64decode(fields.get("data", ""), validate=True))
         except (TypeError, ValueError):
             raise ObjectRefused("a seat answered something else than an object") from None
         item.check_author(roster.signers)
-        return item.header
-    return Header.of({name: fields.get(name) for name in FIELDS}, fields.get("digest"), fields.get("size"))
+        return item.header, not item.is_signed_by(roster.present)
+    header = Header.of({name: fields.get(name) for name in FIELDS}, fields.get("digest"), fields.get("size"))
+    return header, False
 
 
 def _jobs_at(client: SeatClient) -> list[dict[str, Any]]:

@@ -29,15 +29,24 @@ class MemberState:
 
     def check_growth(self, roster: Roster) -> None:
         """Refuses a federation older than one that this member has used, or another one of the same revision."""
-        path = self.folder / "federation"
-        known, _, digest = (path.read_text() if path.exists() else "0 ").partition(" ")
+        known, _, digest = (self._revisions() or ["0 "])[-1].partition(" ")
         if roster.revision < int(known) or (roster.revision == int(known) and roster.digest != digest):
             raise FileRefused(
                 f"the federation's file has revision {roster.revision}; you have used revision {known}, and it only grows. "
                 "Get the present file from an operator."
             )
         if roster.revision > int(known):
-            write_whole(path, f"{roster.revision} {roster.digest}".encode(), 0o600)
+            lines = [*self._revisions(), f"{roster.revision} {roster.digest}"]
+            write_whole(self.folder / "federation", "\n".join(lines).encode(), 0o600)
+
+    def has_used(self, federation: str) -> bool:
+        """Return whether this member has used a revision of the federation's file, by its digest."""
+        return any(line.partition(" ")[2] == federation for line in self._revisions())
+
+    def _revisions(self) -> list[str]:
+        """The revisions that this member has used, each as its number and digest, oldest first."""
+        path = self.folder / "federation"
+        return path.read_text().splitlines() if path.exists() else []
 
     # -- keys --------------------------------------------------------------------------------------------------------
 

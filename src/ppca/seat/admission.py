@@ -14,7 +14,7 @@ from ..federation.course import Course, Objects, course_of, is_well_formed, time
 from ..federation.errors import FederationError, NotNow, ObjectRefused
 from ..federation.job import JobDescription
 from ..federation.jobfile import JobFile
-from ..federation.objects import PIECE_BYTES, Header, Object, is_digest, sha256
+from ..federation.objects import PIECE_BYTES, RECORDS, Header, Object, is_digest, sha256
 from ..federation.roster import SEATS, Roster
 from ..federation.sealing import PUBLIC_BYTES
 from ..federation.serverfile import Policy
@@ -116,7 +116,7 @@ class Admission:
             return False
         if carrier != header.author and roster.seat_of(carrier) is None:
             raise ObjectRefused(f"{carrier} brings an object of {header.author}: members bring their own, seats any")
-        item.check_author(roster.signers if roster.seat_of(carrier) is not None else _own(roster))
+        self._check_author(item, roster, carrier)
         job = self._read(item, carrier)
         with self._lock:  # what was checked still holds when it is stored
             if self.mailbox.knows(header.digest) or self.mailbox.note(f"forgotten {header.job}") is not None:
@@ -128,6 +128,17 @@ class Admission:
             else:
                 self._check_place(item, self.job(header.job).file, roster, carrier)
             return self.mailbox.put(item)
+
+    def _check_author(self, item: Object, roster: Roster, carrier: str) -> None:
+        """Refuses what the author did not sign with its present key.
+
+        A former key counts for records of servers only, in jobs of an earlier revision, and only if a server brings them. A key
+        that was replaced because it was stolen can then not agree to anything, or offer a key, any more.
+        """
+        known = roster.present
+        if item.header.kind in RECORDS and roster.seat_of(carrier) is not None:
+            known = roster.signers_for(self.job(item.header.job).file.federation)
+        item.check_author(known)
 
     def _read(self, item: Object, carrier: str) -> JobDescription | None:
         """Parses a payload before the lock is taken: the job of a job object; what a contribution lists is only checked.
@@ -213,11 +224,6 @@ class Admission:
             WRITERS[header.kind](header, item.payload, job, seat, headers)
         if header.kind not in ("erased", "audit", "result", "ended") and self.course(header.job).over:
             raise ObjectRefused(f"job {job.name!r} is over")
-
-
-def _own(roster: Roster) -> dict[str, list[bytes]]:
-    """What a member brings itself is signed with the key it has now."""
-    return {name: [key] for name, key in roster.keys.items()}
 
 
 def check_members(job: JobFile, roster: Roster) -> None:

@@ -95,6 +95,12 @@ class Office:
             if roster.revision <= self.roster.revision:
                 raise FileRefused(f"revision {roster.revision} is not above {self.roster.revision}, which is in force.")
             self._check_seat(roster)
+            unknown = roster.unknown_former_keys(self.roster) if roster.revision == self.roster.revision + 1 else []
+            if unknown:
+                raise FileRefused(
+                    f"revision {roster.revision} lists former keys of {' and '.join(unknown)} that revision "
+                    f"{self.roster.revision} does not have. Remove them: a former key is one that was replaced or removed."
+                )
         except FederationError as error:
             log.error("federation not renewed", extra={"why": str(error)})
             return False

@@ -81,9 +81,13 @@ class Restoring:
             return False
         item = Object.parse(data)  # the other seat admitted it in its time, perhaps under an earlier revision
         self.office.admission.check_room(item.header.author, item.header.size)
-        item.check_author(self.office.roster.signers)
         if item.header.kind == "job":
-            self.office.mailbox.note(f"federation {JobDescription(item.payload).file.federation}", "earlier")
+            federation = JobDescription(item.payload).file.federation
+        else:
+            federation = self.office.admission.job(item.header.job).file.federation
+        item.check_author(self.office.roster.signers_for(federation))
+        if item.header.kind == "job":
+            self.office.mailbox.note(f"federation {federation}", "earlier")
         return self.office.mailbox.put(item)
 
     def _restore_job(self, known: JobDescription) -> list[str]:
