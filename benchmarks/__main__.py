@@ -169,6 +169,21 @@ def accuracy(
 
 
 @app.command()
+def components(
+    output: Output = DEFAULT_OUTPUT,
+    names: Annotated[list[str] | None, typer.Option("--table", help="table; repeat the option")] = None,
+) -> None:
+    """Worst error of a component on textbook tables, beside its bound. Exit code 1 if a bound does not hold."""
+    from benchmarks import textbook as bench
+
+    unknown = [name for name in names or () if name not in bench.NAMES]
+    if unknown:
+        raise typer.BadParameter(f"unknown table {unknown[0]!r}; choose from {', '.join(bench.NAMES)}")
+    if not bench.main(names or bench.NAMES, output):
+        raise typer.Exit(1)
+
+
+@app.command()
 def federation(
     output: Output = DEFAULT_OUTPUT,
     data: Data = None,

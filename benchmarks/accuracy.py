@@ -23,7 +23,7 @@ from ppca.report import duration, size
 from ppca.servers import LocalServers
 
 ROUND_LIMITS = {50: 260, 115: 330, 200: 420}
-"""Rounds that a whole job may take up to so many columns, at the default tolerance."""
+"""Maximum number of rounds of a whole job up to this many columns, at the tolerance of this benchmark."""
 
 BYTE_LIMITS = {115: 100e6}
 """Bytes that a server may send in a whole job up to so many columns."""
@@ -34,8 +34,11 @@ WIDTH = 170
 ACCURACY_LIMITS = {"ratio_error": 1e-8, "eigenvalue_error": 1e-7, "residual": 1e-7, "orthogonality": 1e-8}
 """What the data sets of this benchmark keep."""
 
+TOL = 1e-7
+"""The tolerance of this benchmark."""
+
 PROMISED = {"ratio_error": 4e-7, "eigenvalue_error": 4e-7, "residual": 4e-7, "orthogonality": 1e-7}
-"""What a passed verification says of any data at the default tolerance: a residual below 2 tol, of a norm of 1/2 or more."""
+"""What a passed verification says of any data at this tolerance: a residual below 2 tol, of a norm of at least 1/2."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def limit_at(limits: dict[int, Any], columns: int) -> Any:
     return next((limit for most, limit in sorted(limits.items()) if columns <= most), None)
 
 
-def measure(servers: LocalServers, name: str, owners: list[Floats], standardize: bool, tol: float = 1e-7) -> Row:
+def measure(servers: LocalServers, name: str, owners: list[Floats], standardize: bool, tol: float = TOL) -> Row:
     """One joint PCA with all components."""
     pca = PCA(standardize=standardize, tol=tol, servers=servers).fit(owners)
     pooled = np.vstack(owners)

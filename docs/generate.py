@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import textbook
 from ppca.algorithms.baselines.counting import OPERATIONS as OPERATIONS_COUNTED
 from ppca.algorithms.baselines.counting import expensive_operations
 from ppca.native import kernels
@@ -333,6 +334,12 @@ def rooms_tables() -> str:
     return "\n\n".join(room(folder) for folder in ROOMS)
 
 
+def components_table() -> str:
+    """What `ppca bench components -o docs` measured."""
+    rows = textbook.load(ROOT / "docs" / "components.json")
+    return markdown(list(textbook.HEADINGS), [textbook.cells(row) for row in rows], {1, 3, 4, 5, 6})
+
+
 WRITTEN: dict[str, tuple[str, Callable[[], str]]] = {
     "operations-table": ("README.md", operations_table),
     "protocols-table": ("docs/protocols.md", protocols_table),
@@ -341,6 +348,7 @@ WRITTEN: dict[str, tuple[str, Callable[[], str]]] = {
     "circuits-table": ("docs/protocols.md", circuits_table),
     "rounds-table": ("docs/eigensolvers.md", rounds_table),
     "counts-table": ("docs/eigensolvers.md", counts_table),
+    "components-table": ("docs/scikit-learn.md", components_table),
     "failures-table": ("docs/protocols.md", failures.table),
     "rooms": ("docs/architecture.md", rooms_tables),
 }

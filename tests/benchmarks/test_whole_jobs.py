@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import accuracy, data_sets, owner
+from benchmarks import accuracy, data_sets, owner, textbook
 from ppca.cli.main import app
 
 
@@ -24,6 +24,32 @@ def test_accuracy(tmp_path: Path) -> None:
         assert row["broken"] == []
         assert row["verified"] is True
     assert "kept" in done.stdout
+
+
+@pytest.mark.processes
+def test_components(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["bench", "components", "--table", "iris", "-o", str(tmp_path)], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    rows = textbook.load(tmp_path / "components.json")
+    assert [row.standardised for row in rows] == [False, True]
+    for row in rows:
+        assert (row.rows, row.columns, row.determined) == (150, 4, 4)
+        assert 0 < row.error < row.bound < 1e-5
+        assert row.covered < 1
+    assert "4 of 4" in done.stdout
+
+
+def test_unknown_table() -> None:
+    done = CliRunner().invoke(app, ["bench", "components", "--table", "titanic"])
+    assert done.exit_code == 2
+    assert "unknown table" in done.output
+
+
+def test_figures_of_components_are_rounded_upwards() -> None:
+    row = textbook.Row("t", 10, 3, False, 2, 1.01e-9, 2e-7, 0.991)
+    assert textbook.cells(row)[3:] == ["2 of 3", "2e-09", "2e-07", "1.00"]
 
 
 def test_unknown_data_set() -> None:
