@@ -261,7 +261,8 @@ def table() -> str:
     for name, (then, many) in found.items():
         lines.append(f"| {name} | " + " | ".join(map(power_of_two, many)) + f" | {then} |")
     safe = [d for d, probability in zip(SHOWN, wrong, strict=True) if probability < 2.0**-40]
-    said = f"A wrong result that nobody notices has a probability below 2^-40 per fit up to {safe[-1]:,} columns" + (
-        "." if safe[-1] == SHOWN[-1] else f", and below {power_of_two(wrong[-1])} at {SHOWN[-1]:,}."
+    said = (
+        f"A wrong result of row owners that nobody notices has a probability below 2^-40 per fit up to {safe[-1]:,} columns"
+        + ("." if safe[-1] == SHOWN[-1] else f", and below {power_of_two(wrong[-1])} at {SHOWN[-1]:,}.")
     )
     return "\n".join([*lines, "", said])

@@ -20,8 +20,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks import textbook
+from ppca.algorithms.allpairs import eigh_allpairs
 from ppca.algorithms.baselines.counting import OPERATIONS as OPERATIONS_COUNTED
 from ppca.algorithms.baselines.counting import expensive_operations
+from ppca.algorithms.eigen import identity_like
+from ppca.algorithms.solvers import TOLERANCE
 from ppca.native import kernels
 from ppca.protocol import Pending, SecretArray, local_parties, run_lockstep, share
 from ppca.protocol.cost import PROTOCOLS
@@ -244,6 +247,30 @@ def circuits_table() -> str:
     return "\n".join([markdown(heads, rows, set(range(1, len(heads)))), "", *said])
 
 
+KINDS_COLUMNS, KINDS_ITERATIONS = 50, 17
+"""Columns and iterations at which bytes are counted by kind of message."""
+
+
+def kinds_table() -> str:
+    """Bytes of the busiest server in iterations of all-pairs, by kind of message."""
+    d = KINDS_COLUMNS
+    X = np.random.default_rng(0).standard_normal((4 * d, d))
+    A = X.T @ X
+    packets, parties = share(A / (1.01 * np.linalg.norm(A))), local_parties()
+
+    async def program(seat: int) -> None:
+        matrix = SecretArray.from_packet(parties[seat], packets[seat])
+        await eigh_allpairs(matrix, identity_like(matrix), tol=TOLERANCE, fixed_iterations=KINDS_ITERATIONS)
+
+    run_lockstep([program(seat) for seat in SEATS])
+    sent = max((party.sent for party in parties), key=lambda own: sum(own.values()))
+    each = KINDS_ITERATIONS * d * (d - 1) / 2
+    kinds = [*sorted(sent.items(), key=lambda item: -item[1]), ("all", sum(sent.values()))]
+    rows = [[kind, f"{count / 1e6:,.2f} MB", f"{count / each:,.0f}"] for kind, count in kinds]
+    heads = ["kind of message", f"d = {d}, {KINDS_ITERATIONS} iterations", "bytes per pair of columns and iteration"]
+    return markdown(heads, rows, {1, 2})
+
+
 def counts_table() -> str:
     """Expensive operations of one iteration of every solver."""
     counts = expensive_operations(COUNTED_COLUMNS)
@@ -347,6 +374,7 @@ WRITTEN: dict[str, tuple[str, Callable[[], str]]] = {
     "widths-table": ("docs/protocols.md", widths_table),
     "circuits-table": ("docs/protocols.md", circuits_table),
     "rounds-table": ("docs/eigensolvers.md", rounds_table),
+    "kinds-table": ("docs/eigensolvers.md", kinds_table),
     "counts-table": ("docs/eigensolvers.md", counts_table),
     "components-table": ("docs/scikit-learn.md", components_table),
     "failures-table": ("docs/protocols.md", failures.table),

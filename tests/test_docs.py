@@ -191,6 +191,18 @@ def test_the_page_of_owners_of_columns_says_what_its_table_shows() -> None:
     assert said in text, said
 
 
+def test_figures_of_sentences_are_those_of_the_tables() -> None:
+    """Bytes of comparisons, which README and docs/protocols.md repeat: 9 bits of range, and 72, those of the default type."""
+    protocols = (ROOT / "docs/protocols.md").read_text()
+    table = protocols.partition("<!-- widths-table:begin -->")[2].partition("<!-- widths-table:end -->")[0]
+    sent = {
+        int(bits): int(count.replace(",", ""))
+        for bits, count in re.findall(r"\| (\d+) \| [\d,]+ \| ([\d,]+) \|", table)
+    }
+    assert f"| comparisons | about {sent[72] / 1000:.1f} kB per element" in README
+    assert f"at 9 bits (ranks, small counts) a comparison has {sent[9]} bytes" in protocols
+
+
 def anchors(page: Path) -> set[str]:
     """The fragments of a page's headings, as GitHub derives them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
