@@ -348,6 +348,20 @@ def test_a_component_that_is_one_column_is_warned_of(seats: LockstepServers, tmp
 # -- small groups ---------------------------------------------------------------------------------------------------------
 
 
+def test_an_owner_of_few_rows_without_a_minimum_is_warned_of(seats: LockstepServers) -> None:
+    """Before, an owner of one row was accepted silently."""
+    X = FRAME.to_numpy()
+    said = r"fewer than 10 rows: owner 1\. Others could compute much .* ppca.open_table\(data, min_rows=10\) refuses"
+    with pytest.warns(UserWarning, match=said):
+        pca = PCA(2, standardize=True, servers=seats, keep="few").fit([X[:1], X[1:]])
+    with pytest.warns(UserWarning, match="fewer than 10 rows: owner 1"):
+        pca.partial_fit(X[:1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PCA(2, standardize=True, servers=seats).fit(X[:9])  # a sole owner has nobody to protect its rows from
+        PCA(2, standardize=True, servers=seats).fit([ppca.open_table(X[:9], min_rows=5), X[9:]])
+
+
 @pytest.mark.parametrize("partition", ["rows", "missing", "columns"])
 def test_an_owner_of_few_rows_is_refused_before_anything_is_sent(partition: str) -> None:
     few, many = FRAME[:9], FRAME[9:]

@@ -21,6 +21,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..algorithms.solvers import TOLERANCE
+from ..owner.rows import MIN_ROWS
 from ..owner.tables.owners import are_several, match_names, open_columns, open_like, open_rows
 from ..owner.tables.table import Table
 from ..pages.amounts import counted
@@ -50,6 +51,18 @@ def _can_add_rows(pca: PCA) -> bool:
     if pca.servers is None or pca.keep is None:
         raise AttributeError("partial_fit needs servers that keep the sums: pass servers=... and keep='name'")
     return True
+
+
+def _warn_of_few_rows(tables: Sequence[Table], *, joins: bool = False) -> None:
+    """Warn of owners with few rows who set no minimum. joins: whether these tables are added to those of an earlier fit."""
+    few = [table for table in tables if table.min_rows == 1 and table.rows is not None and table.rows < MIN_ROWS]
+    if few and (joins or len(tables) > 1):
+        whose = few[0].label + (f" and {counted(len(few) - 1, 'other table')}" if len(few) > 1 else "")
+        warnings.warn(
+            f"fewer than {MIN_ROWS} rows: {whose}. Others could compute much about so few rows from the joint result. "
+            f"ppca.open_table(data, min_rows={MIN_ROWS}) refuses such a table before anything is sent.",
+            stacklevel=3,
+        )
 
 
 class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -152,6 +165,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         with advised(), Job(self.servers, progress) as job:
             tables = self._opened(X)
             self._check_y(y, tables[0].n_columns)
+            _warn_of_few_rows(tables)
             return self._record(fit_tables(tables, choices, job))
 
     @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
@@ -165,6 +179,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         with advised():
             tables = self._opened(X)
             self._check_y(y, tables[0].n_columns)
+            _warn_of_few_rows(tables, joins=True)
             if former is not None:
                 tables = match_names(tables, former.names, "the fit")
             return self._record(add_tables(tables, choices, Job(self.servers, progress), former))
