@@ -66,7 +66,7 @@ def test_transform(fitted: tuple[SharedModel, Any, Any], receiver: int) -> None:
     signs = np.sign((found.coordinates * wanted).sum(axis=0))  # nobody has seen the components to choose signs
     assert np.abs(found.coordinates * signs - wanted).max() < 1e-6 * np.abs(wanted).max()
     audit = model.job.account.audit
-    assert [(line["what"], line["to"]) for line in audit[-1:]] == [("coordinates", f"owner {receiver + 1}")]
+    assert [(line["what"], line["to"]) for line in audit[-1:]] == [("coordinates", f"owner-{receiver + 1}")]
 
 
 def test_detect(fitted: tuple[SharedModel, Any, Any]) -> None:

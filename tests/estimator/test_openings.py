@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
+from harness.jobs import fit_job
 from harness.lockstep import LockstepServers
 from ppca import PCA, Job
 from ppca.algorithms import decomposition, topk
 from ppca.algorithms.allpairs import is_checked
 from ppca.algorithms.decomposition import resolution
 from ppca.algorithms.jacobi import enough_steps
-from ppca.estimator.choices import Choices
 from ppca.jobs import rows
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
@@ -143,8 +143,8 @@ def test_partial_fit(seats: LockstepServers) -> None:
 def test_fit_of_enough_rows(seats: LockstepServers) -> None:
     """What jobs of a federation ask for beside."""
     packets = [packet for owner in OWNERS for packet in share_sums(moments(open_table(owner)), len(OWNERS))]
-    choices = Choices(K, fixed_iterations=14).public()
-    Job(seats).run(rows.fit, *packets, rows_at_least=N, choices=choices)
+    job = fit_job(OWNERS[0].shape[1], len(OWNERS), rows_at_least=N, n_components=K, fixed_iterations=14)
+    Job(seats).run(rows.fit, *packets, job=job)
     assert found(seats.audits[-1][0]) == expected(*ALWAYS, RAW, REVEALED, FEWER, "`rows_at_least`")
 
 

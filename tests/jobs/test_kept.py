@@ -123,9 +123,9 @@ def test_shares_of_two_fits_under_one_name_are_noticed(seats: LockstepServers, l
 def test_receivers_of_owners_of_columns(seats: LockstepServers) -> None:
     tables = [with_ids(X[:, :2], ["a", "b"], np.arange(60)), with_ids(X[:, 2:], ["c", "d"], np.arange(60))]
     way = Columns("id")
-    pca = PCA(2, partition=way, servers=seats, keep="m", allow={"transform": ["owner 2"]}).fit(tables)
+    pca = PCA(2, partition=way, servers=seats, keep="m", allow={"transform": ["owner-2"]}).fit(tables)
     assert len(pca.shared_model().transform_columns(tables, way, receiver=1).coordinates) == 60  # type: ignore[arg-type]
-    with pytest.raises(NotAllowed, match=r"for owner 1: results may go to owner 2\."):
+    with pytest.raises(NotAllowed, match=r"for owner-1: results may go to owner-2\."):
         pca.shared_model().transform_columns(tables, way, receiver=0)
 
 
@@ -134,7 +134,7 @@ def test_receivers_of_owners_of_columns(seats: LockstepServers) -> None:
     [
         ("transform", r"as \('transform',\)"),
         (("everything",), "no operation"),
-        ({"transform": ["owner 3"]}, "no receiver; choose from client, owner 1, owner 2"),
+        ({"transform": ["owner-3"]}, "no receiver; choose from client, owner-1, owner-2"),
     ],
 )
 def test_wrong_allowances(allow: Any, message: str) -> None:

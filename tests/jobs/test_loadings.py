@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
 from sklearn.preprocessing import StandardScaler
 
+from harness.jobs import for_receivers
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns
 from ppca.estimator.choices import Choices
 from ppca.estimator.columns import fit_columns
 from ppca.estimator.job import Job
-from ppca.jobs.analysis import Choices as JobChoices
-from ppca.jobs.errors import Refusal
 from ppca.owner.tables.owners import open_columns
 from ppca.owner.tables.records import Records
 from ppca.receiver.parts import Parts
@@ -30,13 +29,12 @@ from ppca.receiver.unsealing import received
 
 Floats = NDArray[np.float64]
 K, CUTS = 3, (2, 5)
-OWN = {"first": [0, 2], "second": [2, 5], "third": [5, -1]}
-WHOLE = ["facts", "components", "variances", "means", "deviations"]
+OWN = {"owner-1": [0, 2], "owner-2": [2, 5], "owner-3": [5, -1]}
 RECEIVERS = {
-    "client": WHOLE,
-    "first": ["loadings"],
-    "second": ["loadings", "variances"],
-    "third": ["loadings", "variances", "means", "deviations"],
+    "client": ["model"],
+    "owner-1": ["loadings"],
+    "owner-2": ["loadings", "variances"],
+    "owner-3": ["loadings", "variances", "means", "deviations"],
 }
 VARIANCES = {"explained variance": (K,), "total variance": (), "scale of the variance": ()}
 SHAPES = {"tall": (60, 8), "wide": (12, 30)}
@@ -68,10 +66,9 @@ class Recording(Job):
 def fit(seats: LockstepServers, X: Floats, way: str, standardize: bool, receivers: Any = RECEIVERS) -> Any:
     partition = Columns("id", way, minimum=2)
     records = [Records.of(each) for each in open_columns(owners(X), "id")]
-    own = {name: [start, stop if stop > 0 else X.shape[1]] for name, (start, stop) in OWN.items()}
-    choices = Choices(K, standardize=standardize, partition=partition).public(3) | {"receivers": receivers, "own": own}
+    choices = Choices(K, standardize=standardize, partition=partition)
     job = Recording(seats)
-    fit_columns(job, records, partition, choices, lambda rows: None)
+    fit_columns(job, records, partition, lambda data: for_receivers(choices.job(data, 3), receivers), lambda rows: None)
     return job.last
 
 
@@ -101,18 +98,18 @@ def test_every_owner_gets_its_own_columns_and_nothing_of_others(
     own = {"own means": (width - 5,), "own scale of the means": (width - 5,)}
     if standardize:
         own |= {"own deviations": (width - 5,), "own scale of the deviations": (width - 5,)}
-    assert revealed(seats, "first") == {"loadings": (K, 2)}
-    assert revealed(seats, "second") == {
+    assert revealed(seats, "owner-1") == {"loadings": (K, 2)}
+    assert revealed(seats, "owner-2") == {
         "loadings": (K, 3),
         **VARIANCES,
         **({} if standardize else {"scale exponents": (1,)}),
     }
-    assert revealed(seats, "third") == {"loadings": (K, width - 5), **VARIANCES, **scale, **own}
+    assert revealed(seats, "owner-3") == {"loadings": (K, width - 5), **VARIANCES, **scale, **own}
     assert not any("own" in line.what or line.what == "loadings" for line in seats.openings[0] if line.to == "servers")
 
     # What it is worth. The first owner alone: its loadings, and that is all.
-    assert set(result["to"]["first"]) == {"loadings"}
-    assert np.shape(result["to"]["first"]["loadings"]) == (K, 2)
+    assert set(result["to"]["owner-1"]) == {"loadings"}
+    assert np.shape(result["to"]["owner-1"]["loadings"]) == (K, 2)
     exponents = np.broadcast_to(np.asarray(result["to"]["client"]["exponents"], np.int64), (width,))
     whole = Parts.of(received(result, "client"), exponents)
     assert whole.components is not None
@@ -123,9 +120,9 @@ def test_every_owner_gets_its_own_columns_and_nothing_of_others(
         np.testing.assert_allclose(part.loadings, truth.components_[:, columns], atol=1e-6)
         assert part.components is None
     largest = truth.explained_variance_[0]
-    for name in ("second", "third"):
+    for name in ("owner-2", "owner-3"):
         np.testing.assert_allclose(parts[name].variances, truth.explained_variance_, atol=1e-7 * largest)
-    third = parts["third"]
+    third = parts["owner-3"]
     assert whole.mean is not None
     np.testing.assert_array_equal(third.mean, whole.mean[5:])
     np.testing.assert_allclose(third.mean, X[:, 5:].mean(axis=0), atol=2.0**-24 * np.ptp(X))  # the grid of uploads
@@ -151,32 +148,13 @@ def test_what_loadings_tell_an_owner(seats: LockstepServers) -> None:
     X = np.asarray(random.standard_normal((12, K)) * [5, 3, 2] @ random.standard_normal((K, 30)))
     result = fit(seats, X, "aligned", False)
     V = np.asarray(result["to"]["client"]["components"])
-    L = np.asarray(result["to"]["second"]["loadings"])
+    L = np.asarray(result["to"]["owner-2"]["loadings"])
     others = np.delete(V, slice(2, 5), axis=1)
     np.testing.assert_allclose(others @ others.T, np.eye(K) - L @ L.T, atol=1e-8)
     centred = X - X.mean(axis=0)
     coordinates = centred[:, 2:5] @ np.linalg.pinv(L)
     signs = np.sign(np.sum(L * V[:, 2:5], axis=1))
     np.testing.assert_allclose(coordinates, centred @ V.T * signs, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("receivers", "own"),
-    [
-        ({"a": ["loadings"]}, {}),
-        ({"a": ["loadings", "components"]}, {"a": [0, 1]}),
-    ],
-)
-def test_loadings_are_of_owners_and_in_place_of_components(receivers: Any, own: Any) -> None:
-    with pytest.raises(Refusal, match="loadings of a: they are for an owner of columns, and in place of components"):
-        JobChoices(K, False, "auto", 1e-7, receivers=receivers, own=own)
-
-
-@pytest.mark.parametrize("own", [[0, 9], [3, 3], [-1, 2]])
-def test_columns_that_are_not_there_are_refused(own: list[int]) -> None:
-    chosen = JobChoices(K, False, "auto", 1e-7, receivers={"a": ["loadings"]}, own={"a": own})
-    with pytest.raises(Refusal, match="are not there: all owners together have 8"):
-        chosen.of_own("a", 8)
 
 
 def test_the_estimator_cuts_components_by_owner(seats: LockstepServers) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.jobs import fit_job
 from harness.lockstep import LockstepServers
-from ppca.estimator.choices import Choices
 from ppca.estimator.job import Job
 from ppca.jobs import rows
 from ppca.jobs.errors import Refusal
@@ -28,10 +28,9 @@ DEVIATIONS = {"deviations", "scale of the deviations"}
 
 
 def fit(seats: LockstepServers, receivers: dict[str, list[str]], data: Any = X, **chosen: Any) -> dict[str, Any]:
-    add_to = chosen.pop("add_to", None)
-    choices = Choices(fixed_iterations=8, **chosen).public() | {"receivers": receivers}
+    job = fit_job(data.shape[1], 2, receivers, fixed_iterations=8, **chosen)
     packets = [packet for part in np.array_split(data, 2) for packet in share_sums(moments(open_table(part)), 2)]
-    found: dict[str, Any] = Job(seats).run(rows.fit, *packets, add_to=add_to, choices=choices)
+    found: dict[str, Any] = Job(seats).run(rows.fit, *packets, job=job)
     return found
 
 
@@ -47,7 +46,7 @@ def test_every_receiver_gets_its_parts(seats: LockstepServers) -> None:
     receivers = {
         "whole": ["components", "variances", "means", "deviations"],
         "spectrum": ["variances"],
-        "middle": ["facts", "means"],
+        "middle": ["means"],
         "user": [],
     }
     result = fit(seats, receivers, standardize=True)
@@ -79,7 +78,7 @@ def test_nobody_may_receive_anything(seats: LockstepServers) -> None:
 
 
 def test_an_unknown_part_is_refused(seats: LockstepServers) -> None:
-    with pytest.raises(Refusal, match="covariance: no part of a result; choose from facts, components"):
+    with pytest.raises(Refusal, match="is not a part of the result; choose from components, loadings"):
         fit(seats, {"a": ["components", "covariance"]})
 
 

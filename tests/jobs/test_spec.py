@@ -84,7 +84,7 @@ FAULTS = [
     ("analysis.tol", lambda: pca(tol=0.5)),
     ("analysis.tol", lambda: pca(tol=float("nan"))),
     ("analysis.fixed_iterations", lambda: pca(fixed_iterations=0)),
-    ("analysis.max_iterations", lambda: pca(max_iterations=1001)),
+    ("analysis.max_iterations", lambda: pca(max_iterations=100_001)),
     ("data.form", lambda: JobSpec(data=rows(), analysis=UseModel(model="m"), receivers={"client": ("transform",)})),
     ("receivers", lambda: pca(receivers={})),
     ("receivers", lambda: pca(receivers={"servers": ("model",)})),

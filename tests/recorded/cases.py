@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.jobs import fit_job, for_receivers
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns, open_table
@@ -148,9 +149,9 @@ def fit_for(receivers: dict[str, list[str]], **options: Any) -> Callable[[Lockst
     """A fit of row owners with several receivers. Components have arbitrary signs, so magnitudes count."""
 
     def run(servers: LockstepServers) -> Values:
-        choices = Choices(2, fixed_iterations=FIXED, **options).public() | {"receivers": receivers}
+        job = fit_job(6, 3, receivers, n_components=2, fixed_iterations=FIXED, **options)
         packets = [packet for part in row_owners() for packet in share_sums(moments(open_table(part)), 3)]
-        found = Job(servers).run(rows.fit, *packets, choices=choices)
+        found = Job(servers).run(rows.fit, *packets, job=job)
         return {
             f"{name}: {part}": np.abs(value) for name, parts in found["to"].items() for part, value in parts.items()
         }
@@ -165,16 +166,12 @@ def loadings(alignment: str, columns: int = 6, rows: int = 60, **options: Any) -
         partition = by_columns(alignment)
         owners = column_owners(rows, columns)
         receivers = {
-            "client": ["facts"],
-            "first": ["loadings"],
-            "second": ["loadings", "variances"],
-            "third": ["loadings", "means"],
+            "client": [],
+            "owner-1": ["loadings"],
+            "owner-2": ["loadings", "variances"],
+            "owner-3": ["loadings", "means"],
         }
-        own = {"first": [0, 2], "second": [2, 4], "third": [4, columns]}
-        choices = Choices(2, fixed_iterations=FIXED, partition=partition, **options).public(3) | {
-            "receivers": receivers,
-            "own": own,
-        }
+        choices = Choices(2, fixed_iterations=FIXED, partition=partition, **options)
         found: Values = {}
 
         class Recording(Job):
@@ -185,7 +182,8 @@ def loadings(alignment: str, columns: int = 6, rows: int = 60, **options: Any) -
                 return answer
 
         records = [Records.of(each) for each in open_columns(owners, "id")]
-        fit_columns(Recording(servers), records, partition, choices, lambda rows: None)
+        make = lambda data: for_receivers(choices.job(data, 3), receivers)  # noqa: E731
+        fit_columns(Recording(servers), records, partition, make, lambda rows: None)
         return found
 
     return run

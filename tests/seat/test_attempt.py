@@ -18,12 +18,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.jobs import fit_job
 from harness.lockstep import LockstepServers
 from harness.processes import assert_gone, running
 from harness.seats import Running, Seats
 from harness.tables import with_ids
 from ppca import PCA
 from ppca.estimator.choices import Choices
+from ppca.estimator.columns import Columns, column_data
+from ppca.jobs.loading import as_data
 from ppca.owner.alignment.arrangement import Alignment, arrange
 from ppca.owner.columns import Centred
 from ppca.owner.moments import moments
@@ -40,9 +43,9 @@ from ppca.servers import Outcome
 from ppca.transport.routes import preamble, route_of
 
 pytestmark = pytest.mark.processes
-ROWS = "ppca.jobs.rows:fit"
+ROWS, UPLOAD = "ppca.jobs.rows:fit", "ppca.jobs.uploads:upload"
 WAY = Alignment("psi", None, 10, False)
-PUBLIC: dict[str, Any] = {"choices": Choices(fixed_iterations=8).public()}
+PUBLIC: dict[str, Any] = {"job": fit_job(4, 3, fixed_iterations=8)}
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +88,8 @@ def test_a_fit_of_rows_is_what_local_servers_make_of_it(seats: Seats) -> None:
 
 def test_two_jobs_at_the_same_time_over_the_same_ports(seats: Seats) -> None:
     first, second = data(4), data(5, 80)
-    runs = [seats.start(ROWS, packets(values), public=PUBLIC) for values in (first, second)]
+    jobs = [{"job": fit_job(width, 3, fixed_iterations=8)} for width in (4, 5)]
+    runs = [seats.start(ROWS, packets(values), public=job) for values, job in zip((first, second), jobs, strict=True)]
     for run, values in zip(runs, (first, second), strict=True):
         found = model_of(run, values.shape[1])
         np.testing.assert_allclose(found.mean, values.mean(0), rtol=1e-9)
@@ -114,7 +118,7 @@ class Slow:
         self.run = seats.start(
             ROWS,
             packets(data(40, 200)),
-            public={"choices": Choices(fixed_iterations=4000).public()},
+            public={"job": fit_job(40, 3, fixed_iterations=4000)},
             progress=lambda *_: self.begun.set(),
         )
         assert self.begun.wait(30)
@@ -135,14 +139,14 @@ def test_a_dead_worker_makes_the_others_fail_with_the_cause(seats: Seats) -> Non
 
 def test_a_program_that_fails_is_named_by_the_type_of_its_exception(seats: Seats) -> None:
     """What peers and logs may say of it is free of its text."""
-    failed = seats.start(ROWS, packets(data()), public={"choices": {"solver of 4711": 1}}).failed()
-    own = [one for one in failed if "4711" in str(one)]  # others may have heard of it from these before
+    failed = seats.start(UPLOAD, [share(np.eye(2))], public={"table": "t", "owner": [4711]}).failed()
+    own = [one for one in failed if "unhashable" in str(one)]  # others may have heard of it from these before
     assert own
     for one in own:
         assert one.failure.cause == "TypeError"
-        assert one.failure.places.startswith("fit:")
+        assert one.failure.places.startswith("append:")
     told = [one.failure.reason + one.failure.cause + one.failure.places for one in failed]
-    assert not any("4711" in text for text in told)
+    assert not any("unhashable" in text for text in told)
 
 
 def test_an_attempt_that_is_stopped_says_so(seats: Seats) -> None:
@@ -160,7 +164,7 @@ def test_an_attempt_has_a_limit_of_its_own(seats: Seats) -> None:
     failed = seats.start(
         ROWS,
         packets(data(40, 200)),
-        public={"choices": Choices(fixed_iterations=4000).public()},
+        public={"job": fit_job(40, 3, fixed_iterations=4000)},
         own=lambda seat: {"attempt_timeout": 2.0} if seat == 1 else {},
     ).failed()
     assert str(failed[1]) == "the attempt took longer than 2 s ([work] attempt_timeout)"
@@ -220,7 +224,7 @@ def test_inputs_beyond_the_limit_are_final(seats: Seats) -> None:
 
 def test_what_a_program_keeps_comes_back_and_can_be_recalled(seats: Seats) -> None:
     values = data()
-    public = {"choices": Choices(fixed_iterations=8, keep="kept", allow=("transform",)).public()}
+    public = {"job": fit_job(4, 3, fixed_iterations=8, keep="kept", allow=("transform",))}
     done = seats.start(ROWS, packets(values), public=public).done()
     assert [set(one.kept) for one in done] == [{"kept"}] * 4
     assert not np.array_equal(done[0].kept["kept"]["vectors"][0], done[1].kept["kept"]["vectors"][0])  # type: ignore[index]
@@ -296,9 +300,8 @@ def test_a_refusal_is_final_and_says_why(seats: Seats) -> None:
 
 def columns_job(tables: list[Any], way: Alignment = WAY) -> tuple[list[list[InputPacket]], list[Any], dict[str, Any]]:
     """What owners of columns send: packets, pieces of all four seats, and the public parameters."""
-    parts = [
-        Centred.of(arranged) for arranged in arrange([Records.of(table) for table in open_columns(tables, "id")], way)
-    ]
+    arranged = arrange([Records.of(table) for table in open_columns(tables, "id")], way)
+    parts = [Centred.of(rows) for rows in arranged]
     own = way.owners_know_rows
     packets = [
         packet
@@ -306,13 +309,9 @@ def columns_job(tables: list[Any], way: Alignment = WAY) -> tuple[list[list[Inpu
         for packet in ([*part.share_scales(), part.share_own()] if own else part.share_scales())
     ]
     pieces = [piece for number, part in enumerate(parts) for piece in part.pieces(number, own)]
-    public = {
-        "widths": [part.width for part in parts],
-        "minimum": way.minimum,
-        "own": own,
-        "choices": PUBLIC["choices"],
-    }
-    return packets, pieces, public
+    partition = Columns("id", way.way, minimum=way.minimum)
+    job = Choices(fixed_iterations=8, partition=partition).job(column_data("columns", arranged, partition), len(tables))
+    return packets, pieces, {"job": as_data(job)}
 
 
 def pieces_of(pieces: list[Any], seat: int) -> Iterator[Any]:
@@ -349,7 +348,9 @@ def test_too_few_common_rows_are_final(seats: Seats) -> None:
 
 def test_too_few_rows_are_final_and_nothing_else_is_opened(seats: Seats) -> None:
     listed = [{"what": "enough rows", "to": "servers", "most": 1}]
-    failed = seats.start(ROWS, packets(data()), public={**PUBLIC, "rows_at_least": 61}, openings=listed).failed()
+    failed = seats.start(
+        ROWS, packets(data()), public={"job": fit_job(4, 3, rows_at_least=61)}, openings=listed
+    ).failed()
     assert any(one.final for one in failed)
     assert all("fewer than 61 rows" in str(one) for one in failed)
 

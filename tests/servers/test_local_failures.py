@@ -189,9 +189,7 @@ def test_a_table_is_forgotten_when_a_program_fails() -> None:
             with job.table() as table:
                 job.run(uploads.upload, np.eye(2), table=table, owner=0)
                 assert job.run(count) == [1] * 4
-                job.run(
-                    inference.infer_table, table=table, model="m", operation="transform", standardized=False, minimum=1
-                )
+                job.run(inference.transform, np.eye(2), model="m")
 
         with pytest.raises(ServersFailed, match="keeps nothing under the name 'm'"):
             too_many_rows()

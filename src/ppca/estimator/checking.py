@@ -59,7 +59,7 @@ def check_tables(tables: Sequence[Table], choices: Choices, problems: Problems) 
     """Read all owners' tables as a fit with these choices would. problems: those found before; others are added."""
     by_columns = isinstance(choices.partition, Columns)
     with problems.collect():
-        choices.public(len(tables) if by_columns else 0)  # refuses what a kept model may not be used for
+        choices.allowed(len(tables) if by_columns else 0)  # refuses what a kept model may not be used for
     check = _check_columns if by_columns else _check_rows
     found = check(tables, choices, problems)
     found.notes += [note for table in tables for note in table.notes]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 
 from ..algorithms.solvers import AUTO, NAMES, TOLERANCE, TOPK
-from ..jobs.analysis import FACTS
-from ..jobs.kept import CLIENT, Allowed, allowance
-from ..jobs.pca import WHOLE
+from ..jobs.kept import Allowed, allowance
+from ..jobs.pca import MODEL, JointPCA
+from ..jobs.spec import CLIENT, Data, JobSpec, Keep
 from ..owner.errors import ParameterRefused
 from .columns import Columns
 
@@ -92,24 +91,23 @@ class Choices:
         """What the kept model may be used for, in full."""
         return {} if self.keep is None else allowance(self.allow, column_owners)
 
-    def public(self, column_owners: int = 0) -> dict[str, Any]:
-        """What the servers are told."""
+    def job(self, data: Data, column_owners: int = 0, without: Collection[str] = ()) -> JobSpec:
+        """Return the job that fits these data. without: uses that a kept model of this form cannot have."""
         count = self.n_components
-        return {
-            "components": int(count)
-            if count is not None and _is_whole(count)
-            else None
-            if count is None
-            else float(count),
-            "standardize": bool(self.standardize),
-            "solver": self.solver,
-            "tol": float(self.tol),
-            "fixed_iterations": None if self.fixed_iterations is None else int(self.fixed_iterations),
-            "max_iterations": None if self.max_iterations is None else int(self.max_iterations),
-            "keep": self.keep,
-            "allow": self.allowed(column_owners),
-            "receivers": {CLIENT: [FACTS, *WHOLE] if self.reveal else [FACTS]},
-        }
+        components = None if count is None else int(count) if _is_whole(count) else float(count)
+        allow = {use: tuple(whom) for use, whom in self.allowed(column_owners).items() if use not in without}
+        return JobSpec(
+            data=replace(data, standardize=bool(self.standardize)),
+            analysis=JointPCA(
+                components=components,
+                solver=self.solver,
+                tol=float(self.tol),
+                fixed_iterations=None if self.fixed_iterations is None else int(self.fixed_iterations),
+                max_iterations=None if self.max_iterations is None else int(self.max_iterations),
+            ),
+            receivers={CLIENT: (MODEL,) if self.reveal else ()},
+            keep=None if self.keep is None else Keep(name=self.keep, allow=allow),
+        )
 
 
 def check_switch(name: str, value: object) -> None:

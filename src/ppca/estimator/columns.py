@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from ..jobs import columns as programs
 from ..jobs import uploads, wide_columns
+from ..jobs.loading import as_data
 from ..jobs.matching import MINIMUM, MatchError
+from ..jobs.spec import COLUMNS, WIDE_COLUMNS, Align, Data, JobSpec, local_owners, numbered
 from ..jobs.workers import Workers, check_workers
 from ..owner.alignment.arrangement import Alignment, Arranged, arrange
 from ..owner.alignment.ids import DECIMALS, LETTERS, ZEROS, spellings
@@ -54,6 +56,11 @@ class Columns:
         check_workers(self.workers)
         if self.pieces is not None and self.pieces < 1:
             raise ParameterRefused("pieces", self.pieces, "must be at least 1")
+
+    @property
+    def align(self) -> Align:
+        """The alignment as a job has it."""
+        return Align(alignment=self.alignment, namespace=self.namespace, minimum=self.minimum, fold_case=self.fold_case)
 
     @property
     def way(self) -> Alignment:
@@ -149,33 +156,44 @@ def fit_columns(
     job: Job,
     owners: Sequence[Records],
     partition: Columns,
-    choices: dict[str, Any],
+    make_job: Callable[[Data], JobSpec],
     check_rows: Callable[[int], None],
 ) -> ColumnFit:
     """The whole job: owners arrange and share their rows, servers align and analyse them."""
     check_number(len(owners))
     way, clock = partition.way, _Clock()
     arranged = arrange(owners, way)
-    sending = _wide(arranged, choices) if is_wide(arranged) else _tall(arranged, partition)
+    wide = is_wide(arranged)
+    spec = make_job(column_data(WIDE_COLUMNS if wide else COLUMNS, arranged, partition))
+    sending = _wide(arranged, spec) if wide else _tall(arranged, partition)
     clock.done("arrange")
     with job.table() as table:
         sent = upload(job, table, sending.pieces, sending.total)
         clock.done("upload")
         packets = [packet for owner in sending.packets() for packet in owner]
-        public = {"table": table, "minimum": partition.minimum, "choices": choices, **sending.public}
-        result = job.run(sending.program, *packets, **public)
+        result = job.run(sending.program, *packets, table=table, job=as_data(spec), **sending.public)
         if "rows" in result:
             check_rows(result["rows"])  # as the servers did, in the words of this surface
         check_matched(result, partition, owners)
     clock.done("analysis")
     return ColumnFit(
         received(result),
-        sending.public["widths"],
+        spec.data.widths,
         [len(owner.values) for owner in owners],
         [sent[number] for number in range(len(owners))],
         clock.seconds,
         _doubt(owners, partition, result["rows"]),
     )
+
+
+def column_data(form: str, arranged: Sequence[Arranged], partition: Columns, **more: Any) -> Data:
+    """Return the data of column owners on local servers."""
+    owners, columns, start = local_owners(len(arranged)), {}, 0
+    for name, rows in zip(owners, arranged, strict=True):
+        columns[name] = numbered(rows.values.shape[1], start)
+        start += rows.values.shape[1]
+    pieces = partition.pieces if form == COLUMNS else None
+    return Data(form=form, owners=owners, columns=columns, align=partition.align, pieces=pieces, **more)
 
 
 def is_wide(arranged: Sequence[Arranged]) -> bool:
@@ -204,24 +222,19 @@ def _tall(arranged: Sequence[Arranged], partition: Columns) -> _Sending:
         sum(len(owner.values) for owner in arranged),
         lambda: [[*part.share_scales(), part.share_own()] if own else part.share_scales() for part in parts],
         programs.fit,
-        {
-            "widths": [part.width for part in parts],
-            "pieces": partition.pieces,
-            "own": own,
-            "workers": partition.workers,
-        },
+        {"workers": partition.workers},
     )
 
 
-def _wide(arranged: Sequence[Arranged], choices: dict[str, Any]) -> _Sending:
+def _wide(arranged: Sequence[Arranged], job: JobSpec) -> _Sending:
     """Columns, and products of rows."""
-    parts = [WideColumns.of(owner, choices["standardize"]) for owner in arranged]
+    parts = [WideColumns.of(owner, job.data.standardize) for owner in arranged]
     return _Sending(
         (piece for number, part in enumerate(parts) for piece in part.pieces(number)),
         sum(part.width for part in parts),
         lambda: [part.share_sums() for part in parts],
         wide_columns.fit,
-        {"widths": [part.width for part in parts]},
+        {},
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..jobs.kept import Allowed
+from ..jobs.spec import MEAN, REFUSE, ROWS, WIDE_ROWS, JobSpec
 from ..owner.tables.records import Records, joint_names
 from ..owner.tables.table import Table
 from ..receiver import PCAModel, SharedFacts
@@ -18,7 +19,7 @@ from ..servers import Account
 from .choices import Choices
 from .columns import ColumnFit, Columns, fit_columns
 from .job import Job
-from .rows import counts_means, fit_rows, fit_wide_rows, wide_records
+from .rows import counts_means, fit_rows, fit_wide_rows, row_data, wide_records
 
 
 @dataclass
@@ -110,6 +111,7 @@ def add_tables(tables: Sequence[Table], choices: Choices, job: Job, former: Fitt
     """Fits owners of rows; `former`: the fit to whose kept sums they are added."""
     width = tables[0].n_columns
     choices.check_width(width)
+    choices.allowed()  # refuses uses that a model cannot have, before servers start
     if former is not None and former.width != width:
         raise ValueError(f"X has {width} features, but PCA is expecting {former.width} features as input")
     means = counts_means(tables)
@@ -122,25 +124,38 @@ def add_tables(tables: Sequence[Table], choices: Choices, job: Job, former: Fitt
         raise ValueError(
             "partial_fit: a fit with more columns than rows keeps no sums to which rows could be added; fit all owners again"
         )
-    public = choices.public()
     job.start_soon()
     owners = wide_records(tables) if former is None else None
     if owners is None:
-        result = fit_rows(job, tables, public, None if former is None else choices.keep)
+        more = {"missing": MEAN if means else REFUSE, "add_to": None if former is None else choices.keep}
+        spec = choices.job(row_data(ROWS, len(tables), width, **more))
+        result = fit_rows(job, tables, spec)
     else:
-        public["allow"].pop("partial_fit", None)
-        result = fit_wide_rows(job, owners, public)
-    return Fitted(choices, result, width, tables[0].names, job.account, public["allow"], mean_for_missing=means)
+        spec = choices.job(row_data(WIDE_ROWS, len(tables), width), without=("partial_fit",))
+        result = fit_wide_rows(job, owners, spec)
+    return Fitted(choices, result, width, tables[0].names, job.account, _allowed(spec), mean_for_missing=means)
+
+
+def _allowed(job: JobSpec) -> Allowed:
+    return {} if job.keep is None else {use: list(whom) for use, whom in job.keep.allow.items()}
 
 
 def _fit_columns(tables: Sequence[Table], choices: Choices, partition: Columns, job: Job) -> Fitted:
     width = sum(table.n_columns for table in tables)
     choices.check_width(width)
-    public = choices.public(len(tables))
+    allowed = choices.allowed(len(tables))
     job.start_soon()
     job.progress("owners, reading", None)
     in_order = partition.way.in_order
     owners = [Records.for_upload(table, in_order=in_order, columns=width, fill=True) for table in tables]
     means = any(table.mean_for_missing for table in tables)
-    found = fit_columns(job, owners, partition, public, lambda rows: choices.check_rows(rows, width))
-    return Fitted(choices, found.result, width, joint_names(owners), job.account, public["allow"], found, means)
+    found = fit_columns(
+        job,
+        owners,
+        partition,
+        lambda data: choices.job(data, len(tables)),
+        lambda rows: choices.check_rows(rows, width),
+    )
+    return Fitted(
+        choices, found.result, width, joint_names(owners), job.account, choices.allowed(len(tables)), found, means
+    )

@@ -95,7 +95,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         False: nobody receives the model, it only stays with the servers.
     allow : tuple of str, or dict
         What a kept model may be used for: "transform", "flags", "scores", "inverse", "partial_fit". Servers refuse the rest.
-        As a dict: for each, who may receive the results ("client", "owner 1", ...). See `ppca.jobs.kept`.
+        As a dict: for each, who may receive the results ("client", "owner-1", ...). See `ppca.jobs.kept`.
     partition : "rows" or Columns
         Owners hold different rows of the same columns, or (`ppca.Columns(id=...)`) different columns of the same individuals.
     svd_solver, random_state : ignored

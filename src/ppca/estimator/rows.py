@@ -7,6 +7,8 @@ from typing import Any
 
 from ..jobs import rows as programs
 from ..jobs import wide_rows
+from ..jobs.loading import as_data
+from ..jobs.spec import MEAN, Data, JobSpec, local_owners, numbered
 from ..owner.rows import gap_sums_of, share_gap_sums, share_sums, sums_of
 from ..owner.tables.records import Records
 from ..owner.tables.table import Table
@@ -44,22 +46,26 @@ def are_wide(tables: Sequence[Table]) -> bool:
     return True
 
 
-def fit_wide_rows(job: Job, owners: Sequence[Records], choices: dict[str, Any]) -> dict[str, Any]:
+def row_data(form: str, owners: int, width: int, **more: Any) -> Data:
+    """Return the data of so many row owners on local servers."""
+    return Data(form=form, owners=local_owners(owners), columns=numbered(width), **more)
+
+
+def fit_wide_rows(job: Job, owners: Sequence[Records], spec: JobSpec) -> dict[str, Any]:
     """The same from all owners' rows, if these are fewer than columns."""
-    parts = [WideRows.of(owner, choices["standardize"]) for owner in owners]
+    parts = [WideRows.of(owner, spec.data.standardize) for owner in owners]
     with job.table() as table:
         pieces = (piece for number, part in enumerate(parts) for piece in part.pieces(number))
         upload(job, table, pieces, sum(len(part.mean) for part in parts))
         packets = [packet for part in parts for packet in part.share_sums()]
-        return received(job.run(wide_rows.fit, *packets, table=table, choices=choices))
+        return received(job.run(wide_rows.fit, *packets, table=table, job=as_data(spec)))
 
 
-def fit_rows(job: Job, tables: Sequence[Table], choices: dict[str, Any], add_to: str | None = None) -> dict[str, Any]:
-    """What the servers returned. `add_to`: the name of kept sums that these are added to."""
-    means = counts_means(tables)
-    owners = [_sent(table, number, len(tables), means, job) for number, table in enumerate(tables)]
+def fit_rows(job: Job, tables: Sequence[Table], spec: JobSpec) -> dict[str, Any]:
+    """What the servers returned."""
+    owners = [_sent(table, number, len(tables), spec.data.missing == MEAN, job) for number, table in enumerate(tables)]
     packets = [packet for owner in owners for packet in owner]
-    return received(job.run(programs.fit, *packets, add_to=add_to, mean_for_missing=means, choices=choices))
+    return received(job.run(programs.fit, *packets, job=as_data(spec)))
 
 
 def _sent(table: Table, before: int, tables: int, means: bool, job: Job) -> list[list[InputPacket]]:

@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..jobs import inference
+from ..jobs.infer import UseModel
 from ..jobs.kept import erase, owner_name
+from ..jobs.loading import as_data
+from ..jobs.spec import NEW_COLUMNS, JobSpec
 from ..owner import columns as owner_columns
 from ..owner import rows as owner_rows
 from ..owner.alignment.arrangement import Arranged, arrange
@@ -21,7 +24,7 @@ from ..protocol import share
 from ..receiver.joined import Joined, ids_of
 from ..receiver.unsealing import received
 from ..receiver.verdicts import check_limits
-from .columns import Columns, check_matched, upload
+from .columns import Columns, check_matched, column_data, upload
 from .job import Job
 
 Floats = NDArray[np.float64]
@@ -134,7 +137,7 @@ class SharedModel:
 
     def _limits(self, threshold: float | None, contamination: float | None, scores: bool) -> dict[str, Any]:
         """What is asked of scores, in the units of the servers."""
-        highest = 2.0 ** (inference.SCORE.span - 1)
+        highest = inference.HIGHEST
         if threshold is not None:  # where all columns were constant, the unit is zero and so are all scores
             threshold = min(float(threshold) / self.unit**2, highest) if self.unit else highest
         return {"threshold": threshold, "contamination": contamination, "scores": scores}
@@ -152,7 +155,7 @@ class SharedModel:
         receiver: the position of the owner that gets the results, with its own ids: only an owner knows whose tags they are.
         """
         arranged = self._arranged(owners, partition, receiver)
-        found = self._inferred(arranged, partition, receiver, operation="transform")
+        found = self._inferred(arranged, partition, receiver, ["transform"])
         return Joined(_ids(arranged[receiver], found), coordinates=np.asarray(found["coordinates"]) * self.unit)
 
     def detect_columns(
@@ -168,10 +171,11 @@ class SharedModel:
         """Scores and flags of new rows, as far as they are asked for, each owner giving its columns; see `transform_columns`."""
         check_limits(threshold, contamination, scores)
         arranged = self._arranged(owners, partition, receiver)
-        limits = self._limits(threshold, contamination, scores)
-        answer = self._inferred(arranged, partition, receiver, operation="detect", **limits)
-        found, flags = self._verdicts(answer)
-        return Joined(_ids(arranged[receiver], answer), scores=found, flags=flags)
+        flags = threshold is not None or contamination is not None
+        parts = [*(["scores"] if scores else []), *(["flags"] if flags else [])]
+        answer = self._inferred(arranged, partition, receiver, parts, threshold=threshold, contamination=contamination)
+        found, flagged = self._verdicts(answer)
+        return Joined(_ids(arranged[receiver], answer), scores=found, flags=flagged)
 
     def _arranged(self, owners: Any, partition: Columns, receiver: int) -> list[Arranged]:
         """Every owner's rows in the order of the alignment, checked against the model."""
@@ -195,8 +199,20 @@ class SharedModel:
                     f"column {at} is {name!r} here and {known!r} in the model. Give owners and columns in the order of the fit."
                 )
 
-    def _inferred(self, arranged: Sequence[Arranged], partition: Columns, receiver: int, **use: Any) -> dict[str, Any]:
+    def _inferred(
+        self,
+        arranged: Sequence[Arranged],
+        partition: Columns,
+        receiver: int,
+        parts: Sequence[str],
+        threshold: float | None = None,
+        contamination: float | None = None,
+    ) -> dict[str, Any]:
         """Shares all rows and has the servers match them and use the model on them; what the receiver gets."""
+        scale = tuple(int(exponent) for exponent in self.scale)
+        data = column_data(NEW_COLUMNS, arranged, partition, standardize=self.standardized, scales=scale)
+        limit = None if threshold is None else float(threshold)
+        use = UseModel(model=self.name, threshold=limit, contamination=contamination)
         widths = [rows.values.shape[1] for rows in arranged]
         scales = np.split(self.scale, np.cumsum(widths)[:-1])
         pieces = (
@@ -207,15 +223,8 @@ class SharedModel:
         name = owner_name(receiver)
         with self.job.table() as table:
             upload(self.job, table, pieces, sum(len(rows.values) for rows in arranged))
-            answer = self.job.run(
-                inference.infer_table,
-                table=table,
-                minimum=partition.minimum,
-                standardized=self.standardized,
-                model=self.name,
-                receiver=name,
-                **use,
-            )
+            spec = JobSpec(data=data, analysis=use, receivers={name: tuple(parts)})
+            answer = self.job.run(inference.infer_table, table=table, job=as_data(spec))
             check_matched(answer, partition, [rows.table for rows in arranged])
         return received(answer, name)
 

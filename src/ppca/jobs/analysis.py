@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..algorithms.certificate import promise
@@ -22,86 +22,52 @@ from ..algorithms.scales import MEAN_FRAC, floating, in_units
 from ..protocol import Party, RingType, SecretArray, together
 from . import inference
 from .errors import Refusal
-from .kept import CLIENT, Allowed, keep
+from .kept import keep
 from .openings import NEXT
-from .pca import LOADINGS, PARTS, WHOLE, has_scales
+from .pca import JointPCA, has_scales, own_columns, parts_by_receiver
+from .spec import JobSpec
 
-FACTS = "facts"
 SCALING_ERROR = 1.1e-9
 """Relative error of a column that was divided by its deviation: that of `rsqrt`, and of products with 40 fractional bits."""
 
 
-@dataclass
-class Choices:
-    """The public parameters of an analysis, as the estimator has them.
-
-    keep: the name under which model and sums stay shared with the servers. allow: what a kept model may be used for.
-    receivers: who gets which parts of the result. own: of receivers of loadings, the first of their columns and the one after
-    their last.
-    """
-
-    components: int | float | None
-    standardize: bool
-    solver: str
-    tol: float
-    fixed_iterations: int | None = None
-    max_iterations: int | None = None
-    keep: str | None = None
-    allow: Allowed = field(default_factory=dict)
-    receivers: dict[str, list[str]] = field(default_factory=lambda: {CLIENT: [FACTS, *WHOLE]})
-    own: dict[str, list[int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        unknown = {part for parts in self.receivers.values() for part in parts} - {FACTS, *PARTS}
-        if unknown:
-            raise Refusal(
-                f"{', '.join(sorted(unknown))}: no part of a result; choose from {', '.join((FACTS, *PARTS))}"
-            )
-        for receiver, parts in self.receivers.items():
-            if LOADINGS in parts and (receiver not in self.own or "components" in parts):
-                raise Refusal(
-                    f"loadings of {receiver}: they are for an owner of columns, and in place of components; say which are its own"
-                )
-
-    def of_own(self, receiver: str, width: int) -> slice | None:
-        """The columns of a receiver of loadings, of so many in all; None for any other receiver."""
-        if LOADINGS not in self.receivers[receiver]:
-            return None
-        start, stop = self.own[receiver]
-        if not 0 <= start < stop <= width:
-            raise Refusal(f"columns {start} to {stop} are not there: all owners together have {width}")
-        return slice(start, stop)
-
-
-async def analyse(party: Party, joint: Joint, choices: Choices) -> dict[str, Any]:
+async def analyse(party: Party, joint: Joint, job: JobSpec) -> dict[str, Any]:
     """From covariance and means in secret scales to the result.
 
     `joint.rows` and `joint.ratio` are public where owners of columns made them so, else shared.
     """
     d = len(joint.grid)
     with party.stage("covariance"):
-        normalise = normalised_correlation if choices.standardize else normalised_covariance
+        normalise = normalised_correlation if job.data.standardize else normalised_covariance
         normalising = normalise(joint.packed, d)
         joint.packed = None  # nothing else needs it, and it is large
         scaled: Normalised
-        scaled, means = await together(normalising, joint_means(joint, choices))
-    spectrum = await solved(party, scaled.matrix, choices)
+        scaled, means = await together(normalising, joint_means(joint, job))
+    spectrum = await solved(party, scaled.matrix, job)
     with party.stage("result"):
-        count = await components_wanted(choices.components, spectrum, joint.rows)
-    return await concluded(party, joint, scaled, spectrum, count, means, choices)
+        count = await components_wanted(parameters_of(job).components, spectrum, joint.rows)
+    return await concluded(party, joint, scaled, spectrum, count, means, job)
 
 
-async def solved(party: Party, matrix: SecretArray, choices: Choices) -> Spectrum:
+def parameters_of(job: JobSpec) -> JointPCA:
+    """Return the parameters of the analysis."""
+    if not isinstance(job.analysis, JointPCA):
+        raise Refusal(f"{job.analysis.NAME} is not a principal component analysis")
+    return job.analysis
+
+
+async def solved(party: Party, matrix: SecretArray, job: JobSpec) -> Spectrum:
     """The spectrum of a normalised matrix, by the solver that was chosen."""
+    chosen = parameters_of(job)
     with party.stage("eigendecomposition"):
         return await decompose(
             matrix,
             run=party.run,
-            solver=choices.solver,
-            tol=choices.tol,
-            max_iterations=choices.max_iterations,
-            fixed_iterations=choices.fixed_iterations,
-            top=choices.components if isinstance(choices.components, int) else None,
+            solver=chosen.solver,
+            tol=chosen.tol,
+            max_iterations=chosen.max_iterations,
+            fixed_iterations=chosen.fixed_iterations,
+            top=chosen.components if isinstance(chosen.components, int) else None,
             progress=party.progress,
         )
 
@@ -115,9 +81,9 @@ class Means:
     kept: SecretArray | None
 
 
-async def joint_means(joint: Joint, choices: Choices) -> Means:
+async def joint_means(joint: Joint, job: JobSpec) -> Means:
     """From means on a grid: five rounds."""
-    (mean, exponent), kept = await together(floating(joint.grid, joint.largest), _kept_mean(joint, choices))
+    (mean, exponent), kept = await together(floating(joint.grid, joint.largest), _kept_mean(joint, job))
     return Means(mean, exponent, kept)
 
 
@@ -128,26 +94,26 @@ async def concluded(
     spectrum: Spectrum,
     count: int,
     means: Means,
-    choices: Choices,
+    job: JobSpec,
 ) -> dict[str, Any]:
     """Keeps the first `count` pairs of a spectrum, if that is chosen, and reveals them to whom they are for."""
     with party.stage("result"):
-        own = {receiver: choices.of_own(receiver, len(joint.grid)) for receiver in choices.receivers}
-        if choices.keep is not None or any(columns is not None for columns in own.values()):
+        own = {receiver: own_columns(job, receiver) for receiver in job.receivers}
+        if job.keep is not None or any(columns is not None for columns in own.values()):
             spectrum = replace(spectrum, vectors=await oriented(spectrum.vectors[:count]))
-        if choices.keep is not None:
+        if job.keep is not None:
             assert means.kept is not None
             kept = {"vectors": spectrum.vectors[:count], "values": spectrum.values[:count], "mean": means.kept}
             kept[inference.UNITS] = joint.exponent
             if scaled.inverse_deviation is not None:
                 inverse, kept["power"] = scaled.inverse_deviation
                 kept["inverse"] = await _unshrunk(inverse, joint.ratio)
-            keep(party, choices.keep, kept, {"features": len(joint.grid), "components": count}, choices.allow)
+            keep(party, job.keep, kept, {"features": len(joint.grid), "components": count})
         party.progress("result", 1.0)
-        following = None if choices.components is None else spectrum.left_out(count)
+        following = None if parameters_of(job).components is None else spectrum.left_out(count)
         to = {
             receiver: _revealed(receiver, parts, own[receiver], joint, scaled, spectrum, count, following, means)
-            for receiver, parts in choices.receivers.items()
+            for receiver, parts in parts_by_receiver(job).items()
         }
     public = {"ratio": joint.ratio if isinstance(joint.ratio, float) else None}
     if isinstance(joint.rows, int):
@@ -199,12 +165,12 @@ def _revealed(
     return found
 
 
-async def _kept_mean(joint: Joint, choices: Choices) -> SecretArray | None:
+async def _kept_mean(joint: Joint, job: JobSpec) -> SecretArray | None:
     """Means in the units of the covariance, if the model is kept: inference subtracts them from rows in these units."""
-    if choices.keep is None:
+    if job.keep is None:
         return None
     mean: SecretArray = await in_units(joint.grid, joint.largest, joint.exponent)
-    if not choices.standardize:
+    if not job.data.standardize:
         mean = await mean.truncate(MEAN_FRAC - inference.RAW.frac)
     return mean
 

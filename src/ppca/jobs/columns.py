@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,10 +15,11 @@ from ..algorithms.input_ranges import Ranges, table_bound, table_projections
 from ..algorithms.row_shares import row_shares
 from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UPPER_HALF, maximum, on_grid
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
-from .analysis import Choices, analyse
+from .analysis import analyse, parameters_of
 from .input_checks import check_ranges, check_row_shares
 from .kept import drop_sums
-from .matching import MINIMUM
+from .loading import job_of
+from .spec import JobSpec
 from .uploads import Uploads, align, forget
 from .workers import Workers, submitter
 
@@ -27,50 +28,39 @@ OWN = RingType(128, 2 * GRID, 40)
 
 
 async def fit(
-    party: Party,
-    *inputs: SecretArray,
-    table: str,
-    widths: list[int],
-    minimum: int = MINIMUM,
-    pieces: int | None = None,
-    own: bool = False,
-    workers: Workers = 0,
-    rows_at_least: int | None = None,
-    owners: list[str] | None = None,
-    row_share_at_most: float | None = None,
-    choices: dict[str, Any],
+    party: Party, *inputs: SecretArray, table: str, workers: Workers = 0, job: dict[str, Any]
 ) -> dict[str, Any]:
     """Joint PCA of the rows that all owners have: their number is in the answer, or why there are too few.
 
     Inputs, of one owner after the other: exponents of its columns; exponents, mantissas and their upper halves of what it
-    subtracted from them; with own=True its own second moments. minimum: the fewest common ids that are worked on (psi).
-    rows_at_least: the fewest common rows, however they were found. owners: the owner of every table, if what they sent must be
-    checked (`input_checks`); row_share_at_most: the largest part of a column's sum of squares that one row may then have.
+    subtracted from them; if owners multiply (`Data.owners_multiply`), its own second moments.
     """
-    chosen = Choices(**choices)
+    spec = job_of(job)
+    data, owners = spec.data, spec.data.checked_owners
+    widths, own = data.widths, data.owners_multiply
     with party.stage("align"):
-        answer = align(party, table, minimum, owners=owners)
+        answer = align(party, table, data)
     if "refused" in answer:
         return answer
     rows: int = answer["rows"]
-    if refused := too_few(rows, sum(widths), chosen, rows_at_least):
+    if refused := too_few(rows, spec):
         return {"rows": rows, "refused": refused}
-    if chosen.keep is not None:
-        drop_sums(party, chosen.keep)
+    drop_sums(party, spec.keep)
     parts = 5 if own else 4
     exponent, *offsets = (concatenate(inputs[k::parts]) for k in range(4))
     starts = (0, *np.cumsum(widths).tolist())
     blocks = Blocks(tuple(int(s) for s in starts), own=not own)
-    count = min(rows, max(pieces or 1, -(-rows // LONGEST_PIECE)))
+    count = min(rows, max(data.pieces or 1, -(-rows // LONGEST_PIECE)))
     if owners is not None:
         with party.stage("input checks"):
             entries = (words[..., None] for words in Uploads.of(party, table).pieces(rows, count))
             await _check(party, exponent, offsets, entries, rows, widths, owners)
-            if row_share_at_most is not None:
+            limit = None if data.align is None else data.align.row_share_at_most
+            if limit is not None:
                 uploads, whose = Uploads.of(party, table), np.repeat(np.arange(len(widths)), widths)
                 again = partial(uploads.pieces, rows, count)
-                shares = await row_shares(party, again, rows, row_share_at_most, whose, len(widths))
-                await check_row_shares(party, shares, owners, row_share_at_most)
+                shares = await row_shares(party, again, rows, limit, whose, len(widths))
+                await check_row_shares(party, shares, owners, limit)
     with party.stage("second moments"), submitter(workers) as (submit, ahead):
         source = Uploads.of(party, table).pieces(rows, count)
         products, columns = await gram(party, source, count, blocks, submit, ahead)
@@ -79,10 +69,10 @@ async def fit(
     with party.stage("covariance"):
         centred, means = await central(packed, columns, rows)
         largest, grid = await means_on_grid(means, exponent, offsets, shrink(rows))
-        if not chosen.standardize:
+        if not data.standardize:
             common = await maximum(exponent.reshape(len(exponent), 1))
             centred, exponent = await rescaled(centred, exponent, common), common
-    return await analyse(party, Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2, COLUMN_ERROR), chosen)
+    return await analyse(party, Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2, COLUMN_ERROR), spec)
 
 
 async def _check(
@@ -92,7 +82,7 @@ async def _check(
     entries: Iterator[NDArray[np.uint64]],
     rows: int,
     widths: list[int],
-    owners: list[str],
+    owners: Sequence[str],
 ) -> None:
     """Refuses owners whose numbers are out of range."""
     ranges, table = Ranges(len(widths)), np.repeat(np.arange(len(widths)), widths)
@@ -105,14 +95,15 @@ async def _check(
     await check_ranges(party, ranges, owners)
 
 
-def too_few(rows: int, width: int, chosen: Choices, least: int | None = None) -> str | None:
+def too_few(rows: int, job: JobSpec) -> str | None:
     """Why so few common rows cannot give what was chosen, or are fewer than the least that are worked on."""
+    width, least, components = job.data.width, job.data.rows_at_least, parameters_of(job).components
     if least is not None and rows < least:
         return f"all owners together have fewer than {least:,} rows in common, the fewest that this job or an operator allows"
     if rows < 2:
         return f"all owners together have {rows} row in common; a covariance needs at least 2"
-    if isinstance(chosen.components, int) and chosen.components > min(rows, width):
-        return f"{chosen.components} components of {rows} common rows of {width} columns; choose at most {min(rows, width)}"
+    if isinstance(components, int) and components > min(rows, width):
+        return f"{components} components of {rows} common rows of {width} columns; choose at most {min(rows, width)}"
     return None
 
 

@@ -11,15 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from ..protocol import Party, RingType, SecretArray, concatenate, together
 from .errors import Refusal
+from .infer import SCORES, TRANSFORM, UseModel
 from .kept import CLIENT, check_allowed, kept, recall
-from .matching import MINIMUM
+from .loading import job_of
 from .openings import SAME_UNITS
+from .spec import JobSpec
 from .uploads import Uploads, align, forget
 
 ROW_FRAC = 80
@@ -29,6 +31,9 @@ SCORE_FRAC = 50
 """Fractional bits of scores: squares of small residuals keep their digits."""
 
 SCORE = RingType(128, SCORE_FRAC, 46)
+HIGHEST = 2.0 ** (SCORE.span - 1)
+"""The largest threshold of scores."""
+
 LARGEST_SCORE = 1.5 * 2.0**45
 """What scores beyond 2^45 are set to: a row may lie six million deviations away and still be told from the others."""
 
@@ -145,66 +150,53 @@ class Use:
             raise Refusal("ask for 'transform', or for 'detect' with scores, a threshold or a contamination")
         return found
 
+    @classmethod
+    def of(cls, job: JobSpec) -> Self:
+        """Return what a job asks for. Its threshold is in squared units of the data, that of the servers in their own."""
+        if not isinstance(job.analysis, UseModel):
+            raise Refusal(f"{job.analysis.NAME} does not use a kept model")
+        ((receiver, parts),) = job.receivers.items()
+        use, scales = job.analysis, job.data.scales or (0,)
+        unit = 1.0 if job.data.standardize else math.ldexp(1.0, scales[0])
+        threshold = use.threshold
+        if threshold is not None:  # if all columns were constant, the unit is zero and so are all scores
+            threshold = min(threshold / unit**2, HIGHEST) if unit else HIGHEST
+        return cls(
+            TRANSFORM if TRANSFORM in parts else "detect", threshold, use.contamination, SCORES in parts, receiver
+        )
 
-async def infer(
-    party: Party,
-    *batches: SecretArray,
-    model: str,
-    operation: str,
-    threshold: float | None = None,
-    contamination: float | None = None,
-    scores: bool = False,
-    rows_at_least: int | None = None,
-    scale_exponents: list[int] | None = None,
-    receiver: str = CLIENT,
-) -> dict[str, Any]:
-    """All of one use of a model on secret rows, in one run.
 
-    rows_at_least: the smallest number of rows that are worked on. scale_exponents: those that owners scaled their rows by, if
-    they must be compared with the model's.
-    """
-    use = Use(operation, threshold, contamination, scores, receiver)
-    arrays, fit = _granted(party, model, use)
+async def infer(party: Party, *batches: SecretArray, job: dict[str, Any]) -> dict[str, Any]:
+    """All of one use of a model on secret rows, in one run."""
+    spec = job_of(job)
+    use = Use.of(spec)
+    arrays, fit = _granted(party, spec, use)
     if not batches:
         raise Refusal("there are no rows to use the model on")
-    check_number(sum(batch.shape[0] for batch in batches), rows_at_least)
-    await check_units(party, arrays, scale_exponents)
-    return {"fit": fit, "to": {receiver: await _inferred(party, batches, arrays, use)}}
+    check_number(sum(batch.shape[0] for batch in batches), spec.data.rows_at_least)
+    await check_units(party, arrays, spec)
+    return {"fit": fit, "to": {use.receiver: await _inferred(party, batches, arrays, use)}}
 
 
-async def infer_table(
-    party: Party,
-    *,
-    table: str,
-    minimum: int = MINIMUM,
-    standardized: bool,
-    model: str,
-    operation: str,
-    threshold: float | None = None,
-    contamination: float | None = None,
-    scores: bool = False,
-    rows_at_least: int | None = None,
-    scale_exponents: list[int] | None = None,
-    owners: list[str] | None = None,
-    receiver: str = CLIENT,
-) -> dict[str, Any]:
+async def infer_table(party: Party, *, table: str, job: dict[str, Any]) -> dict[str, Any]:
     """The same of the rows that several owners of columns have in common, which are then forgotten; or why there are too few.
 
     The receiver is told their tags: if it is one of the owners, it knows its ids by them.
     """
-    use = Use(operation, threshold, contamination, scores, receiver)
-    arrays, fit = _granted(party, model, use)
+    spec = job_of(job)
+    use = Use.of(spec)
+    arrays, fit = _granted(party, spec, use)
     with party.stage("align"):
-        answer = align(party, table, minimum, owners=owners)
+        answer = align(party, table, spec.data)
     if "refused" in answer:
         return answer
-    check_number(answer["rows"], rows_at_least)
-    await check_units(party, arrays, scale_exponents)
-    batches = _common_rows(party, table, answer["rows"], standardized)
+    check_number(answer["rows"], spec.data.rows_at_least)
+    await check_units(party, arrays, spec)
+    batches = _common_rows(party, table, answer["rows"], spec.data.standardize)
     found = await _inferred(party, batches, arrays, use)
     await forget(party, table=table)
     told = {"tags": answer["tags"]} if "tags" in answer else {}
-    return {"fit": fit, "rows": answer["rows"], "to": {receiver: {**told, **found}}}
+    return {"fit": fit, "rows": answer["rows"], "to": {use.receiver: {**told, **found}}}
 
 
 def check_number(rows: int, least: int | None) -> None:
@@ -215,18 +207,18 @@ def check_number(rows: int, least: int | None) -> None:
         )
 
 
-async def check_units(party: Party, model: dict[str, SecretArray], exponents: list[int] | None) -> None:
-    """Refuse rows in other units than those of the model: one bit is opened.
+async def check_units(party: Party, model: dict[str, SecretArray], job: JobSpec) -> None:
+    """Refuse rows in other units than those of the model, if inputs are checked: one bit is opened.
 
     In other units a column weighs more than the model says. Scores and flags could then be made to tell that column alone.
     """
-    if exponents is None:
+    if not job.data.check_inputs:
         return
     if UNITS not in model:
         raise Refusal("this model was kept without its scale exponents, by an earlier build. Fit and keep it again.")
     with party.stage("units"):
         width = model["vectors"].shape[1]
-        others = await (model[UNITS].broadcast_to((width,)) != np.asarray(exponents, np.int64))
+        others = await (model[UNITS].broadcast_to((width,)) != np.asarray(job.data.scales, np.int64))
         same = await (others.sum().within(width) == 0)
         if not await same.open(what=SAME_UNITS, why="new rows must be in the units of the model"):
             raise Refusal(
@@ -235,9 +227,10 @@ async def check_units(party: Party, model: dict[str, SecretArray], exponents: li
             )
 
 
-def _granted(party: Party, model: str, use: Use) -> tuple[dict[str, SecretArray], str]:
+def _granted(party: Party, job: JobSpec, use: Use) -> tuple[dict[str, SecretArray], str]:
     """The arrays of a model and the run that made it, if the model may be used so."""
-    arrays, public = kept(party, model)
+    assert isinstance(job.analysis, UseModel)
+    arrays, public = kept(party, job.analysis.model)
     for operation in use.needs:
         check_allowed(public["allowed"], operation, use.receiver)
     return arrays, public["fit"]

@@ -19,12 +19,12 @@ from typing import Any
 
 from ..protocol import Party, SecretArray
 from .errors import Refusal
+from .spec import CLIENT, Keep, local_owners
 
 SUMS = ".sums"
 """Kept sums stand beside a kept model under its name with this ending."""
 
 OPERATIONS = ("transform", "flags", "scores", "inverse", "partial_fit")
-CLIENT = "client"
 
 Allowed = dict[str, list[str]]
 """Operations, each with the receivers its results may go to."""
@@ -36,7 +36,7 @@ class NotAllowed(Refusal):
 
 def owner_name(position: int) -> str:
     """How servers call an owner of columns as a receiver: by its place in the fit, counted from 0."""
-    return f"owner {position + 1}"
+    return local_owners(position + 1)[-1]
 
 
 def allowance(allow: Sequence[str] | Mapping[str, Sequence[str]], owners: int = 0) -> Allowed:
@@ -70,14 +70,28 @@ def check_allowed(allowed: Mapping[str, Sequence[str]], operation: str, receiver
         )
 
 
-def keep(party: Party, name: str, arrays: dict[str, SecretArray], public: dict[str, Any], allowed: Allowed) -> None:
+def keep(party: Party, model: Keep, arrays: dict[str, SecretArray], public: dict[str, Any]) -> None:
+    """Leaves the shared arrays of a model with the servers."""
+    _store(party, model.name, arrays, public, model.allow)
+
+
+def _store(
+    party: Party,
+    name: str | None,
+    arrays: dict[str, SecretArray],
+    public: dict[str, Any],
+    allowed: Mapping[str, Sequence[str]],
+) -> None:
     """Leaves shared arrays with the servers under a name, and what they may be used for.
 
     fit: the name of this run. Programs return that of what they used, so that a receiver refuses a result of shares of two
     fits: a client that is killed while four servers replace a record may leave some with the old one.
     """
+    if name is None:
+        raise Refusal("the job does not name the model that it keeps")
     shares = {key: (array.data, array.dtype) for key, array in arrays.items()}
-    party.store[name] = {"public": {**public, "allowed": allowed, "fit": party.run}, **shares}
+    uses = {use: list(receivers) for use, receivers in allowed.items()}
+    party.store[name] = {"public": {**public, "allowed": uses, "fit": party.run}, **shares}
 
 
 def kept(party: Party, name: str) -> tuple[dict[str, SecretArray], dict[str, Any]]:
@@ -95,25 +109,26 @@ def recall(party: Party, name: str, operation: str, receiver: str | None) -> tup
 
 
 Receivers = Mapping[str, Sequence[str]]
-"""Who gets which parts of a result (`analysis.PARTS`)."""
+"""Who gets which parts of a result."""
 
 
-def keep_sums(party: Party, name: str, sums: dict[str, SecretArray], allowed: Allowed, receivers: Receivers) -> None:
+def keep_sums(party: Party, model: Keep, sums: dict[str, SecretArray], receivers: Receivers) -> None:
     """Leaves sums for a later partial fit, if that is allowed; its result goes only to whom this one goes."""
-    if "partial_fit" in allowed:
+    if "partial_fit" in model.allow:
         informed = {receiver: list(parts) for receiver, parts in receivers.items()}
-        keep(party, name + SUMS, sums, {"receivers": informed}, allowed | {"partial_fit": list(informed)})
+        allowed = {**model.allow, "partial_fit": list(informed)}
+        _store(party, f"{model.name}{SUMS}", sums, {"receivers": informed}, allowed)
     else:
-        drop_sums(party, name)
+        drop_sums(party, model)
 
 
-def drop_sums(party: Party, name: str) -> None:
+def drop_sums(party: Party, model: Keep | None) -> None:
     """Erases sums that an earlier fit has left under the name: they are not those of the model that takes it."""
-    if name + SUMS in party.store:
-        del party.store[name + SUMS]
+    if model is not None and f"{model.name}{SUMS}" in party.store:
+        del party.store[f"{model.name}{SUMS}"]
 
 
-def recall_sums(party: Party, name: str, allowed: Allowed, receivers: Receivers) -> dict[str, SecretArray]:
+def recall_sums(party: Party, name: str, model: Keep | None, receivers: Receivers) -> dict[str, SecretArray]:
     """Sums of earlier owners to add to. What comes of them is allowed no more than they are, nobody gets more of it, and it is
     named after both runs."""
     arrays, public = kept(party, name + SUMS)
@@ -126,7 +141,7 @@ def recall_sums(party: Party, name: str, allowed: Allowed, receivers: Receivers)
                 f"this model does not allow 'partial_fit' for {receiver} with {' and '.join(sorted(more))}: the fit before did "
                 "not give that"
             )
-    for operation, whom in allowed.items():
+    for operation, whom in ({} if model is None else model.allow).items():
         for receiver in whom if operation != "partial_fit" else ():
             check_allowed(public["allowed"], operation, receiver)
     party.run = hashlib.blake2b(f"{party.run} {public['fit']}".encode(), digest_size=16).hexdigest()

@@ -45,7 +45,7 @@ OPENED = {
 """What is revealed for each part."""
 
 TOLERANCES = (1e-9, 1e-2)
-MAX_ITERATIONS = 1000
+MAX_ITERATIONS = 100_000
 """Maximum of `fixed_iterations` and `max_iterations`."""
 
 
@@ -128,6 +128,11 @@ def parts_of(job: JobSpec, receiver: str) -> list[str]:
     named = job.receivers[receiver]
     wanted = WHOLE if MODEL in named else tuple(part for part in PARTS if part in named)
     return [part for part in wanted if part != "deviations" or job.data.standardize]
+
+
+def parts_by_receiver(job: JobSpec) -> dict[str, list[str]]:
+    """Return the parts of every receiver."""
+    return {receiver: parts_of(job, receiver) for receiver in job.receivers}
 
 
 def own_columns(job: JobSpec, receiver: str) -> slice | None:

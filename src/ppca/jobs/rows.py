@@ -9,58 +9,58 @@ from ..algorithms.entry import COUNT, COUNT_BITS, Sums, enter
 from ..algorithms.imputed import GapParts, enter_imputed
 from ..algorithms.input_ranges import ranges_of_sums
 from ..protocol import Party, SecretArray, concatenate, stack
-from .analysis import Choices, analyse
+from .analysis import analyse
 from .errors import Refusal
 from .input_checks import check_ranges
 from .kept import keep_sums, recall_sums
+from .loading import job_of
+from .pca import parts_by_receiver
+from .spec import MEAN, JobSpec
 
 
-async def fit(
-    party: Party,
-    *inputs: SecretArray,
-    add_to: str | None = None,
-    mean_for_missing: bool = False,
-    rows_at_least: int | None = None,
-    owners: list[str] | None = None,
-    choices: dict[str, Any],
-) -> dict[str, Any]:
-    """Joint PCA from the sums of every owner: the parts of `Sums`, one owner after the other.
-
-    add_to: the name of kept sums of earlier owners, to which these are added. mean_for_missing: whether missing values count as
-    the joint mean; every owner then sends the parts of `GapParts`. rows_at_least: the fewest joint rows that are worked on; the
-    servers learn whether there are so many, and nothing else if not. owners: the owner of every table, if what they sent must be
-    checked (`input_checks`). choices: see `Choices`. See `PCAModel` for what the receiver makes of the result.
+async def fit(party: Party, *inputs: SecretArray, job: dict[str, Any]) -> dict[str, Any]:
+    """Joint PCA from the sums of every owner: the parts of `Sums` (`GapParts`, if missing values count as the joint mean), one
+    owner after the other. See `PCAModel` for what the receiver makes of the result.
     """
-    chosen, width = Choices(**choices), len(inputs[2])
+    spec = job_of(job)
+    data, width = spec.data, len(inputs[2])
+    check_width(spec, width)
+    mean_for_missing, receivers = data.missing == MEAN, parts_by_receiver(spec)
     names = [field.name for field in fields(GapParts if mean_for_missing else Sums)]
     each = {name: list(inputs[k :: len(names)]) for k, name in enumerate(names)}
     del inputs
     sums = {name: concatenate(parts) if name in ("count", "root") else _stacked(parts) for name, parts in each.items()}
-    if owners is not None:
+    if data.check_inputs:
         with party.stage("input checks"):
             checked = GapParts(**sums) if mean_for_missing else Sums(**sums)
-            await check_ranges(party, await ranges_of_sums(party, checked), owners)
-    if add_to is not None:
-        old = recall_sums(party, add_to, chosen.allow, chosen.receivers)
+            await check_ranges(party, await ranges_of_sums(party, checked), data.owners)
+    if data.add_to is not None:
+        old = recall_sums(party, data.add_to, spec.keep, receivers)
         if old.keys() != sums.keys():
             raise Refusal(
                 f"missing values {'do not count' if mean_for_missing else 'count'} as the joint mean in the sums kept as "
-                f"{add_to!r}: these rows cannot be added. Read missing values as in the first fit, or fit all owners again."
+                f"{data.add_to!r}: these rows cannot be added. Read missing values as in the first fit, or fit all owners again."
             )
         sums = {name: concatenate([old[name], new]) for name, new in sums.items()}
-    if rows_at_least is not None:
-        await check_rows(party, sums["count"], rows_at_least)
-    if chosen.keep is not None:
-        keep_sums(party, chosen.keep, sums, chosen.allow, chosen.receivers)
+    if data.rows_at_least is not None:
+        await check_rows(party, sums["count"], data.rows_at_least)
+    if spec.keep is not None:
+        keep_sums(party, spec.keep, sums, receivers)
     with party.stage("covariance"):
         party.progress("covariance", 0.0)
-        common = not chosen.standardize
+        common = not data.standardize
         entered = (
             enter_imputed(GapParts(**sums), width, common) if mean_for_missing else enter(Sums(**sums), width, common)
         )
         del sums
         joint = await entered
-    return {"fit": party.run, **await analyse(party, joint, chosen)}
+    return {"fit": party.run, **await analyse(party, joint, spec)}
+
+
+def check_width(job: JobSpec, width: int) -> None:
+    """Refuses inputs of another number of columns than the job has."""
+    if width != job.data.width:
+        raise Refusal(f"the inputs have {width:,} columns, the job has {job.data.width:,}")
 
 
 def _stacked(parts: list[SecretArray]) -> SecretArray:

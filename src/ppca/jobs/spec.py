@@ -9,6 +9,7 @@ says what is computed and opened; each analysis is one subclass, registered in `
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 import unicodedata
@@ -18,6 +19,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from ..algorithms import scales
+from .errors import Refusal
 from .openings import SERVERS, AllowedOpening
 
 ROWS, COLUMNS = "rows", "columns"
@@ -51,6 +53,9 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?")
 MAX_COLUMNS = 1 << 16
 """Maximum number of columns that a job lists by name; a longer list is given as `ColumnList`."""
 
+MAX_NUMBERED = 1 << 10
+"""Maximum number of columns that a job on local servers lists by name."""
+
 MAX_TEXT = 1000
 """Maximum number of characters of a column name."""
 
@@ -69,7 +74,7 @@ MIN_ROW_SHARE, ROW_SHARE = 1 / 64, 0.75
 """Smallest and default limit of the part of a column's sum of squares that one row may have."""
 
 
-class SpecError(ValueError):
+class SpecError(Refusal):
     """A field of a job has a value that is not possible. Each interface names the field in its own way."""
 
     def __init__(self, field: str, value: object, cause: str) -> None:
@@ -122,7 +127,8 @@ class Align:
             check_whole("data.align.namespace", self.namespace, 2, MAX_NAMESPACE)
 
 
-Columns = tuple[str, ...] | ColumnList | Mapping[str, tuple[str, ...]]
+OwnColumns = tuple[str, ...] | ColumnList
+Columns = OwnColumns | Mapping[str, OwnColumns]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,13 +193,11 @@ class Data:
             check_name("data.owners", owner)
 
     def _check_columns(self) -> None:
-        if isinstance(self.columns, ColumnList):
-            return
         if isinstance(self.columns, Mapping) != self.by_columns or not self.columns:
             cause = "must be a list of names; for column owners, a table with the list of each owner"
             raise SpecError("data.columns", _brief(self.columns), cause)
         if isinstance(self.columns, Mapping) and (
-            list(self.columns) != list(self.owners) or not all(self.columns.values())
+            list(self.columns) != list(self.owners) or not all(map(_count, self.columns.values()))
         ):
             cause = "must name at least one column for each owner, in the order of the owners, and for nobody else"
             raise SpecError("data.columns", sorted(self.columns), cause)
@@ -235,14 +239,13 @@ class Data:
     @property
     def column_names(self) -> list[str]:
         """All columns in the order of the owners; of a `ColumnList` there are no names."""
-        if isinstance(self.columns, Mapping):
-            return [name for owner in self.owners for name in self.columns[owner]]
-        return [] if isinstance(self.columns, ColumnList) else list(self.columns)
+        each = self.columns.values() if isinstance(self.columns, Mapping) else [self.columns]
+        return [name for own in each if not isinstance(own, ColumnList) for name in own]
 
     @property
     def width(self) -> int:
         """Number of columns of the joint table."""
-        return self.columns.count if isinstance(self.columns, ColumnList) else len(self.column_names)
+        return sum(map(_count, self.columns.values())) if isinstance(self.columns, Mapping) else _count(self.columns)
 
     @property
     def widths(self) -> list[int]:
@@ -250,15 +253,28 @@ class Data:
         if self.tables is not None:
             return list(self.tables)
         if isinstance(self.columns, Mapping):
-            return [len(self.columns[owner]) for owner in self.owners]
+            return [_count(self.columns[owner]) for owner in self.owners]
         return [self.width] * len(self.owners)
+
+    @property
+    def checked_owners(self) -> tuple[str, ...] | None:
+        """The owner of each table, if the servers check what they send."""
+        return self.owners if self.check_inputs else None
+
+    @property
+    def owners_multiply(self) -> bool:
+        """Whether column owners send the products of their own columns, or of their own rows if the table is wide.
+
+        They do if they know the common rows. If the servers check what they send, the servers compute the products.
+        """
+        return self.align is not None and self.align.alignment != PSI and not self.check_inputs
 
     def columns_of(self, owner: str) -> slice:
         """The columns of a column owner among all columns."""
         if not isinstance(self.columns, Mapping) or owner not in self.owners:
             raise SpecError("data.owners", owner, "is not a column owner of this job")
-        start = sum(len(self.columns[other]) for other in self.owners[: self.owners.index(owner)])
-        return slice(start, start + len(self.columns[owner]))
+        start = sum(_count(self.columns[other]) for other in self.owners[: self.owners.index(owner)])
+        return slice(start, start + _count(self.columns[owner]))
 
 
 class Analysis:
@@ -347,7 +363,7 @@ _DIRECTION = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u
 
 def is_plain(text: str) -> bool:
     """Whether the text has no character that moves the cursor, changes colours or the direction of a line."""
-    return not any(unicodedata.category(c) in ("Cc", "Cs") or c in _DIRECTION for c in text)
+    return text.isprintable() or not any(unicodedata.category(c) in ("Cc", "Cs") or c in _DIRECTION for c in text)
 
 
 def check_fraction(field: str, value: object) -> None:
@@ -384,6 +400,23 @@ def check_switch(field: str, value: object) -> None:
     """Raise `SpecError` unless the value is True or False."""
     if not isinstance(value, bool):
         raise SpecError(field, value, "must be true or false")
+
+
+def local_owners(count: int) -> tuple[str, ...]:
+    """Return the names of owners on local servers: names of files do not enter a job."""
+    return tuple(f"owner-{number + 1}" for number in range(count))
+
+
+def numbered(count: int, start: int = 0) -> OwnColumns:
+    """Return names for columns of tables on local servers, c1, c2, ...: the real names do not enter a job."""
+    names = tuple(f"c{number + 1}" for number in range(start, start + count))
+    if count <= MAX_NUMBERED:
+        return names
+    return ColumnList(count=count, digest=hashlib.sha256("\0".join(names).encode()).hexdigest())
+
+
+def _count(columns: OwnColumns) -> int:
+    return columns.count if isinstance(columns, ColumnList) else len(columns)
 
 
 def _is_whole(value: object) -> bool:

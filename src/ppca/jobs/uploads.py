@@ -21,6 +21,7 @@ from ..protocol.inputs import summands
 from ..protocol.opening import SERVERS, record
 from .errors import Refusal
 from .matching import MatchError, match
+from .spec import Data
 from .spool import Spool
 
 
@@ -85,16 +86,16 @@ async def upload(
     return Uploads.of(party, table).append(owner, piece, tags, party.seat)
 
 
-def align(
-    party: Party, table: str, minimum: int, turned: bool = False, owners: Sequence[str] | None = None
-) -> dict[str, Any]:
+def align(party: Party, table: str, data: Data, turned: bool = False) -> dict[str, Any]:
     """Fixes the common rows: their number, which is public, and with psi their tags; or why the job cannot go on.
 
-    turned: owners have uploaded columns (of 128-bit numbers) one below the other, not rows. owners: their names, for messages.
+    turned: owners have uploaded columns (of 128-bit numbers) one below the other, not rows.
 
     Tags are for the receiver: an owner, and nobody else, knows from them whose rows they are. Programs return a refusal as
     their answer, not as an error: the servers stay up, and keep what they keep for others.
     """
+    if data.align is None:
+        raise Refusal(f"a job of the form {data.form!r} joins no columns")
     uploads = Uploads.of(party, table)
     spools = [spool for _, spool in sorted(uploads.rows.items())]
     counts = [spool.width // 2 if turned else spool.rows for spool in spools]
@@ -103,14 +104,14 @@ def align(
     if not uploads.tags:
         if len(set(counts)) > 1:
             return {"refused": f"aligned owners must have the same number of rows, got {counts}"}
-        if refused := _other_order(uploads.orders, len(counts), owners):
+        if refused := _other_order(uploads.orders, len(counts), data.checked_owners):
             return {"refused": refused}
         return {"rows": counts[0]}
     if [uploads.tags[owner].rows for owner in sorted(uploads.tags)] != counts:
         return {"refused": "an owner did not send one tag for every row"}
     tags = _Tags([spool for _, spool in sorted(uploads.tags.items())])
     try:
-        uploads.common = match(tags, minimum)
+        uploads.common = match(tags, data.align.minimum)
     except MatchError as error:
         return {"refused": str(error)}
     common = len(uploads.common[0])

@@ -16,7 +16,8 @@ from ..algorithms.entry import Joint
 from ..algorithms.scales import EXPONENT
 from ..algorithms.wide import ENTRIES, MOST_NUMBERS, WideTable, columns_of_piece
 from ..protocol import Party, SecretArray, together
-from .analysis import Choices, components_wanted, concluded, joint_means, solved
+from .analysis import components_wanted, concluded, joint_means, parameters_of, solved
+from .spec import JobSpec
 from .spool import Spool
 from .uploads import Uploads
 
@@ -56,7 +57,7 @@ async def analyse_wide(
     shift: SecretArray,
     by_columns: bool,
     inverse_deviation: tuple[SecretArray, SecretArray] | None,
-    choices: Choices,
+    job: JobSpec,
     summed: bool = True,
 ) -> dict[str, Any]:
     """From the products of rows (`joint.packed`, 90 fractional bits) and the table they are of to the result.
@@ -67,12 +68,12 @@ async def analyse_wide(
     """
     with party.stage("covariance"):
         scaled: Normalised
-        scaled, means = await together(dual.normalised(joint.packed, table.rows), joint_means(joint, choices))
+        scaled, means = await together(dual.normalised(joint.packed, table.rows), joint_means(joint, job))
         scaled = replace(scaled, inverse_deviation=inverse_deviation)
-    spectrum = await solved(party, scaled.matrix, choices)
+    spectrum = await solved(party, scaled.matrix, job)
     with party.stage("components"):
         party.progress("components", 0.98)
-        count = await components_wanted(choices.components, spectrum, joint.rows)
+        count = await components_wanted(parameters_of(job).components, spectrum, joint.rows)
         unit = await dual.unit_of(scaled)
         make = dual.Scaled.by_columns if by_columns else dual.Scaled.by_rows
         Y = await make(table, shift + unit.exponent)
@@ -89,7 +90,7 @@ async def analyse_wide(
         verified=spectrum.verified and reached is not None,
         tolerance=tolerance,
     )
-    answer = await concluded(party, joint, scaled, verified, count, means, choices)
+    answer = await concluded(party, joint, scaled, verified, count, means, job)
     errors = answer["errors"] | {"residual": residual_bound(table.columns, count, tolerance, dual.UNITS)}
     if inverse_deviation is not None:
         errors["scaling"] += table.rows * STANDARD_ERROR
@@ -104,7 +105,7 @@ async def analyse_standardised(
     standardised: Callable[[SecretArray, slice], Awaitable[SecretArray]],
     joint_of: Callable[[SecretArray], Joint],
     inverse_deviation: tuple[SecretArray, SecretArray],
-    choices: Choices,
+    job: JobSpec,
 ) -> dict[str, Any]:
     """The same for uploads whose entries are divided by joint deviations on shares first, a piece at a time, and then let go.
 
@@ -125,7 +126,7 @@ async def analyse_standardised(
             products = await dual.sums_of(await table.gram())
         joint = joint_of(dual.joined(products.reshape(1, -1)))
         shift = SecretArray.constant(party, np.zeros(1, np.int64), EXPONENT)
-        return await analyse_wide(party, joint, table, shift, False, inverse_deviation, choices, summed=False)
+        return await analyse_wide(party, joint, table, shift, False, inverse_deviation, job, summed=False)
     finally:
         spool.close()
 

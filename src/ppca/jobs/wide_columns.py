@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,12 @@ from ..algorithms.scales import EXPONENT, maximum, on_grid
 from ..algorithms.wide import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_of_piece
 from ..native import ring
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
-from .analysis import Choices
 from .columns import means_on_grid, too_few
 from .errors import Refusal
 from .input_checks import check_ranges
 from .kept import drop_sums
-from .matching import MINIMUM
+from .loading import job_of
+from .spec import JobSpec
 from .uploads import Uploads, align, forget
 from .wide import SCALED_AT_ONCE, analyse_standardised, analyse_wide, too_large, too_tall
 
@@ -30,45 +30,34 @@ INVERSE = RingType(128, 40, 2)
 Words = NDArray[np.uint64]
 
 
-async def fit(
-    party: Party,
-    *inputs: SecretArray,
-    table: str,
-    widths: list[int],
-    minimum: int = MINIMUM,
-    own: bool = True,
-    rows_at_least: int | None = None,
-    owners: list[str] | None = None,
-    choices: dict[str, Any],
-) -> dict[str, Any]:
+async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any]) -> dict[str, Any]:
     """Joint PCA of the rows that all owners have.
 
     Inputs, of one owner after the other: exponents, mantissas and their upper halves of what it subtracted from its columns; the
     exponent of its unit.
-    With own=True an owner who knows the common rows has centred its columns over them. It sends the products of its rows too; if
-    columns are standardised, instead of its unit the exponents of their deviations, and 2^exponent / deviation.
-    Otherwise, and if servers find the common rows by tags, servers centre and standardise; if they standardise columns, every
-    column comes in a unit of its own.
-    minimum, rows_at_least, owners: see `columns.fit`. Owners are checked only if own=False.
+    If owners multiply (`Data.owners_multiply`), each has centred its columns over the common rows and sends the products of its
+    rows too; if columns are standardised, instead of its unit the exponents of their deviations, and 2^exponent / deviation.
+    Otherwise servers centre and standardise; if they standardise columns, every column comes in a unit of its own.
     """
-    chosen = Choices(**choices)
+    spec = job_of(job)
+    data, owners = spec.data, spec.data.checked_owners
+    widths, own, standardize = data.widths, data.owners_multiply, data.standardize
     with party.stage("align"):
-        answer = align(party, table, minimum, turned=True, owners=owners)
+        answer = align(party, table, data, turned=True)
     if "refused" in answer:
         return answer
     rows, width = answer["rows"], sum(widths)
-    if refused := too_few(rows, width, chosen, rows_at_least) or too_tall(rows, width) or too_large(rows, width):
+    if refused := too_few(rows, spec) or too_tall(rows, width) or too_large(rows, width):
         return {"rows": rows, "refused": refused}
     if [spool.rows for _, spool in sorted(Uploads.of(party, table).rows.items())] != widths:
         raise Refusal("an owner has not uploaded every one of its columns")
-    if chosen.keep is not None:
-        drop_sums(party, chosen.keep)
+    drop_sums(party, spec.keep)
     uploads = Uploads.of(party, table)
     if owners is not None and not own:
         with party.stage("input checks"):
-            await _check(party, inputs, uploads, rows, widths, chosen.standardize, owners)
+            await _check(party, inputs, uploads, rows, widths, standardize, owners)
     fitted = _known if own and uploads.common is None else _matched
-    found = await fitted(party, inputs, uploads, rows, widths, chosen)
+    found = await fitted(party, inputs, uploads, rows, widths, spec)
     await forget(party, table=table)
     return found
 
@@ -80,7 +69,7 @@ async def _check(
     rows: int,
     widths: list[int],
     standardize: bool,
-    owners: list[str],
+    owners: Sequence[str],
 ) -> None:
     """Refuses owners whose numbers are out of range."""
     mean_exponent, mantissa, upper, exponent = (concatenate(inputs[k::4]) for k in range(4))
@@ -101,10 +90,10 @@ async def _known(
     uploads: Uploads,
     rows: int,
     widths: list[int],
-    chosen: Choices,
+    job: JobSpec,
 ) -> dict[str, Any]:
     """Owners have done everything to their columns and multiplied their rows."""
-    parts, width = 6 if chosen.standardize else 5, sum(widths)
+    parts, width = 6 if job.data.standardize else 5, sum(widths)
     mean_exponent, mantissa, upper, exponent = (concatenate(inputs[k::parts]) for k in range(4))
     products = stack(inputs[4::parts])
     source = WideTable(party, pieces_of(uploads, rows), rows, width)
@@ -112,14 +101,14 @@ async def _known(
     with party.stage("covariance"):
         means = (part.reshape(1, width) for part in (mantissa, upper, mean_exponent))
         largest, grid = await on_grid(*means)
-        if chosen.standardize:
+        if job.data.standardize:
             ones = SecretArray.constant(party, np.ones(width, np.int64), RingType(128, 0, 62))
             inverse = (concatenate(inputs[5::parts]), ones)
             packed, shift = dual.joined(products), exponent[:1] * 0
         else:
             packed, shift, exponent = await _in_one_unit(products, exponent, widths)
     joint = Joint(packed, exponent, grid[0], largest, rows, 1.0, COLUMN_ERROR)
-    return await analyse_wide(party, joint, source, shift, not chosen.standardize, inverse, chosen)
+    return await analyse_wide(party, joint, source, shift, not job.data.standardize, inverse, job)
 
 
 async def _in_one_unit(
@@ -143,7 +132,7 @@ async def _matched(
     uploads: Uploads,
     rows: int,
     widths: list[int],
-    chosen: Choices,
+    job: JobSpec,
 ) -> dict[str, Any]:
     """Columns are centred over the common rows, and standardised, on shares."""
     width = sum(widths)
@@ -151,10 +140,10 @@ async def _matched(
     raw = WideTable(party, pieces_of(uploads, rows), rows, width)
     with party.stage("covariance"):
         mean = await _mean(raw.sums(), rows)
-        units = exponent if chosen.standardize else exponent[_owners(widths)]
+        units = exponent if job.data.standardize else exponent[_owners(widths)]
         largest, grid = await means_on_grid(mean, units, offsets, 1.0)
     centred = WideTable(party, pieces_of(uploads, rows, mean.data), rows, width)
-    if not chosen.standardize:
+    if not job.data.standardize:
         with party.stage("second moments"):
             products = []
             for owner, part in enumerate(widths):
@@ -163,7 +152,7 @@ async def _matched(
         with party.stage("covariance"):
             packed, shift, common = await _in_one_unit(stack(products), exponent, widths)
         joint = Joint(packed, common, grid, largest, rows, 1.0, COLUMN_ERROR)
-        return await analyse_wide(party, joint, centred, shift, True, None, chosen)
+        return await analyse_wide(party, joint, centred, shift, True, None, job)
     with party.stage("covariance"):
         squares = (await centred.squares()).retype(RingType(128, 2 * ENTRY_FRAC, 1))
         inverse, power = await wide_entry.inverse_roots(squares)
@@ -177,7 +166,7 @@ async def _matched(
         return Joint(packed, exponent, grid, largest, rows, float(rows), COLUMN_ERROR)
 
     pieces = pieces_of(uploads, rows, mean.data, at_once=SCALED_AT_ONCE)
-    return await analyse_standardised(party, uploads, rows, pieces, standardised, joint_of, (inverse, power), chosen)
+    return await analyse_standardised(party, uploads, rows, pieces, standardised, joint_of, (inverse, power), job)
 
 
 async def _mean(sums: SecretArray, rows: int) -> SecretArray:

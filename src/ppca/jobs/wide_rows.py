@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -21,12 +21,14 @@ from ..native import ring
 from ..protocol import Party, Pending, SecretArray, concatenate, stack
 from ..protocol.multiply import Product, masked
 from ..protocol.opening import SERVERS, record
-from .analysis import Choices
+from .analysis import parameters_of
 from .errors import Refusal
 from .input_checks import check_ranges
 from .kept import drop_sums
+from .loading import job_of
 from .openings import ROUNDED
-from .rows import check_rows
+from .rows import check_rows, check_width
+from .spec import JobSpec
 from .uploads import Uploads, forget
 from .wide import SCALED_AT_ONCE, analyse_standardised, analyse_wide, too_large, too_tall
 
@@ -36,24 +38,19 @@ ROUNDED_SQUARES = 1 << (2 * ENTRY_FRAC - 20)
 Words = NDArray[np.uint64]
 
 
-async def fit(
-    party: Party,
-    *inputs: SecretArray,
-    table: str,
-    rows_at_least: int | None = None,
-    owners: list[str] | None = None,
-    choices: dict[str, Any],
-) -> dict[str, Any]:
+async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any]) -> dict[str, Any]:
     """Joint PCA of uploaded rows: columns one below the other, so many rows in each as the owner has, and rows of zeros.
 
-    Inputs, of one owner after the other: the parts of `RowSums`. rows_at_least, owners: see `rows.fit`.
+    Inputs, of one owner after the other: the parts of `RowSums`.
     """
-    chosen = Choices(**choices)
-    names = [field.name for field in fields(RowSums)][: 7 if chosen.standardize else 6]
+    spec = job_of(job)
+    data, components = spec.data, parameters_of(spec).components
+    names = [field.name for field in fields(RowSums)][: 7 if data.standardize else 6]
     each = {name: inputs[k :: len(names)] for k, name in enumerate(names)}
-    flat = ("count", "root") if chosen.standardize else ("count", "root", "exponent")
+    flat = ("count", "root") if data.standardize else ("count", "root", "exponent")
     sums = RowSums(**{name: concatenate(parts) if name in flat else stack(parts) for name, parts in each.items()})
     uploads, width = Uploads.of(party, table), len(each["mantissa"][0])
+    check_width(spec, width)
     spools = [spool for _, spool in sorted(uploads.rows.items())]
     if len(spools) != len(sums.count) or any(spool.rows != width for spool in spools):
         raise Refusal("an owner has not uploaded every column of its rows")
@@ -63,26 +60,25 @@ async def fit(
     owner = np.repeat(np.arange(len(lengths) + between), [*lengths, *([len(lengths)] * between)])
     if refused := too_tall(sum(lengths), width) or too_large(len(owner), width):
         raise Refusal(refused)
-    if isinstance(chosen.components, int) and chosen.components > len(owner):
-        raise Refusal(f"{chosen.components} components of fewer rows; choose at most as many as there are rows")
-    if owners is not None:
+    if isinstance(components, int) and components > len(owner):
+        raise Refusal(f"{components} components of fewer rows; choose at most as many as there are rows")
+    if data.check_inputs:
         with party.stage("input checks"):
-            await _check(party, sums, uploads, lengths, owners)
-    if rows_at_least is not None:
-        await check_rows(party, sums.count, rows_at_least)
-    if chosen.keep is not None:
-        drop_sums(party, chosen.keep)
+            await _check(party, sums, uploads, lengths, data.owners)
+    if data.rows_at_least is not None:
+        await check_rows(party, sums.count, data.rows_at_least)
+    drop_sums(party, spec.keep)
     with party.stage("covariance"):
         party.progress("covariance", 0.0)
         entered = await wide_entry.enter_rows(sums, width)
         grid = await joint_mean(entered.scales, entered.joint)
-    fitted = _standardised if chosen.standardize else _raw
-    found = await fitted(party, uploads, sums, entered, grid, owner, chosen)
+    fitted = _standardised if data.standardize else _raw
+    found = await fitted(party, uploads, sums, entered, grid, owner, spec)
     await forget(party, table=table)
     return {"fit": party.run, **found}
 
 
-async def _check(party: Party, sums: RowSums, uploads: Uploads, lengths: list[int], owners: list[str]) -> None:
+async def _check(party: Party, sums: RowSums, uploads: Uploads, lengths: list[int], owners: Sequence[str]) -> None:
     """Refuses owners whose numbers are out of range."""
     m, width = sums.mantissa.shape
     ranges = Ranges(m)
@@ -128,7 +124,7 @@ async def _raw(
     entered: Entered,
     grid: SecretArray,
     owner: NDArray[np.intp],
-    chosen: Choices,
+    job: JobSpec,
 ) -> dict[str, Any]:
     """Rows stay in their owners' units: products of rows are brought to one."""
     scales, n = entered.scales, len(owner)
@@ -142,7 +138,7 @@ async def _raw(
         place = owner[i] * len(shift) + owner[j]
         packed = await dual.in_units_of_rows(products, wide_entry.pairs(shift), place)
     joint = Joint(packed, common, grid, scales.largest, entered.joint.rows, 1.0, COLUMN_ERROR)
-    return await analyse_wide(party, joint, table, shift[owner], False, None, chosen)
+    return await analyse_wide(party, joint, table, shift[owner], False, None, job)
 
 
 async def _standardised(
@@ -152,7 +148,7 @@ async def _standardised(
     entered: Entered,
     grid: SecretArray,
     owner: NDArray[np.intp],
-    chosen: Choices,
+    job: JobSpec,
 ) -> dict[str, Any]:
     """Every entry is divided by the joint deviation first, a piece at a time; columns then have norm 1."""
     with party.stage("covariance"):
@@ -170,7 +166,7 @@ async def _standardised(
 
     pieces = _pieces(uploads, SCALED_AT_ONCE * len(owner), None)
     inverse = (standard.inverse, standard.power)
-    return await analyse_standardised(party, uploads, len(owner), pieces, standardised, joint_of, inverse, chosen)
+    return await analyse_standardised(party, uploads, len(owner), pieces, standardised, joint_of, inverse, job)
 
 
 def _pieces(uploads: Uploads, rows: int, last: SecretArray | None) -> Callable[[], Iterator[Words]]:

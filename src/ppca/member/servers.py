@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from ..algorithms.entry import Sums
 from ..federation.course import Course
 from ..federation.drafting import draft_fit, draft_infer
 from ..federation.errors import FederationError
@@ -24,6 +23,9 @@ from ..federation.job import JobDescription
 from ..federation.jobfile import after
 from ..federation.parcels import Parcels
 from ..federation.roster import Roster, write_whole
+from ..jobs.loading import job_of
+from ..jobs.pca import JointPCA
+from ..jobs.spec import CLIENT, JobSpec
 from ..protocol import InputPacket
 from ..servers import Account, Outcome, ProgramError, ServersFailed
 from ..servers.interface import Progress
@@ -31,9 +33,7 @@ from ..servers.programs import Program, name_of
 from .desk import Member
 from .fetching import Evidence
 
-CLIENT = "client"
-WIDE = ("ppca.jobs.wide_rows:fit", "ppca.jobs.wide_columns:fit")
-FITS = ("ppca.jobs.rows:fit", "ppca.jobs.columns:fit", *WIDE)
+FITS = tuple(f"ppca.jobs.{form}:fit" for form in ("rows", "columns", "wide_rows", "wide_columns"))
 UPLOAD, FORGET = "ppca.jobs.uploads:upload", "ppca.jobs.uploads:forget"
 TRANSFORM, ADD_SCORES, DETECT = (
     "ppca.jobs.inference:transform",
@@ -103,7 +103,7 @@ class Federation:
             self._scored.setdefault(public["table"], (public["model"], []))[1].append(inputs[0])
             return _nothing(None)
         if name in FITS:
-            return self._fit(name, inputs, public, progress)
+            return self._fit(inputs, public, progress)
         if name == TRANSFORM:
             return self._infer(public["model"], [inputs[0]], {"operation": "transform"}, progress)
         if name == DETECT:
@@ -117,42 +117,36 @@ class Federation:
             "(transform, detect). Use ppca.LocalServers for anything else."
         )
 
-    def _fit(self, name: str, inputs: Packets, public: Mapping[str, Any], progress: Progress | None) -> Outcome:
-        if public.get("add_to") is not None:
+    def _fit(self, inputs: Packets, public: Mapping[str, Any], progress: Progress | None) -> Outcome:
+        spec = job_of(public["job"])
+        data, me = spec.data, self.member.name
+        if data.add_to is not None:
             raise ProgramError("partial_fit does not run on a federation: fit all tables together")
-        chosen, me = public["choices"], self.member.name
         pieces = self._pieces.pop(public.get("table", ""), [])
-        widths = public.get("widths")
-        width = sum(widths) if widths else inputs[2][0].shape[0]
-        columns = [f"c{i + 1}" for i in range(width)]
-        count = len({piece[0] for piece in pieces}) if pieces else len(inputs) // len(fields(Sums))
+        columns = [f"c{i + 1}" for i in range(data.width)]
         keep = None
-        if chosen["keep"] is not None:
-            until = after(_now(), KEEP_FOR)
-            keep = {
-                "until": until,
-                "allow": {each: [me] for each in chosen["allow"] if each in ("transform", "flags", "scores")},
-            }
+        if spec.keep is not None:
+            allow = {use: [me] for use in spec.keep.allow if use in ("transform", "flags", "scores")}
+            keep = {"until": after(_now(), KEEP_FOR), "allow": allow}
+        way = "psi" if pieces and pieces[0][2] is not None else "aligned"
         job = draft_fit(
             self.member.roster,
             f"fit-{time.time_ns():x}",
             [me],
-            {me: columns} if widths else columns,
-            {me: [part for part in chosen["receivers"][CLIENT] if part != "facts"]},
+            {me: columns} if data.align is not None else columns,
+            {me: spec.receivers[CLIENT]},
             expires=EXPIRES,
             erase_after=ERASE_AFTER,
-            fit=_parameters(public),
-            align={"minimum": public["minimum"], "way": "psi" if pieces and pieces[0][2] is not None else "aligned"}
-            if widths
-            else None,
-            tables=widths or [width] * count,
-            wide=name in WIDE,
+            fit=_parameters(spec),
+            align=None if data.align is None else {"minimum": data.align.minimum, "way": way},
+            tables=data.widths,
+            wide=data.is_wide,
             keep=keep,
-            until_converged=chosen["fixed_iterations"] is None,
+            until_converged=_analysis(spec).fixed_iterations is None,
         )
         outcome = self._run(job, [("packets", list(inputs), {})], pieces, progress)
-        if chosen["keep"] is not None:
-            self._remember(chosen["keep"], job, outcome)
+        if spec.keep is not None and spec.keep.name is not None:
+            self._remember(spec.keep.name, job, outcome)
         return outcome
 
     def _infer(self, model: str, batches: Packets, wanted: dict[str, Any], progress: Progress | None) -> Outcome:
@@ -255,12 +249,17 @@ def _now() -> Any:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def _parameters(public: Mapping[str, Any]) -> dict[str, Any]:
+def _analysis(job: JobSpec) -> JointPCA:
+    assert isinstance(job.analysis, JointPCA)
+    return job.analysis
+
+
+def _parameters(job: JobSpec) -> dict[str, Any]:
     """The parameters of an analysis as a job file has them."""
-    chosen = public["choices"]
-    fit = {key: chosen[key] for key in ("standardize", "solver", "tol", "fixed_iterations", "max_iterations")}
-    fit["missing"] = "mean" if public.get("mean_for_missing") else "refuse"
-    fit["components"] = "all" if chosen["components"] is None else chosen["components"]
+    chosen = _analysis(job)
+    fit = {key: getattr(chosen, key) for key in ("solver", "tol", "fixed_iterations", "max_iterations")}
+    fit |= {"standardize": job.data.standardize, "missing": job.data.missing}
+    fit["components"] = "all" if chosen.components is None else chosen.components
     return {key: value for key, value in fit.items() if value is not None}
 
 

@@ -1,0 +1,50 @@
+"""Jobs as plain data, as programs take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ppca.estimator.choices import Choices
+from ppca.estimator.rows import row_data
+from ppca.jobs.infer import UseModel
+from ppca.jobs.loading import as_data
+from ppca.jobs.spec import CLIENT, NEW_ROWS, ROWS, JobSpec
+
+Receivers = Mapping[str, Sequence[str]]
+
+
+def for_receivers(job: JobSpec, receivers: Receivers | None) -> JobSpec:
+    """The job with other receivers."""
+    return job if receivers is None else replace(job, receivers={name: tuple(p) for name, p in receivers.items()})
+
+
+def fit_job(
+    width: int,
+    owners: int = 1,
+    receivers: Receivers | None = None,
+    rows_at_least: int | None = None,
+    add_to: str | None = None,
+    **chosen: Any,
+) -> dict[str, Any]:
+    """A fit of row owners. chosen: parameters of `Choices`."""
+    data = row_data(ROWS, owners, width, rows_at_least=rows_at_least, add_to=add_to)
+    return as_data(for_receivers(Choices(**chosen).job(data), receivers))
+
+
+def use_job(
+    scales: Sequence[int],
+    parts: Sequence[str],
+    model: str = "m",
+    receiver: str = CLIENT,
+    standardize: bool = False,
+    rows_at_least: int | None = None,
+    check_inputs: bool = False,
+    **limits: Any,
+) -> dict[str, Any]:
+    """A use of a kept model on rows. limits: threshold or contamination."""
+    exponents = tuple(int(exponent) for exponent in scales)
+    more = {"scales": exponents, "standardize": standardize, "rows_at_least": rows_at_least}
+    data = row_data(NEW_ROWS, 1, len(exponents), check_inputs=check_inputs, **more)
+    return as_data(JobSpec(data=data, analysis=UseModel(model=model, **limits), receivers={receiver: tuple(parts)}))
