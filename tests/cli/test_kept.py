@@ -250,7 +250,7 @@ def test_bad_allowances(folder: Path, tmp_path: Path) -> None:
         (["--keep", "--allow", "everything"], "'everything' is no operation of a kept model"),
         (["--keep", "--allow", "partial_fit"], "there is no command for partial fits"),
         (["--keep", "--allow", "transform:x"], "operation:N"),
-        (["--keep", "--allow", "transform:1"], "'owner 1' is no receiver"),
+        (["--keep", "--allow", "transform:1"], "'owner-1' is no receiver"),
         (["--keep", "--allow", "transform:1,flags"], "with every operation, or with none"),
     ):
         refused(cause, *command, *options, place=tmp_path)

@@ -156,6 +156,4 @@ def _fit_columns(tables: Sequence[Table], choices: Choices, partition: Columns, 
         lambda data: choices.job(data, len(tables)),
         lambda rows: choices.check_rows(rows, width),
     )
-    return Fitted(
-        choices, found.result, width, joint_names(owners), job.account, choices.allowed(len(tables)), found, means
-    )
+    return Fitted(choices, found.result, width, joint_names(owners), job.account, allowed, found, means)
