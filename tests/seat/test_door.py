@@ -8,6 +8,7 @@ import resource
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -40,9 +41,14 @@ def greeted(port: int, context: ssl.SSLContext) -> bytes:
         return inside.recv(100)
 
 
-def at_door(body: Callable[[Door, int], Awaitable[None]]) -> None:
+class Silence(asyncio.Protocol):
+    """Keeps the connection and says nothing."""
+
+
+def at_door(body: Callable[[Door, int], Awaitable[None]], protocol: Callable[[], asyncio.Protocol] = Greeting) -> None:
     async def whole() -> None:
-        port, door = free_port(), Door(Greeting, tls("alpha").context(dialing=False))
+        mine = tls("alpha")
+        port, door = free_port(), Door(protocol, mine.context(dialing=False), mine.member_of)
         await door.open("127.0.0.1", port)
         try:
             await body(door, port)
@@ -158,7 +164,7 @@ def rss() -> int:
 def test_a_taken_port_is_said() -> None:
     async def body(door: Door, port: int) -> None:
         with pytest.raises(OSError, match="in use"):
-            await Door(Greeting, door.context).open("127.0.0.1", port)
+            await Door(Greeting, door.context, door._member).open("127.0.0.1", port)
 
     at_door(body)
 
@@ -188,3 +194,38 @@ def test_a_machine_without_room_goes_on(monkeypatch: pytest.MonkeyPatch, caplog:
         assert "a connection is not accepted" in caplog.text
 
     at_door(body)
+
+
+def test_a_member_has_a_bounded_number_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other members, and its own next ones once it has closed some, are let in."""
+    monkeypatch.setattr(module, "MOST_PER_MEMBER", 3)
+
+    def enter(port: int, name: str) -> ssl.SSLSocket:
+        sock = socket.create_connection(("127.0.0.1", port), 10)
+        return tls(name).context(dialing=True).wrap_socket(sock)
+
+    def is_open(sock: ssl.SSLSocket, seconds: float) -> bool:
+        sock.settimeout(seconds)
+        try:
+            sock.recv(1)
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def knock(port: int) -> None:
+        with contextlib.ExitStack() as stack:
+            first = [stack.enter_context(enter(port, "north")) for _ in range(3)]
+            assert not is_open(stack.enter_context(enter(port, "north")), 30)
+            assert is_open(stack.enter_context(enter(port, "south")), 0.3)
+            assert all(is_open(sock, 0.1) for sock in first)
+            first[0].close()
+            deadline = time.monotonic() + 30
+            while not is_open(stack.enter_context(enter(port, "north")), 0.3):
+                assert time.monotonic() < deadline
+
+    async def body(door: Door, port: int) -> None:
+        await asyncio.to_thread(knock, port)
+
+    at_door(body, Silence)

@@ -8,6 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from ppca.transport import (
 )
 from ppca.transport.connect import PORTS
 from ppca.transport.frames import DATA, HELLO, pack_header
+from ppca.transport.greeting import read_hello, send_hello
 
 
 def close(meshes: list[Any]) -> None:
@@ -148,6 +150,43 @@ def test_a_missing_server_is_named(grid: Servers) -> None:
         assert results[seat].peer == 1
         assert "no connection with seat (0,1)" in str(results[seat])
         assert "Connection refused" in str(results[seat])
+
+
+def test_a_peer_that_hangs_up_before_all_are_connected_ends_the_meeting(
+    grid: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process has ended. The others waited for their timeout, a minute by default."""
+    monkeypatch.setattr(connect, "AGAIN_SECONDS", 0.2)
+
+    def end_of_seat_1(found: Meetings) -> bool:
+        """Once the three have met, the time of seat 1 is up, and not that of the others."""
+        if found[0].met >= {1, 2} and found[1].met >= {0, 2} and found[2].met >= {0, 1}:
+            found[1].deadline = 0.0
+            with suppress(OSError):
+                found[1].bell_rope.send(b"!")
+        return False
+
+    results = grid.connect(seats=(0, 1, 2), until=end_of_seat_1)
+    assert isinstance(results[1], PeerTimeout)
+    for seat in (0, 2):
+        assert isinstance(results[seat], PeerError)
+        assert results[seat].peer == 1
+        assert "seat (0,1) hung up before all servers were connected" in str(results[seat])
+
+
+def test_a_peer_that_dials_again_is_not_taken_for_gone(grid: Servers) -> None:
+    """A dialer whose first connection was cut is connected once."""
+    with socket.create_connection(grid.addresses[0]) as sock:
+        send_hello(sock, 1, 0, b"test")
+        results: list[Any] = []
+        meeting = threading.Thread(target=lambda: results.extend(grid.connect()))
+        read = threading.Thread(target=lambda: read_hello(sock, 1, 0, b"test", time.monotonic() + TIMEOUT))
+        read.start()
+        meeting.start()
+        read.join()
+    meeting.join()
+    talk(results)
+    close(results)
 
 
 def test_an_attempt_cut_short_does_not_hide_why_the_one_before_failed() -> None:

@@ -85,7 +85,8 @@ class Daemon:
         await self._api.setup()
         await local.setup()
         assert self._api.server is not None
-        self._door = Door(self._api.server, self.office.tls.context(dialing=False))
+        context = self.office.tls.context(dialing=False)
+        self._door = Door(self._api.server, context, lambda peercert: self.office.tls.member_of(peercert))
         await self._door.open(*address(self.settings.file.listen.api))
         self._tasks += self._door.accepting
         host, port = address(self.settings.file.listen.local)

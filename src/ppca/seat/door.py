@@ -4,7 +4,8 @@ asyncio's servers keep the context with which they were made, and a server that 
 
 Until its TLS handshake is complete, a connection belongs to a stranger. At most MOST_ENTERING such connections exist at a time,
 MOST_PER_ADDRESS from one address; beyond that the oldest one of the address that has most is closed. A connection that sends
-nothing costs a descriptor and no TLS state.
+nothing costs a descriptor and no TLS state. After the handshake a member may have MOST_PER_MEMBER connections; further ones are
+closed at once, so that a member can shut out nobody but itself.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
+from ..transport import CertificateError
 from .crowd import Crowd
 
 log = logging.getLogger("ppca.server")
@@ -26,6 +29,9 @@ MOST_ENTERING = 200
 
 MOST_PER_ADDRESS = 100
 """Of these, connections from one address."""
+
+MOST_PER_MEMBER = 64
+"""Connections of one member after the handshake: each of its clients needs a few. Idle ones are closed after a minute (`api`)."""
 
 PAUSE = 1.0
 """Seconds until the next try when the machine has no room for another connection."""
@@ -38,11 +44,19 @@ class Door:
     ----------
     protocol : makes what serves one connection.
     context : of the connections that come from now on; may be replaced at any time.
+    member : names the other end by its certificate (`PinnedTls.member_of`); CertificateError if it is nobody.
     """
 
-    def __init__(self, protocol: Callable[[], asyncio.BaseProtocol], context: ssl.SSLContext) -> None:
+    def __init__(
+        self,
+        protocol: Callable[[], asyncio.BaseProtocol],
+        context: ssl.SSLContext,
+        member: Callable[[Mapping[str, Any]], str],
+    ) -> None:
         self.context = context
         self._protocol = protocol
+        self._member = member
+        self._inside: dict[str, list[asyncio.BaseTransport]] = {}
         self._listening: list[socket.socket] = []
         self.accepting: list[asyncio.Task[None]] = []
         self._entering: Crowd[asyncio.Task[None]] = Crowd(MOST_ENTERING, MOST_PER_ADDRESS)
@@ -84,14 +98,30 @@ class Door:
             with suppress(OSError, asyncio.TimeoutError):
                 async with asyncio.timeout(HANDSHAKE_SECONDS):
                     await _readable(sock)
-                await asyncio.get_running_loop().connect_accepted_socket(
+                transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                     self._protocol, sock, ssl=self.context, ssl_handshake_timeout=HANDSHAKE_SECONDS
                 )
+                self._let_in(transport)
                 return
             sock.close()
         except asyncio.CancelledError:
             sock.close()
             raise
+
+    def _let_in(self, transport: asyncio.Transport) -> None:
+        """Count a connection of a member; close it if the member has too many."""
+        try:
+            member = self._member(transport.get_extra_info("peercert") or {})
+        except CertificateError:
+            transport.abort()
+            return
+        inside = [each for each in self._inside.get(member, ()) if not each.is_closing()]
+        if len(inside) < MOST_PER_MEMBER:
+            inside.append(transport)
+        else:
+            log.warning("too many connections of a member", extra={"member": member})
+            transport.abort()
+        self._inside[member] = inside
 
 
 async def _readable(sock: socket.socket) -> None:

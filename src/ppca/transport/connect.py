@@ -7,12 +7,15 @@ scan, a browser, a server of another run) with a warning and goes on accepting.
 Threads are used here only, one per dialed peer and per accepted connection, so that a stranger that connects and says
 nothing holds up nobody. When too many greet at once, the one that has taken longest has to go: silent strangers cannot keep a
 peer out, however many they are. Threads are over when ``connect_mesh`` returns or soon after.
+
+A peer that was connected and hangs up before all are there has a moment to dial again; then the server gives up at once, instead
+of waiting for the timeout: the process of the peer has ended.
 """
 
 from __future__ import annotations
 
 import logging
-import selectors
+import select
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -22,7 +25,7 @@ from random import SystemRandom
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from .errors import SEATS, CertificateError, FrameError, PeerTimeout, TransportError, seat_name
+from .errors import SEATS, CertificateError, FrameError, PeerError, PeerTimeout, TransportError, seat_name
 from .frames import MAX_PAYLOAD
 from .greeting import MAX_SESSION, read_hello, send_hello, send_refusal
 from .link import Link, TcpLink
@@ -36,6 +39,9 @@ GREETING_SECONDS = 10.0
 
 PORTS = range(20_000, 32_000)
 """Where `free_ports` looks."""
+
+AGAIN_SECONDS = 3.0
+"""How long a peer that hung up may take to dial again: dialers pause for half a second at most."""
 
 _MAX_STRANGERS = 32  # connections that greet at the same time
 _REFUSAL_SECONDS = 0.5  # how long a refused connection is kept, so that the other end can read why
@@ -142,11 +148,20 @@ class _Meeting:
 
     def gather(self, listener: Listener | None) -> list[Link]:
         links: dict[int, Link] = {}
+        gone: dict[int, float] = {}  # peer that hung up -> when
         try:
             while len(links) < len(SEATS) - 1:
                 if monotonic() > self.deadline:
                     raise self._timed_out([peer for peer in SEATS if peer != self.seat and peer not in links])
-                self._wait_and_accept(listener)
+                for peer, since in gone.items():
+                    if monotonic() > since + AGAIN_SECONDS:
+                        raise PeerError(
+                            f"{seat_name(peer)} hung up before all servers were connected", self.seat, peer, 0
+                        )
+                until = min([self.deadline, *(since + AGAIN_SECONDS for since in gone.values())])
+                for link in self._wait_and_accept(listener, links, until):
+                    links.pop(link.peer).sock.close()
+                    gone[link.peer] = monotonic()
                 while not self.news.empty():
                     news = self.news.get()
                     if isinstance(news, TransportError):
@@ -155,6 +170,7 @@ class _Meeting:
                     if former is not None:  # the peer dialed again, so it has given up the former connection
                         former.sock.close()
                     links[news.peer] = news
+                    gone.pop(news.peer, None)
         except BaseException as error:
             reason = str(error) if isinstance(error, TransportError) else type(error).__name__
             for link in links.values():
@@ -243,17 +259,23 @@ class _Meeting:
 
     # Accepting
 
-    def _wait_and_accept(self, listener: Listener | None) -> None:
-        """Wait for news of the threads or a new connection; start a thread for the latter."""
-        doors = [self.bell] if listener is None else [self.bell, listener]
-        with selectors.PollSelector() as selector:
-            for each in doors:
-                selector.register(each, selectors.EVENT_READ)
-            ready = [key.fileobj for key, _ in selector.select(max(0.0, self.deadline - monotonic()))]
-        if self.bell in ready:
+    def _wait_and_accept(self, listener: Listener | None, links: Mapping[int, Link], until: float) -> list[Link]:
+        """Wait for news of the threads or a new connection; start a thread for the latter. Return links whose peer hung up."""
+        poll = select.poll()
+        for each in [self.bell] if listener is None else [self.bell, listener]:
+            poll.register(each, select.POLLIN)
+        by_fd = {link.fd: link for link in links.values()}
+        for descriptor in by_fd:
+            poll.register(descriptor, select.POLLRDHUP)  # a fast peer may have sent its first message already
+        ready = {descriptor for descriptor, _ in poll.poll(max(0.0, 1000 * (until - monotonic())))}
+        if self.bell.fileno() in ready:
             self.bell.recv(64)
-        if listener is None or listener not in ready:
-            return
+        if listener is not None and listener.fileno() in ready:
+            self._accept(listener)
+        return [link for descriptor, link in by_fd.items() if descriptor in ready]
+
+    def _accept(self, listener: Listener) -> None:
+        """Start a thread for a new connection."""
         listener.settimeout(0)
         try:
             sock, address = listener.accept()
