@@ -195,12 +195,20 @@ def times_before(offer: Header) -> int:
     return again if type(again := offer.about.get("again")) is int else 0
 
 
+MOST_NUMBERS = {"attempt": 1 << 20, "again": 1 << 20, "turn": 1 << 53, "place": 1 << 53}
+"""Numbers in headers, and their maxima: servers add to them and write them again."""
+
+
+def _is_count(value: object, most: int) -> bool:
+    return type(value) is int and 0 <= value < most
+
+
 def is_well_formed(header: Header) -> bool:
     """Whether an object says what its kind must say."""
     about = header.about
-    if header.kind in ("start", "ready", "ended", "resume") and not (
-        type(about.get("attempt")) is int and about["attempt"] > 0
-    ):
+    if any(name in about and not _is_count(about[name], most) for name, most in MOST_NUMBERS.items()):
+        return False
+    if header.kind in ("start", "ready", "ended", "resume") and not about.get("attempt"):
         return False
     if header.kind == "receipt":
         return isinstance(about.get("owner"), str) and is_digest(about.get("contribution"))

@@ -90,11 +90,11 @@ def to_receiver(job: JobFile, receiver: str) -> list[AllowedOpening]:
 def check_lists(job: JobFile, label: str) -> None:
     """Refuses a file whose lists are not those of its program."""
     try:
-        job_of(job)
+        found = disclosures(job)
     except SpecError as error:
         raise FileRefused(f"{label}: {error}.") from None
-    opens = [line.what for line in to_servers(job)]
-    reveals = {name: [line.what for line in to_receiver(job, name)] for name in job.receivers}
+    opens = [line.what for line in found if line.to == SERVERS]
+    reveals = {name: [line.what for line in found if line.to == name] for name in job.receivers}
     if list(job.opens) != opens:
         raise FileRefused(f"{label}: opens must be {opens} for these parameters; make the file with ppca job new.")
     if {name: list(lines) for name, lines in job.reveals.items()} != reveals:

@@ -24,6 +24,9 @@ from .mailbox import LOST, Mailbox
 MOST_TEXT = 2000
 MOST_SMALL = 1 << 16
 MOST_JOB = 1 << 20
+MOST_JOB_BYTES = 1 << 28
+"""Bytes of the job files of one member: a server parses them again when it starts."""
+
 MOST_CONTRIBUTION = 1 << 20
 MOST_OBJECTS = 1 << 14
 """Objects of one author for one job: an owner's envelopes are 16 MiB each."""
@@ -140,6 +143,26 @@ class Admission:
             known = roster.signers_for(self.job(item.header.job).file.federation)
         item.check_author(known)
 
+    def check_copied(self, item: Object) -> None:
+        """Refuses an object that another server gives back, if its author may not have written it.
+
+        The rules of revision and time are left out: the other server admitted it in its time.
+        """
+        header = item.header
+        _refuse_unless(is_well_formed(header), header, "it does not say what it must")
+        if header.kind == "job":
+            _refuse_unless(sha256(item.payload) == header.job, header, "its name is not the digest of its file")
+        elif header.kind in WRITERS:
+            job, seat = self.job(header.job).file, self._roster().seat_of(header.author)
+            WRITERS[header.kind](header, item.payload, job, seat, self.mailbox.objects(header.job))
+
+    def members(self, job: str) -> frozenset[str]:
+        """The members that have a part in a job, or submitted it. A large file is not parsed again for this."""
+        noted = self.mailbox.note(f"members {job}")
+        if noted is None:
+            noted = self.mailbox.note(f"members {job}", " ".join(self.job(job).file.members))
+        return frozenset(str(noted).split()) | self.mailbox.submitters(job)
+
     def _read(self, item: Object, carrier: str) -> JobDescription | None:
         """Parses a payload before the lock is taken: the job of a job object; what a contribution lists is only checked.
 
@@ -205,6 +228,10 @@ class Admission:
         pending = [known for known in self.mailbox.open_jobs_of(author) if not self.course(known).over]
         if len(pending) >= self._policy.jobs_per_member:
             raise NotNow(f"{author} has {len(pending)} jobs under way, as many as this seat allows")
+        if self.mailbox.job_bytes_of(author) > MOST_JOB_BYTES:
+            raise NotNow(
+                f"the files of {author}'s jobs take more than {MOST_JOB_BYTES:,} bytes here; wait for erasures"
+            )
         if self.mailbox.submitted(author, time.time() - DAY) + self._refusals(author) >= self._policy.jobs_per_day:
             raise NotNow(f"{author} has submitted as many jobs as this seat allows in a day")
 

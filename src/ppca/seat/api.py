@@ -167,10 +167,9 @@ class Api:
         if self.office.roster.seat_of(member) is not None:
             return True
         try:
-            known = self.office.admission.job(job)
+            return member in self.office.admission.members(job)
         except FederationError:
             return False
-        return member in known.file.members or member in self.office.mailbox.submitters(job)
 
     # -- handlers ----------------------------------------------------------------------------------------------------
 

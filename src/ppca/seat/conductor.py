@@ -151,6 +151,7 @@ class Conductor:
         self._note_starts()
         for job in self.office.mailbox.jobs():
             self._advance_safely(job)
+            await asyncio.sleep(0)  # reading many large files takes long; the watchdog is told meanwhile
         due = 0.0
         with self.office.news() as queue:
             while True:
@@ -289,8 +290,9 @@ class Conductor:
             for step in steps:
                 try:
                     self._do(step)
-                except (FederationError, OSError) as error:  # tried again at the next pass
-                    log.error("step not taken", extra={"job": step.job, "why": f"{step.what}: {error}"})
+                except Exception as error:  # tried again at the next pass; the other jobs go on
+                    why = f"{step.what}: {error}" if isinstance(error, FederationError | OSError) else step.what
+                    log.error("step not taken", extra={"job": step.job, "why": why}, exc_info=why == step.what)
                     self.scheduler.release(step.job)
                     self.scheduler.postpone(step.job, REPEAT)
                     well = False

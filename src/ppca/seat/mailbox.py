@@ -208,6 +208,11 @@ class Mailbox:
         where = "author = ? AND kind = 'job' AND arrived > ?"
         return int(self._rows(f"SELECT COUNT(*) FROM objects WHERE {where}", author, since)[0][0])  # noqa: S608
 
+    def job_bytes_of(self, author: str) -> int:
+        """Bytes of the files of the jobs that a member submitted."""
+        where = "author = ? AND kind = 'job' AND present = 1"
+        return int(self._rows(f"SELECT COALESCE(SUM(size), 0) FROM objects WHERE {where}", author)[0][0])  # noqa: S608
+
     def forget(self, job: str) -> None:
         """Removes a job that is over and erased, with all that is known of it."""
         with self._lock:
@@ -290,7 +295,7 @@ class Mailbox:
         self._rows(statement, *values)
 
 
-OF_JOBS = ("over", "committed", "erased", "missing")
+OF_JOBS = ("members", "over", "committed", "erased", "missing")
 """Names of the notes about a job."""
 
 

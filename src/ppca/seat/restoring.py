@@ -86,6 +86,7 @@ class Restoring:
         else:
             federation = self.office.admission.job(item.header.job).file.federation
         item.check_author(self.office.roster.signers_for(federation))
+        self.office.admission.check_copied(item)
         if item.header.kind == "job":
             self.office.mailbox.note(f"federation {federation}", "earlier")
         return self.office.mailbox.put(item)
