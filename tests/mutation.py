@@ -221,9 +221,9 @@ class Map:
         lines = self.lines.get(mutant.file, {})
         found = {test for line in range(mutant.line, mutant.last + 1) for test in lines.get(str(line), [])}
         names = tuple(folders.split())
-        candidates = sorted(
-            (test for test in found or self.seconds if test.startswith(names)), key=lambda test: self.seconds[test]
-        )
+        candidates = [test for test in found if test.startswith(names)]
+        candidates = candidates or [test for test in self.seconds if test.startswith(names)]
+        candidates.sort(key=lambda test: self.seconds[test])
         total = itertools.accumulate(self.seconds[test] for test in candidates)
         return [test for test, so_far in zip(candidates, total, strict=True) if so_far <= LONGEST]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from harness.federation import IDENTITIES, ROSTER, job, make, roster
 from ppca.federation.errors import FederationError, ObjectRefused
 from ppca.federation.identity import Identity
-from ppca.federation.objects import KINDS, MAGIC, MOST_BYTES, MOST_HEADER, Object, is_digest, sha256
+from ppca.federation.objects import KINDS, MAGIC, MOST_BYTES, MOST_HEADER, Header, Object, is_digest, sha256
 from ppca.federation.sealing import PRIVATE_BYTES, PUBLIC_BYTES, SealingKey, seal
 from ppca.federation.text import is_plain, plain
 
@@ -61,6 +62,32 @@ def test_any_cut_and_anything_added_is_refused() -> None:
     for more in (b"\0", ITEM.data[-64:], ITEM.data):
         with pytest.raises(ObjectRefused):
             Object.parse(ITEM.data + more).check_author(ROSTER.signers)
+
+
+FIELDS_OF_ITEM = {name: ITEM.header.as_dict()[name] for name in ("kind", "author", "job", "about")}
+
+
+@pytest.mark.parametrize("digest", [None, 7, "", "0" * 63, "g" * 64, "A" * 64])
+@pytest.mark.parametrize("size", [3, None, "3", 3.0, True])
+def test_a_header_needs_a_digest_and_a_size(digest: Any, size: Any) -> None:
+    """A server lists headers of objects that it has: members check what it says."""
+    assert Header.of(FIELDS_OF_ITEM, ITEM.digest, 3).size == 3
+    with pytest.raises(ObjectRefused, match="no digest or size"):
+        Header.of(FIELDS_OF_ITEM, digest, size)
+    if size != 3:
+        with pytest.raises(ObjectRefused, match="no digest or size"):
+            Header.of(FIELDS_OF_ITEM, ITEM.digest, size)
+
+
+@pytest.mark.parametrize("nested", [lambda inner: [inner], lambda inner: {"x": inner}], ids=["lists", "objects"])
+def test_facts_are_nested_four_deep_at_most(nested: Callable[[Any], Any]) -> None:
+    """The facts of a header are the first level."""
+    facts: Any = 1
+    for _ in range(3):
+        facts = nested(facts)
+    assert Header.of(FIELDS_OF_ITEM | {"about": {"x": facts}}, ITEM.digest, 3).about == {"x": facts}
+    with pytest.raises(ObjectRefused, match="small facts"):
+        Header.of(FIELDS_OF_ITEM | {"about": {"x": nested(facts)}}, ITEM.digest, 3)
 
 
 def test_only_the_author_signs() -> None:

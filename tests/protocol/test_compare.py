@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from harness.lockstep import run
 from ppca.native import ring
 from ppca.protocol import RingType, SecretArray, make_type, together, where
+from ppca.protocol.gates import weighted_sums
 
 ULP = 2.0**-40
 INT = make_type(128, 0)
@@ -333,3 +334,30 @@ def test_results_are_bits() -> None:
     run(program, np.array([1.0, 2.0]), np.array([2.0, 1.0]))
     for split, seats in ((0, (0, 2)), (1, (0, 1))):  # both splits hold the same exact bit
         assert ring.to_int64(ring.add(*(data[seat][split] for seat in seats))).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("of_dealers", [(150, 70), (0, 200), (64, 64), (65, 63)])
+def test_weighted_sums_of_large_batches_go_in_slices(of_dealers: tuple[int, int], limbs: int) -> None:
+    """Many thresholds: at most 64 elements are evaluated at once, and the sums are those of a single matrix product."""
+    count, n = 1 << 15, sum(of_dealers)
+    rng = np.random.default_rng(n)
+    keys = [rng.integers(0, 256, (part, 2), dtype=np.uint8) for part in of_dealers]
+    m = rng.integers(0, 1 << 60, (n, 2), dtype=np.uint64)
+    weights = rng.integers(0, 1 << 60, (count, 1, limbs), dtype=np.uint64)
+    bias = rng.integers(0, 1 << 60, (1, limbs), dtype=np.uint64)
+    sizes = []
+
+    def fill(out: Any, some: Any, points: Any) -> None:
+        """Stand for the kernels: one bit, whose place follows from the key and the point."""
+        key = np.frombuffer(some, np.uint8).reshape(-1, 2)
+        assert len(out) == len(key) == len(points)
+        sizes.append(len(out))
+        out[:] = 0
+        out[np.arange(len(key)), (key[:, 0].astype(np.uint64) * 128 + points[:, 0]) % count, 0] = 1
+
+    got = weighted_sums(fill, [part.tobytes() for part in keys], 2, m, weights, bias)
+    places = (np.concatenate(keys)[:, 0].astype(np.uint64) * 128 + m[:, 0]) % count
+    assert max(sizes) <= 64
+    assert sum(sizes) == n
+    assert (got == weights[places] + bias).all()  # no carry: both summands are below 2^60

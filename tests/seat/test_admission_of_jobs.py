@@ -60,6 +60,12 @@ def test_who_may_submit(door: Door) -> None:
     assert door.course(OF.id).stage == "cancelled"
 
 
+def test_nobody_submits_a_job_twice(door: Door) -> None:
+    """A second object with the same file has another digest: each would count and be stored."""
+    door.tell(submitted(OF))
+    door.refuses(make(RECEIVER, "job", OF, OF.data, note="again"), "has submitted this job already")
+
+
 def test_jobs_of_members_that_there_are_not(door: Door) -> None:
     for fields in (
         {"owners": (*OWNERS, "nobody")},
