@@ -166,6 +166,14 @@ def test_both_backends_offer_the_same_methods() -> None:
         assert getattr(PlainArray, f"__{name}__", None) is not None, name
 
 
+def test_both_backends_give_the_same_types() -> None:
+    """A public fraction makes integers fixed-point, and only that."""
+    n = PlainArray(np.array([1, -2, 3]), dtype=make_type(128, 0))
+    assert (n + n).dtype.frac == 0
+    assert (n + 1).dtype.frac == 0
+    assert (n + 0.5).dtype.frac == 40
+
+
 async def whiten(x: Any, y: Any) -> Any:
     """A small algorithm: centre, scale, correlate, compare, select, sort."""
     centred = x - x.mean(axis=0)
