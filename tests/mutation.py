@@ -100,10 +100,11 @@ OPERATORS = {
 
 @dataclass
 class Mutant:
-    """One change of the lines `line` to `last` of a file."""
+    """One change, which begins at `line` and `column` of a file and ends in the line `last`."""
 
     file: str
     line: int
+    column: int
     last: int
     before: str
     after: str
@@ -112,8 +113,8 @@ class Mutant:
     seconds: float = 0.0
 
     @property
-    def key(self) -> tuple[str, int, str, str]:
-        return self.file, self.line, self.before, self.after
+    def key(self) -> tuple[str, int, int, str]:
+        return self.file, self.line, self.column, self.after
 
 
 def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
@@ -158,7 +159,8 @@ def mutants_of(path: Path) -> Iterator[tuple[Mutant, str]]:
         start, stop = _offset(lines, node.lineno, node.col_offset), _offset(lines, node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
         changed = text.encode()[:start] + after.encode() + text.encode()[stop:]
         before = " ".join(text.encode()[start:stop].decode().split())
-        yield Mutant(str(path.relative_to(SOURCE)), node.lineno, node.end_lineno, before, after), changed.decode()  # type: ignore[attr-defined]
+        place = (node.lineno, node.col_offset, node.end_lineno)  # type: ignore[attr-defined]
+        yield Mutant(str(path.relative_to(SOURCE)), *place, before, after), changed.decode()
 
 
 def _unchanged(node: ast.AST) -> Iterator[ast.AST]:
@@ -327,7 +329,7 @@ def main() -> None:
         done.append(mutant)
         asked.out.write_text(json.dumps([asdict(each) for each in done], indent=1))
         if mutant.state == "SURVIVED":
-            print(f"{mutant.file}:{mutant.line}: {mutant.before} -> {mutant.after}", flush=True)
+            print(f"{mutant.file}:{mutant.line}:{mutant.column}: {mutant.before} -> {mutant.after}", flush=True)
     survivors = sum(each.state == "SURVIVED" for each in done)
     print(f"{len(done)} mutants, {len(done) - survivors} noticed, {survivors} survived")
 

@@ -1,4 +1,5 @@
-"""The house: no room imports from one above it, no module is in a cycle, and what servers run knows no plaintext room."""
+"""These tests pin the structure. No package imports from a layer above its own, no module is in a cycle, and servers import no
+package that sees plaintext: code that is not there cannot reveal rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Messages speak the language of the surface they appear on: no options of the command line in Python, and the reverse."""
+"""Messages use the terms of the interface they appear in: no command-line options in Python errors, and the reverse.
+
+The first two tests pin the structure: they read the sources, because not every error can be raised in a test."""
 
 from __future__ import annotations
 

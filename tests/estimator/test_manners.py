@@ -14,6 +14,7 @@ import pytest
 import sklearn.decomposition
 from sklearn.base import clone
 from sklearn.datasets import load_wine
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -23,6 +24,7 @@ from harness.lockstep import LockstepServers
 from ppca import PCA, Columns
 from ppca.estimator.advice import REMEDIES
 from ppca.owner.errors import BadColumns, ParameterRefused
+from ppca.receiver.facts import SharedFacts
 from ppca.report import write_report
 from ppca.servers import Account
 
@@ -89,6 +91,16 @@ def test_shared_models_match_columns_by_name(seats: LockstepServers) -> None:
     )
     with pytest.raises(BadColumns, match="no column 'age'"):
         shared.transform(FRAME.drop(columns="age"))
+
+
+def test_a_later_session_uses_a_kept_model_by_its_facts(seats: LockstepServers, tmp_path: Path) -> None:
+    pca = PCA(2, servers=seats, keep="m").fit(PARTS)
+    facts = pca.shared_facts()
+    assert (facts.name, facts.components, facts.rows, facts.feature_names) == ("m", 2, len(FRAME), NAMES)
+    facts.save(tmp_path / "shared.json")
+    assert SharedFacts.load(tmp_path / "shared.json") == facts
+    with pytest.raises(NotFittedError):
+        PCA(2, servers=seats, keep="m").shared_facts()
 
 
 @pytest.mark.parametrize("second", [FRAME, FRAME.to_numpy(), "south.csv", Path("south.csv"), {"south": FRAME}, PARTS])
@@ -263,6 +275,7 @@ def test_load(seats: LockstepServers, tmp_path: Path) -> None:
 
 
 def test_everything_public_is_listed() -> None:
+    """Pin the structure: names of `__all__` are imported when they are first used, so a wrong one fails only then."""
     assert set(ppca.__all__) <= set(dir(ppca))
     assert all(getattr(ppca, name) is not None for name in ppca.__all__)
 

@@ -129,7 +129,7 @@ CASES = {
 
 @pytest.mark.usefixtures("few_zeros")
 @pytest.mark.parametrize("case", CASES)
-@every_way
+@pytest.mark.parametrize("way", ["aligned", pytest.param("namespace", marks=pytest.mark.release), "psi", "rows"])
 @both
 def test_hard_tables(seats: LockstepServers, way: str, standardize: bool, case: str) -> None:
     X = CASES[case]

@@ -1,4 +1,5 @@
-"""The typed stub of the kernels says what the compiled module says: names, parameters, types."""
+"""These tests pin the structure. The typed stub of the kernels has the names, parameters and types of the compiled module: mypy
+checks callers against the stub only."""
 
 from __future__ import annotations
 

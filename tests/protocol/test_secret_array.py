@@ -160,6 +160,7 @@ def public_names(kind: type) -> set[str]:
 
 
 def test_both_backends_offer_the_same_methods() -> None:
+    """Pin the structure: an algorithm that runs on one backend must not miss a method on the other."""
     assert public_names(SecretArray) - ONLY_ON_SHARES == public_names(PlainArray) - ONLY_ON_PLAIN
     for name in OPERATORS:
         assert getattr(SecretArray, f"__{name}__", None) is not None, name

@@ -29,6 +29,7 @@ def rows_of(data: Any, **options: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def test_python_has_the_same_options() -> None:
+    """Pin the structure: `open_table` has each option of `ReadOptions`, with the same default."""
     parameters = signature(open_table).parameters
     for field in fields(ReadOptions):
         assert parameters[field.name].default == field.default, field.name
