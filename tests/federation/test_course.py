@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from harness.federation import (
     job,
     make,
     offers,
+    roster,
     story,
 )
 from ppca.federation.course import (
@@ -344,6 +346,24 @@ def test_a_server_that_erases_a_job_too_early_ends_it_for_nobody_else() -> None:
         assert found.waiting[0].who == "an owner"
     assert course([*BEFORE, make("delta", "erased", JOB, what="job")], JOB.file.expires).stage == EXPIRED
     assert course([*STORY, make("delta", "erased", JOB, what="job")]).stage == DONE
+
+
+@pytest.mark.parametrize("order", [("alpha", "beta", "visitor", "delta"), ("beta", "alpha", "gamma", "delta")])
+def test_a_later_revision_with_other_operators_undoes_no_result(order: tuple[str, ...], tmp_path: Path) -> None:
+    """One operator is replaced, or two of them swap their numbers."""
+    sent = [[0, 10, 11, 12], [20, 0, 21, 22], [30, 31, 0, 32], [40, 41, 42, 0]]
+    received = [list(each) for each in zip(*sent, strict=True)]
+    accounts = [ended(JOB, name, sent=sent[n], received=received[n]) for n, name in enumerate(OPERATORS)]
+    told = headers([*STORY[:-4], *accounts, make("alpha", "refusal", JOB, why="policy")])
+    later = roster(2, operators=order)
+    ROSTER.remember(tmp_path)
+    later.remember(tmp_path)
+    assert course_of(JOB.file, told, later, NOW) == Course(DONE, 1)
+    assert later.of_job(JOB.file.federation).digest == ROSTER.digest
+    assert later.of_job("0" * 64) is later
+    third = roster(3, operators=order)
+    third.remember(tmp_path)
+    assert third.of_job(later.digest) is third
 
 
 def test_a_job_waits_for_its_time() -> None:

@@ -269,3 +269,14 @@ def test_a_build_covers_the_compiled_kernels_with_all_bits(tmp_path: Path, monke
     other.write_bytes(Path(str(module.kernels.__file__)).read_bytes() + b"\0")
     monkeypatch.setattr(module.kernels, "__file__", str(other))
     assert module.build.__wrapped__() != f"{version}+{digest}"
+
+
+def test_a_damaged_file_of_an_earlier_revision_counts_as_missing(tmp_path: Path) -> None:
+    first, later = roster(), roster(2)
+    first.remember(tmp_path)
+    later.remember(tmp_path)
+    assert list(later.earlier) == [first.digest]
+    (tmp_path / f"{first.digest}.toml").write_bytes(first.data + b"# x")
+    third = roster(3)
+    third.remember(tmp_path)
+    assert list(third.earlier) == [later.digest]

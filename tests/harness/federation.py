@@ -38,20 +38,25 @@ IDENTITIES = {name: Identity(name, Ed25519PrivateKey.generate()) for name in (*N
 
 
 def roster(
-    revision: int = 1, *, left_out: Sequence[str] = (), ports: Sequence[int] = (7001, 7002, 7003, 7004), **more: Any
+    revision: int = 1,
+    *,
+    operators: Sequence[str] = OPERATORS,
+    left_out: Sequence[str] = (),
+    ports: Sequence[int] = (7001, 7002, 7003, 7004),
+    **more: Any,
 ) -> Roster:
     """The federation's file, signed by the four operators. more: other fields of the file."""
     keys = {name: key_text(IDENTITIES[name].public) for name in NAMES}
     seats = tuple(
         {"number": seat, "member": name, "key": keys[name], "api": f"127.0.0.1:{ports[seat]}", "mesh": "127.0.0.1:9"}
-        for seat, name in enumerate(OPERATORS)
+        for seat, name in enumerate(operators)
     )
     roles: dict[str, tuple[str, ...]] = {**dict.fromkeys(OWNERS, ("owner",)), RECEIVER: ("receiver",)}
     roles |= {"visitor": ("owner", "receiver"), "spare": ("owner", "receiver")}
     members = tuple({"name": n, "key": keys[n], "roles": r} for n, r in roles.items() if n not in left_out)
     content: dict[str, Any] = {"name": "test", "revision": revision, "seat": seats, "member": members, **more}
     data = render(toml.validated(RosterFile, content, "the federation"))
-    return Roster(data, {name: IDENTITIES[name].sign(statement(data)) for name in OPERATORS})
+    return Roster(data, {name: IDENTITIES[name].sign(statement(data)) for name in operators})
 
 
 ROSTER = roster()

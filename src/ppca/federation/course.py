@@ -242,9 +242,10 @@ def _end(job: JobFile, objects: Objects, roster: Roster, now: datetime) -> Cours
     """The end of the job, if it has one. One that was computed stays so, whatever comes later."""
     starts, operators = objects.starts(), set(roster.operators.values())
     last = max(starts, default=0)
+    then = roster.of_job(job.federation)  # a later revision may have other operators, or give them other numbers
     for attempt in sorted(starts):
         ended = objects.ended(attempt)
-        if _all_finished(ended, operators) and not _quarrel(ended, roster):
+        if _all_finished(ended, then.operators.values()) and not _quarrel(ended, then):
             return Course(DONE, attempt)
     for attempt in sorted(starts):
         said = objects.ended(attempt)

@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import re
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
@@ -17,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ..protocol.opening import SERVERS
 from . import toml
-from .errors import FileRefused
+from .errors import FederationError, FileRefused
 from .identity import Identity, is_name, key_of, key_text, signed_by, words
 from .objects import sha256
 
@@ -154,6 +155,8 @@ class Roster:
         self.data = data
         self.signatures = signatures
         self.digest = sha256(data)
+        self.earlier: dict[str, Roster] = {}
+        """Earlier revisions that were in force here, by their digests (`remember`)."""
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -225,6 +228,27 @@ class Roster:
         """
         return self.present if federation == self.digest else self.signers
 
+    def remember(self, folder: Path) -> None:
+        """Store this revision in a folder, and read the earlier ones that are there. A damaged file counts as missing."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = folder / f"{self.digest}.toml"
+        if not path.exists():
+            write_signatures(path.with_suffix(".sigs"), self.signatures, 0o600)
+            write_whole(path, self.data, 0o600)
+        for each in folder.glob("*.toml"):
+            with suppress(OSError, FederationError):
+                found = Roster(toml.read(each), read_signatures(each.with_suffix(".sigs")), str(each))
+                if found.digest == each.stem and found.revision < self.revision and not found.faults():
+                    self.earlier[found.digest] = found
+
+    def of_job(self, federation: str) -> Roster:
+        """The latest revision with the operators of the revision in which a job was proposed; this one if that is not known."""
+        then = self.earlier.get(federation)
+        same = [
+            each for each in (self, *self.earlier.values()) if then is not None and each.operators == then.operators
+        ]
+        return max(same, key=lambda each: each.revision, default=self)
+
     @cached_property
     def operators(self) -> dict[int, str]:
         """Seat -> member."""
@@ -279,9 +303,9 @@ def read_signatures(path: Path) -> dict[str, bytes]:
         raise FileRefused(f"{path} holds no signatures; sign again with ppca federation sign.") from None
 
 
-def write_signatures(path: Path, signatures: dict[str, bytes]) -> None:
+def write_signatures(path: Path, signatures: dict[str, bytes], mode: int = 0o644) -> None:
     whole = {name: base64.b64encode(value).decode() for name, value in sorted(signatures.items())}
-    write_whole(path, (json.dumps(whole, indent=1) + "\n").encode())
+    write_whole(path, (json.dumps(whole, indent=1) + "\n").encode(), mode)
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:

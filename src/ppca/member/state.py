@@ -38,6 +38,7 @@ class MemberState:
         if roster.revision > int(known):
             lines = [*self._revisions(), f"{roster.revision} {roster.digest}"]
             write_whole(self.folder / "federation", "\n".join(lines).encode(), 0o600)
+        roster.remember(self.folder / "revisions")
 
     def has_used(self, federation: str) -> bool:
         """Return whether this member has used a revision of the federation's file, by its digest."""

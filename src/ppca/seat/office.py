@@ -24,6 +24,9 @@ from .clock import Clock
 from .keys import Keys
 from .mailbox import Mailbox
 
+REVISIONS = "revisions"
+"""Folder in the store with the revisions of the federation that were in force."""
+
 LEAF_VALIDITY = timedelta(hours=24)
 log = logging.getLogger("ppca.seat")
 
@@ -40,6 +43,7 @@ class Office:
         self.tls = self.new_tls()
         self.mailbox = Mailbox(settings.store)
         self._check_growth()
+        self.roster.remember(self.settings.store / REVISIONS)
         self.mailbox.note(f"federation {self.roster.digest}", str(self.roster.revision))
         self.keys = Keys(settings.keys)
         self.clock = Clock()
@@ -105,6 +109,7 @@ class Office:
             log.error("federation not renewed", extra={"why": str(error)})
             return False
         self.mailbox.note("federation", f"{roster.revision} {roster.digest}")
+        roster.remember(self.settings.store / REVISIONS)
         self.roster = roster
         self.mailbox.note(f"federation {roster.digest}", str(roster.revision))
         log.info("federation renewed", extra={"revision": roster.revision, "digest": roster.digest})
