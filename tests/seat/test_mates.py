@@ -72,13 +72,28 @@ def test_an_operator_that_was_another_server_gets_nothing_back(
     check_position(Objects(asked.mailbox.headers(earlier.id)), "beta", 1)
 
 
+@pytest.mark.parametrize("path", ["/v1/restore/{job}/{owner}", "/v1/restore-model/{job}"])
+def test_an_operator_that_withheld_its_offer_gets_nothing_back(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """It showed the offer to owners only, as another server than it is now."""
+    monkeypatch.setattr(module, "PAUSES", ())
+    present = roster(ports=free_ports(4))
+    asker, asked = (office(tmp_path / str(seat), present, seat) for seat in (0, 1))
+    earlier = job(present)
+    asked.mailbox.put(make(RECEIVER, "job", earlier, earlier.data))
+    with served(asked, loop), pytest.raises(FederationError, match="alpha has offered no key for this job"):
+        Mates(asker).get(1, path.format(job=earlier.id, owner=OWNERS[0]))
+
+
 def test_a_mate_that_has_lost_its_key_says_so(tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an answer of its own, not as an error that may pass."""
     monkeypatch.setattr(module, "PAUSES", ())
     present = roster(ports=free_ports(4))
     asker, asked = (office(tmp_path / str(seat), present, seat) for seat in (0, 1))
     of = job(present)
-    for item in (make(RECEIVER, "job", of, of.data), make("beta", "offer", of, SEAT_KEYS[1].public, seat=1)):
+    offers = [make(name, "offer", of, SEAT_KEYS[seat].public, seat=seat) for seat, name in enumerate(("alpha", "beta"))]
+    for item in (make(RECEIVER, "job", of, of.data), *offers):
         asked.mailbox.put(item)
     conductor = SimpleNamespace(shares=Shares(asked))
     with served(asked, loop, lambda api: setattr(api, "conductor", conductor)), pytest.raises(HalfLost, match="beta"):

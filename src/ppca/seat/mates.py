@@ -39,9 +39,10 @@ def split_for(asker: int, here: int) -> str:
 
 
 def check_position(objects: Objects, operator: str, seat: int) -> None:
-    """Refuse shares of a job to an operator that was another server of this job: it would hold both summands of a split.
+    """Refuse shares of a job unless the offers of the operator say that it was this server, and no other, of the job.
 
-    The offers of a job say which server every operator was while its shares were made.
+    With the shares of two positions it could read the data. An operator without an offer here may have withheld it: owners have
+    sealed shares to an offer that this server does not know.
     """
     held = {
         header.about["seat"] for header in objects.of("offer") if header.author == operator and "seat" in header.about
@@ -51,6 +52,11 @@ def check_position(objects: Objects, operator: str, seat: int) -> None:
             f"{operator} was server {min(held - {seat})} while the shares of this job were made and is server {seat} now. "
             "With the shares of both positions it could read the data, so they are not given back. Propose the job again in the "
             "present federation."
+        )
+    if not held:
+        raise FederationError(
+            f"{operator} has offered no key for this job that is known here, so no shares of it are given back. If it has, "
+            "ask again when this server has its offer; otherwise propose the job again in the present federation."
         )
 
 

@@ -50,8 +50,11 @@ class Restoring:
     def _restore(self, known: JobDescription) -> list[str]:
         """One job; what is missing of it does not keep the others from being restored."""
         course, missing = self.office.admission.course(known.id), []
+        objects, me = self.office.mailbox.objects(known.id), self.office.identity.name
+        if objects.offer(me, of_seat=True) is None:
+            return []  # this operator had no part in it, or has not answered it; the server will
         try:
-            check_position(self.office.mailbox.objects(known.id), self.office.identity.name, self.office.seat)
+            check_position(objects, me, self.office.seat)
             if not course.over:
                 missing = self._restore_job(known)
             elif course.done and known.file.keep is not None:
@@ -95,8 +98,7 @@ class Restoring:
         """A new key, offered to owners who have not contributed yet; the shares of those who have."""
         office, objects = self.office, self.office.mailbox.objects(known.id)
         former = objects.offer(office.identity.name, of_seat=True)
-        if former is None:
-            return []  # it was never answered; the server will
+        assert former is not None
         key = office.keys.make(JOB, known.id)
         before = times_before(former) + 1
         office.publish("offer", known.id, key.public, seat=office.seat, again=before)
