@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -219,6 +221,87 @@ def test_idle_connections_are_hung_up_on(tmp_path: Path, loop: Loop, monkeypatch
             assert sock.recv(100) == b""
         seat.tell(seat.story[1])
         assert [next(stream)[0] for _ in range(3)] == ["place", "object", "place"], "in use, not idle"
+
+
+def connections(of: Seat) -> list[Any]:
+    """The connections of the only server that has any."""
+    import gc
+
+    from aiohttp import web
+
+    (server,) = [each for each in gc.get_objects() if isinstance(each, web.Server) and each.connections]
+    return list(server.connections)
+
+
+def test_answers_that_a_member_does_not_read_take_little_memory(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects of 16 MiB, and lists of objects: at most some are under way, in small parts, and not for ever."""
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 4.0)
+    monkeypatch.setattr(module, "ANSWERS", 5)
+    seat = Seat(tmp_path / "unread", loop)
+    large = make("north", "envelope", seat.job, bytes(16 << 20), to=0, piece=0)
+    with served(seat.office, loop):
+        seat.tell(*seat.story[:9], large)
+        unread = []
+        for _ in range(5):
+            unread.append(seat.raw("north"))
+            unread[-1].sendall(b"GET /v1/objects/%s HTTP/1.1\r\nHost: x\r\n\r\n" % large.digest.encode())
+            assert unread[-1].recv(1000).startswith(b"HTTP/1.1 200")
+        waiting = [each.transport.get_write_buffer_size() for each in connections(seat)]
+        assert sum(waiting) < 5 << 20, "not five times 16 MiB"
+        status, data = seat.client("north").request("GET", "/v1/hello")
+        assert (status, b"are being answered already" in data) == (429, True)
+        assert seat.client("south").request("GET", "/v1/hello")[0] == 200, "others are served"
+        deadline = time.monotonic() + 60
+        while seat.client("north").request("GET", "/v1/hello")[0] != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        for sock in unread:
+            sock.settimeout(30)
+            left = 16 << 20
+            with suppress(OSError):
+                while data := sock.recv(1 << 20):
+                    left -= len(data)
+            assert left > 1 << 20, "the connection was ended"
+        status, data = seat.client("north").request("GET", f"/v1/objects/{large.digest}")
+        assert (status, sha256(data)) == (200, large.digest)
+
+
+def test_a_damaged_object_is_not_sent(seat: Seat) -> None:
+    seat.tell(*seat.story[:9])
+    item = seat.story[1]
+    path = seat.office.mailbox.path(item.digest)
+    path.write_bytes(item.data[:-1] + b"x")
+    assert seat.client("north").request("GET", f"/v1/objects/{item.digest}")[0] == 410
+    assert item.digest in seat.office.mailbox.lost()
+
+
+def test_a_connection_that_is_in_use_is_not_idle(tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module, "IDLE", 1.2)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    seat = Seat(tmp_path / "busy", loop)
+    kept: list[Api] = []
+    with served(seat.office, loop, kept.append):
+        sock = seat.raw("north")
+
+        def ask() -> bool:
+            sock.sendall(b"GET /v1/hello HTTP/1.1\r\nHost: x\r\n\r\n")
+            return sock.recv(1000).startswith(b"HTTP/1.1 200")
+
+        assert ask()
+        (server,) = {each._manager for each in connections(seat)}
+
+        async def sweep() -> Any:
+            return loop.loop.create_task(kept[0].sweep(server))
+
+        task = loop.run(sweep())
+        time.sleep(0.4)
+        for now[0] in (1.0, 2.0, 3.0):
+            assert ask()
+            time.sleep(0.4)  # some looks
+        loop.loop.call_soon_threadsafe(task.cancel)
 
 
 def test_an_identity_of_another_is_not_believed(seat: Seat) -> None:

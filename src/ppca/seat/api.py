@@ -19,7 +19,8 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -40,11 +41,23 @@ from .uploads import BodyRefused, Uploads
 log = logging.getLogger("ppca.api")
 MEMBER = web.RequestKey("member", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+EVENTS = "/v1/events"
 HEARTBEAT = 15.0
 STREAMS = 16
 """Streams of news that one member may have open."""
 
-MOST_ANSWER = 8 << 20
+MOST_ANSWER = 1 << 20
+"""Bytes of objects in one list, beyond which the rest is left for the next request."""
+
+ANSWERS = 16
+"""Requests of one member that are answered at the same time. Streams of news have their own limit."""
+
+ANSWER_SECONDS = 600.0
+"""In which a member must have read an answer; of shares that a server gets back, every part of it."""
+
+CHUNK = 1 << 16
+"""Bytes of an object that are in memory while it is sent."""
+
 WITH_DATA = 8 << 10
 """Bytes of an object of this server that is sent to other servers with its announcement: they need not ask for it."""
 
@@ -68,6 +81,8 @@ class Api:
         self._streams: Counter[str] = Counter()
         self._listening: set[asyncio.Task[Any] | None] = set()
         self._serving: Counter[Any] = Counter()
+        self._answers: Counter[str] = Counter()
+        self._seen: dict[Any, float] = {}
         self._uploads = Uploads(office.settings.store)
 
     def application(self) -> web.Application:
@@ -79,7 +94,7 @@ class Api:
                 web.put("/v1/objects/{digest}", self.put_object),
                 web.get("/v1/jobs", self.jobs),
                 web.get("/v1/jobs/{job}/objects", self.objects),
-                web.get("/v1/events", self.events),
+                web.get(EVENTS, self.events),
                 web.get("/v1/inventory", self.inventory),
                 web.get("/v1/restore/{job}/{owner}", self.restore),
                 web.get("/v1/restore-model/{job}", self.restore_model),
@@ -106,11 +121,29 @@ class Api:
             return _refusal(403, str(error))
         if self.office.roster.seat_of(request[MEMBER]) is None and not self._in_time(request[MEMBER]):
             return _refusal(429, "too many requests; wait a few seconds")
+        stream = request.path == EVENTS
+        if self._answers[request[MEMBER]] >= ANSWERS and not stream:
+            return _refusal(
+                429, f"{ANSWERS} requests of {request[MEMBER]} are being answered already; read the answers"
+            )
         self._serving[request.protocol] += 1
+        self._answers[request[MEMBER]] += not stream
         try:
-            return await handler(request)
+            response = await handler(request)
+            if not stream:
+                await self._send(request, response)
+            return response
         finally:
             self._serving[request.protocol] -= 1
+            self._answers[request[MEMBER]] -= not stream
+            self._seen[request.protocol] = time.monotonic()
+
+    async def _send(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Write an answer: until it is written, the request counts as one that is served."""
+        with suppress(ConnectionError):
+            async with _read_in_time(request):
+                await response.prepare(request)
+                await response.write_eof()
 
     def _member(self, request: web.Request) -> str:
         """Who is at the other end."""
@@ -131,11 +164,15 @@ class Api:
             await asyncio.sleep(IDLE / 12)
             now = time.monotonic()
             idle = [each for each in server.connections if not self._serving[each]]
-            since = {each: since.get(each, now) for each in idle}
+            since = {each: max(since.get(each, now), self._seen.get(each, 0.0)) for each in idle}
             self._serving = Counter({each: count for each, count in self._serving.items() if count})
+            self._seen = {each: self._seen[each] for each in server.connections if each in self._seen}
             for each in idle:
                 if now - since[each] > IDLE:
+                    transport = each.transport
                     each.force_close()
+                    if transport is not None:
+                        transport.abort()  # a closed one would wait until what is written was read
 
     def _in_time(self, member: str) -> bool:
         """A bucket of requests for every member, filled at the rate of the policy."""
@@ -190,17 +227,25 @@ class Api:
             }
         )
 
-    async def get_object(self, request: web.Request) -> web.Response:
+    async def get_object(self, request: web.Request) -> web.StreamResponse:
         digest = request.match_info["digest"]
         header = self.office.mailbox.header(digest) if is_digest(digest) else None
         if header is None or not self._may_see(request[MEMBER], header.job):
             return _refusal(404, "there is no such object here")
         if request.method == "HEAD":
             return web.Response() if self.office.mailbox.has(digest) else web.Response(status=410)
-        item = await asyncio.to_thread(self.office.mailbox.get, digest)
-        if item is None:
+        path = await asyncio.to_thread(self.office.mailbox.whole, digest)
+        if path is None:
             return _refusal(410, "the content of this object is gone")
-        return web.Response(body=item.data, content_type="application/octet-stream")
+        response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
+        response.content_length = header.size
+        async with _read_in_time(request):
+            with path.open("rb") as file:
+                await response.prepare(request)
+                while chunk := file.read(CHUNK):
+                    await response.write(chunk)
+            await response.write_eof()
+        return response
 
     async def put_object(self, request: web.Request) -> web.Response:
         digest = request.match_info["digest"]
@@ -279,7 +324,8 @@ class Api:
         response = web.StreamResponse()
         await response.prepare(request)
         while part:
-            await response.write(part)
+            async with _read_in_time(request):
+                await response.write(part)
             part = await asyncio.to_thread(next, stream, b"")
         return response
 
@@ -347,6 +393,18 @@ class Api:
             return None
         item = self.office.mailbox.get(header.digest)
         return None if item is None else item.data
+
+
+@asynccontextmanager
+async def _read_in_time(request: web.Request) -> AsyncIterator[None]:
+    """End the connection of a member that does not read an answer."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            yield
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the answer was not read in time") from None
 
 
 def _place_in(request: web.Request) -> int:

@@ -8,6 +8,7 @@ made again from the files; no file is deleted for want of a record. Of a job tha
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -257,6 +258,14 @@ class Mailbox:
 
     def _headers(self, where: str, *values: object) -> list[Header]:
         return [_header(row) for row in self._rows(f"SELECT {FIELDS} FROM objects WHERE {where} ORDER BY seq", *values)]  # noqa: S608
+
+    def whole(self, digest: str) -> Path | None:
+        """The file of an object whose content is what it was; None if it is not here. The content is not kept in memory."""
+        with suppress(OSError), self._path(digest).open("rb") as file:
+            if self.has(digest) and hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                return self._path(digest)
+        self.get(digest)  # notes what is lost
+        return None
 
     def path(self, digest: str) -> Path:
         """Where the content of an object lies, if it is here."""
