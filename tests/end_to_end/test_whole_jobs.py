@@ -353,7 +353,7 @@ def test_a_lost_seat_comes_back_from_its_mates(field: Field, fit: Evidence) -> N
         time.sleep(0.2)
     command = [sys.executable, "-m", "ppca.cli.main", "server", "restore"]
     done = subprocess.run(command, cwd=lost, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "first: the kept model is back" in done.stdout
     assert "second: the shares of south are back" in done.stdout
     field.start(2)

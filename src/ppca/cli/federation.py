@@ -166,6 +166,32 @@ def check(file: File = FEDERATION) -> None:
         Terminal().print(Text(f"signed by all four operators; digest {roster.digest}"), soft_wrap=True)
 
 
+@app.command()
+def accept(
+    digest: Annotated[str, typer.Argument(help="the digest that ppca federation check prints")],
+    file: File = FEDERATION,
+    identity: IdentityFile = IDENTITY,
+) -> None:
+    """Accept a revision that fewer than three operators of the revision before have signed. Compare the words of all keys first.
+
+    A revision that three of them have signed with the keys that they had needs no such step. An operator accepts a revision on
+    its server with ppca server run --accept.
+    """
+    with complaints():
+        from ..federation.identity import Identity
+        from ..federation.roster import Roster
+        from ..member.state import MemberState, default_folder
+
+        roster, me = Roster.trusted(file), Identity.load(identity)
+        roster.check_identity(me)
+        if digest != roster.digest:
+            raise ValueError(
+                f"{file} has the digest {roster.digest}, not {digest}. Compare the file with the operators again."
+            )
+        MemberState(default_folder(roster.name, me.name)).revisions.take(roster, digest)
+        Terminal().print(Text(f"accepted: {roster.name}, revision {roster.revision}, as {me.name}"), soft_wrap=True)
+
+
 def _show(roster: object) -> None:
     from ..federation.identity import key_of, words
     from ..federation.roster import Roster

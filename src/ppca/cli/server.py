@@ -67,12 +67,18 @@ def run(
         Path | None, typer.Option("--identity", "-i", help="your identity.key, if not where server.toml says")
     ] = None,
     level: Annotated[str, typer.Option("--log", help="debug, info, warning or error")] = "info",
+    accept: Annotated[
+        str | None,
+        typer.Option(
+            help="digest of a revision of the federation's file that fewer than three former operators signed"
+        ),
+    ] = None,
 ) -> None:
     """Serve one seat until stopped (Ctrl-C, SIGTERM). Logs are JSON lines on standard error."""
     with complaints():
         from ..seat.daemon import serve
 
-        serve(config, level.upper(), identity)
+        serve(config, level.upper(), identity, accept)
 
 
 @app.command()

@@ -262,7 +262,11 @@ class Roster:
         return (*own, "operator") if self.seat_of(member) is not None else own
 
     def is_signed_by(self, member: str) -> bool:
-        return signed_by(self.keys[member], self.signatures.get(member, b""), statement(self.data))
+        return self.is_signed_with(self.keys[member], member)
+
+    def is_signed_with(self, key: bytes, member: str) -> bool:
+        """Return whether a member has signed the file with this key."""
+        return signed_by(key, self.signatures.get(member, b""), statement(self.data))
 
     def vouches_for(self, other: Roster) -> bool:
         """Whether another revision of this federation was signed by its operators: by keys that they have here, or had."""

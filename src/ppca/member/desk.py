@@ -31,7 +31,7 @@ class Member:
         self.identity = identity
         self.seats = Seats(roster, identity)
         self.state = MemberState(state or default_folder(roster.name, identity.name))
-        self.state.check_growth(roster)
+        self.state.revisions.take(roster)
 
     @classmethod
     def open(cls, federation: Path | str, identity: Path | str, state: Path | None = None) -> Self:
@@ -127,7 +127,7 @@ class Member:
 
         An old file can hold keys of operators that were replaced because they were stolen.
         """
-        if not self.state.has_used(job.file.federation):
+        if not self.state.revisions.has_used(job.file.federation):
             raise FederationError(
                 f"{job.name!r} is for a revision of the federation that you have not used; your file has revision "
                 f"{self.roster.revision}. Get the present file from an operator, or have the job proposed again."

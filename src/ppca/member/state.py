@@ -8,16 +8,17 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..federation.errors import FederationError, FileRefused
+from ..federation.errors import FederationError
 from ..federation.job import JobDescription
 from ..federation.objects import Object, is_digest
-from ..federation.roster import Roster, write_whole
+from ..federation.revisions import Revisions
+from ..federation.roster import write_whole
 from ..federation.sealing import SealingKey
 
 
 def default_folder(federation: str, member: str) -> Path:
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(home) / "ppca" / "members" / f"{federation}-{member}"
+    return Path(home) / "ppca" / "members" / federation / member
 
 
 class MemberState:
@@ -26,28 +27,7 @@ class MemberState:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-
-    def check_growth(self, roster: Roster) -> None:
-        """Refuses a federation older than one that this member has used, or another one of the same revision."""
-        known, _, digest = (self._revisions() or ["0 "])[-1].partition(" ")
-        if roster.revision < int(known) or (roster.revision == int(known) and roster.digest != digest):
-            raise FileRefused(
-                f"the federation's file has revision {roster.revision}; you have used revision {known}, and it only grows. "
-                "Get the present file from an operator."
-            )
-        if roster.revision > int(known):
-            lines = [*self._revisions(), f"{roster.revision} {roster.digest}"]
-            write_whole(self.folder / "federation", "\n".join(lines).encode(), 0o600)
-        roster.remember(self.folder / "revisions")
-
-    def has_used(self, federation: str) -> bool:
-        """Return whether this member has used a revision of the federation's file, by its digest."""
-        return any(line.partition(" ")[2] == federation for line in self._revisions())
-
-    def _revisions(self) -> list[str]:
-        """The revisions that this member has used, each as its number and digest, oldest first."""
-        path = self.folder / "federation"
-        return path.read_text().splitlines() if path.exists() else []
+        self.revisions = Revisions(folder / "revisions")
 
     # -- keys --------------------------------------------------------------------------------------------------------
 

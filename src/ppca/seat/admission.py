@@ -152,8 +152,11 @@ class Admission:
         _refuse_unless(is_well_formed(header), header, "it does not say what it must")
         if header.kind == "job":
             _refuse_unless(sha256(item.payload) == header.job, header, "its name is not the digest of its file")
+            return
+        job, seat = self.job(header.job).file, self._roster().seat_of(header.author)
+        if header.kind == "envelope":  # one server has some of an owner's envelopes, another one the others
+            _refuse_unless(header.author in job.owners, header, "it is no owner of this job")
         elif header.kind in WRITERS:
-            job, seat = self.job(header.job).file, self._roster().seat_of(header.author)
             WRITERS[header.kind](header, item.payload, job, seat, self.mailbox.objects(header.job))
 
     def members(self, job: str) -> frozenset[str]:

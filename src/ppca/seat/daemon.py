@@ -50,9 +50,9 @@ RENEWAL = LEAF_VALIDITY.total_seconds() / 2
 class Daemon:
     """One seat's server in one process."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, accepted: str | None = None) -> None:
         self.settings = settings
-        self.office = Office(settings)
+        self.office = Office(settings, accepted)
         self.router = Router(open_listener(*address(settings.file.listen.mesh)))
         self.conductor = Conductor(self.office, self.router)
         self.followers = Followers(self.office)
@@ -196,8 +196,8 @@ def restore(path: Path, told: Callable[[str], None]) -> list[str]:
             office.mailbox.close()
 
 
-def serve(path: Path, level: str = "INFO", identity: Path | None = None) -> None:
-    """The whole life of a server, from its file to its orderly end."""
+def serve(path: Path, level: str = "INFO", identity: Path | None = None, accepted: str | None = None) -> None:
+    """The whole life of a server, from its file to its orderly end. accepted: see `Revisions.take`."""
     os.umask(0o077)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every connection is a file
@@ -210,4 +210,4 @@ def serve(path: Path, level: str = "INFO", identity: Path | None = None) -> None
         )
         os.environ.update(cluster.environment())
     with alone(settings.store):
-        asyncio.run(Daemon(settings).run())
+        asyncio.run(Daemon(settings, accepted).run())

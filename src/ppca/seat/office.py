@@ -16,6 +16,7 @@ from typing import Any
 from ..federation.errors import FederationError, FileRefused
 from ..federation.identity import Identity
 from ..federation.objects import Header, Object
+from ..federation.revisions import Revisions
 from ..federation.roster import Roster
 from ..federation.serverfile import ServerSettings
 from ..transport.pinned import PinnedTls, issue_leaf
@@ -34,7 +35,7 @@ log = logging.getLogger("ppca.seat")
 class Office:
     """What every part of a seat's server works with. News are heard in the event loop only."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, accepted: str | None = None) -> None:
         self.settings = settings
         self.identity = Identity.load(settings.identity)
         self.roster = Roster.trusted(settings.federation)
@@ -42,8 +43,12 @@ class Office:
         self._check_seat(self.roster)
         self.tls = self.new_tls()
         self.mailbox = Mailbox(settings.store)
-        self._check_growth()
-        self.roster.remember(self.settings.store / REVISIONS)
+        self.revisions = Revisions(settings.store / REVISIONS)
+        try:
+            self.revisions.take(self.roster, accepted)
+        except FederationError:
+            self.mailbox.close()
+            raise
         self.mailbox.note(f"federation {self.roster.digest}", str(self.roster.revision))
         self.keys = Keys(settings.keys)
         self.clock = Clock()
@@ -67,17 +72,6 @@ class Office:
                 "correct seat in server.toml, or the federation's file."
             )
 
-    def _check_growth(self) -> None:
-        """Refuses a federation older than the one that was in force here, or another one of the same revision."""
-        known, _, digest = (self.mailbox.note("federation") or "0 ").partition(" ")
-        if self.roster.revision < int(known) or (self.roster.revision == int(known) and self.roster.digest != digest):
-            self.mailbox.close()
-            raise FileRefused(
-                f"{self.settings.federation} has revision {self.roster.revision}; revision {known} was in force here, and it "
-                "only grows. Get the present file from another operator."
-            )
-        self.mailbox.note("federation", f"{self.roster.revision} {self.roster.digest}")
-
     # -- the federation ----------------------------------------------------------------------------------------------
 
     def new_tls(self) -> PinnedTls:
@@ -96,8 +90,6 @@ class Office:
             roster = Roster.trusted(self.settings.federation)
             if roster.digest == self.roster.digest:
                 return False
-            if roster.revision <= self.roster.revision:
-                raise FileRefused(f"revision {roster.revision} is not above {self.roster.revision}, which is in force.")
             self._check_seat(roster)
             unknown = roster.unknown_former_keys(self.roster) if roster.revision == self.roster.revision + 1 else []
             if unknown:
@@ -105,11 +97,10 @@ class Office:
                     f"revision {roster.revision} lists former keys of {' and '.join(unknown)} that revision "
                     f"{self.roster.revision} does not have. Remove them: a former key is one that was replaced or removed."
                 )
+            self.revisions.take(roster)
         except FederationError as error:
             log.error("federation not renewed", extra={"why": str(error)})
             return False
-        self.mailbox.note("federation", f"{roster.revision} {roster.digest}")
-        roster.remember(self.settings.store / REVISIONS)
         self.roster = roster
         self.mailbox.note(f"federation {roster.digest}", str(roster.revision))
         log.info("federation renewed", extra={"revision": roster.revision, "digest": roster.digest})
