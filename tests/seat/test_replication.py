@@ -248,8 +248,11 @@ def test_a_peer_cannot_bring_what_its_author_did_not_write(three: Offices) -> No
 
 def test_content_with_another_digest_is_not_taken(three: Offices, monkeypatch: pytest.MonkeyPatch) -> None:
     tell(three.offices[0], three.story[0])
-    real = three.offices[0].mailbox.get
-    monkeypatch.setattr(three.offices[0].mailbox, "get", lambda digest: real(digest) and three.story[1])
+    box, other = three.offices[0].mailbox, three.folders[0] / "other"
+    other.write_bytes(three.story[1].data)
+    real = box.get
+    monkeypatch.setattr(box, "get", lambda digest: real(digest) and three.story[1])
+    monkeypatch.setattr(box, "whole", lambda digest: other)
     three.follow(1, 0)
     time.sleep(0.5)
     assert three.offices[1].mailbox.headers(three.job.id) == []
