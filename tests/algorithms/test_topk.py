@@ -295,6 +295,9 @@ def test_what_is_below_the_floor_is_not_resolved() -> None:
     assert resolution(1_000, 1e-7, certified=True) >= 2 * certificate.excluded(0, 2 * TOL)
     off = 2e-7 + 1_000 * 2.0**-40  # twice the tolerance, and the rounding of A; its trace is at least 1/2
     assert resolution(1_000, 1e-7) == pytest.approx(2 * off, rel=1e-12)
+    promised = certificate.promise(2 * TOL)
+    assert promised["floor"] == resolution(2, TOL, certified=True)
+    assert 1 < promised["factor"] < 1.2
 
 
 def test_it_is_given_up_where_late_loops_bring_nothing() -> None:

@@ -226,3 +226,10 @@ def test_iteration() -> None:
     assert [opened(row).tolist() for row in x] == [row.tolist() for row in values]
     with pytest.raises(TypeError):
         iter(numbered(())[0])
+
+
+@pytest.mark.parametrize("axis", [2, -3, 5])
+def test_axes_that_there_are_not(axis: int) -> None:
+    x = secret(np.ones((2, 3)))
+    with pytest.raises(np.exceptions.AxisError):
+        concatenate([x, x], axis)

@@ -10,6 +10,7 @@ import pytest
 
 from harness.lockstep import run
 from harness.numbers import secret
+from harness.spectra import finish
 from ppca.protocol import Pending, PlainArray, RangeError, RingType, SecretArray, make_type, together, where
 
 ULP = 2.0**-40
@@ -115,6 +116,7 @@ def test_types_of_results() -> None:
     assert n.within(7).dtype.span == 3
     assert n.within(8).dtype.span == 4
     assert (n.within(7) + n.within(7)).dtype.span == 4
+    assert (n.within(7) + 7).dtype.span == 4
     assert n.within(7).broadcast_to((8,)).sum().dtype.span == 6
     assert x.astype(80).dtype.frac == 80
     assert x.astype(40) is x
@@ -173,6 +175,13 @@ def test_both_backends_give_the_same_types() -> None:
     assert (n + n).dtype.frac == 0
     assert (n + 1).dtype.frac == 0
     assert (n + 0.5).dtype.frac == 40
+
+    async def root_of(x: Any) -> Any:
+        return await x.sqrt()
+
+    root = finish(root_of(PlainArray(np.array([2, 9]), dtype=make_type(128, 0))))
+    assert root.dtype.frac == 40
+    np.testing.assert_allclose(root.values, np.sqrt([2, 9]), atol=2.0**-40)
 
 
 async def whiten(x: Any, y: Any) -> Any:

@@ -162,3 +162,9 @@ def test_products_in_the_64_bit_ring() -> None:
     wide = make_type(64, 31)
     with pytest.raises(TypeError, match="no room"):
         run(without_room, a, b, dtypes=(wide, wide))
+
+
+@pytest.mark.parametrize("bits", [-1, 41])
+def test_more_bits_than_there_are_cannot_be_removed(bits: int) -> None:
+    with pytest.raises(ValueError, match=f"cannot remove {bits} fractional bits from fixed128.40"):
+        run(lambda x: x.truncate(bits), np.array([1.0]))
