@@ -306,6 +306,18 @@ def load(
 
 
 @app.command()
+def floods(
+    output: Output = DEFAULT_OUTPUT,
+    jobs: Annotated[int, typer.Option(min=1, help="honest jobs during each flood, one after the other")] = 3,
+) -> None:
+    """The time of an honest job while servers are flooded, and their memory. Exit code 1 if a job is not done."""
+    from benchmarks import floods as bench
+
+    if not bench.main(jobs, output):
+        raise typer.Exit(1)
+
+
+@app.command()
 def fuzz(
     output: Output = DEFAULT_OUTPUT,
     inputs: Annotated[int, typer.Option(min=100, help="malformed inputs in all")] = 240_000,

@@ -1,0 +1,192 @@
+"""`ppca bench floods`: the time of an honest job while four servers are flooded, and the peak memory of a server.
+
+One federation of four server processes. For each flood, an honest owner has some small jobs computed one after the other while
+the flood lasts; the table states the median time of a job, from its proposal to its end, how many were done, and the most memory
+that a server, and a process that it started, has had meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from benchmarks import table_console
+from benchmarks.adversary import MALLORY, Adversary, peak_memory
+from benchmarks.field import Field
+from benchmarks.misfortune import descendants
+from ppca.federation.drafting import draft_fit
+from ppca.federation.errors import FederationError
+from ppca.member import Member
+from ppca.member.contributing import contribute
+
+OWNER = "north"
+COLUMNS = ["a", "b", "c"]
+ROWS = 20
+RATE = 100
+"""Idle connections per second to each flooded port."""
+
+HELD = 10.0
+"""Seconds that an idle connection is left open."""
+
+THREADS = 4
+"""Threads of a flood that waits for answers."""
+
+LONGEST = 900.0
+"""Seconds after which a job that has not ended counts as not done."""
+
+
+@dataclass
+class Row:
+    """What one flood did. times: seconds of each honest job that was done."""
+
+    flood: str
+    jobs: int
+    times: list[float]
+    actions: int
+    server_megabytes: float
+    child_megabytes: float
+
+
+class Floods:
+    """A federation, its honest owner, and the floods by name."""
+
+    def __init__(self, folder: Path) -> None:
+        policy = {"owners_at_least": 1, "jobs_per_member": 100_000, "jobs_per_day": 100_000}
+        members = [OWNER, MALLORY]
+        self.field = Field(folder, members, members, settings={"policy": policy})
+        self.table = folder / "table.csv"
+        values = np.random.default_rng(0).standard_normal((ROWS, len(COLUMNS)))
+        np.savetxt(self.table, values, delimiter=",", header=",".join(COLUMNS), comments="", fmt="%.17g")
+        self.number = 0
+        self.actions = 0
+        self.over = threading.Event()
+        self.floods: dict[str, list[Callable[[], None]]] = {
+            "none": [],
+            f"idle TCP connections to the mesh ports, {RATE} per second each": self._idle(1),
+            f"idle TCP connections to the API ports, {RATE} per second each": self._idle(0),
+            "TLS handshakes of a member": [self._repeat(self._handshake)] * THREADS,
+            "requests of a member": [self._repeat(self._request)] * THREADS,
+            "malformed contributions of a member": [self._lies],
+        }
+
+    def _idle(self, which: int) -> list[Callable[[], None]]:
+        return [lambda port=ports[which]: self._connect(port) for ports in self.field.ports]  # type: ignore[misc]
+
+    def _connect(self, port: int) -> None:
+        held: list[tuple[float, socket.socket]] = []
+        while not self.over.wait(1 / RATE):
+            with contextlib.suppress(OSError):
+                held.append((time.monotonic(), socket.create_connection(("127.0.0.1", port), 1)))
+                self.actions += 1
+            while held and held[0][0] < time.monotonic() - HELD:
+                held.pop(0)[1].close()
+        for _, sock in held:
+            sock.close()
+
+    def _repeat(self, action: Callable[[Member, int], None]) -> Callable[[], None]:
+        def body() -> None:
+            with contextlib.closing(self.field.member(MALLORY)) as member:
+                while not self.over.is_set():
+                    with contextlib.suppress(FederationError, OSError):
+                        action(member, self.actions % 4)
+                    self.actions += 1
+
+        return body
+
+    def _handshake(self, member: Member, seat: int) -> None:
+        member.seats.clients[seat].close()
+        member.seats.clients[seat].request("GET", "/v1/hello")
+
+    def _request(self, member: Member, seat: int) -> None:
+        member.seats.clients[seat].request("GET", "/v1/jobs")
+
+    def _lies(self) -> None:
+        adversary = Adversary(self.field, random.Random(0), self.over)  # noqa: S311 - no secret
+        (lie,) = [action for _, name, action in adversary.actions() if name == "contribution of a lying owner"]
+        while not self.over.is_set():
+            self.actions += lie()
+
+    @contextlib.contextmanager
+    def _flooded(self, name: str) -> Iterator[None]:
+        self.over.clear()
+        self.actions = 0
+        threads = [threading.Thread(target=body) for body in self.floods[name]]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.over.set()
+            for thread in threads:
+                thread.join()
+
+    def run(self, name: str, jobs: int) -> Row:
+        """Honest jobs while one flood lasts."""
+        servers = [process.pid for process in self.field.processes if process is not None]
+        for pid in [each for server in servers for each in (server, *descendants(server))]:
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak of its memory counts from here
+        with self._flooded(name):
+            times = [taken for _ in range(jobs) if (taken := self._job()) is not None]
+            children = [peak_memory(pid) for server in servers for pid in descendants(server)]
+        own = max(map(peak_memory, servers))
+        return Row(name, jobs, times, self.actions, own / 1e6, max(children, default=0) / 1e6)
+
+    def _job(self) -> float | None:
+        """Seconds of a job from its proposal to its end; None if it was not done."""
+        began, self.number = time.monotonic(), self.number + 1
+        with contextlib.closing(self.field.member(OWNER)) as member:
+            fit = {"components": 2}
+            job = draft_fit(member.roster, f"job-{self.number}", [OWNER], COLUMNS, {OWNER: ["model"]}, fit=fit)
+            steps = [
+                lambda: member.submit(job),
+                lambda: member.approve(job),
+                lambda: contribute(member, job, self.table),
+            ]
+            while time.monotonic() < began + LONGEST:
+                try:
+                    while steps:
+                        steps[0]()
+                        del steps[0]
+                    course = member.course(job)
+                    if course.over:
+                        return time.monotonic() - began if course.done else None
+                except (FederationError, OSError):  # as a user would, it tries again
+                    pass
+                time.sleep(0.1)
+        return None
+
+
+def main(jobs: int, output: Path) -> bool:
+    """Print the table and write JSON; whether all jobs were done."""
+    with tempfile.TemporaryDirectory(prefix="ppca-floods-") as name:
+        floods = Floods(Path(name))
+        with floods.field:
+            floods._job()  # the first one starts the processes of the servers
+            rows = []
+            for flood in floods.floods:
+                rows.append(floods.run(flood, jobs))
+                print(f"{flood}: {rows[-1].times}", flush=True)
+    table = Table("flood", title=f"{jobs} small jobs during each flood", title_justify="left")
+    for heading in ("actions", "jobs done", "median time of a job", "peak memory of a server", "of a child process"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        median = f"{statistics.median(row.times):.1f} s" if row.times else "none"
+        memory = [f"{each:.0f} MB" for each in (row.server_megabytes, row.child_megabytes)]
+        table.add_row(row.flood, f"{row.actions:,}", f"{len(row.times)} of {row.jobs}", median, *memory)
+    table_console().print(table)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "floods.json").write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    return all(len(row.times) == row.jobs for row in rows)
