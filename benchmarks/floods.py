@@ -72,6 +72,7 @@ class Floods:
         self.number = 0
         self.actions = 0
         self.over = threading.Event()
+        self.opening = threading.Lock()
         self.floods: dict[str, list[Callable[[], None]]] = {
             "none": [],
             f"idle TCP connections to the mesh ports, {RATE} per second each": self._idle(1),
@@ -97,7 +98,9 @@ class Floods:
 
     def _repeat(self, action: Callable[[Member, int], None]) -> Callable[[], None]:
         def body() -> None:
-            with contextlib.closing(self.field.member(MALLORY)) as member:
+            with self.opening:  # a member's folder is for one process at a time
+                member = self.field.member(MALLORY)
+            with contextlib.closing(member):
                 while not self.over.is_set():
                     with contextlib.suppress(FederationError, OSError):
                         action(member, self.actions % 4)
