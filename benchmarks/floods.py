@@ -153,7 +153,7 @@ class Floods:
         with contextlib.closing(self.field.member(OWNER)) as member:
             fit = {"components": 2}
             job = draft_fit(member.roster, f"job-{self.number}", [OWNER], COLUMNS, {OWNER: ["model"]}, fit=fit)
-            steps = [
+            steps: list[Callable[[], object]] = [
                 lambda: member.submit(job),
                 lambda: member.approve(job),
                 lambda: contribute(member, job, self.table),
