@@ -63,7 +63,7 @@ async def normalised_covariance(packed: Any, d: int) -> Normalised:
     power = await trace.binade_power(lambda e: 1 << (whole - e), SMALLEST_VARIANCE, HEADROOM)
 
     async def scaled(part: Any, first: int) -> Any:
-        return await _upper_half(part, power, whole - 64)
+        return await upper_half(part, power, whole - 64)
 
     work = await in_passes(packed, scaled)
     del packed  # triangles of thousands of columns are let go as soon as the next one is there
@@ -84,7 +84,7 @@ async def normalised_correlation(packed: Any, d: int) -> Normalised:
     async def scaled(part: Any, first: int) -> Any:
         i, j = triangle_entries(d, first, first + len(part))
         products = await (power[i] * power[j])
-        return await _upper_half(part.astype(MOMENT_FRAC + SPARE), products, WORK_FRAC + SPARE)
+        return await upper_half(part.astype(MOMENT_FRAC + SPARE), products, WORK_FRAC + SPARE)
 
     work = await in_passes(packed, scaled)
     del packed
@@ -93,7 +93,7 @@ async def normalised_correlation(packed: Any, d: int) -> Normalised:
     async def divided(part: Any, first: int) -> Any:
         i, j = triangle_entries(d, first, first + len(part))
         outer = await inverse[i].mul(inverse[j], frac=40)  # exactly: nobody verifies what became of a covariance
-        return await _upper_half(part.astype(WORK_FRAC + SPARE + 24), outer, WORK_FRAC + SPARE)
+        return await upper_half(part.astype(WORK_FRAC + SPARE + 24), outer, WORK_FRAC + SPARE)
 
     correlation = (await in_passes(work, divided)).within(2)
     del work
@@ -102,7 +102,7 @@ async def normalised_correlation(packed: Any, d: int) -> Normalised:
     return Normalised(symmetric(upper, d), second, UP, (inverse, power))
 
 
-async def _upper_half(packed: Any, power: Any, frac: int) -> Any:
+async def upper_half(packed: Any, power: Any, frac: int) -> Any:
     """The upper half of the bits of a product below 1, of which `frac` are fractional; 48 of these are kept. Two rounds."""
     upper = await packed.mul_high(power)
     return (await upper.retype(make_type(64, frac, 1)).extend()).astype(WORK_FRAC)

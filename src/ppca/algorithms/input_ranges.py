@@ -60,6 +60,8 @@ class Ranges:
         self._table: list[NDArray[np.intp]] = []
         self._scaled: list[tuple[Any, Any]] = []
         self._scaled_table: list[NDArray[np.intp]] = []
+        self._most = 1
+        """Largest value of a condition that does not hold."""
 
     def _numbers(self, size: int) -> NDArray[np.intp]:
         """The table of every one of so many numbers."""
@@ -120,17 +122,24 @@ class Ranges:
         found = projections(party, pieces, self.tables, SUMS)
         self.between(found, -TIMES * bound, TIMES * bound)
 
+    def not_all_negative(self, values: SecretArray, table: NDArray[np.intp]) -> None:
+        """values (2, choices, columns): in one of the two parts no choice is negative. table: that of every column."""
+        first, second = (part.negative().then(lambda wrong: wrong.sum(0)) for part in values)
+        self._scaled.append((first, second))
+        self._scaled_table.append(table)
+        self._most *= values.shape[1] ** 2
+
     async def in_range(self) -> SecretArray:
         """One bit for each table: whether all of its conditions hold."""
         wrong, *bits = await together(
             concatenate(self._values).retype(WHOLE).negative(), *(bit for pair in self._scaled for bit in pair)
         )
         if bits:
-            small, some = concatenate(bits[::2]), concatenate(bits[1::2])
-            wrong = concatenate([wrong, (await (small * some)).retype(wrong.dtype)])
+            one, other = concatenate(bits[::2]), concatenate(bits[1::2])
+            wrong = concatenate([wrong, (await (one * other)).retype(wrong.dtype)])
         table = np.concatenate([*self._table, *self._scaled_table])
         counts = stack([wrong[table == number].sum() for number in range(self.tables)])
-        found: SecretArray = await (counts.within(max(1, len(table))) == 0)
+        found: SecretArray = await (counts.within(self._most * max(1, len(table))) == 0)
         return found
 
 

@@ -57,7 +57,8 @@ def forecast(
         fixed = choices.fixed_iterations
         top = _some(choices, width) and fixed is None
         made = iterations or fixed or _guess(width, top)
-        rounds = 9 * made + 2 * math.log2(max(2, width)) + 54 + 3 * choices.standardize + 4 * top - 10 * by_columns
+        rounds = 9 * made + 2 * math.log2(max(2, width)) + 54 + 3 * choices.standardize + 4 * top
+        rounds -= (10 if choices.standardize else 7) * by_columns
         sent = _solved(width, made, choices.tol, top) + 111 * width**2 * choices.standardize
         sent += 139 * width * _revealed(choices, width)
     if not by_columns:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms.entry import Joint
-from ..algorithms.gram import COLUMN_ERROR, GRID, LONGEST_PIECE, Blocks, central, gram, rescaled, shrink
+from ..algorithms.gram import COLUMN_ERROR, GRID, LONGEST_PIECE, Blocks, central, gram, in_common_scale, shrink
 from ..algorithms.input_ranges import Ranges, table_bound, table_projections
-from ..algorithms.row_shares import row_shares
-from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UPPER_HALF, maximum, on_grid
+from ..algorithms.row_shares import MOST_ROWS, row_shares
+from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UPPER_HALF, on_grid
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from .analysis import analyse, parameters_of
 from .input_checks import check_ranges, check_row_shares
@@ -45,6 +45,9 @@ async def fit(
     rows: int = answer["rows"]
     if refused := too_few(rows, spec):
         return {"rows": rows, "refused": refused}
+    limit = None if data.align is None else data.align.row_share_at_most
+    if limit is not None and rows * math.sqrt(max(widths)) >= MOST_ROWS:
+        return {"rows": rows, "refused": f"row_share_at_most cannot be checked for {rows:,} common rows; leave it out"}
     drop_sums(party, spec.keep)
     parts = 5 if own else 4
     exponent, *offsets = (concatenate(inputs[k::parts]) for k in range(4))
@@ -55,10 +58,8 @@ async def fit(
         with party.stage("input checks"):
             entries = (words[..., None] for words in Uploads.of(party, table).pieces(rows, count))
             await _check(party, exponent, offsets, entries, rows, widths, owners)
-            limit = None if data.align is None else data.align.row_share_at_most
             if limit is not None:
-                uploads, whose = Uploads.of(party, table), np.repeat(np.arange(len(widths)), widths)
-                again = partial(uploads.pieces, rows, count)
+                again, whose = Uploads.of(party, table).pieces(rows, count), np.repeat(np.arange(len(widths)), widths)
                 shares = await row_shares(party, again, rows, limit, whose, len(widths))
                 await check_row_shares(party, shares, owners, limit)
     with party.stage("second moments"), submitter(workers) as (submit, ahead):
@@ -70,8 +71,8 @@ async def fit(
         centred, means = await central(packed, columns, rows)
         largest, grid = await means_on_grid(means, exponent, offsets, shrink(rows))
         if not data.standardize:
-            common = await maximum(exponent.reshape(len(exponent), 1))
-            centred, exponent = await rescaled(centred, exponent, common), common
+            centred, exponent = await in_common_scale(centred, exponent)
+            exponent = exponent.reshape(1)
     return await analyse(party, Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2, COLUMN_ERROR), spec)
 
 
