@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.lockstep import LockstepServers
+from harness.lockstep import LockstepServers, run
 from ppca import Job, share
 from ppca.algorithms import dual
 from ppca.algorithms.decomposition import decompose, resolution
@@ -97,6 +97,37 @@ def run_plain(coroutine: Any) -> Any:
     with pytest.raises(StopIteration) as ended:
         coroutine.send(None)
     return ended.value.value
+
+
+SHIFTS = [0, 1, 23, 49, 50, 51, 52, 60, 75, 89, 90, 91, 120, 2000]
+
+
+@pytest.mark.parametrize("by_owner", [True, False], ids=["columns", "rows"])
+def test_products_in_smaller_units_keep_their_digits(by_owner: bool) -> None:
+    """Error: two units of 2^-90, and where 40 bits are cut off before, one of 2^(16 - shift). No products vanish above 2^-90."""
+    sums = np.random.default_rng(6).uniform(-(2.0**10), 2.0**10, (len(SHIFTS), 3))
+    shifts = np.array(SHIFTS)
+
+    async def program(products: Any, shift: Any) -> Any:
+        if by_owner:  # one owner at a time: all others send zeros
+            chosen = [products * (np.arange(len(SHIFTS)) == k)[:, None] for k in range(len(SHIFTS))]
+            return [(await dual.in_one_unit(each.retype(dual.SUMS), shift)).retype(LARGE) for each in chosen]
+        place = np.repeat(np.arange(len(SHIFTS)), 3)
+        return (await dual.in_units_of_rows(products.reshape(-1), shift, place)).retype(LARGE)
+
+    on_shares = np.reshape(run(program, sums, shifts, dtypes=(dual.SUMS, EXPONENT)).value, (-1, 3))
+    exact = np.ldexp(np.rint(np.ldexp(sums, dual.SUM_FRAC)), -dual.SUM_FRAC - shifts[:, None])
+    allowed = 2.0**-89 + np.where(shifts > dual.NEAR, 2.0 ** (-16 - np.minimum(shifts, 1000)), 0)
+    allowed = np.where(shifts > 90, 2.0**-80, allowed)[:, None]
+    assert (np.abs(np.ldexp(on_shares, -20) - exact) <= allowed).all()
+    plain = program(PlainArray(sums, "fixed", dual.SUMS), PlainArray(shifts, "fixed", EXPONENT))
+    fixed = run_plain(plain)
+    fixed = np.array([part.values for part in fixed]) if by_owner else fixed.values.reshape(-1, 3)
+    assert (np.abs(np.ldexp(fixed, -20) - exact) <= allowed).all()
+
+
+LARGE = RingType(128, 70, 40)
+"""As which results with 90 fractional bits come to the test, so that doubles hold the small ones: times 2^20."""
 
 
 def case(name: str) -> Floats:

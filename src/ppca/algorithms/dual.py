@@ -39,8 +39,9 @@ SUMS = RingType(128, SUM_FRAC, 28)
 ROOM = 22
 """K counts as 2^-22 K in `covariance`: its trace may then be 2^26, and as small as 2^-25."""
 
-APART = 50
-"""Products in units 2^-50 of the largest count as nothing: K itself has entries of up to 2^26 units there."""
+NEAR, COARSER = 50, 40
+"""Products are multiplied by 2^-w for 0 <= w <= 50, and cut by 40 bits before for 50 < w <= 90. Those in smaller units count as
+zero: K has at most 2^26 units there, and a trace of 2^-25 or more, of which that is 2^-40."""
 
 LOW, LIFT = -12, 40
 """Units of Y: 2^-v with v between; rows and columns in smaller ones count as nothing."""
@@ -60,9 +61,13 @@ COARSE = 10
 
 async def in_one_unit(products: Any, shift: Any) -> Any:
     """Sums (m, entries; 56 fractional bits), each in units of 2^-shift, added up in units of 1: 90 of them. Four rounds."""
-    powers = await _pair_powers(shift)
-    wide = await products.retype(RAW).inner(powers.reshape(len(products), 1), axis=0, frac=RAW.frac)
-    return await _short(wide)
+    near, far, power, coarse_power = await _near_and_far(products, shift)
+    m = len(products)
+    wide = await together(
+        near.inner(power.reshape(m, 1), axis=0, frac=RAW.frac),
+        far.inner(coarse_power.reshape(m, 1), axis=0, frac=RAW.frac),
+    )
+    return await _short(*wide)
 
 
 def joined(products: Any) -> Any:
@@ -72,18 +77,29 @@ def joined(products: Any) -> Any:
 
 async def in_units_of_rows(products: Any, shift: Any, place: Any) -> Any:
     """The same where every entry has a unit of its own: that at its place in `shift`."""
-    powers = await _pair_powers(shift)
-    return await _short(await products.retype(RAW).mul(powers[place], frac=RAW.frac))
+    near, far, power, coarse_power = await _near_and_far(products, shift)
+    wide = await together(near.mul(power[place], frac=RAW.frac), far.mul(coarse_power[place], frac=RAW.frac))
+    return await _short(*wide)
 
 
-async def _pair_powers(shift: Any) -> Any:
-    thresholds, values = power_table(0, APART, lambda w: 1 << (APART - w))
-    return (await shift.retype(EXPONENT).classify(thresholds, values, 0))[..., 0]
+async def _near_and_far(products: Any, shift: Any) -> tuple[Any, Any, Any, Any]:
+    """Products, the same without their 40 lowest bits, and by what each is multiplied for its shift: one of two is zero."""
+    thresholds, values = power_table(
+        0,
+        NEAR + COARSER,
+        lambda w: 1 << (NEAR - w) if w <= NEAR else 0,
+        lambda w: 1 << (NEAR + COARSER - w) if w > NEAR else 0,
+    )
+    powers, coarse = await together(
+        shift.retype(EXPONENT).classify(thresholds, values, 0), products.retype(SUMS).truncate(COARSER)
+    )
+    return products.retype(RAW), coarse.retype(RAW), powers[..., 0], powers[..., 1]
 
 
-async def _short(wide: Any) -> Any:
+async def _short(near: Any, far: Any) -> Any:
     kept = MOMENT_FRAC - ROOM
-    return await wide.retype(RingType(128, SUM_FRAC + APART, 20)).truncate(SUM_FRAC + APART - kept)
+    wide = (near + far).retype(RingType(128, SUM_FRAC + NEAR, 20))
+    return await wide.truncate(SUM_FRAC + NEAR - kept)
 
 
 async def sums_of(products: Any) -> Any:
