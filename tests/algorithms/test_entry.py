@@ -60,7 +60,7 @@ def joint_sums(sums: list[Moments], common: bool) -> tuple[Floats, Floats, int, 
     C[i, j] = np.ldexp(packed / (rows / 4.0**half), units[i] + units[j])
     assert servers.traffic is not None
     assert not [line for line in servers.openings[0] if line.to == "servers"]
-    rounds = servers.traffic.rounds - 5
+    rounds = servers.traffic.rounds - 6
     return np.triu(C) + np.triu(C, 1).T, np.ldexp(mean, mean_exponent), int(rows), rounds, np.ldexp(1.0, units)
 
 

@@ -89,7 +89,7 @@ def check(owners: list[Floats], common: bool) -> int:
     assert np.all(np.abs(np.ldexp(mean, mean_exponent) - means) <= 2.0**-50 * np.abs(means) + ERROR * scale)
     assert not [line for line in servers.openings[0] if line.to == "servers"]
     assert servers.traffic is not None
-    return servers.traffic.rounds - 5
+    return servers.traffic.rounds - 6
 
 
 def holes(owner: Floats, part: float) -> Floats:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.lockstep import run
+from harness.lockstep import LockstepServers, run
+from ppca import PCA
 from ppca.algorithms.scales import (
     EXPONENT,
     FLOAT_BITS,
@@ -79,7 +80,7 @@ def test_on_grid(apart: int) -> None:
 
 @pytest.mark.parametrize("exponent", [-1000, 0, 900])
 def test_floating(exponent: int) -> None:
-    values = [Fraction(0), Fraction(1, 2**80), -Fraction(1, 2**80), Fraction(3, 2**40), -Fraction(7, 8), Fraction(5, 4)]
+    values = [Fraction(0), Fraction(1, 2**68), -Fraction(1, 2**68), Fraction(3, 2**40), -Fraction(7, 8), Fraction(5, 4)]
 
     async def program(high: Any, low: Any) -> Any:
         grid = mantissa(high, low)[0].retype(GRID)
@@ -92,7 +93,7 @@ def test_floating(exponent: int) -> None:
         assert (abs(part) >= 0.5) == (value != 0)
         assert Fraction(float(part)) * Fraction(2) ** int(e) == value * Fraction(2) ** exponent
         assert value != 0 or e == 0, "zero tells nothing of the largest exponent"
-    assert found.traffic.rounds == 5
+    assert found.traffic.rounds == 6
 
 
 def test_floating_has_no_more_digits_than_a_double() -> None:
@@ -109,6 +110,35 @@ def test_floating_has_no_more_digits_than_a_double() -> None:
     found = run(program, *parts(values), dtypes=(integer, integer)).value
     for value, part in zip(values, found, strict=True):
         assert abs(Fraction(float(part)) - value) <= Fraction(1, 2**53)
+
+
+def test_floating_shows_no_digits_near_the_cut_of_single_numbers() -> None:
+    """Numbers below 2^-68 become 0 or 2^-68, at random."""
+    units = np.array([1, -1, 1000, -500, 2**11, -(2**11)])
+    values = [Fraction(int(unit), 2**80) for unit in np.repeat(units, 40)]
+
+    async def program(high: Any, low: Any) -> Any:
+        grid = mantissa(high, low)[0].retype(GRID)
+        return list(await floating(grid, high.like(high.data * 0, EXPONENT)))
+
+    integer = RingType(128, 0, 62)
+    part, e = run(program, *parts(values), dtypes=(integer, integer)).value
+    found = np.where(part == 0, 0, np.ldexp(part, e.astype(int) + 68)).reshape(6, 40)
+    assert set(np.unique(found)) <= {-1.0, 0.0, 1.0}
+    assert (found[[0, 2, 4]] >= 0).all()
+    assert (found[[1, 3, 5]] <= 0).all()
+    assert np.abs(found[4:]).sum() > 0  # 80 numbers of one half
+
+
+def test_two_owners_whose_means_cancel_read_no_single_mean() -> None:
+    """The means of the others are cut off at multiples of 16, which the two choose. The sum would tell one owner's alone."""
+    random = np.random.default_rng(4)
+    away = np.array([[2.0**83] * 3])
+    values = [random.standard_normal((count, 3)) for count in (30, 40)]
+    values = [part - part.mean(axis=0) for part in values]
+    owners = [values[0] + 16001, values[1] + 15, np.repeat(away, 20, axis=0), np.repeat(-away, 20, axis=0)]
+    mean = PCA(1, servers=LockstepServers(), fixed_iterations=2).fit(owners).mean_
+    assert set(np.abs(mean)) <= {0.0, 2.0**16}, "multiples of 16 tell 30 * 16000 / 110"
 
 
 @pytest.mark.parametrize("apart", [-70, -60, -59, -21, -20, 0, 23, 24, 37, 38, 39, 44, 1799, 1800])

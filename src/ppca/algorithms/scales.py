@@ -18,6 +18,9 @@ CUT = 44
 FLOAT_BITS = 55
 """Fractional bits of a number that a receiver gets as mantissa and exponent: a double has 53."""
 
+SHOWN_BITS = 68
+"""A receiver gets means to 68 bits below the largest mean of an owner. Owners' means are cut off 80 bits below it."""
+
 MEAN_FRAC = 56
 """Fractional bits of means in the units of a covariance."""
 
@@ -91,26 +94,29 @@ async def on_grid(mantissa: Any, upper: Any, exponent: Any) -> tuple[Any, Any]:
 
 
 async def floating(grid: Any, largest: Any) -> tuple[Any, Any]:
-    """Numbers in units of 2^A (80 fractional bits) as v 2^e: |v| in [1/2, 1] with 55 fractional bits, or zeros. Five rounds.
+    """Numbers in units of 2^A (80 fractional bits) as v 2^e: |v| in [1/2, 1] with 55 fractional bits, or zeros. Six rounds.
 
-    A receiver gets a floating-point number. It tells of A only where digits end early: none lies below 2^(A - 80).
+    A receiver gets a floating-point number, rounded to a multiple of 2^(A - 68). It tells of A only where digits end early. The
+    mean of several owners' numbers, each cut off at 2^(A - 80), is off by up to two units of 2^(A - 80), which depend on single
+    owners. The rounding is random: these units change the result with probability 2^-11.
     """
 
     def powers(e: int) -> list[int]:
-        return [1 << max(0, MANTISSA_BITS + 2 - e), e, 1]
+        return [1 << max(0, SHOWN_BITS + 2 - e), e, 1]
 
+    grid = (await grid.retype(GRID).truncate(MANTISSA_BITS - SHOWN_BITS)).retype(RingType(128, SHOWN_BITS, 2))
     negative, above, below = await together(
         grid.negative(),
-        grid.binade_powers(powers, -MANTISSA_BITS, 2),
-        (-grid).binade_powers(powers, -MANTISSA_BITS, 2),
+        grid.binade_powers(powers, -SHOWN_BITS, 2),
+        (-grid).binade_powers(powers, -SHOWN_BITS, 2),
     )
     change = await (negative.reshape(*negative.shape, 1) * (below - above))
     chosen = (above + change).retype(above.dtype)
     raw, unit = await together(
         grid.retype(RAW).mul(chosen[..., 0], frac=RAW.frac),
-        chosen[..., 2].retype(EXPONENT) * (largest - MANTISSA_BITS).retype(EXPONENT),
+        chosen[..., 2].retype(EXPONENT) * (largest - SHOWN_BITS).retype(EXPONENT),
     )
-    short = await raw.retype(RingType(128, MANTISSA_BITS + 2, 1)).truncate(MANTISSA_BITS + 2 - FLOAT_BITS)
+    short = await raw.retype(RingType(128, SHOWN_BITS + 2, 1)).truncate(SHOWN_BITS + 2 - FLOAT_BITS)
     return short.retype(RingType(128, FLOAT_BITS, 1)), (unit + chosen[..., 1].retype(EXPONENT)).retype(EXPONENT)
 
 

@@ -82,7 +82,7 @@ class Means:
 
 
 async def joint_means(joint: Joint, job: JobSpec) -> Means:
-    """From means on a grid: five rounds."""
+    """From means on a grid: six rounds."""
     (mean, exponent), kept = await together(floating(joint.grid, joint.largest), _kept_mean(joint, job))
     return Means(mean, exponent, kept)
 
