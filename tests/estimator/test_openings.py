@@ -184,7 +184,7 @@ def test_every_documented_opening_occurs() -> None:
     used = {*ALWAYS, RAW, STANDARD, REVEALED, REVEALED_STANDARD, FEWER, "until converged", "`n_components` in (0, 1)"}
     used |= {"`rows_at_least`"}
     used |= {
-        "a federation's fit of two or more owners",
+        "a federation's fit of two or more owners; its use of a kept model on columns of two or more owners",
         "a federation's use of a kept model",
         "`row_share_at_most`",
     }  # in tests/member

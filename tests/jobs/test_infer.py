@@ -13,13 +13,17 @@ from harness.jobs import fit_job, use_job
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns, Job
-from ppca.jobs import inference, rows
+from ppca.jobs import inference, rows, uploads
 from ppca.jobs.errors import Refusal
+from ppca.jobs.infer import UseModel
 from ppca.jobs.kept import NotAllowed
+from ppca.jobs.loading import as_data
+from ppca.jobs.spec import NEW_COLUMNS, Align, Data, JobSpec
+from ppca.native import ring
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
 from ppca.owner.tables.opening import open_table
-from ppca.protocol import share
+from ppca.protocol import share, share_ring
 from ppca.receiver.unsealing import received
 
 X = np.random.default_rng(5).standard_normal((60, 4)) @ np.diag([4.0, 2, 1, 0.5]) + 3
@@ -138,6 +142,55 @@ def test_a_table_is_matched_and_used_in_one_run(seats: LockstepServers) -> None:
         ("coordinates", (40, 2), "owner-2"),
     ]
     assert seats.tables == [{}] * 4
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["raw", "standardised"])
+def of_columns(request: pytest.FixtureRequest) -> tuple[LockstepServers, PCA]:
+    """A model of two column owners."""
+    seats, tables = LockstepServers(), [X[:, :2], X[:, 2:]]
+    way = Columns(alignment="aligned")
+    pca = PCA(2, standardize=request.param, partition=way, servers=seats, keep="m", allow=ALLOWED)
+    return seats, pca.fit(tables)
+
+
+def flags_of(of_columns: tuple[LockstepServers, PCA], south: Any) -> Any:
+    """Flags of rows beyond 2^42, with these numbers of the second owner in units of the model: rows in range are below 2^42."""
+    seats, pca = of_columns
+    kind, table = inference.row_type(pca.standardize), f"table {len(seats.public)}"
+    north = np.ldexp(NEW[:, :2], -pca.scale_exponents_[:2])
+    for number, part in enumerate((share(north, kind), share_ring(ring.constants(south, 2), kind))):
+        Job(seats).run(uploads.upload, part, table=table, owner=number)
+    scales = tuple(int(exponent) for exponent in pca.scale_exponents_)
+    data = Data(
+        form=NEW_COLUMNS,
+        owners=("north", "south"),
+        columns={"north": ("a", "b"), "south": ("c", "d")},
+        standardize=bool(pca.standardize),
+        align=Align(alignment="aligned"),
+        scales=scales,
+        check_inputs=True,
+    )
+    unit = 1.0 if pca.standardize else 4.0 ** scales[0]
+    spec = JobSpec(data=data, analysis=UseModel(model="m", threshold=2.0**42 * unit), receivers={"client": ("flags",)})
+    return received(Job(seats).run(inference.infer_table, table=table, job=as_data(spec)))
+
+
+@pytest.mark.parametrize("bits", [40, 47, 60])
+def test_new_columns_out_of_range_are_refused(of_columns: tuple[LockstepServers, PCA], bits: int) -> None:
+    """One owner of columns would otherwise decide every flag, whatever the threshold and the numbers of the others."""
+    frac = inference.row_type(of_columns[1].standardize).frac
+    false = [[0, 1 << min(frac + bits, 126)]] * len(NEW)
+    with pytest.raises(Refusal, match="the contribution of south holds numbers outside the range"):
+        flags_of(of_columns, false)
+
+
+def test_new_columns_at_the_end_of_the_range_pass(of_columns: tuple[LockstepServers, PCA]) -> None:
+    kind = inference.row_type(of_columns[1].standardize)
+    largest = (1 << (kind.frac + kind.span)) - 1
+    signs = np.random.default_rng(6).choice([-1, 1], (len(NEW), 2)).tolist()
+    found = flags_of(of_columns, [[sign * largest for sign in row] for row in signs])
+    assert len(found["flags"]) == len(NEW)
+    assert ("inputs in range", (2,), "servers") in opened(of_columns[0])
 
 
 def fit(seats: LockstepServers, least: int, **chosen: Any) -> Any:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.federation import IDENTITIES, OWNERS, job
+from harness.federation import IDENTITIES, OWNERS, RECEIVER, ROSTER, job
 from harness.whole import Altered, FourServers, Owner, WholeJob
+from ppca.federation.drafting import draft_infer
 from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
 from ppca.federation.parcels import Parcels
@@ -21,6 +23,7 @@ from ppca.owner.columns import Centred
 from ppca.owner.errors import OwnerError
 from ppca.protocol import InputPacket, RingType, share, share_ring
 from ppca.protocol.inputs import receive
+from ppca.seat.programs import kept_name
 from ppca.servers.control import encode
 
 LIAR = "south"
@@ -519,14 +522,14 @@ def test_servers_refuse_a_column_that_marks_one_row(
 
 @pytest.mark.parametrize("form", ["columns psi", "columns aligned"], indirect=True)
 def test_servers_refuse_a_column_whose_squares_overflow(form: Form, stops: None) -> None:
-    """(2^32)^2 is zero modulo 2^64: two marked rows would have no part of the sum of squares."""
+    """(2^32)^2 is zero modulo 2^64: the marked row would have no part of the sum of squares."""
     whole = form.begun()
 
     def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
         if kind == "rows":
             entries = plain(packets[0])
             entries[:, 1, 0] = np.where(np.arange(len(entries)) % 2, 1, -1).astype(np.uint64)
-            entries[[7, 18], 1, 0] = np.array([1 << 32, -(1 << 32)]).astype(np.uint64)
+            entries[7, 1, 0] = 1 << 32
             packets[0] = share_ring(entries, packets[0][0].dtype)
         return kind, packets, fields
 
@@ -556,3 +559,44 @@ def test_a_flag_of_several_rows_passes(form: Form, stops: None) -> None:
     assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4
     with pytest.raises(Passed):
         whole.run()
+
+
+# -- new rows for a kept model ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lies", [False, True])
+def test_new_columns_out_of_range_are_refused(lies: bool, tmp_path: Path, servers: FourServers) -> None:
+    """The model is that of two column owners, and both send columns of the new rows. The openings are those of the job."""
+    owners, align = OWNERS[:2], {"way": "aligned", "minimum": 2}
+    held = {owner: [f"{owner[0]}{number}" for number in range(2)] for owner in owners}
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    keep = {"until": until, "allow": {"flags": [RECEIVER]}}
+    fit = job(name=tmp_path.name, owners=owners, columns=held, fit={"components": 1}, align=align, keep=keep)
+    random = np.random.default_rng(4)
+    for owner in owners:
+        table = random.standard_normal((40, 2)) + 3
+        np.savetxt(tmp_path / f"{owner}.csv", table, delimiter=",", header=",".join(held[owner]), comments="")
+    first = WholeJob(servers, fit)
+    for owner in owners:
+        assert first.contribute(owner, tmp_path / f"{owner}.csv") == [""] * 4
+    exponents = np.broadcast_to(first.run()["to"][RECEIVER]["exponents"], (4,))
+    for conductor, store in zip(first.conductors, first.stores, strict=True):
+        conductor.staging.keep(fit.id, store[kept_name(fit.id)])
+    infer = {"model": fit.id, "model_owners": list(owners), "operation": "detect", "threshold": 4.0}
+    infer |= {"standardized": False, "scale_exponents": [int(e) for e in exponents]}
+    second = WholeJob(servers, draft_infer(ROSTER, tmp_path.name + "-use", owners, RECEIVER, infer, held, align=align))
+
+    def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
+        return kind, [with_first(packets[0], 1 << 100), *packets[1:]], fields
+
+    for owner in owners:
+        altered = (lambda parcels: Altered(parcels, change)) if lies and owner == LIAR else (lambda parcels: parcels)
+        file = tmp_path / f"{owner}.csv"
+        assert second.send(owner, lambda parcels: second.fill(owner, file, altered(parcels))) == [""] * 4  # noqa: B023
+    if lies:
+        with pytest.raises(Refusal, match=f"contribution of {LIAR} holds numbers outside the range"):
+            second.run()
+    else:
+        assert second.run()["to"][RECEIVER]["flags"].shape == (40,)
+    wanted = ["units of the model", "inputs in range", *([] if lies else ["anomaly flags"])]
+    assert [line["what"] for line in second.audit] == wanted

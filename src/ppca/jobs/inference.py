@@ -9,15 +9,17 @@ flags       score above a public threshold, or the `contamination` fraction of r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
+from ..algorithms.input_ranges import Ranges, table_bound, table_projections
 from ..protocol import Party, RingType, SecretArray, concatenate, together
 from .errors import Refusal
 from .infer import SCORES, TRANSFORM, UseModel
+from .input_checks import check_ranges
 from .kept import CLIENT, check_allowed, kept, recall
 from .loading import job_of
 from .openings import SAME_UNITS
@@ -181,7 +183,8 @@ async def infer(party: Party, *batches: SecretArray, job: dict[str, Any]) -> dic
 async def infer_table(party: Party, *, table: str, job: dict[str, Any]) -> dict[str, Any]:
     """The same of the rows that several owners of columns have in common, which are then forgotten; or why there are too few.
 
-    The receiver is told their tags: if it is one of the owners, it knows its ids by them.
+    The receiver is told their tags: if it is one of the owners, it knows its ids by them. If several owners are
+    checked, what they sent must be in range (`input_checks`).
     """
     spec = job_of(job)
     use = Use.of(spec)
@@ -192,6 +195,10 @@ async def infer_table(party: Party, *, table: str, job: dict[str, Any]) -> dict[
         return answer
     check_number(answer["rows"], spec.data.rows_at_least)
     await check_units(party, arrays, spec)
+    owners = spec.data.checked_owners
+    if owners is not None and len(owners) > 1:
+        with party.stage("input checks"):
+            await _check_rows(party, table, answer["rows"], spec.data.standardize, owners)
     batches = _common_rows(party, table, answer["rows"], spec.data.standardize)
     found = await _inferred(party, batches, arrays, use)
     await forget(party, table=table)
@@ -258,6 +265,19 @@ def _check_width(rows: SecretArray, model: dict[str, SecretArray]) -> None:
     width = model["vectors"].shape[1]
     if len(rows.shape) != 2 or rows.shape[1] != width:
         raise Refusal(f"rows of shape {rows.shape} do not fit a model of {width} columns; give the columns of the fit")
+
+
+async def _check_rows(party: Party, table: str, rows: int, standardized: bool, owners: Sequence[str]) -> None:
+    """Refuse owners whose new rows are out of range: their squares would overflow, and scores would be of no rows at all."""
+    kind, tables = row_type(standardized), Uploads.of(party, table).rows
+    widths = [spool.width // kind.limbs for _, spool in sorted(tables.items())]
+    ranges, whose = Ranges(len(widths)), np.repeat(np.arange(len(widths)), widths)
+    pieces = (batch.data for batch in _common_rows(party, table, rows, standardized))
+    sums = table_projections(party, pieces, whose, len(widths))
+    for number, width in enumerate(widths):
+        bound = table_bound(rows * width, kind.frac + kind.span)
+        ranges.between(sums[number], -bound, bound, np.full(sums.shape[1], number))
+    await check_ranges(party, ranges, owners)
 
 
 def _common_rows(party: Party, table: str, rows: int, standardized: bool) -> Iterator[SecretArray]:

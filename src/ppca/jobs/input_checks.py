@@ -1,7 +1,8 @@
 """Refuse an owner whose shared numbers are out of range, or whose columns mark single rows, before anything else is opened.
 
-Programs do this if they are told the names of the owners of their tables, as servers of a federation do for jobs of two owners or
-more. One bit for each table is opened; for an owner whose client follows the protocol it says nothing.
+Programs do this if they are told the names of the owners of their tables, as servers of a federation do for fits of two or more
+owners, and for uses of a kept model on columns of two or more owners. One bit for each table is opened; for an owner whose client
+follows the protocol it says nothing.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .infer import UseModel
 from .openings import ENOUGH_ROWS, IN_RANGE, MATCHES, ROUNDED, ROW_SHARES, AllowedOpening
 from .pca import JointPCA
-from .spec import PSI, USES_SCALES, WIDE_ROWS, Analysis, JobSpec
+from .spec import NEW_COLUMNS, PSI, USES_SCALES, WIDE_ROWS, Analysis, JobSpec
 
 ANALYSES: dict[str, type[Analysis]] = {}
 """Every analysis by its name and version."""
@@ -34,7 +34,7 @@ def _of_data(job: JobSpec) -> list[AllowedOpening]:
         found.append(MATCHES)
     if data.form == WIDE_ROWS:
         found.append(ROUNDED)
-    if data.check_inputs and not new:
+    if data.check_inputs and (not new or (data.form == NEW_COLUMNS and len(data.owners) > 1)):
         found.append(IN_RANGE)
     if data.align is not None and data.align.row_share_at_most is not None:
         found.append(ROW_SHARES)
