@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ppca.protocol import InputPacket, Opening, RingType, SecretArray, Traffic, local_parties, run_lockstep, share
+from ppca.protocol.opening import limits
 from ppca.receiver.unsealing import unsealed
 from ppca.servers import Account, Outcome
-from ppca.servers.programs import stores_packets
+from ppca.servers.programs import rules_of, stores_packets
 
 Tap = Callable[[int, int, Any], None]
 """Called with sender, receiver and message."""
@@ -53,8 +54,10 @@ class LockstepServers:
     ) -> Outcome:
         self.public.append(public)
         parties = local_parties()
+        rules = rules_of(program, public)
         for party, store, tables in zip(parties, self.stores, self.tables, strict=True):
             party.store, party.tables = store, tables
+            party.openings = None if rules is None else limits(rules)
         if self.record:
             for seat, view in enumerate(self.views):
                 view += [part for packets in inputs for part in (packets[seat].row, packets[seat].column)]

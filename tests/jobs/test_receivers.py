@@ -9,13 +9,15 @@ import pytest
 
 from harness.jobs import fit_job
 from harness.lockstep import LockstepServers
+from ppca import PCA
 from ppca.estimator.job import Job
-from ppca.jobs import rows
+from ppca.jobs import analysis, pca, rows
 from ppca.jobs.errors import Refusal
 from ppca.jobs.kept import NotAllowed
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
 from ppca.owner.tables.opening import open_table
+from ppca.protocol import OpeningRefused
 from ppca.receiver import PCAModel
 from ppca.receiver.parts import Parts
 from ppca.receiver.unsealing import received
@@ -93,3 +95,26 @@ def test_a_partial_fit_gives_nobody_more_than_the_fit(seats: LockstepServers) ->
             fit(seats, receivers, X[:9], add_to="m")
     fit(seats, {"a": ["variances"]}, X[:9], add_to="m")
     assert revealed(seats) == {"a": FACTS | VARIANCES}
+
+
+def test_a_local_job_opens_nothing_that_it_does_not_list(
+    seats: LockstepServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Local servers enforce the list of a job, as servers of a federation do."""
+    solve = analysis.solved
+
+    async def opens_more(party: Any, matrix: Any, job: Any) -> Any:
+        await matrix.open(what="covariance", why="planted")
+        return await solve(party, matrix, job)
+
+    monkeypatch.setattr(analysis, "solved", opens_more)
+    with pytest.raises(OpeningRefused, match="'covariance' to 'servers' is not in the list of openings of this job"):
+        PCA(2, servers=seats).fit(np.array_split(X, 2))
+
+
+def test_a_local_job_opens_nothing_more_often_than_it_lists(
+    seats: LockstepServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pca, "max_convergence_bits", lambda *_: 1)
+    with pytest.raises(OpeningRefused, match="'convergence bit' to 'servers' was opened as often as this job allows"):
+        PCA(servers=seats).fit(np.array_split(X, 2))

@@ -12,13 +12,15 @@ import inspect
 import runpy
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, MutableMapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from ..jobs.loading import job_of
 from ..jobs.operator import INPUT_BYTES
+from ..jobs.registry import openings
 from ..native import clock
 from ..protocol import InputPacket, InputRefused, Party, Pending, SecretArray, agree_keys, drive
 from ..protocol.inputs import size_of, summands
@@ -56,6 +58,13 @@ STORES_PACKETS = ("ppca.jobs.uploads:upload",)
 def stores_packets(program: Program) -> bool:
     """Return whether a program takes the packets of its inputs as they are."""
     return f"{program.__module__}:{program.__name__}" in STORES_PACKETS
+
+
+def rules_of(program: Program, public: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return all that a program may open, from the job that it gets; None for programs of developers, and without a job."""
+    if f"{program.__module__}:{program.__name__}" not in OFFERED or "job" not in public:
+        return None
+    return [line.rule() for line in openings(job_of(public["job"]))]
 
 
 class ProgramError(ValueError):
@@ -196,13 +205,13 @@ def execute(
     progress: Callable[[str, float | None], None] | None = None,
     store: MutableMapping[str, Any] | None = None,
     tables: dict[str, Any] | None = None,
-    openings: list[dict[str, Any]] | None = None,
+    rules: list[dict[str, Any]] | None = None,
 ) -> Ran:
     """Runs a program on this seat: fresh keys, the inputs, the rounds; returns its result and the account.
 
-    openings: all that may leave the sharing (`protocol.opening.limits`); None: anything.
+    rules: all that may leave the sharing (`protocol.opening.limits`); None: anything.
     """
-    allowed = None if openings is None else limits(openings)
+    allowed = None if rules is None else limits(rules)
     with mesh.stage(KEY_STAGE):
         party: Party = drive(_awaited(agree_keys(mesh.seat, session)), mesh)
     stages = _Stages(mesh, party.sent)

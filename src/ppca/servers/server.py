@@ -24,7 +24,7 @@ from .codec import CodecError
 from .control import Channel, Message
 from .failure import Failure, trace_of
 from .process import KEPT_MEMORY, Teller, labelled, report, watch
-from .programs import Program, ProgramError, asked_for, execute, prepare
+from .programs import Program, ProgramError, asked_for, execute, prepare, rules_of
 from .store import Staged, Store
 
 
@@ -133,8 +133,9 @@ class Server:
         mesh.stats.reset()
         self._teller.begin(mesh)
         with labelled(self.seat):
+            rules = rules_of(program, fields["public"])
             ran = execute(
-                mesh, session, program, fields["packets"], fields["public"], self._progress, store, self.tables
+                mesh, session, program, fields["packets"], fields["public"], self._progress, store, self.tables, rules
             )
         ran.keeps = store.changed
         self.channel.send("done", **vars(ran))
