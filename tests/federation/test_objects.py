@@ -213,11 +213,6 @@ def test_the_key_of_the_published_seed() -> None:
     assert len(SealingKey().to_bytes()) == len(seed)
 
 
-def test_a_private_sealing_key_shows_in_no_text() -> None:
-    assert repr(KEY.seed) not in repr(KEY)
-    assert KEY.seed.hex() not in repr(KEY)
-
-
 def test_the_purpose_does_not_depend_on_the_order_of_its_fields() -> None:
     sealed = seal(b"a share", KEY.public, job="j", seat=1)
     assert KEY.open(sealed, seat=1, job="j") == b"a share"
