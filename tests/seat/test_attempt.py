@@ -45,7 +45,7 @@ from ppca.transport.routes import preamble, route_of
 pytestmark = pytest.mark.processes
 ROWS, UPLOAD = "ppca.jobs.rows:fit", "ppca.jobs.uploads:upload"
 WAY = Alignment("psi", None, 10, False)
-PUBLIC: dict[str, Any] = {"job": fit_job(4, 3, fixed_iterations=8)}
+PUBLIC: dict[str, Any] = {"job": fit_job(4, 3, fixed_iterations=14)}
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_a_fit_of_rows_is_what_local_servers_make_of_it(seats: Seats) -> None:
     values, told = data(), []
     run = seats.start(ROWS, packets(values), public=PUBLIC, progress=lambda *news: told.append(news))
     found = model_of(run, 4)
-    local = PCA(fixed_iterations=8, servers=LockstepServers()).fit(np.array_split(values, 3))
+    local = PCA(fixed_iterations=14, servers=LockstepServers()).fit(np.array_split(values, 3))
     np.testing.assert_allclose(found.components, local.components_, atol=1e-6)
     np.testing.assert_allclose(found.explained_variance, local.explained_variance_, rtol=1e-6)
     np.testing.assert_allclose(found.mean, values.mean(0), rtol=1e-9)
@@ -88,7 +88,7 @@ def test_a_fit_of_rows_is_what_local_servers_make_of_it(seats: Seats) -> None:
 
 def test_two_jobs_at_the_same_time_over_the_same_ports(seats: Seats) -> None:
     first, second = data(4), data(5, 80)
-    jobs = [{"job": fit_job(width, 3, fixed_iterations=8)} for width in (4, 5)]
+    jobs = [{"job": fit_job(width, 3, fixed_iterations=14)} for width in (4, 5)]
     runs = [seats.start(ROWS, packets(values), public=job) for values, job in zip((first, second), jobs, strict=True)]
     for run, values in zip(runs, (first, second), strict=True):
         found = model_of(run, values.shape[1])
@@ -224,7 +224,7 @@ def test_inputs_beyond_the_limit_are_final(seats: Seats) -> None:
 
 def test_what_a_program_keeps_comes_back_and_can_be_recalled(seats: Seats) -> None:
     values = data()
-    public = {"job": fit_job(4, 3, fixed_iterations=8, keep="kept", allow=("transform",))}
+    public = {"job": fit_job(4, 3, fixed_iterations=14, keep="kept", allow=("transform",))}
     done = seats.start(ROWS, packets(values), public=public).done()
     assert [set(one.kept) for one in done] == [{"kept"}] * 4
     assert not np.array_equal(done[0].kept["kept"]["vectors"][0], done[1].kept["kept"]["vectors"][0])  # type: ignore[index]
@@ -310,7 +310,7 @@ def columns_job(tables: list[Any], way: Alignment = WAY) -> tuple[list[list[Inpu
     ]
     pieces = [piece for number, part in enumerate(parts) for piece in part.pieces(number, own)]
     partition = Columns("id", way.way, minimum=way.minimum)
-    job = Choices(fixed_iterations=8, partition=partition).job(column_data("columns", arranged, partition), len(tables))
+    job = Choices(fixed_iterations=14, partition=partition).job(column_data("columns", arranged, partition), len(tables))
     return packets, pieces, {"job": as_data(job)}
 
 
@@ -343,7 +343,8 @@ def test_too_few_common_rows_are_final(seats: Seats) -> None:
         "ppca.jobs.columns:fit", packets, public=public, own=lambda seat: {"pieces": pieces_of(pieces, seat)}
     ).failed()
     assert any(one.final for one in failed)
-    assert all("fewer than 10 ids are common to all 2 owners" in str(one) for one in failed)
+    texts = [str(one) for one in failed]
+    assert all("fewer than 10 ids are common to all 2 owners" in text for text in texts), texts
 
 
 def test_too_few_rows_are_final_and_nothing_else_is_opened(seats: Seats) -> None:

@@ -117,7 +117,18 @@ def connect_mesh(
         links = meeting.gather(listener)
     finally:
         meeting.end()
-    return SocketMesh(seat, links, timeout=exchange_timeout or timeout, max_payload=max_payload)
+    mesh = SocketMesh(seat, links, timeout=max(1.0, meeting.deadline - monotonic()), max_payload=max_payload)
+    _wait_for_all(mesh)
+    mesh.timeout = exchange_timeout or timeout
+    return mesh
+
+
+def _wait_for_all(mesh: SocketMesh) -> None:
+    """Exchange one byte with each peer: nobody begins, or ends, while others still connect. It does not count as a round."""
+    others = [peer for peer in SEATS if peer != mesh.seat]
+    mesh.exchange([(peer, b"\0") for peer in others], [(peer, 1) for peer in others])
+    mesh.stats.reset()
+    mesh.step = 0
 
 
 class _Meeting:
