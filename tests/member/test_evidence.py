@@ -23,7 +23,8 @@ from harness.federation import (
 )
 from ppca.federation.disclosure import disclosures
 from ppca.federation.errors import FederationError
-from ppca.federation.objects import Object
+from ppca.federation.objects import PIECE_BYTES, Object
+from ppca.federation.parcels import pieces_in, result_info
 from ppca.federation.roster import Roster
 from ppca.federation.sealing import seal
 from ppca.member.fetching import Evidence, check_files
@@ -37,13 +38,22 @@ TOTAL = {"total": {"rounds": 7, "bytes_sent": 5, "sent_to": [5] * 4, "received_f
 
 
 def result(seat: int, answer: int = 7, attempt: int = 1) -> Object:
-    info = {"what": "result", "job": JOB.id, "receiver": RECEIVER, "seat": seat, "attempt": attempt}
-    plain = b"".join(encode("result", result={**FACTS, "answer": answer, "to": {}}))
-    sealed = seal(plain, RECEIVER_KEY.public, **info)
-    return make(OPERATORS[seat], "result", JOB, sealed, receiver=RECEIVER, attempt=attempt, seat=seat)
+    return sealed(seat, b"".join(encode("result", result={**FACTS, "answer": answer, "to": {}})), attempt)[0]
 
 
-def audit(place: int, of: Object, **change: Any) -> Object:
+def sealed(seat: int, plain: bytes, attempt: int = 1) -> list[Object]:
+    """A server's part of the result, in pieces."""
+    pieces = pieces_in(plain)
+    infos = [result_info(JOB.id, RECEIVER, seat, attempt, piece, len(pieces)) for piece in range(len(pieces))]
+    return [
+        make(
+            OPERATORS[seat], "result", JOB, seal(data, RECEIVER_KEY.public, **info), receiver=RECEIVER, attempt=attempt
+        )
+        for data, info in zip(pieces, infos, strict=True)
+    ]
+
+
+def audit(place: int, *of: Object, **change: Any) -> Object:
     sent = {item.header.author: item.digest for item in STORY if item.header.kind == "contribution"}
     content = {
         "attempt": 1,
@@ -51,7 +61,7 @@ def audit(place: int, of: Object, **change: Any) -> Object:
         "seconds": 1.0,
         "stats": TOTAL,
         "audit": LINES,
-        "results": {RECEIVER: of.digest},
+        "results": {RECEIVER: [piece.digest for piece in of]},
     }
     content |= {"contributions": sent} | change
     return make(OPERATORS[place], "audit", JOB, json.dumps(content).encode(), attempt=1, seat=place)
@@ -165,6 +175,33 @@ def test_what_does_not_fit_together(name: str) -> None:
         evidence(BROKEN[name]()).check()
 
 
+def test_a_result_of_more_than_one_object(tmp_path: Path) -> None:
+    """An object holds 16 MiB. A larger result was computed, could not be sealed, and the job was held."""
+    long = "x" * (PIECE_BYTES + 1000)
+    plain = b"".join(encode("result", result={**FACTS, "answer": long.encode(), "to": {}}))
+    parts = [sealed(seat, plain) for seat in range(4)]
+    assert all(len(pieces) == 2 for pieces in parts)
+    items = [*KEPT, *(piece for pieces in parts for piece in pieces)]
+    made = evidence([*items, *(audit(seat, *pieces) for seat, pieces in enumerate(parts))])
+    made.check()
+    assert made.result()["answer"] == long.encode()
+    for wrong in (
+        [parts[0][0]],
+        [parts[0][1], parts[0][0]],
+        [*parts[0], parts[0][1]],
+    ):  # cut off, turned round, repeated
+        other = evidence([*items, audit(0, *wrong), *(audit(seat, *parts[seat]) for seat in (1, 2, 3))])
+        with pytest.raises(FederationError):
+            other.result()
+
+
+def test_a_later_start_does_not_hide_a_finished_attempt() -> None:
+    """Server 0 alone made a finished result unreachable by signing one more start."""
+    made = evidence([*KEPT, *RESULTS, *AUDITS, make("alpha", "start", JOB, attempt=2)])
+    made.check()
+    assert made.attempt == 1
+
+
 def test_the_federation_must_be_signed() -> None:
     unsigned = Roster(ROSTER.data, {name: ROSTER.signatures[name] for name in OPERATORS[:3]})
     with pytest.raises(FederationError, match="not signed by delta"):
@@ -208,10 +245,7 @@ def test_only_the_receiver_can_read_the_key_of_a_result(tmp_path: Path) -> None:
 def test_an_impossible_result_is_refused_by_name(change: dict[str, Any], why: str) -> None:
     found = []
     for seat in range(4):
-        info = {"what": "result", "job": JOB.id, "receiver": RECEIVER, "seat": seat, "attempt": 1}
-        plain = b"".join(encode("result", result={**FACTS, "to": {}} | change))
-        sealed = seal(plain, RECEIVER_KEY.public, **info)
-        found.append(make(OPERATORS[seat], "result", JOB, sealed, receiver=RECEIVER, attempt=1, seat=seat))
+        found += sealed(seat, b"".join(encode("result", result={**FACTS, "to": {}} | change)))
     made = evidence([*KEPT, *found, *(audit(seat, of) for seat, of in enumerate(found))])
     made.check()
     with pytest.raises(FederationError, match=f"the result of 'first' is not used: .*{why}"):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from harness.federation import (
     IDENTITIES,
@@ -25,6 +28,7 @@ from harness.federation import (
     served,
     story,
 )
+from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError, FileRefused, NotReached, ObjectRefused
 from ppca.federation.identity import Identity, key_text
 from ppca.federation.objects import Object
@@ -32,6 +36,7 @@ from ppca.federation.sealing import SealingKey
 from ppca.member import Member
 from ppca.member import seats as module
 from ppca.member.contributing import contribute
+from ppca.member.fetching import Evidence
 from ppca.member.seats import SeatClient, Seats
 from ppca.seat.api import Api
 from ppca.transport import free_ports
@@ -48,7 +53,7 @@ class Four:
     """Four seats that serve and do nothing else, and members."""
 
     def __init__(self, folder: Path, loop: Loop, revision: int = 1, **more: Any) -> None:
-        self.folder = folder
+        self.folder, self.loop = folder, loop
         self.roster = roster(revision, ports=free_ports(4), **more)
         self.offices = [office(folder / name, self.roster, seat) for seat, name in enumerate(OPERATORS)]
         self.stacks = [ExitStack() for _ in OPERATORS]
@@ -246,8 +251,8 @@ def test_a_seat_that_answers_nonsense_is_passed_over(
     four.tell(*four.story)
     real = SeatClient.request
 
-    def request(self: SeatClient, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        return (200, answer) if self.number == 0 and path != "/v1/hello" else real(self, method, path, body)
+    def request(self: SeatClient, method: str, path: str, body: bytes | None = None, **more: Any) -> tuple[int, bytes]:
+        return (200, answer) if self.number == 0 and path != "/v1/hello" else real(self, method, path, body, **more)
 
     monkeypatch.setattr(SeatClient, "request", request)
     member = four.member("north")
@@ -256,9 +261,168 @@ def test_a_seat_that_answers_nonsense_is_passed_over(
     assert member.description(four.job.id).id == four.job.id
 
 
+def lists_jobs(four: Four, seat: int, lines: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that lists these jobs instead of its own."""
+    monkeypatch.setattr(four.apis[seat], "_jobs_of", lambda member: lines)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [{"id": "0" * 64}],
+        [{"id": "0" * 64, "name": ["first"], "stage": 7, "place": "x", "progress": [1]}],
+        [{"id": f"{i:064x}", "name": "first"} for i in range(2000)],
+        [7, None, {}, {"id": 7}],
+    ],
+)
+def test_invented_jobs_on_a_servers_list_stop_no_command(
+    lines: list[Any], four: Four, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One entry without a name ended every command of every member with a KeyError, also cancel and refuse."""
+    four.tell(*four.story[:9])
+    lists_jobs(four, 0, lines, monkeypatch)
+    member = four.member("north")
+    assert member.find("first").id == member.find(four.job.id).id == member.find(four.job.id[:12]).id == four.job.id
+    assert [known.id for known, _ in member.jobs()] == [four.job.id]
+    member.cancel(member.find("first"))
+
+
+def test_progress_that_a_server_invents_is_shown_as_plain_text(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    four.tell(*four.story)
+    for told in ({}, {"text": ["x"], "fraction": "all", "rounds": None}, {"text": "\x1b[2J" + "x" * 1000, "rounds": 3}):
+        lists_jobs(four, 0, [{"id": four.job.id, "name": "first", "progress": told}], monkeypatch)
+        found = four.member("north")._progress(four.job)
+        assert found is not None
+        assert "\x1b" not in found["text"]
+        assert len(found["text"]) <= 200
+
+
+def invented(four: Four, kind: str, digest: str, seq: int, author: str = "delta", **about: Any) -> dict[str, Any]:
+    return {"seq": seq, "kind": kind, "author": author, "job": four.job.id, "about": about, "digest": digest, "size": 1}
+
+
+@pytest.mark.parametrize("change", ["endless", "instances"])
+def test_a_list_without_an_end_does_not_stop_a_member(change: str, four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client read such a list for ever, and kept all of it."""
+    four.tell(*four.story)
+    pages = [0]
+
+    def told(job: str, after: int) -> dict[str, Any]:
+        pages[0] += 1
+        lines = [
+            invented(four, "audit", f"{pages[0]:032x}{i:032x}", after + 1 + i, attempt=1, seat=i) for i in range(500)
+        ]
+        return {"instance": str(pages[0]) if change == "instances" else "x", "objects": lines}
+
+    monkeypatch.setattr(four.apis[3], "_objects_of", told)
+    monkeypatch.setattr(module, "LIST_BYTES", 1 << 20)
+    member = four.member("north")
+    assert member.course(four.job).stage == "done"
+    read = pages[0]
+    assert 1 <= read <= 20
+    assert member.course(four.job).stage == "done"  # what was too much is not asked for again
+    assert pages[0] == read
+    assert len(member.seats._shelves[3, four.job.id].headers) <= 1
+
+
+def test_a_server_that_never_completes_an_answer_is_given_up(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timeout of a socket starts again with every byte, so a byte from time to time held a member for ever."""
+    four.tell(*four.story[:9])
+
+    async def drips(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" ")
+            await asyncio.sleep(0.05)
+
+    four.down(3)
+    with served(four.offices[3], four.loop, lambda api: monkeypatch.setattr(api, "objects", drips)):
+        monkeypatch.setattr(module, "LIST_SECONDS", 1.0)
+        assert four.member("north").course(four.job).stage == "gathering"
+
+
+def test_a_server_that_signs_another_file_for_a_job_hides_nothing(four: Four) -> None:
+    four.tell(*four.story[:9])
+    for each in four.offices:
+        each.mailbox.put(make("alpha", "job", four.job, b"something else"))
+    assert four.member("north").description(four.job.id).data == four.job.data
+
+
+# -- a receiver and a lying server -----------------------------------------------------------------------------------
+
+
+def with_parts(four: Four) -> Member:
+    """The receiver of a job that is done, with a result at all servers."""
+    parts = [make(name, "result", four.job, b"x", receiver=RECEIVER, attempt=1) for name in OPERATORS]
+    four.tell(*four.story, *parts)
+    for name, part in zip(OPERATORS, parts, strict=True):
+        content = json.dumps({"results": {RECEIVER: [part.digest]}}).encode()
+        four.tell(make(name, "audit", four.job, content, attempt=1))
+    member = four.member(RECEIVER)
+    member.state.make_key(four.job.id)
+    return member
+
+
+@pytest.mark.parametrize("lie", ["audit", "result", "other author", "start", "not given"])
+def test_a_lying_server_cannot_keep_a_receiver_from_fetching(
+    lie: str, four: Four, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One invented header of an audit, or a second start, was enough to lose a finished result."""
+    member = with_parts(four)
+    start = make("delta", "start", four.job, attempt=2)
+    hers = next(h for h in four.offices[0].mailbox.headers(four.job.id) if h.kind == "audit" and h.author == "alpha")
+
+    def as_if(answer: dict[str, Any], after: int) -> None:
+        if after < 1000:
+            lines = {
+                "audit": [invented(four, "audit", "a" * 64, 1001, attempt=1)],
+                "result": [invented(four, "result", "a" * 64, 1001, "alpha", attempt=1, receiver=RECEIVER)],
+                "other author": [{"seq": 1001, **hers.as_dict(), "author": "beta"}],
+                "start": [listed(start, 1001)],
+                "not given": [listed(make("delta", "offer", four.job, bytes(32), seat=3, again=7), 1001)],
+            }[lie]
+            answer["objects"][:0] = [{**line, "seq": after + 1} for line in lines]
+            for place, line in enumerate(answer["objects"]):
+                line["seq"] = after + 1 + place
+
+    lies(four, 3, as_if, monkeypatch)
+    found = Evidence.gather(member, four.job, patience=0)
+    assert found.attempt == 1
+    assert [pieces[0].header.author for pieces in found._pieces()] == list(OPERATORS)
+
+
+def test_a_missing_part_is_named(four: Four) -> None:
+    member = with_parts(four)
+    for each in four.offices:
+        part = next(h for h in each.mailbox.headers(four.job.id) if (h.kind, h.author) == ("result", "gamma"))
+        each.mailbox._path(part.digest).unlink()
+    with pytest.raises(FederationError, match="the part of the result of gamma is not there"):
+        Evidence.gather(member, four.job, patience=0)
+
+
+def test_invented_group_keys_neither_stop_nor_replace_the_real_one(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header that a server invented kept the first owner from sending the key, and the others from taking it."""
+    owners = ("north", "south")
+    four.job = draft_fit(four.roster, "v", owners, {o: [f"{o}1"] for o in owners}, {RECEIVER: ["model"]})
+    four.tell(make(RECEIVER, "job", four.job, four.job.data))
+    for owner in owners:
+        four.member(owner).approve(four.job)
+    for each in four.offices[1:]:
+        for header in four.offices[0].mailbox.headers(four.job.id):
+            each.admit(four.offices[0].mailbox.get(header.digest) or four.story[0], "alpha")
+
+    def as_if(answer: dict[str, Any], after: int) -> None:
+        if after < 1000:
+            answer["objects"].append(invented(four, "group", "a" * 64, 1001, "north", to="south"))
+
+    lies(four, 3, as_if, monkeypatch)
+    made = four.member("north").group_key(four.job, patience=5)
+    assert four.member("south").group_key(four.job, patience=5) == made
+
+
 def test_a_group_key_is_taken_from_the_first_owner_only(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
     """A seat that seals a key of its own to an owner would know how ids become tags."""
-    from ppca.federation.drafting import draft_fit
     from ppca.federation.sealing import seal
 
     owners = ("north", "south", "west")
@@ -316,12 +480,12 @@ def test_an_upload_cut_anywhere_goes_on_without_the_data(cut: int, four: Four, m
     member, data = four.member("north"), table(four.folder)
     real, sent, left = SeatClient.request, [], [cut]
 
-    def request(self: SeatClient, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    def request(self: SeatClient, method: str, path: str, body: bytes | None = None, **more: Any) -> tuple[int, bytes]:
         if method in ("PUT", "HEAD"):
             if left[0] == 0:
                 raise Cut
             left[0] -= 1
-        answer = real(self, method, path, body)
+        answer = real(self, method, path, body, **more)
         if method == "PUT":
             sent.append(path)
         return answer

@@ -68,11 +68,14 @@ def approve(
 
 def show_words(member: Member, job: JobDescription) -> None:
     """What a job opens, for who must agree."""
-    from ..federation.disclosure import scope
+    from ..federation.disclosure import scope, terms
 
     console, file = Terminal(), job.file
     console.print(Text(f"{job.name} ({file.program}), job {job.id}"), soft_wrap=True)
     console.print(Text(f"of: {scope(file)}"), soft_wrap=True)
+    console.print("What it computes, and from which data:")
+    for line in terms(file, member.name):
+        console.print(Text(f"  - {line}"), soft_wrap=True, highlight=False)
     opened, together = member.words(job)
     console.print("Opened, and nothing else:")
     for line in opened:
@@ -143,9 +146,12 @@ def status(
     with complaints(status), member_at(federation, identity, state) as member:
         import json
 
-        told = {str(each["id"]): each for each in member.seats.jobs()}
-        found = [member.description(each) for each in ([*told] if job is None else [member.find(job).id])]
-        courses = [(known, member.course(known), _place(told.get(known.id, {}))) for known in found]
+        if job is None:
+            found = [(known, told["place"]) for known, told in member.jobs()]
+        else:
+            only = member.find(job)
+            found = [(only, next((told["place"] for told in member.seats.jobs() if told["id"] == only.id), None))]
+        courses = [(known, member.course(known), place) for known, place in found]
         if as_json:
             typer.echo(json.dumps([course_facts(*each) for each in courses], indent=1))
             return
@@ -153,12 +159,6 @@ def status(
             Terminal().print(Text(f"{member.name} has a part in no job."))
         for known, course, place in courses:
             _print_course(known, course, place)
-
-
-def _place(told: dict[str, Any]) -> int | None:
-    """The place of a job in the queue, as a server tells it."""
-    place = told.get("place")
-    return place if type(place) is int else None
 
 
 def course_facts(job: JobDescription, course: Course, place: int | None = None) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def _audit(member: Member, job: JobDescription, as_json: bool) -> None:
     from ..report import opening_lines
 
     objects = member.objects(job)
-    audits = {h.author: member.seats.get(h).json() for h in objects.of("audit")}
+    audits = member.audits(objects.headers, member.course(job, objects.headers).attempt)
     erased = sorted({(h.author, str(h.about.get("what"))) for h in objects.of("erased")})
     if as_json:
         typer.echo(json.dumps({"job": job.id, "audits": audits, "erased": erased}, indent=1))

@@ -89,6 +89,17 @@ def envelope_info(job: str, owner: str, seat: int, piece: int) -> dict[str, Any]
     return {"what": "envelope", "job": job, "owner": owner, "seat": seat, "piece": piece}
 
 
+def result_info(job: str, receiver: str, seat: int, attempt: int, piece: int, pieces: int) -> dict[str, Any]:
+    """What a piece of a server's part of a result is bound to."""
+    about = {"receiver": receiver, "seat": seat, "attempt": attempt, "piece": piece, "pieces": pieces}
+    return {"what": "result", "job": job, **about}
+
+
+def pieces_in(data: bytes) -> list[bytes]:
+    """Bytes cut into pieces that each fit into one object; at least one piece."""
+    return [data[start : start + PIECE_BYTES] for start in range(0, max(1, len(data)), PIECE_BYTES)]
+
+
 class Summands:
     """Running digests of what an owner sends: the four summands, and the difference of the first ones."""
 

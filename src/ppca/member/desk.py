@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ..federation.course import HELD, Course, Objects, course_of
 from ..federation.disclosure import in_words, nature_in_words, together
 from ..federation.errors import FederationError, NotReached, ObjectRefused
 from ..federation.identity import Identity
 from ..federation.job import JobDescription
-from ..federation.objects import Header, Object, is_digest
+from ..federation.objects import Header, Object, is_digest, sha256
 from ..federation.roster import SEATS, Roster
 from ..federation.sealing import seal
 from .seats import Seats
 from .state import MemberState, default_folder
+
+T = TypeVar("T")
+MOST_UNKNOWN = 20
+"""Ids on the lists of servers that may stand for no job before the rest of a list is not looked at."""
 
 Told = Callable[[str, float | None], None]
 
@@ -52,23 +57,67 @@ class Member:
         if path.is_file() or (path / "job.toml").is_file():
             return JobDescription.load(path)
         text = str(what)
-        found = [job for job in self.seats.jobs() if str(job["id"]).startswith(text) or job["name"] == text]
+        if is_digest(text):  # whatever servers list, a job is found by its whole id
+            return self.description(text)
+        found = [
+            job for job, _ in self.jobs(lambda told: told["id"].startswith(text) or told["name"] == text)
+            if job.id.startswith(text) or job.name == text
+        ]  # fmt: skip
         if not found:
-            raise FederationError(f"there is no job {text!r} that {self.name} has a part in, and no such file.")
-        ids = {str(job["id"]) for job in found}
-        if len(ids) > 1:
-            named = ", ".join(sorted(job_id[:12] for job_id in ids))
+            raise FederationError(
+                f"there is no job {text!r} that {self.name} has a part in, and no such file. Give its whole id if you have it."
+            )
+        if len(found) > 1:
+            named = ", ".join(sorted(job.id[:12] for job in found))
             raise FederationError(f"several jobs are called {text!r}: {named}. Give the id.")
-        return self.description(ids.pop())
+        return found[0]
+
+    def jobs(
+        self, wanted: Callable[[dict[str, Any]], bool] = lambda told: True
+    ) -> Iterator[tuple[JobDescription, dict[str, Any]]]:
+        """The jobs that this member has a part in, each with what a server tells of it (`Seats.jobs`).
+
+        Ids that stand for no job are left out. After several of them the rest of the list is, too.
+        """
+        unknown = 0
+        for told in filter(wanted, self.seats.jobs()):
+            try:
+                yield self.description(told["id"]), told
+            except NotReached:
+                raise
+            except FederationError:
+                unknown += 1
+                if unknown == MOST_UNKNOWN:
+                    return
 
     def description(self, job: str) -> JobDescription:
         """A job's file, as its submitter signed it."""
-        header = next((h for h in self.seats.headers(job) if h.kind == "job"), None)
-        if header is None or not is_digest(job):
-            raise FederationError(f"job {job[:12]} is not known to the seats")
-        found = JobDescription(self.seats.get(header).payload)
-        if found.id != job:
-            raise FederationError(f"the seats hold another file under the name of job {job[:12]}")
+        headers = [h for h in self.seats.headers(job) if h.kind == "job"] if is_digest(job) else []
+        files = (self.seats.get(header).payload for header in headers)
+        found = next((data for data in files if sha256(data) == job), None)
+        if found is None:
+            raise FederationError(f"job {job[:12]} is not known to the servers")
+        return JobDescription(found)
+
+    def first(self, headers: Iterable[Header], *, present: bool = False) -> Object | None:
+        """The first object of several headers that a server has, as its author signed it. Others may be invented.
+
+        present: only objects that the author signed with its present key.
+        """
+        for header in headers:
+            with suppress(NotReached, ObjectRefused):
+                return self._present(header) if present else self.seats.get(header)
+        return None
+
+    def audits(self, headers: Iterable[Header], attempt: int) -> dict[str, dict[str, Any]]:
+        """Operator -> the audit of an attempt that it signed. An audit that does not say what it must is left out."""
+        mine = [header for header in headers if header.kind == "audit" and header.about.get("attempt") == attempt]
+        found = {}
+        for operator in self.roster.operators.values():
+            item = self.first(header for header in mine if header.author == operator)
+            with suppress(ObjectRefused):
+                if item is not None and is_audit(content := item.json()):
+                    found[operator] = content
         return found
 
     def objects(self, job: JobDescription) -> Objects:
@@ -191,13 +240,13 @@ class Member:
             raise FederationError(
                 f"the key of {self.name} for {job.name!r} is not in {self.state.folder}; approve again."
             )
-        header = self._await(
+        item = self._await(
             lambda: self._group_for(job, self.name),
             patience,
             f"{owners[0]}, the first owner, to contribute: it makes the key that ids are joined by",
             told,
         )
-        return key.open(self._present(header).payload, **_group_info(job, self.name))
+        return key.open(item.payload, **_group_info(job, self.name))
 
     def _present(self, header: Header) -> Object:
         """An object that its author has signed with its present key: what keys are offered or sent with."""
@@ -205,10 +254,10 @@ class Member:
         item.check_author(self.roster.present)
         return item
 
-    def _group_for(self, job: JobDescription, owner: str) -> Header | None:
+    def _group_for(self, job: JobDescription, owner: str) -> Object | None:
         """What the first owner, and nobody else, has sealed for another one."""
-        found = (h for h in self.objects(job).of("group") if h.author == job.file.owners[0])
-        return next((h for h in found if h.about.get("to") == owner), None)
+        found = (h for h in self.seats.headers(job.id) if (h.kind, h.author) == ("group", job.file.owners[0]))
+        return self.first((h for h in found if h.about.get("to") == owner), present=True)
 
     def _make_group_key(self, job: JobDescription, patience: float, told: Told | None) -> bytes:
         import secrets
@@ -231,7 +280,7 @@ class Member:
                 self.seats.put(self._make("group", job.id, seal(group, public, **_group_info(job, other)), to=other))
         return group
 
-    def _await(self, look: Callable[[], Header | None], patience: float, what: str, told: Told | None) -> Header:
+    def _await(self, look: Callable[[], T | None], patience: float, what: str, told: Told | None) -> T:
         deadline = time.monotonic() + patience
         while True:
             found = look()
@@ -286,6 +335,17 @@ class Member:
             if each.get("id") == job.id:
                 return each.get("progress")
         return None
+
+
+def is_audit(content: Any) -> bool:
+    """Whether an audit lists openings, each with what it must say."""
+    lines = content.get("audit") if isinstance(content, dict) else None
+    return isinstance(lines, list) and all(
+        isinstance(line, dict)
+        and all(isinstance(line.get(name), str) for name in ("what", "to", "why"))
+        and isinstance(line.get("shape"), list)
+        for line in lines
+    )
 
 
 def _group_info(job: JobDescription, to: str) -> dict[str, Any]:

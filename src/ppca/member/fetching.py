@@ -19,8 +19,8 @@ from ..federation.course import DONE, Objects, course_of, missing
 from ..federation.disclosure import disclosures
 from ..federation.errors import FederationError, ObjectRefused
 from ..federation.job import JobDescription
-from ..federation.objects import Header, Object
-from ..federation.parcels import message_of
+from ..federation.objects import Header, Object, is_digest
+from ..federation.parcels import message_of, result_info
 from ..federation.roster import SEATS, Roster, read_signatures, write_signatures, write_whole
 from ..federation.sealing import SealingKey
 from ..receiver.plausible import check_fit, check_uses
@@ -29,7 +29,9 @@ from ..servers import Account
 from .desk import Member
 
 EVIDENCE = "evidence"
-KINDS = ("job", "offer", "approval", "contribution", "receipt", "start", "ended", "result", "audit")
+KINDS = ("job", "offer", "approval", "contribution", "receipt", "start", "ended")
+"""Kinds that show that a job is done. Their signatures were checked when they were listed."""
+
 KEY = "result.key"
 OBJECTS = "objects"
 CONTENTS = "contents"
@@ -54,34 +56,23 @@ class Evidence:
         while True:
             headers = member.seats.headers(job.id)
             course = member.course(job, headers)
-            parts = [h for h in headers if h.kind in ("result", "audit") and h.about.get("attempt") == course.attempt]
-            mine = [h for h in parts if h.about.get("receiver", member.name) == member.name]
-            if course.stage != DONE or len(mine) >= 2 * len(SEATS) or time.monotonic() > deadline:
-                return cls._of(member, job, headers)
+            if course.ended == DONE:
+                raise FederationError(f"the seats have erased {job.name!r}; it was there for {job.file.erase_after}.")
+            if course.stage != DONE:
+                waiting = "; ".join(f"waiting for {item.who} to {item.what}" for item in course.waiting)
+                raise FederationError(f"{job.name!r} is {course.stage}. {course.why}{waiting}.")
+            key = member.state.key(job.id)
+            if key is None:
+                raise FederationError(f"the key of {member.name} for {job.name!r} is not in {member.state.folder}.")
+            parts, lacking = _parts(member, headers, course.attempt)
+            if not lacking:
+                decided = (member.first([header]) for header in headers if header.kind in KINDS)
+                return cls(member.roster, job, member.name, key, [*(item for item in decided if item), *parts])
+            if time.monotonic() > deadline:
+                raise FederationError(
+                    f"the part of the result of {_listed(lacking)} is not there; fetch again when all servers are up."
+                )
             time.sleep(0.3)
-
-    @classmethod
-    def _of(cls, member: Member, job: JobDescription, headers: list[Header]) -> Self:
-        course = member.course(job, headers)
-        if course.ended == DONE:
-            raise FederationError(f"the seats have erased {job.name!r}; it was there for {job.file.erase_after}.")
-        if course.stage != DONE:
-            waiting = "; ".join(f"waiting for {item.who} to {item.what}" for item in course.waiting)
-            raise FederationError(f"{job.name!r} is {course.stage}. {course.why}{waiting}.")
-        key = member.state.key(job.id)
-        if key is None:
-            raise FederationError(f"the key of {member.name} for {job.name!r} is not in {member.state.folder}.")
-        mine = [
-            header
-            for header in headers
-            if header.kind in KINDS and (header.kind != "result" or header.about.get("receiver") == member.name)
-        ]
-        parts = [h for h in mine if h.kind == "result" and h.about.get("attempt") == course.attempt]
-        if len(parts) < len(SEATS):
-            raise FederationError(
-                f"{len(parts)} of four parts of the result are there; fetch again when all seats are up."
-            )
-        return cls(member.roster, job, member.name, key, [member.seats.get(header) for header in mine])
 
     # -- checking ----------------------------------------------------------------------------------------------------
 
@@ -114,17 +105,16 @@ class Evidence:
     def attempt(self) -> int:
         """The attempt that counts; raises unless the job is done by these objects."""
         headers = Objects([item.header for item in self.objects])
-        last = max(headers.starts(), default=0)
         # The time does not matter: what is finished has not expired.
         course = course_of(
             self.job.file, headers.headers, self.roster, datetime.fromtimestamp(0, self.job.file.expires.tzinfo)
         )
-        if course.stage != DONE or not last:
+        if course.stage != DONE:
             raise FederationError(f"by these objects the job is {course.stage}. {course.why}".rstrip())
         lacking = [f"{item.who} did not {item.what}" for item in missing(self.job.file, headers, self.roster)]
         if lacking or not any(headers.of("job")):
             raise FederationError(f"by these objects {_listed(lacking) or 'nobody submitted the job'}.")
-        return last
+        return course.attempt
 
     def _of_seats(self, kind: str) -> list[Object]:
         """The object of every seat for the attempt that counts."""
@@ -145,16 +135,14 @@ class Evidence:
 
     def _check_audits(self) -> None:
         allowed = {(line.what, line.to): line.most for line in disclosures(self.job.file)}
-        results = self._of_seats("result")
+        self._pieces()
         said = {item.digest: item for item in self.objects if item.header.kind == "contribution"}
-        for seat, audit, result in zip(SEATS, self.audits(), results, strict=True):
+        for seat, audit in zip(SEATS, self.audits(), strict=True):
             used = {owner: said[digest].header.author for owner, digest in audit["contributions"].items()}
             if audit["seat"] != seat or used != {owner: owner for owner in self.job.file.owners}:
                 raise FederationError(f"seat {seat} signed an audit of other contributions.")
             if audit["contributions"] != self.audits()[0]["contributions"]:
                 raise FederationError(f"seats 0 and {seat} worked on different contributions.")
-            if audit["results"].get(self.receiver) != result.digest:
-                raise FederationError(f"seat {audit['seat']} signed an audit of another result.")
             seen: dict[tuple[str, str], int] = {}
             for line in audit["audit"]:
                 place = (line["what"], line["to"])
@@ -172,10 +160,27 @@ class Evidence:
     def parts(self) -> list[dict[str, Any]]:
         """What each seat returned to this receiver, still in shares."""
         attempt, parts = self.attempt, []
-        for seat, item in zip(SEATS, self._of_seats("result"), strict=True):
-            info = {"what": "result", "job": self.job.id, "receiver": self.receiver, "seat": seat, "attempt": attempt}
-            parts.append(message_of(self.key.open(item.payload, **info), "result")["result"])
+        for seat, items in zip(SEATS, self._pieces(), strict=True):
+            plain = b""
+            for piece, item in enumerate(items):
+                info = result_info(self.job.id, self.receiver, seat, attempt, piece, len(items))
+                plain += self.key.open(item.payload, **info)
+            parts.append(message_of(plain, "result")["result"])
         return parts
+
+    def _pieces(self) -> list[list[Object]]:
+        """By server the pieces of its part of the result that its audit names."""
+        attempt, found = self.attempt, []
+        known = {item.digest: item for item in self.objects}
+        for seat, audit in zip(SEATS, self._of_seats("audit"), strict=True):
+            author = self.roster.operators[seat]
+            items = [known.get(digest) for digest in _named(audit, self.receiver)]
+            wanted = ("result", author, attempt)
+            mine = [i for i in items if i and (i.header.kind, i.header.author, i.header.about.get("attempt")) == wanted]
+            if not mine or len(mine) < len(items):
+                raise FederationError(f"the result of server {seat} ({author}) that its audit names is missing.")
+            found.append(mine)
+        return found
 
     def result(self) -> dict[str, Any]:
         """What the servers returned to this receiver, in the clear.
@@ -246,6 +251,40 @@ class Evidence:
             raise FederationError(
                 f"{folder} holds no whole evidence of a job: {error.strerror} ({error.filename})."
             ) from None
+
+
+def _parts(member: Member, headers: list[Header], attempt: int) -> tuple[list[Object], list[str]]:
+    """The audits and the parts of the result that servers sealed to this member, and the operators of which one is not there.
+
+    Lists of servers may hold headers of audits and parts that nobody wrote. Those that no server has do not count, and of the
+    parts those count that the signed audits name.
+    """
+    found: list[Object] = []
+    lacking = []
+    for operator in member.roster.operators.values():
+        mine = [h for h in headers if h.author == operator and h.about.get("attempt") == attempt]
+        audit = member.first(h for h in mine if h.kind == "audit")
+        digests = [] if audit is None else _named(audit, member.name)
+        listed: dict[str, list[Header]] = {digest: [] for digest in digests}
+        for header in mine:
+            if header.kind == "result" and header.digest in listed:
+                listed[header.digest].append(header)
+        pieces = [member.first(candidates) for candidates in listed.values()] if all(listed.values()) else [None]
+        found += [item for item in (audit, *pieces) if item is not None]
+        if not pieces or None in pieces:
+            lacking.append(operator)
+    return found, lacking
+
+
+def _named(audit: Object, receiver: str) -> list[str]:
+    """The digests of the pieces of a receiver's part, in their order, as an audit names them."""
+    try:
+        content = audit.json()
+    except ObjectRefused:
+        return []
+    results = content.get("results") if isinstance(content, dict) else None
+    digests = results.get(receiver) if isinstance(results, dict) else None
+    return digests if isinstance(digests, list) and all(map(is_digest, digests)) else []
 
 
 def check_files(folder: Path, expected: Mapping[str, bytes]) -> None:

@@ -9,6 +9,7 @@ import json
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -18,7 +19,9 @@ from ..federation.identity import Identity
 from ..federation.job import JobDescription
 from ..federation.objects import DECIDING, FIELDS, MOST_BYTES, Header, Object, is_digest, sha256
 from ..federation.roster import SEATS, Roster, address
+from ..federation.text import plain
 from ..transport import CertificateError
+from ..transport.deadline import cut_after
 from ..transport.pinned import PinnedTls, issue_leaf
 
 T = TypeVar("T")
@@ -31,6 +34,15 @@ AGAIN = 30.0
 RENEWAL = timedelta(hours=1)
 TRIES = 3
 MOST_ANSWER = 64 << 20
+REQUEST_SECONDS = 600.0
+"""Seconds until a request and its answer are complete, however often the server sends a byte."""
+
+LIST_SECONDS = 60.0
+LIST_BYTES = 256 << 20
+"""Time and bytes that one server may take to list the objects of one job."""
+
+ENOUGH = 3
+"""Servers whose lists suffice, so that one that failed lately need not be asked again."""
 
 LOST = (OSError, http.client.HTTPException, ssl.SSLError)
 
@@ -70,18 +82,22 @@ class SeatClient:
             self._connection = connection
         return self._connection
 
-    def request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        """The answer of the seat; NotReached if there is none."""
+    def request(
+        self, method: str, path: str, body: bytes | None = None, *, seconds: float = REQUEST_SECONDS
+    ) -> tuple[int, bytes]:
+        """Return the status and the answer of the server. NotReached if it does not answer within `seconds`."""
         for fresh in (False, True):
             if self._connection is None and not fresh:
                 continue
             try:
                 connection = self._connected()
-                connection.request(method, path, body, {"Content-Type": "application/octet-stream"} if body else {})
-                response = connection.getresponse()
-                data = response.read(MOST_ANSWER + 1)
+                with cut_after(connection.sock, seconds):
+                    connection.request(method, path, body, {"Content-Type": "application/octet-stream"} if body else {})
+                    response = connection.getresponse()
+                    data = response.read(MOST_ANSWER + 1)
                 if len(data) > MOST_ANSWER:
-                    raise FederationError(f"{self.name} answers more than it should")
+                    self.close()
+                    raise NotReached(f"{self.name} answers with more than {MOST_ANSWER:,} bytes")
                 return response.status, data
             except (*LOST, CertificateError) as error:
                 self.close()
@@ -201,6 +217,10 @@ class Seats:
     def get(self, header: Header) -> Object:
         """The object of a header from any seat that has it: signed by its author's pinned key, and what the header says."""
         digest = header.digest
+        for number in SEATS:
+            shelf = self._shelves.get((number, header.job))
+            if shelf is not None and digest in shelf.items and shelf.headers.get(digest) == header:
+                return shelf.items[digest]
 
         def load(client: SeatClient) -> Object:
             status, data = client.request("GET", f"/v1/objects/{digest}")
@@ -215,19 +235,24 @@ class Seats:
         return item
 
     def headers(self, job: str) -> list[Header]:
-        """The headers of a job's objects, of all seats together: one that lags behind, or lies, hides and adds nothing.
+        """Return the headers of a job's objects, those first that most servers list.
 
-        Where a job stands follows from objects whose signatures were checked here. Of the others (shares, results, audits) the
-        headers are a seat's word, until `get` has them whole.
+        All servers are asked. The state of a job follows from objects whose signatures were checked here. Headers of other kinds
+        (`group`, `result`, `audit`) are a server's word until `get` has the object; different headers of one object are all here.
         """
         found: dict[str, Header] = {}
+        listed: Counter[str] = Counter()
         former: set[str] = set()
         for shelf in self._from_all(lambda client: self._shelf(client, job)):
-            found |= shelf.headers
             former |= shelf.former
-        if former and self._is_present(job, found.values()):
-            found = {digest: header for digest, header in found.items() if digest not in former}
-        return list(found.values())
+            for header in shelf.headers.values():
+                key = json.dumps(header.as_dict(), sort_keys=True)
+                found[key] = header
+                listed[key] += 1
+        if not (former and self._is_present(job, found.values())):
+            former = set()
+        order = sorted(found, key=lambda key: -listed[key])
+        return [found[key] for key in order if found[key].digest not in former]
 
     def _is_present(self, job: str, headers: Iterable[Header]) -> bool:
         """Whether a job is for the present revision. Objects that former keys signed then do not count."""
@@ -236,29 +261,42 @@ class Seats:
         return data is None or JobDescription(data).file.federation == self.roster.digest
 
     def _shelf(self, client: SeatClient, job: str) -> Shelf:
-        """What a seat has of a job; what it told before is not asked for again."""
+        """What a server has of a job; what it listed before is not asked for again."""
         shelf = self._shelves.setdefault((client.number, job), Shelf())
-        while True:
-            status, data = client.request("GET", f"/v1/jobs/{job}/objects?after={shelf.place}")
+        deadline = time.monotonic() + LIST_SECONDS
+        while (left := deadline - time.monotonic()) > 0 and shelf.bytes < LIST_BYTES:
+            status, data = client.request("GET", f"/v1/jobs/{job}/objects?after={shelf.place}", seconds=left)
+            shelf.bytes += len(data)
             if status == 404:
                 return shelf
             if status != 200:
                 raise NotReached(f"{client.name}: {_said(data)}")
             if not shelf.take(_decoded(data, dict, client), job, self.roster):
                 return shelf
+        raise NotReached(
+            f"{client.name} lists more objects of job {job[:12]} than are read ({LIST_BYTES:,} bytes, {LIST_SECONDS:g} seconds)"
+        )
 
     def jobs(self) -> list[dict[str, Any]]:
-        """The jobs that this member has a part in, as the seats describe them."""
+        """The jobs that this member has a part in, as servers describe them; those first that most servers list.
+
+        Each has id, name, place in the queue and progress. They are a server's word: an id may stand for no job.
+        """
         found: dict[str, dict[str, Any]] = {}
+        listed: Counter[str] = Counter()
         for jobs in self._from_all(_jobs_at):
             for job in jobs:
                 found.setdefault(job["id"], job)
-        return list(found.values())
+            listed.update({job["id"] for job in jobs})
+        return [found[job] for job in sorted(found, key=lambda job: -listed[job])]
 
     def _from_all(self, what: Callable[[SeatClient], T]) -> list[T]:
-        """The answers of all seats that are reached; at least one is."""
+        """The answers of all servers that are reached, at least one. One that failed lately is not asked if the others answer."""
         found, faults = [], []
+        now = time.monotonic()
         for seat in self._order(None):
+            if len(found) >= ENOUGH and now - self._failed.get(seat, -AGAIN) < AGAIN:
+                break
             try:
                 found.append(what(self.clients[seat]))
             except NotReached as error:
@@ -285,9 +323,13 @@ class Shelf:
 
     def __init__(self) -> None:
         self.place = 0
+        self.bytes = 0
         self.headers: dict[str, Header] = {}
+        self.items: dict[str, Object] = {}
+        """Objects whose signatures were checked, by digest."""
         self.former: set[str] = set()
-        """Digests of objects that were signed with a former key."""
+        """Digests of those that were signed with a former key."""
+        self._slots: set[tuple[Any, ...]] = set()
         self._instance = ""
 
     def take(self, answer: dict[str, Any], job: str, roster: Roster) -> bool:
@@ -310,35 +352,79 @@ class Shelf:
             raise NotReached("a seat answered something else than objects")
         self.place = seq
         with contextlib.suppress(FederationError):  # what is not signed, or not whole, is not there
-            header, is_former = _checked(fields, roster)
-            if header.job == job:
-                self.headers[header.digest] = header
-                if is_former:
+            item = _signed(fields, roster) if fields.get("kind") in DECIDING else None
+            header = _header(fields) if item is None else item.header
+            if header.job != job or (item is None and not self._is_first(header)):
+                return
+            self.headers[header.digest] = header
+            if item is not None:
+                self.items[header.digest] = item
+                if not item.is_signed_by(roster.present):
                     self.former.add(header.digest)
 
+    def _is_first(self, header: Header) -> bool:
+        """Whether a header without its object is the first of its place, and not that of an envelope, which only servers need.
 
-def _checked(fields: dict[str, Any], roster: Roster) -> tuple[Header, bool]:
-    """The header of an object: of one that decides where a job stands, from the signed bytes themselves.
+        An author writes one object for each place. Others on the list of a server are invented, or as good as invented.
+        """
+        slot = (
+            header.kind,
+            header.author,
+            *(header.about.get(name) for name in ("attempt", "receiver", "to", "piece")),
+        )
+        if header.kind == "envelope" or not all(isinstance(part, str | int | None) for part in slot):
+            return False
+        first = slot not in self._slots
+        self._slots.add(slot)
+        return first
 
-    Also whether it was signed with a former key.
-    """
-    if fields.get("kind") in DECIDING:
-        try:
-            item = Object.parse(base64.b64decode(fields.get("data", ""), validate=True))
-        except (TypeError, ValueError):
-            raise ObjectRefused("a seat answered something else than an object") from None
-        item.check_author(roster.signers)
-        return item.header, not item.is_signed_by(roster.present)
-    header = Header.of({name: fields.get(name) for name in FIELDS}, fields.get("digest"), fields.get("size"))
-    return header, False
+
+def _signed(fields: dict[str, Any], roster: Roster) -> Object:
+    """An object that decides the state of a job, from the signed bytes themselves."""
+    try:
+        item = Object.parse(base64.b64decode(fields.get("data", ""), validate=True))
+    except (TypeError, ValueError):
+        raise ObjectRefused("a seat answered something else than an object") from None
+    item.check_author(roster.signers)
+    if item.header.kind == "job" and sha256(item.payload) != item.header.job:
+        raise ObjectRefused(f"{item.header.author} signed another file under the name of job {item.header.job[:12]}")
+    return item
+
+
+def _header(fields: dict[str, Any]) -> Header:
+    """What a server says of an object that it does not show."""
+    return Header.of({name: fields.get(name) for name in FIELDS}, fields.get("digest"), fields.get("size"))
 
 
 def _jobs_at(client: SeatClient) -> list[dict[str, Any]]:
-    status, data = client.request("GET", "/v1/jobs")
+    status, data = client.request("GET", "/v1/jobs", seconds=LIST_SECONDS)
     if status != 200:
         raise NotReached(f"{client.name}: {_said(data)}")
     found = _decoded(data, list, client)
-    return [each for each in found if isinstance(each, dict) and is_digest(each.get("id"))]
+    return [_job_line(each) for each in found if isinstance(each, dict) and is_digest(each.get("id"))]
+
+
+def _job_line(told: dict[str, Any]) -> dict[str, Any]:
+    """What is used of a server's description of a job, in the types that it must have."""
+    name, place = told.get("name"), told.get("place")
+    return {
+        "id": told["id"],
+        "name": name if isinstance(name, str) else "",
+        "place": place if type(place) is int else None,
+        "progress": progress_of(told.get("progress")),
+    }
+
+
+def progress_of(told: Any) -> dict[str, Any] | None:
+    """The progress of a running job, as a server tells it: a short text, a fraction and the number of rounds."""
+    if not isinstance(told, dict):
+        return None
+    fraction, rounds = told.get("fraction"), told.get("rounds")
+    return {
+        "text": plain(str(told.get("text"))[:200]),
+        "fraction": min(1.0, max(0.0, fraction)) if isinstance(fraction, float) else None,
+        "rounds": rounds if type(rounds) is int else 0,
+    }
 
 
 def _decoded(data: bytes, kind: type, client: SeatClient) -> Any:

@@ -37,6 +37,7 @@ from ..federation.errors import FederationError
 from ..federation.job import JobDescription
 from ..federation.jobfile import COLUMNS, seconds
 from ..federation.objects import Object
+from ..federation.parcels import pieces_in, result_info
 from ..federation.roster import SEATS, address
 from ..federation.sealing import seal
 from ..federation.text import plain
@@ -448,7 +449,7 @@ class Conductor:
             self._fail(known.id, number, str(ran.result["refused"]), final=True)
             return
         total = ran.stats["total"]
-        results = {}
+        results: dict[str, list[Object]] = {}
         for receiver in known.file.receivers:
             offer = office.mailbox.objects(known.id).offer(receiver, of_seat=False)
             item = None if offer is None else office.mailbox.get(offer.digest)
@@ -456,14 +457,13 @@ class Conductor:
                 raise FederationError(f"the offer of {receiver} is not here")
             mine = {**ran.result, "to": ran.result["to"].get(receiver, {})}
             plain = b"".join(encode("result", result=mine))
-            info = {"what": "result", "job": known.id, "receiver": receiver, "seat": office.seat, "attempt": number}
-            results[receiver] = Object.make(
-                office.identity,
-                *("result", known.id, seal(plain, item.payload, **info)),
-                receiver=receiver,
-                attempt=number,
-                seat=office.seat,
-            )
+            pieces = pieces_in(plain)
+            results[receiver] = []
+            for piece, data in enumerate(pieces):
+                info = result_info(known.id, receiver, office.seat, number, piece, len(pieces))
+                about = {name: info[name] for name in ("receiver", "attempt", "seat", "piece", "pieces")}
+                sealed = seal(data, item.payload, **info)
+                results[receiver].append(Object.make(office.identity, "result", known.id, sealed, **about))
         audit = {
             "attempt": number,
             "seat": office.seat,
@@ -474,7 +474,7 @@ class Conductor:
             "seconds": ran.seconds,
             "stats": ran.stats,
             "audit": ran.audit,
-            "results": {receiver: item.digest for receiver, item in results.items()},
+            "results": {receiver: [item.digest for item in items] for receiver, items in results.items()},
             "contributions": {
                 owner: header.digest
                 for owner in known.file.owners
@@ -485,7 +485,9 @@ class Conductor:
             office.identity, "audit", known.id, json.dumps(audit).encode(), attempt=number, seat=office.seat
         )
         name = kept_name(known.id)
-        self.staging.put(known.id, number, [*results.values(), account], done.kept.get(name))
+        self.staging.put(
+            known.id, number, [*(item for items in results.values() for item in items), account], done.kept.get(name)
+        )
         self._end(
             known.id,
             number,
@@ -563,10 +565,13 @@ class Conductor:
         items, lost = self.staging.items(job, attempt)
         for item in items:
             office.admit(item, me)
-        mine = {
-            header.about.get("receiver") for header in office.mailbox.objects(job).of("result") if header.author == me
+        mine = [header.about for header in office.mailbox.objects(job).of("result") if header.author == me]
+        whole = {
+            about["receiver"]
+            for about in mine
+            if sum(about["receiver"] == other["receiver"] for other in mine) == about["pieces"]
         }
-        lacking = sorted(set(known.file.receivers) - mine)
+        lacking = sorted(set(known.file.receivers) - whole)
         if lost or lacking:
             why = f"this server's part of the result for {' and '.join(lacking) or 'the audit'} is lost: both copies were damaged"
             office.mailbox.note(f"missing {job}", why)

@@ -15,6 +15,7 @@ from ..federation.job import JobDescription
 from ..federation.objects import Header, is_digest
 from ..federation.roster import SEATS
 from ..member import Member
+from ..member.seats import progress_of
 
 PAUSES = (0.2, 0.5, 1, 2, 5)
 """Seconds before the seats are tried again, after all of them failed."""
@@ -39,7 +40,7 @@ class Following:
         self._jobs: dict[str, JobDescription] = {}
         self._headers: dict[str, list[Header]] = {}
         self._progress: dict[str, dict[str, Any]] = {}
-        self._audits: dict[str, dict[str, Any]] = {}
+        self._audits: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
         self._stopped = threading.Event()
         self.fault = ""
         self.unreadable: dict[str, str] = {}
@@ -88,12 +89,12 @@ class Following:
 
     def audits(self, known: Known) -> dict[str, dict[str, Any]]:
         """Operator -> what it signed of the openings."""
-        found = {}
-        for header in (each for each in known.headers if each.kind == "audit"):
-            if header.digest not in self._audits:
-                with self._request:
-                    self._audits[header.digest] = self._asking.seats.get(header).json()
-            found[header.author] = self._audits[header.digest]
+        attempt = self._asking.course(known.job, known.headers).attempt
+        found = self._audits.get((known.job.id, attempt), {})
+        if len(found) < len(SEATS):
+            with self._request:
+                found = self._asking.audits(known.headers, attempt)
+            self._audits[known.job.id, attempt] = found
         return found
 
     # -- the thread --------------------------------------------------------------------------------------------------
@@ -138,12 +139,9 @@ class Following:
         raise NotReached("the seat ended the conversation")
 
     def _show(self, told: dict[str, Any]) -> None:
-        """How far a running job is, as a seat says."""
-        fraction, rounds = told.get("fraction"), told.get("rounds")
-        with self._lock:
-            self._progress[str(told.get("job"))] = {
-                "text": str(told.get("text"))[:200],
-                "fraction": min(1.0, max(0.0, fraction)) if isinstance(fraction, float) else None,
-                "rounds": rounds if isinstance(rounds, int) else 0,
-            }
-        self._changed()
+        """Note the progress of a running job, as a server tells it."""
+        progress = progress_of(told)
+        if progress is not None and is_digest(told.get("job")):
+            with self._lock:
+                self._progress[told["job"]] = progress
+            self._changed()
