@@ -108,6 +108,76 @@ def scope(job: JobFile) -> str:
     return "; ".join([whose, time, *use_in_words(job)])
 
 
+SHOWN_NAMES = 10
+"""Columns of another owner that are named to an approver; the rest is counted. Its own columns are all named."""
+
+FEW_ROWS = 10
+"""Fewest common rows that an approver is not warned about."""
+
+
+def terms(job: JobFile, me: str) -> list[str]:
+    """For one approver: which columns are used, what is computed from them, and from how many rows at least."""
+    lines = []
+    if isinstance(job.columns, dict):
+        for owner in sorted(job.owners, key=lambda owner: owner != me):
+            whose = "columns that you contribute" if owner == me else f"columns of {owner}"
+            lines.append(f"{whose}: {_named(job.columns[owner], None if owner == me else SHOWN_NAMES)}")
+    else:
+        lines.append(f"columns that every owner contributes: {_named(job.columns, None)}")
+    if job.fit is not None:
+        lines += _fit_terms(job, len(job.all_columns))
+    if job.align is not None:
+        lines += _align_terms(job)
+    if job.rows_at_least is not None:
+        lines.append(f"minimum number of rows of all owners together: {job.rows_at_least:,}; servers refuse fewer")
+    elif not job.by_columns:
+        lines.append("no minimum number of rows")
+    return lines
+
+
+def _fit_terms(job: JobFile, width: int) -> list[str]:
+    assert job.fit is not None
+    count, missing = job.fit.components, job.fit.missing
+    if isinstance(count, float):
+        components = f"principal components: as many as explain {count:.4g} of the variance, at most {width}"
+    elif count == "all" or count == width:
+        components = f"principal components: all, at most {width}"
+    else:
+        components = f"principal components: {count} of at most {width}"
+    scaled = (
+        "yes, each column is divided by its standard deviation"
+        if job.fit.standardize
+        else "no, columns keep their units"
+    )
+    mean = "its owner's mean of the column" if job.by_columns else "the mean of the column over all owners"
+    meaning = {
+        "refuse": "a table with a missing value is refused",
+        "drop": "rows with a missing value are left out",
+        "mean": f"a missing value counts as {mean}",
+    }
+    return [components, f"standardized: {scaled}", f"missing values: {meaning[missing]}"]
+
+
+def _align_terms(job: JobFile) -> list[str]:
+    assert job.align is not None
+    align = job.align
+    ways = {
+        "psi": "by id; only individuals whom all owners have are used",
+        "aligned": "row by row; all owners must have the same individuals in the same order",
+        "namespace": f"by id, a whole number below {align.namespace or 0:,}; only individuals whom all owners have are used",
+    }
+    case = "; upper and lower case of ids count as equal" if align.fold_case else ""
+    return [f"rows are joined: {ways[align.way]}{case}", f"minimum number of common rows: {align.minimum:,}"]
+
+
+def _named(columns: Iterable[str], most: int | None) -> str:
+    """The names of columns in quotes, as an approver reads them. most: how many are named."""
+    names = list(columns)
+    shown = ", ".join(f'"{name}"' for name in names[:most])
+    more = 0 if most is None else max(0, len(names) - most)
+    return shown + (f" and {more:,} more" if more else "")
+
+
 def use_in_words(job: JobFile) -> list[str]:
     """How a job uses a kept model, for approvers."""
     use = job.infer
@@ -145,6 +215,12 @@ def nature_in_words(job: JobFile) -> list[str]:
     if job.fit is None or not job.by_columns or len(job.owners) < 2:
         return []
     share = None if job.align is None else job.align.row_share_at_most
+    few = []
+    if job.align is not None and job.align.minimum < FEW_ROWS:
+        few = [
+            f"results of only {job.align.minimum} common rows are allowed: the covariance of so few people tells "
+            f"their values. Ask for a minimum of {FEW_ROWS} or more"
+        ]
     found = (
         "an owner with a column that marks one person, or with two columns that differ in one person, can compute that person's "
         "values in your columns from components, variances and means, if it sees them"
@@ -152,6 +228,7 @@ def nature_in_words(job: JobFile) -> list[str]:
     if share is not None:
         found += f"; columns with more than {share:.0%} of their sum of squares in one row are refused"
     return [
+        *few,
         found,
         "the number of common rows tells its receiver and an owner together whether chosen ids are in your table",
     ]
@@ -184,15 +261,25 @@ def together(job: JobFile, earlier: Iterable[tuple[str, JobFile]], me: str) -> l
         theirs = set(other.owners)
         for larger, smaller in ((mine, theirs), (theirs, mine)):
             rest = larger - smaller
-            if smaller < larger and len(rest) == 1:
+            if smaller < larger and _one_apart(larger, smaller):
                 whose = "you" if rest == {me} else next(iter(rest))
                 found.append(
                     f"you approved {name!r} of {' + '.join(sorted(theirs))}; this is {' + '.join(sorted(mine))}: "
                     f"{' and '.join(sorted(readers))} can compute from the difference what {whose} alone contributed"
                 )
+        if mine & theirs and mine != theirs and not _one_apart(mine, theirs):
+            found.append(
+                f"you approved {name!r} of {' + '.join(sorted(theirs))}; this is {' + '.join(sorted(mine))}: results of several "
+                f"such jobs together can tell {' and '.join(sorted(readers))} what single owners contributed"
+            )
         if mine == theirs:
             found.append(
                 f"you approved {name!r} of the same owners: if anybody's rows changed since, the difference of the two results "
                 "tells about the rows that changed"
             )
     return found
+
+
+def _one_apart(a: set[str], b: set[str]) -> bool:
+    """Whether one set of owners is the other one and one owner more."""
+    return len(a ^ b) == 1

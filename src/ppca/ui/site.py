@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ..federation.disclosure import scope
+from ..federation.disclosure import scope, terms
 from ..federation.errors import FederationError
 from ..federation.job import JobDescription
 from ..member import Member
@@ -139,6 +139,7 @@ class Pages:
             standing=found,
             program=PROGRAMS[found.job.file.program],
             scope=scope(found.job.file),
+            terms=terms(found.job.file, self.member.name),
             opened=opened,
             together=together,
             errand=self.errands.of(found.job.id),
