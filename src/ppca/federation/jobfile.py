@@ -19,7 +19,7 @@ from . import toml
 from .errors import FileRefused
 from .identity import NAME
 from .objects import is_digest
-from .text import is_plain
+from .text import is_plain, looks_like
 
 JOB_FILE = "job.toml"
 ROWS, COLUMNS, INFER = "pca-rows/1", "pca-columns/1", "infer/1"
@@ -78,7 +78,7 @@ Digest = Annotated[str, AfterValidator(_digest)]
 
 def _text(value: str) -> str:
     if not value or not is_plain(value) or len(value) > MOST_TEXT:
-        raise ValueError(f"text without control characters was expected, at most {MOST_TEXT} of them")
+        raise ValueError(f"text without control or hidden characters was expected, at most {MOST_TEXT} of them")
     return value
 
 
@@ -226,8 +226,8 @@ class JobFile(toml.Strict):
         if self.tables is not None and not self._tables_fit(self.tables):
             raise ValueError("tables: for a sole owner that acts for several tables, the number of columns of each")
         flat = self.all_columns
-        if len(set(flat)) < len(flat) or len(flat) > MOST_COLUMNS:
-            raise ValueError(f"columns: every name once, at most {MOST_COLUMNS}")
+        if len(set(map(looks_like, flat))) < len(flat) or len(flat) > MOST_COLUMNS:
+            raise ValueError(f"columns: every name once, and no two that look the same; at most {MOST_COLUMNS}")
 
     def _tables_fit(self, tables: tuple[int, ...]) -> bool:
         width = len(self.all_columns)

@@ -1,21 +1,12 @@
-"""Text of others that people read: nothing in it may move a cursor, change colours or turn a line round."""
+"""Text of others that people read: nothing in it may move a cursor, change colours, turn a line round or hide."""
 
 from __future__ import annotations
 
-import unicodedata
+from ..jobs.spec import is_hidden, is_plain, looks_like
 
-_TURNING = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029")
-
-
-def is_plain(text: str) -> bool:
-    """Whether all characters are ones that are only read."""
-    return not any(_acts(character) for character in text)
+__all__ = ["is_plain", "looks_like", "plain"]
 
 
 def plain(text: str) -> str:
-    """The text with a space in place of every other character."""
-    return "".join(" " if _acts(character) else character for character in text)
-
-
-def _acts(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs") or character in _TURNING
+    """The text with a space instead of every character that is not only read."""
+    return "".join(" " if is_hidden(character) else character for character in text)

@@ -202,11 +202,12 @@ class Data:
             cause = "must name at least one column for each owner, in the order of the owners, and for nobody else"
             raise SpecError("data.columns", sorted(self.columns), cause)
         names = self.column_names
-        if len(set(names)) < len(names) or len(names) > MAX_COLUMNS:
-            raise SpecError("data.columns", _brief(names), f"each name must occur once; at most {MAX_COLUMNS:,} names")
+        if len(set(map(looks_like, names))) < len(names) or len(names) > MAX_COLUMNS:
+            cause = f"no two names may look the same; at most {MAX_COLUMNS:,} names"
+            raise SpecError("data.columns", _brief(names), cause)
         for name in names:
             if not name or len(name) > MAX_TEXT or not is_plain(name):
-                cause = f"a column name has 1 to {MAX_TEXT} characters and no control characters"
+                cause = f"a column name has 1 to {MAX_TEXT} characters and no hidden or control characters"
                 raise SpecError("data.columns", name[:60], cause)
 
     def _check_tables(self) -> None:
@@ -358,12 +359,56 @@ def is_digest(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
-_DIRECTION = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029")
+_HIDDEN = frozenset(["Cc", "Cs", "Cf", "Zl", "Zp"])
+"""Categories of characters that act on a terminal or a line, or that are not shown."""
+
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Letters, marks and symbols that are not shown."""
+
+_JOINERS = frozenset("\u200c\u200d")
+"""Not shown, but needed in words of scripts whose letters join."""
+
+_JOINING = (
+    "ARABIC",
+    "SYRIAC",
+    "DEVANAGARI",
+    "BENGALI",
+    "GUJARATI",
+    "KANNADA",
+    "MALAYALAM",
+    "ORIYA",
+    "TAMIL",
+    "TELUGU",
+    "SINHALA",
+)
+MAX_MARKS = 4
+"""Combining marks in a row: more of them would cover other lines."""
 
 
 def is_plain(text: str) -> bool:
-    """Whether the text has no character that moves the cursor, changes colours or the direction of a line."""
-    return text.isprintable() or not any(unicodedata.category(c) in ("Cc", "Cs") or c in _DIRECTION for c in text)
+    """Whether every character is shown and only read: none acts on a terminal, turns a line round, hides, or covers others."""
+    if text.isascii() and text.isprintable():
+        return True
+    marks, before = 0, ""
+    for character in text:
+        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
+        joins = character in _JOINERS and unicodedata.name(before or " ", "").startswith(_JOINING)
+        if (is_hidden(character) and not joins) or marks > MAX_MARKS:
+            return False
+        before = character
+    return True
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character acts on a terminal or a line, or is not shown."""
+    # The last two ranges choose the form of the letter before them.
+    selects = "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+    return unicodedata.category(character) in _HIDDEN or character in _BLANK or selects
+
+
+def looks_like(text: str) -> str:
+    """The text in a form that is equal for texts that look the same: composed letters, no hidden characters."""
+    return unicodedata.normalize("NFC", "".join(c for c in text if not is_hidden(c))).strip()
 
 
 def check_fraction(field: str, value: object) -> None:
