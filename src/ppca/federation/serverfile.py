@@ -52,7 +52,10 @@ class StoreSettings(toml.Strict):
 
 
 class Policy(toml.Strict):
-    """What the operator computes for whom. longest: how far ahead a job may expire, and how long its results may stay."""
+    """What the operator computes for whom.
+
+    longest: how far ahead a job may expire, and how long its results may stay. models_longest: how far ahead a model may be kept.
+    """
 
     owners_at_least: int = Field(default=3, ge=1)
     rows_at_least: int | None = Field(default=None, ge=1)
@@ -62,6 +65,7 @@ class Policy(toml.Strict):
     jobs_per_member: int = Field(default=20, ge=1)
     jobs_per_day: int = Field(default=1000, ge=1)
     longest: Span = "90d"
+    models_longest: Span = "366d"
     bytes_per_member: int = Field(default=16 << 30, ge=1 << 20)
     requests_per_second: float = Field(default=50.0, gt=0)
     attempts: int = Field(default=5, ge=1)

@@ -21,6 +21,11 @@ def refusal_of(job: JobFile, policy: Policy, admission: Admission) -> str | None
         return f"{len(job.all_columns)} columns; this seat takes at most {policy.columns_at_most}"
     if seconds(job.erase_after) > seconds(policy.longest) or job.expires > after(admission.now(), policy.longest):
         return f"the job, or its result, would stay longer than this seat allows ({policy.longest})"
+    if job.keep is not None and job.keep.until > after(admission.now(), policy.models_longest):
+        return (
+            f"the model would be kept until {job.keep.until:%Y-%m-%d}; this server keeps models for at most "
+            f"{policy.models_longest} ([policy] models_longest)"
+        )
     alone = len(job.owners) == 1 and {*job.receivers, *job.approvers} == set(job.owners)
     if policy.rows_at_least is not None and not alone and (job.rows_at_least or 0) < policy.rows_at_least:
         return f"the job accepts fewer rows than this seat wants: rows_at_least = {policy.rows_at_least} or more"
