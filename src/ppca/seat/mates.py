@@ -16,11 +16,15 @@ from ..federation.parcels import messages
 from ..federation.roster import Seat, address
 from ..protocol import InputPacket
 from ..servers.control import Message, encode
+from ..transport.deadline import cut_after
 from .office import Office
 from .staging import record_bytes
 
 ROW, COLUMN = "row", "column"
 ANSWER_SECONDS = 600.0
+BYTES_PER_SECOND = 1 << 20
+"""A mate has ANSWER_SECONDS, and for its bytes the time that they take at this rate."""
+
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between tries: a seat that starts again, or reads a new revision of the federation, is back within a few."""
 
@@ -133,8 +137,15 @@ class Mates:
             sock: Any = connection.sock
             if self.office.tls.member_of(sock.getpeercert() or {}) != peer.member:
                 raise FederationError(f"there is somebody else in place of {peer.member}")
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read()
+            most = self.office.settings.file.policy.memory
+            with cut_after(sock, ANSWER_SECONDS + most / BYTES_PER_SECOND):
+                connection.request("GET", path)
+                response = connection.getresponse()
+                data = response.read(most + 1)
+            if len(data) > most:
+                raise FederationError(
+                    f"{peer.member} answers with more than {most:,} bytes, which no job may take here ([policy] memory)"
+                )
+            return response.status, data
         finally:
             connection.close()
