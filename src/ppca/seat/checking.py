@@ -38,7 +38,10 @@ from ..servers.process import harden
 
 SECONDS = 60.0
 BYTES_PER_SECOND = 10 << 20
-"""The time that a check may take: a minute, and what its bytes need."""
+"""The time that a check may take: a minute, and what the largest shares that are allowed need at this rate.
+
+The bytes of the files do not matter: a key of 16 bytes stands for any shape.
+"""
 
 AROUND = 512 << 20
 """Bytes that the process may take besides the inputs of a job."""
@@ -59,14 +62,11 @@ class Checker:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
 
-    def check(self, size: int, **request: Any) -> int:
-        """Bytes that the shares of an owner take in memory. ObjectRefused if they are not what the job and the owner say.
-
-        size : bytes of the files, for the time that it may take
-        """
+    def check(self, **request: Any) -> int:
+        """Bytes that the shares of an owner take in memory. ObjectRefused if they are not what the job and the owner say."""
         with self._lock:
             try:
-                kind, fields = self._ask(SECONDS + size / BYTES_PER_SECOND, request)
+                kind, fields = self._ask(SECONDS + self._memory / BYTES_PER_SECOND, request)
             except (OSError, CodecError, ChannelClosed) as error:
                 self._end()
                 raise CheckFailed(

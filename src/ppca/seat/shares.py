@@ -200,7 +200,6 @@ class Shares:
             files = [office.mailbox.path(digest) for digest in pieces_of(contribution)[office.seat]]
         try:
             return self._checker.check(
-                sum(path.stat().st_size for path in files if path.exists()),
                 seat=office.seat,
                 job=known.data.decode(),
                 owner=owner,
