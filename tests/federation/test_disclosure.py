@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from ppca.federation.disclosure import (
     disclosures,
     in_words,
     nature_in_words,
+    scope,
+    terms,
     to_receiver,
     to_servers,
     together,
@@ -232,3 +235,72 @@ def test_approvers_of_two_owners_read_what_these_learn_of_each_other() -> None:
     said = "with two owners, whoever has the result and one owner's rows can subtract that owner's part"
     assert any(said in line for line in nature_in_words(two))
     assert not any(said in line for line in nature_in_words(three))
+
+
+# -- what approvers read ---------------------------------------------------------------------------------------------------
+
+
+def approval(of: JobDescription, me: str) -> list[str]:
+    """Everything that `ppca approve` and the page show of a job."""
+    return [scope(of.file), *terms(of.file, me), *in_words(of.file), *nature_in_words(of.file)]
+
+
+def study(fit: dict[str, Any] | None = None, align: dict[str, Any] | None = None, south: str = "b") -> JobDescription:
+    owners = ("north", "south", "west")
+    names = {"north": ["a"], "south": [south], "west": [f"w{i}" for i in range(12)]}
+    return draft_fit(ROSTER, "study", owners, names, {RECEIVER: ["model"]}, fit=fit or {}, align=align or {})
+
+
+OTHER_COLUMNS = {
+    "another column": study(south="hiv"),
+    "one component": study(fit={"components": 1}),
+    "two components": study(fit={"components": 2}),
+    "standardized": study(fit={"standardize": True}),
+    "fewer common rows": study(align={"minimum": 1}),
+    "another alignment": study(align={"way": "aligned"}),
+    "case of ids": study(align={"fold_case": True}),
+    "part of a row": study(align={"row_share_at_most": 0.9}),
+}
+OTHER_ROWS = {
+    "another column": job(columns=("a", "b", "hiv"), rows_at_least=1000),
+    "fewer rows": job(rows_at_least=1),
+    "no minimum": job(),
+    "missing values": job(fit={"missing": "mean"}, rows_at_least=1000),
+    "missing rows": job(fit={"missing": "drop"}, rows_at_least=1000),
+    "components": job(fit={"components": 1}, rows_at_least=1000),
+    "part of the variance": job(fit={"components": 0.9}, rows_at_least=1000),
+}
+
+
+@pytest.mark.parametrize("me", ["north", "south", "west"])
+def test_jobs_that_differ_in_what_they_compute_read_differently(me: str) -> None:
+    """Other columns, a minimum of one row or another number of components had the same text as a harmless job."""
+    for reference, others in ((study(), OTHER_COLUMNS), (job(rows_at_least=1000), OTHER_ROWS)):
+        texts = [approval(each, me) for each in (reference, *others.values())]
+        assert all(text not in texts[:number] for number, text in enumerate(texts))
+
+
+def test_an_approver_reads_all_of_its_own_columns_and_some_of_others() -> None:
+    lines = terms(study().file, "west")
+    own = ", ".join(f'"w{i}"' for i in range(12))
+    assert lines[0] == f"columns that you contribute: {own}"
+    assert terms(study().file, "north")[2].endswith('"w9" and 2 more')
+    assert "minimum number of common rows: 10" in lines
+    assert "no minimum number of rows" in terms(job().file, "north")
+    assert any(
+        line.startswith("results of only 1 common rows") for line in nature_in_words(study(align={"minimum": 1}).file)
+    )
+
+
+def test_overlapping_owners_of_several_jobs_are_a_warning() -> None:
+    """Four jobs of three of four owners each, and no approver was told, although sums of single owners follow from them."""
+    jobs = [job(name="-".join(some), owners=some) for some in combinations(("north", "south", "west", "visitor"), 3)]
+    for number, this in enumerate(jobs[1:], 1):
+        for me in this.file.owners:
+            earlier = [(old.name, old.file) for old in jobs[:number] if me in old.file.owners]
+            assert len(together(this.file, earlier, me)) == len(earlier) > 0
+    two_more = job(name="b", owners=("north", "south", "west", "visitor", "spare"))
+    (line,) = together(two_more.file, [("a", job().file)], "north")
+    assert "what single owners contributed" in line
+    apart = job(name="c", owners=("visitor", "spare"))
+    assert together(apart.file, [("a", job().file)], "visitor") == []

@@ -17,6 +17,7 @@ from ppca.federation.identity import Identity
 from ppca.federation.objects import KINDS, MAGIC, MOST_BYTES, MOST_HEADER, Header, Object, is_digest, sha256
 from ppca.federation.sealing import PRIVATE_BYTES, PUBLIC_BYTES, SealingKey, seal
 from ppca.federation.text import is_plain, plain
+from ppca.jobs.spec import ROWS, Data, SpecError, is_hidden
 
 JOB = job()
 FACTS = st.recursive(
@@ -264,13 +265,34 @@ def test_a_key_comes_back_and_shows_in_no_text() -> None:
 # -- text ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("odd", ["\x1b[2J", "a\nb", "\x07", "\u202e", "\u2066", "\x9b1m", "\ud800", "\x7f"])
+HIDDEN = ["\u200b", "\u00ad", "\ufeff", "\u2060", "\U000e0041", "\u3164", "\u115f", "\u2800", "a\u200cb", "\ufe0f"]
+"""Characters that are not shown; U+200C is needed after letters of some scripts only."""
+
+
+@pytest.mark.parametrize(
+    "odd", [*HIDDEN, "x" + "\u0489" * 200, *["\x1b[2J", "a\nb", "\x07", "\u202e", "\u2066", "\x9b1m", "\ud800", "\x7f"]]
+)
 def test_text_that_acts_on_a_terminal(odd: str) -> None:
     assert not is_plain(f"no {odd}")
     assert is_plain(plain(f"no {odd}"))
 
 
-@given(text=st.text(alphabet=st.characters(exclude_categories=["Cc", "Cs", "Cf", "Zl", "Zp"])))
+@pytest.mark.parametrize(
+    "text", ["\u0645\u06cc\u200c\u062e", "\u0915\u094d\u200d\u0937", "e\u0301", "m\u00b2", "\u5fc3\u81d3"]
+)
+def test_letters_of_all_scripts_stay(text: str) -> None:
+    assert is_plain(text)
+
+
+@pytest.mark.parametrize("twin", ["age\u200b", "a\u00adge", "age ", "a\u0301", "age"])
+def test_columns_that_look_the_same_are_refused(twin: str) -> None:
+    with pytest.raises(FederationError):
+        job(columns=("age", "\u00e1", twin))
+    with pytest.raises(SpecError):
+        Data(form=ROWS, owners=("north",), columns=("age", "\u00e1", twin))
+
+
+@given(text=st.text(alphabet=st.characters(categories=["L", "N", "P", "S", "Zs"]).filter(lambda c: not is_hidden(c))))
 def test_ordinary_text_stays(text: str) -> None:
     assert is_plain(text)
     assert plain(text) == text

@@ -354,7 +354,7 @@ def test_a_server_that_signs_another_file_for_a_job_hides_nothing(four: Four) ->
 
 def with_parts(four: Four) -> Member:
     """The receiver of a job that is done, with a result at all servers."""
-    parts = [make(name, "result", four.job, b"x", receiver=RECEIVER, attempt=1) for name in OPERATORS]
+    parts = [make(name, "result", four.job, b"x", receiver=RECEIVER, attempt=1, piece=0) for name in OPERATORS]
     four.tell(*four.story, *parts)
     for name, part in zip(OPERATORS, parts, strict=True):
         content = json.dumps({"results": {RECEIVER: [part.digest]}}).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from harness.admission import KINDS, OF, STORY, Door, until
 from harness.federation import IDENTITIES, RECEIVER, ROSTER, SEAT_KEYS, contribution, ended, job, make, offers, roster
+from ppca.federation.errors import NotNow
 from ppca.federation.identity import Identity
 from ppca.federation.objects import Object
 from ppca.seat import admission as module
@@ -55,6 +57,38 @@ WRONG: dict[str, list[tuple[str, dict[str, Any], bytes]]] = {
     "erased": [("north", {"what": "job"}, b"")],
     "cancel": [("visitor", {}, b""), ("spare", {}, b"")],
 }
+
+
+def test_a_server_cannot_fill_the_store_of_another(tmp_path: Path) -> None:
+    """Small objects of operators were taken without a limit, also when the store was full and the job over."""
+    door = Door(tmp_path, at_most=1 << 20)
+    door.tell(*STORY)
+    long = {"more": "x" * 10_000}
+    door.tell(make("delta", "audit", OF, bytes(60_000), attempt=1))
+    door.refuses(make("delta", "audit", OF, bytes(60_001), attempt=1), "said so already")
+    door.tell(make("delta", "result", OF, b"x", receiver=RECEIVER, attempt=1, piece=0))
+    door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, piece=0), "said so already")
+    door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, piece=1 << 12), "no number")
+    door.tell(make("delta", "erased", OF, what="job"))
+    door.refuses(make("delta", "erased", OF, what="job", **long), "said so already")
+    door.refuses(make("delta", "erased", OF, what="everything"), "nothing that can be erased")
+    for kind, about in (("erased", {"what": "model"}), ("receipt", {"owner": "north", "contribution": "0" * 64})):
+        door.refuses(make("delta", kind, OF, bytes(60_000), **about), "it has a payload")
+    for kind in ("audit", "result"):
+        with pytest.raises(NotNow, match="no such attempt"):
+            door.admit(make("delta", kind, OF, b"x", receiver=RECEIVER, attempt=2, piece=0), "delta")
+
+
+def test_small_objects_of_an_operator_have_a_limit_of_bytes(tmp_path: Path) -> None:
+    door = Door(tmp_path, at_most=1 << 20, bytes_per_member=1 << 20)
+    door.mailbox.put(make("north", "envelope", OF, bytes(1 << 20)))
+    with pytest.raises(NotNow, match="the store of this seat is full"):
+        door.check_room("north", 1)
+    for _ in range(17):  # a full store takes them up to that limit
+        door.check_room("delta", 60_000)
+        door.mailbox.put(make("delta", "audit", OF, secrets.token_bytes(60_000)))
+    with pytest.raises(NotNow, match="delta has stored as much"):
+        door.check_room("delta", 60_000)
 
 
 def test_every_kind_has_its_wrong_authors() -> None:
@@ -144,7 +178,8 @@ def test_a_refusal_ends_a_job_and_nothing_comes_after(door: Door) -> None:
 def test_a_job_that_is_over_takes_what_seats_still_owe(door: Door) -> None:
     door.tell(*STORY)
     door.tell(
-        make("alpha", "result", OF, b"x", receiver=RECEIVER, attempt=1), make("alpha", "audit", OF, b"{}", attempt=1)
+        make("alpha", "result", OF, b"x", receiver=RECEIVER, attempt=1, piece=0),
+        make("alpha", "audit", OF, b"{}", attempt=1),
     )
     door.refuses(make("north", "cancel", OF), "is over")
 

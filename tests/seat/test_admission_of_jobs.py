@@ -272,6 +272,12 @@ def test_lost_content_is_taken_again_whatever_has_happened_since(door: Door) -> 
         ({"expires": "91d"}, {}, "stay longer"),
         ({"erase_after": "91d"}, {}, "stay longer"),
         ({"expires": "91d"}, {"longest": "100d"}, None),
+        (
+            {"keep": {"allow": {}, "until": datetime(9999, 1, 1, tzinfo=UTC)}},
+            {},
+            "until 9999-01-01; this server keeps models",
+        ),
+        ({"keep": {"allow": {}, "until": datetime.now(UTC).replace(microsecond=0) + timedelta(365)}}, {}, None),
     ],
 )
 def test_what_a_seat_takes_part_in(

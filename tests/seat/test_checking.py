@@ -209,3 +209,18 @@ def test_a_process_that_dies_or_hangs_is_started_again(
     assert checker._process is not None
     assert checker._process.pid != before.pid
     assert before.poll() is not None
+
+
+def test_the_time_of_a_check_follows_from_what_shares_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key of 16 bytes stands for any shape. A limit that followed from the bytes of files ended honest checks."""
+    made = Checker(8 << 30)
+    allowed: list[float] = []
+
+    def ask(seconds: float, request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        allowed.append(seconds)
+        return "good", {"bytes": 1}
+
+    monkeypatch.setattr(made, "_ask", ask)
+    assert made.check(files=[]) == 1
+    assert allowed == [checking.SECONDS + (8 << 30) / checking.BYTES_PER_SECOND]
+    assert allowed[0] > 800

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness.conductors import Federation
-from harness.federation import make
+from harness.federation import OPERATORS, make
+from ppca.federation import parcels
 from ppca.federation.course import Course
 from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
@@ -93,6 +94,26 @@ def test_a_server_that_says_different_things_of_an_attempt_loses_no_result(
         results = fed.offices[0].mailbox.objects(of.id)
         await fed.until(lambda: len({header.author for header in results.of("result")}) == 4)
         assert all(keys(fed, of))
+
+    fed.run(body, 30.0)
+
+
+def test_a_large_result_is_published_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody lies. A part of a result that did not fit into one object failed every attempt after the whole computation."""
+    monkeypatch.setattr(parcels, "PIECE_BYTES", 16)
+    fed = Federation(tmp_path, monkeypatch)
+
+    async def body() -> None:
+        of = await fed.submit("large")
+        await fed.until(lambda: all(course.done for course in courses(fed, of)))
+        objects = fed.offices[0].mailbox.objects(of.id)
+        await fed.until(lambda: {header.author for header in objects.of("audit")} == set(OPERATORS))
+        for header in objects.of("audit"):
+            item = fed.offices[0].mailbox.get(header.digest)
+            assert item is not None
+            pieces = {h.about["piece"]: h for h in objects.of("result") if h.author == header.author}
+            assert [pieces[piece].digest for piece in range(len(pieces))] == item.json()["results"]["spare"]
+            assert len(pieces) == pieces[0].about["pieces"] > 1
 
     fed.run(body, 30.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from aiohttp import web
 
 from harness.federation import OWNERS, RECEIVER, SEAT_KEYS, Loop, job, make, office, roster, served
 from ppca.federation.course import Objects
@@ -98,3 +100,33 @@ def test_a_mate_that_has_lost_its_key_says_so(tmp_path: Path, loop: Loop, monkey
     conductor = SimpleNamespace(shares=Shares(asked))
     with served(asked, loop, lambda api: setattr(api, "conductor", conductor)), pytest.raises(HalfLost, match="beta"):
         Mates(asker).get(1, f"/v1/restore/{of.id}/{OWNERS[0]}")
+
+
+@pytest.mark.parametrize("lie", ["endless", "slow"])
+def test_an_answer_of_a_mate_is_bounded(tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch, lie: str) -> None:
+    """A lying mate answered without an end, and the asking server kept all of it in memory."""
+    monkeypatch.setattr(module, "PAUSES", ())
+    monkeypatch.setattr(module, "BYTES_PER_SECOND", 1 << 40)
+    if lie == "slow":
+        monkeypatch.setattr(module, "ANSWER_SECONDS", 1.0)
+    present = roster(ports=free_ports(4))
+    asker = office(tmp_path / "0", present, 0, policy={"memory": 1 << 26})
+    asked = office(tmp_path / "1", present, 1)
+    sent = [0]
+
+    async def inventory(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while sent[0] < 1 << 28:
+            data = bytes(1 << 20 if lie == "endless" else 1)
+            await response.write(data)
+            sent[0] += len(data)
+            if lie == "slow":
+                await asyncio.sleep(0.05)
+        return response
+
+    wanted = "more than 67,108,864 bytes" if lie == "endless" else "beta"
+    use = lambda api: setattr(api, "inventory", inventory)  # noqa: E731
+    with served(asked, loop, use), pytest.raises(FederationError, match=wanted):
+        Mates(asker).get(1, "/v1/inventory")
+    assert sent[0] < 1 << 28

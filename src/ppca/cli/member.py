@@ -242,7 +242,7 @@ def _audit(member: Member, job: JobDescription, as_json: bool) -> None:
     from ..report import opening_lines
 
     objects = member.objects(job)
-    audits = member.audits(objects.headers, member.course(job, objects.headers).attempt)
+    audits = member.audits(job, objects.headers, member.course(job, objects.headers).attempt)
     erased = sorted({(h.author, str(h.about.get("what"))) for h in objects.of("erased")})
     if as_json:
         typer.echo(json.dumps({"job": job.id, "audits": audits, "erased": erased}, indent=1))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from ..jobs.spec import is_hidden, is_plain, looks_like
 
 __all__ = ["is_plain", "looks_like", "plain"]
 
 
 def plain(text: str) -> str:
-    """The text with a space instead of every character that is not only read."""
-    return "".join(" " if is_hidden(character) else character for character in text)
+    """The text with a space instead of every hidden character; without combining marks if there are too many of them."""
+    found = "".join(" " if is_hidden(character) else character for character in text)
+    return found if is_plain(found) else "".join(c for c in found if unicodedata.category(c) not in ("Mn", "Me"))

@@ -109,11 +109,11 @@ class Member:
                 return self._present(header) if present else self.seats.get(header)
         return None
 
-    def audits(self, headers: Iterable[Header], attempt: int) -> dict[str, dict[str, Any]]:
+    def audits(self, job: JobDescription, headers: Iterable[Header], attempt: int) -> dict[str, dict[str, Any]]:
         """Operator -> the audit of an attempt that it signed. An audit that does not say what it must is left out."""
         mine = [header for header in headers if header.kind == "audit" and header.about.get("attempt") == attempt]
         found = {}
-        for operator in self.roster.operators.values():
+        for operator in self.roster.of_job(job.file.federation).operators.values():
             item = self.first(header for header in mine if header.author == operator)
             with suppress(ObjectRefused):
                 if item is not None and is_audit(content := item.json()):

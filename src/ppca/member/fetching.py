@@ -64,10 +64,11 @@ class Evidence:
             key = member.state.key(job.id)
             if key is None:
                 raise FederationError(f"the key of {member.name} for {job.name!r} is not in {member.state.folder}.")
-            parts, lacking = _parts(member, headers, course.attempt)
+            then = member.roster.of_job(job.file.federation)
+            parts, lacking = _parts(member, then, headers, course.attempt)
             if not lacking:
                 decided = (member.first([header]) for header in headers if header.kind in KINDS)
-                return cls(member.roster, job, member.name, key, [*(item for item in decided if item), *parts])
+                return cls(then, job, member.name, key, [*(item for item in decided if item), *parts])
             if time.monotonic() > deadline:
                 raise FederationError(
                     f"the part of the result of {_listed(lacking)} is not there; fetch again when all servers are up."
@@ -253,7 +254,7 @@ class Evidence:
             ) from None
 
 
-def _parts(member: Member, headers: list[Header], attempt: int) -> tuple[list[Object], list[str]]:
+def _parts(member: Member, roster: Roster, headers: list[Header], attempt: int) -> tuple[list[Object], list[str]]:
     """The audits and the parts of the result that servers sealed to this member, and the operators of which one is not there.
 
     Lists of servers may hold headers of audits and parts that nobody wrote. Those that no server has do not count, and of the
@@ -261,7 +262,7 @@ def _parts(member: Member, headers: list[Header], attempt: int) -> tuple[list[Ob
     """
     found: list[Object] = []
     lacking = []
-    for operator in member.roster.operators.values():
+    for operator in roster.operators.values():
         mine = [h for h in headers if h.author == operator and h.about.get("attempt") == attempt]
         audit = member.first(h for h in mine if h.kind == "audit")
         digests = [] if audit is None else _named(audit, member.name)

@@ -292,7 +292,8 @@ class Seats:
 
     def _from_all(self, what: Callable[[SeatClient], T]) -> list[T]:
         """The answers of all servers that are reached, at least one. One that failed lately is not asked if the others answer."""
-        found, faults = [], []
+        found: list[T] = []
+        faults: list[str] = []
         now = time.monotonic()
         for seat in self._order(None):
             if len(found) >= ENOUGH and now - self._failed.get(seat, -AGAIN) < AGAIN:

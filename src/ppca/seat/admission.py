@@ -31,6 +31,12 @@ MOST_CONTRIBUTION = 1 << 20
 MOST_OBJECTS = 1 << 14
 """Objects of one author for one job: an owner's envelopes are 16 MiB each."""
 
+MOST_RESULT_PIECES = 1 << 12
+"""Pieces of a server's part of the result for one receiver, 16 MiB each."""
+
+BARE = ("receipt", "start", "ready", "ended", "resume", "erased", "cancel")
+"""Kinds that say everything in their header."""
+
 MOST_ABOUT = 256
 """Characters of what a member's object says in its header, other than a refusal."""
 
@@ -201,10 +207,12 @@ class Admission:
         return len(times)
 
     def check_room(self, author: str, size: int) -> None:
-        """Refuses for now what does not fit into the store. There is always room for what a seat has to say."""
-        if size <= MOST_SMALL and self._roster().seat_of(author) is not None:
-            return
-        if self.mailbox.bytes_of() + size > self._at_most:
+        """Refuses for now what does not fit into the store.
+
+        A full store still takes small objects of operators, up to the bytes that every member may store.
+        """
+        small = size <= MOST_SMALL and self._roster().seat_of(author) is not None
+        if not small and self.mailbox.bytes_of() + size > self._at_most:
             raise NotNow("the store of this seat is full; its operator must make room ([store] at_most)")
         if self.mailbox.bytes_of(author) + size > self._policy.bytes_per_member:
             raise NotNow(f"{author} has stored as much as this seat allows a member; wait for erasures")
@@ -250,6 +258,7 @@ class Admission:
         seat = roster.seat_of(header.author)
         brief = seat is not None or header.kind == "refusal" or len(json.dumps(header.about)) <= MOST_ABOUT
         _refuse_unless(brief, header, f"its header says more than {MOST_ABOUT} characters")
+        _refuse_unless(header.kind not in BARE or not item.payload, header, "it has a payload")
         if header.kind in WRITERS:
             WRITERS[header.kind](header, item.payload, job, seat, headers)
         if header.kind not in ("erased", "audit", "result", "ended") and self.course(header.job).over:
@@ -373,10 +382,37 @@ def _result(header: Header, payload: bytes, job: JobFile, seat: int | None, head
     receiver = header.about.get("receiver")
     fits = isinstance(receiver, str) and receiver in job.receivers
     _refuse_unless(fits, header, "it is for no receiver of this job")
+    _of_attempt(header, headers)
+    piece = header.about.get("piece")
+    _refuse_unless(type(piece) is int and 0 <= piece < MOST_RESULT_PIECES, header, "its piece has no number")
+    _once(header, headers, "receiver", "attempt", "piece")
 
 
 def _audit(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
     _of_seat(header, payload, job, seat, headers)
+    _of_attempt(header, headers)
+    _once(header, headers, "attempt")
+
+
+def _erased(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    _refuse_unless(header.about.get("what") in ("job", "model"), header, "it names nothing that can be erased")
+    _once(header, headers, "what")
+
+
+def _of_attempt(header: Header, headers: Objects) -> None:
+    attempt = header.about.get("attempt")
+    _refuse_unless(type(attempt) is int, header, "it names no attempt")
+    if attempt not in headers.starts():
+        raise NotNow(f"{header.kind} of {header.author}: there was no such attempt")
+
+
+def _once(header: Header, headers: Objects, *names: str) -> None:
+    """Refuse a second object of an author that is about the same things."""
+    said = [header.about.get(name) for name in names]
+    known = (other for other in headers.of(header.kind) if other.author == header.author)
+    again = any([other.about.get(name) for name in names] == said for other in known)
+    _refuse_unless(not again, header, "it has said so already")
 
 
 def _cancel(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
@@ -399,7 +435,7 @@ WRITERS: dict[str, Callable[[Header, bytes, JobFile, int | None, Objects], Any]]
     "resume": _resume,
     "result": _result,
     "audit": _audit,
-    "erased": _of_seat,
+    "erased": _erased,
     "cancel": _cancel,
 }
 

@@ -93,7 +93,7 @@ class Following:
         found = self._audits.get((known.job.id, attempt), {})
         if len(found) < len(SEATS):
             with self._request:
-                found = self._asking.audits(known.headers, attempt)
+                found = self._asking.audits(known.job, known.headers, attempt)
             self._audits[known.job.id, attempt] = found
         return found
 
