@@ -21,9 +21,10 @@ from harness.federation import (
     make,
     story,
 )
+from ppca.federation import parcels
 from ppca.federation.disclosure import disclosures
 from ppca.federation.errors import FederationError
-from ppca.federation.objects import PIECE_BYTES, Object
+from ppca.federation.objects import Object
 from ppca.federation.parcels import pieces_in, result_info
 from ppca.federation.roster import Roster
 from ppca.federation.sealing import seal
@@ -175,16 +176,17 @@ def test_what_does_not_fit_together(name: str) -> None:
         evidence(BROKEN[name]()).check()
 
 
-def test_a_result_of_more_than_one_object(tmp_path: Path) -> None:
+def test_a_result_of_more_than_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
     """An object holds 16 MiB. A larger result was computed, could not be sealed, and the job was held."""
-    long = "x" * (PIECE_BYTES + 1000)
-    plain = b"".join(encode("result", result={**FACTS, "answer": long.encode(), "to": {}}))
+    long = "x" * 500
+    plain = b"".join(encode("result", result={**FACTS, "answer": long, "to": {}}))
+    monkeypatch.setattr(parcels, "PIECE_BYTES", len(plain) // 2 + 1)
     parts = [sealed(seat, plain) for seat in range(4)]
     assert all(len(pieces) == 2 for pieces in parts)
     items = [*KEPT, *(piece for pieces in parts for piece in pieces)]
     made = evidence([*items, *(audit(seat, *pieces) for seat, pieces in enumerate(parts))])
     made.check()
-    assert made.result()["answer"] == long.encode()
+    assert made.result()["answer"] == long
     for wrong in (
         [parts[0][0]],
         [parts[0][1], parts[0][0]],

@@ -15,6 +15,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -566,11 +567,8 @@ class Conductor:
         for item in items:
             office.admit(item, me)
         mine = [header.about for header in office.mailbox.objects(job).of("result") if header.author == me]
-        whole = {
-            about["receiver"]
-            for about in mine
-            if sum(about["receiver"] == other["receiver"] for other in mine) == about["pieces"]
-        }
+        count = Counter(about["receiver"] for about in mine)
+        whole = {about["receiver"] for about in mine if count[about["receiver"]] == about.get("pieces")}
         lacking = sorted(set(known.file.receivers) - whole)
         if lost or lacking:
             why = f"this server's part of the result for {' and '.join(lacking) or 'the audit'} is lost: both copies were damaged"
