@@ -310,7 +310,9 @@ def columns_job(tables: list[Any], way: Alignment = WAY) -> tuple[list[list[Inpu
     ]
     pieces = [piece for number, part in enumerate(parts) for piece in part.pieces(number, own)]
     partition = Columns("id", way.way, minimum=way.minimum)
-    job = Choices(fixed_iterations=14, partition=partition).job(column_data("columns", arranged, partition), len(tables))
+    job = Choices(fixed_iterations=14, partition=partition).job(
+        column_data("columns", arranged, partition), len(tables)
+    )
     return packets, pieces, {"job": as_data(job)}
 
 
