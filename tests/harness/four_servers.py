@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from ppca.transport import Mesh, TlsSettings, connect, connect_mesh, open_listener
+from ppca.transport import Mesh, connect, connect_mesh, open_listener
 from ppca.transport.link import Link, TcpLink
 from ppca.transport.tcp import SocketMesh
 
@@ -115,17 +114,6 @@ def end_time(meetings: Meetings, number: int, until: Callable[[Meetings], Any]) 
         meeting.deadline = 0.0
         with suppress(OSError):  # its server has finished
             meeting.bell_rope.send(b"!")
-
-
-def tls_settings(directory: Path, seat: int) -> TlsSettings:
-    name = f"seat-{seat}.ppca"
-    return TlsSettings(
-        authority=directory / "authority.pem", certificate=directory / f"{name}.pem", key=directory / f"{name}.key"
-    )
-
-
-def own_tls(directory: Path) -> dict[int, dict[str, Any]]:
-    return {seat: {"tls": tls_settings(directory, seat)} for seat in SEATS}
 
 
 class Rogue:

@@ -12,6 +12,7 @@ import pytest
 from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
 
 import harness.programs_on_tables as programs
+from harness.authority import dask_certificates
 from harness.tables import with_ids
 from ppca import PCA, Columns, Job
 from ppca.algorithms.gram import Blocks, local_product
@@ -23,7 +24,6 @@ from ppca.owner.columns import Centred
 from ppca.owner.tables.owners import open_columns
 from ppca.owner.tables.records import Records
 from ppca.servers import DaskCluster, LocalServers, OperatorError, ServersFailed
-from ppca.transport import create_certificates
 
 X = np.random.default_rng(2).standard_normal((400, 6)) @ np.diag([5.0, 3, 2, 1, 0.5, 0.2])
 TABLES = [with_ids(X[:, 2 * k : 2 * k + 2], [f"a{k}", f"b{k}"], np.arange(len(X))) for k in range(3)]
@@ -175,10 +175,7 @@ def test_dask_clusters_of_worker_processes(tmp_path: Path) -> None:
     try:
         for seat, workers in enumerate((2, 1, 1, 1)):
             files = tmp_path / f"operator-{seat}"
-            ca, certificate, key = (
-                str(create_certificates(files, ["dask"])),
-                *(str(files / f"dask.{e}") for e in ("pem", "key")),
-            )
+            ca, certificate, key = dask_certificates(files)
             sides = {
                 f"tls_{side}_{kind}": path
                 for side in ("scheduler", "worker", "client")

@@ -25,6 +25,7 @@ from ppca.jobs import inference, uploads
 from ppca.servers import LocalServers, ServersFailed, conversation, local
 from ppca.servers.conversation import GRACE
 from ppca.servers.failure import Failure, explain
+from ppca.transport import throwaway_keys
 
 pytestmark = pytest.mark.processes
 X = np.array([0.5, -0.25])
@@ -338,10 +339,11 @@ def test_a_server_that_dies_while_starting(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-    def killing(*arguments: Any) -> None:
+    def killing(names: Any) -> Any:
         os.kill(launched[1], signal.SIGKILL)
+        return throwaway_keys(names)
 
-    monkeypatch.setattr(local, "create_certificates", killing)  # after listening, before connecting
+    monkeypatch.setattr(local, "throwaway_keys", killing)  # after listening, before connecting
     start = time.monotonic()
     with pytest.raises(ServersFailed, match=r"did not connect: seat \(0,1\) failed.*SIGKILL"):
         LocalServers(tls=True).start()

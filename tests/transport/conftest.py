@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from harness.four_servers import SEATS, TIMEOUT, MakeMeshes, Rogue, Servers, own_tls
+from harness.four_servers import TIMEOUT, MakeMeshes, Rogue, Servers
 from harness.memory import memory_meshes
-from ppca.transport import Mesh, create_certificates
+from harness.pinned import Members
+from ppca.transport import Mesh
 
 
 @pytest.fixture
@@ -20,10 +20,8 @@ def grid() -> Iterator[Servers]:
 
 
 @pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("certificates")
-    create_certificates(directory, [f"seat-{seat}.ppca" for seat in SEATS])
-    return directory
+def members() -> Members:
+    return Members()
 
 
 @pytest.fixture(params=["memory", "tcp", "tls"])
@@ -36,7 +34,7 @@ def make_meshes(request: pytest.FixtureRequest) -> Iterator[MakeMeshes]:
         if request.param == "memory":
             meshes = memory_meshes(timeout, **limits)
         else:
-            own = own_tls(request.getfixturevalue("certificates")) if request.param == "tls" else None
+            own = request.getfixturevalue("members").own() if request.param == "tls" else None
             clusters.append(Servers())
             meshes = clusters[-1].connect(own=own, exchange_timeout=timeout, **limits)
             assert all(isinstance(mesh, Mesh) for mesh in meshes), meshes

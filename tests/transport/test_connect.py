@@ -9,13 +9,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.four_servers import SEATS, TIMEOUT, Meetings, Servers, exchange, own_tls, run, succeed, tls_settings
+from harness.four_servers import SEATS, TIMEOUT, Meetings, Servers, exchange, run, succeed
+from harness.pinned import Members
 from ppca.transport import (
     CertificateError,
     FrameError,
@@ -25,7 +24,6 @@ from ppca.transport import (
     TransportError,
     connect,
     connect_mesh,
-    create_certificates,
     free_ports,
 )
 from ppca.transport.connect import PORTS
@@ -92,7 +90,7 @@ STRANGERS = {
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_strangers_do_not_disturb(
-    grid: Servers, certificates: Path, caplog: pytest.LogCaptureFixture, secure: bool
+    grid: Servers, members: Members, caplog: pytest.LogCaptureFixture, secure: bool
 ) -> None:
     """Before the peers come, every kind of stranger connects to seat 0; some hang up, some stay and say no more."""
     strangers = []
@@ -105,7 +103,7 @@ def test_strangers_do_not_disturb(
             else:
                 strangers.append(sock)
     with caplog.at_level(logging.WARNING, "ppca.transport"):
-        meshes = grid.connect(own=own_tls(certificates) if secure else None)
+        meshes = grid.connect(own=members.own() if secure else None)
     talk(meshes)
     close(meshes)
     for sock in strangers:
@@ -115,14 +113,14 @@ def test_strangers_do_not_disturb(
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_silent_connections_cannot_keep_peers_out(
-    grid: Servers, certificates: Path, monkeypatch: pytest.MonkeyPatch, secure: bool
+    grid: Servers, members: Members, monkeypatch: pytest.MonkeyPatch, secure: bool
 ) -> None:
     """As many as the queue of the listener holds, twice what may greet at once: peers come in long before those give up."""
     silent = [socket.create_connection(grid.addresses[0]) for _ in range(60)]
     for sock in silent[::2]:
         sock.sendall(b"P")  # slow, not silent
     monkeypatch.setattr(connect, "GREETING_SECONDS", 3 * TIMEOUT)
-    meshes = grid.connect(own=own_tls(certificates) if secure else None)
+    meshes = grid.connect(own=members.own() if secure else None)
     talk(meshes)
     close(meshes)
     for sock in silent:
@@ -236,68 +234,24 @@ def test_wrong_arguments(seat: int, listener: None, changes: dict[str, Any], mes
 # Certificates
 
 
-def test_a_certificate_of_another_seat_is_rejected(grid: Servers, certificates: Path) -> None:
-    own = own_tls(certificates)
+def test_a_certificate_of_another_seat_is_rejected(grid: Servers, members: Members) -> None:
+    own = members.own()
     own[3] = own[2]
     results = grid.connect(until=ended(3), own=own)
     assert isinstance(results[3], (PeerError, CertificateError))
-    assert "expected seat (1,1) with a certificate for 'seat-3.ppca'" in str(results[3])
-    assert "for 'seat-2.ppca'" in str(results[3])
+    assert "expected 'west' on seat (1,1), but the other end is 'east'" in str(results[3])
 
 
-def test_a_listener_with_the_certificate_of_another_seat_is_rejected(grid: Servers, certificates: Path) -> None:
-    own = own_tls(certificates)
+def test_a_listener_with_the_certificate_of_another_seat_is_rejected(grid: Servers, members: Members) -> None:
+    own = members.own()
     own[0] = own[2]
     results = grid.connect(until=ended(1), own=own)
     assert isinstance(results[1], CertificateError)
-    assert "expected seat (0,0) with a certificate for 'seat-0.ppca'" in str(results[1])
+    assert "expected 'north' on seat (0,0), but the other end is 'east'" in str(results[1])
 
 
-def test_a_certificate_of_another_authority_is_rejected(grid: Servers, certificates: Path, tmp_path: Path) -> None:
-    create_certificates(tmp_path, [f"seat-{seat}.ppca" for seat in SEATS])
-    own = own_tls(certificates)
-    own[3] = {"tls": tls_settings(tmp_path, 3)}
-    results = grid.connect(until=ended(3), own=own)
-    assert isinstance(results[3], CertificateError)
-    assert "does not trust the certificate of seat" in str(results[3])
-
-
-class Expired:
-    """Settings with an expired certificate that skip the check of their own files, as a careless server would."""
-
-    remedy = "renew it"
-
-    def __init__(self, authority: Path, chain: Path) -> None:
-        self.names = {seat: f"seat-{seat}.ppca" for seat in SEATS}
-        self.authority, self.chain = authority, chain
-
-    def context(self, *, dialing: bool) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if dialing else ssl.PROTOCOL_TLS_SERVER)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(self.authority)
-        context.load_cert_chain(f"{self.chain}.pem", f"{self.chain}.key")
-        return context
-
-    def check_seat(self, *_: object) -> None:
-        pass
-
-
-def test_an_expired_certificate_is_rejected(grid: Servers, tmp_path: Path) -> None:
-    create_certificates(tmp_path, [f"seat-{seat}.ppca" for seat in SEATS])
-    expired = tmp_path / "expired"
-    create_certificates(expired, ["seat-3.ppca"], validity=timedelta(seconds=-1), authority=tmp_path)
-    own = own_tls(tmp_path)
-    own[3] = {"tls": Expired(tmp_path / "authority.pem", expired / "seat-3.ppca")}
-    results = grid.connect(until=ended(3, 0), own=own)
-    assert isinstance(results[3], CertificateError)
-    assert "refused the certificate of seat (1,1)" in str(results[3])
-    assert "EXPIRED" in str(results[3])
-    assert "certificate has expired" in str(results[0]) or "EXPIRED" in str(results[0]) or "VERIFY" in str(results[0])
-
-
-def test_a_plain_server_among_tls_servers(grid: Servers, certificates: Path) -> None:
-    own = own_tls(certificates)
+def test_a_plain_server_among_tls_servers(grid: Servers, members: Members) -> None:
+    own = members.own()
     own[3] = {}
 
     def told(meetings: Meetings) -> bool:
@@ -307,18 +261,16 @@ def test_a_plain_server_among_tls_servers(grid: Servers, certificates: Path) -> 
     assert isinstance(results[3], TransportError)
     assert "TLS" in str(results[3]) or "alien" in str(results[3])
     assert isinstance(results[0], TransportError)
-    own = {3: own_tls(certificates)[3]}
+    own = {3: members.own()[3]}
     results = grid.connect(until=lambda found: len(found[3].causes) == 3, own=own)
     assert isinstance(results[3], PeerTimeout)
     assert "no TLS there" in str(results[3])
 
 
-def test_old_tls_versions_are_refused(grid: Servers, certificates: Path) -> None:
+def test_old_tls_versions_are_refused(grid: Servers, members: Members) -> None:
     results: list[Any] = []
     thread = threading.Thread(
-        target=lambda: results.extend(
-            grid.connect(seats=(0,), own=own_tls(certificates), until=lambda found: found[0].refused)
-        )
+        target=lambda: results.extend(grid.connect(seats=(0,), own=members.own(), until=lambda found: found[0].refused))
     )
     thread.start()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

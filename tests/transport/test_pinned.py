@@ -16,18 +16,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from harness.four_servers import Servers, exchange, succeed
 from harness.pinned import SEATED, Members, handshake
 from ppca.transport import CertificateError, Leaf, Mesh, PinnedTls, TransportError, issue_leaf
-from ppca.transport.certificates import private_pem
-from ppca.transport.pinned import _builder, key_usage
+from ppca.transport.pinned import _builder, key_usage, private_pem
 
 UNKNOWN = (
     "unable to get local issuer",
     "self-signed certificate in certificate chain",
 )  # OpenSSL sends the own anchor too
-
-
-@pytest.fixture(scope="module")
-def members() -> Members:
-    return Members()
 
 
 def forged(

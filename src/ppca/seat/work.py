@@ -13,7 +13,7 @@ from ..protocol import InputPacket
 from ..servers.failure import Failure
 from ..servers.programs import Ran
 from ..servers.store import Record
-from ..transport import Leaf, PinnedTls
+from ..transport import PinnedTls
 
 TABLE = "job"
 """The name of the table that a worker makes of uploaded pieces; a program that works on one is told so as ``table``."""
@@ -56,7 +56,7 @@ class Work:
         return {
             "session": self.session.hex(),
             "addresses": {str(seat): list(address) for seat, address in self.addresses.items()},
-            "tls": tls_as_data(self.tls),
+            "tls": self.tls.as_data(),
             "program": self.program,
             "packets": self.packets,
             "public": self.public,
@@ -85,20 +85,3 @@ class AttemptFailed(RuntimeError):
         super().__init__(failure.error)
         self.failure = failure
         self.final = failure.final
-
-
-def tls_as_data(tls: PinnedTls) -> dict[str, Any]:
-    return {
-        "certificate": tls.leaf.certificate.decode(),
-        "key": tls.leaf.key.decode(),
-        "pins": {name: pin.hex() for name, pin in tls.pins.items()},
-        "names": {str(seat): name for seat, name in tls.names.items()},
-    }
-
-
-def tls_of(data: Mapping[str, Any]) -> PinnedTls:
-    return PinnedTls(
-        Leaf(data["certificate"].encode(), data["key"].encode()),
-        {name: bytes.fromhex(pin) for name, pin in data["pins"].items()},
-        {int(seat): name for seat, name in data["names"].items()},
-    )

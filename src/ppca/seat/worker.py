@@ -28,9 +28,9 @@ from ..servers.failure import Failure, trace_of
 from ..servers.process import KEPT_MEMORY, Teller, harden, labelled, report, watch
 from ..servers.programs import Program, ProgramError, asked_for, execute, prepare
 from ..servers.store import Staged, Store, flat, record_of
-from ..transport import Mesh, connect_mesh
+from ..transport import Mesh, PinnedTls, connect_mesh
 from ..transport.routes import PassedListener, route_of
-from .work import TABLE, tls_of
+from .work import TABLE
 
 _UNREAD = 4  # messages read ahead: pieces are large, and the parent sends one at a time anyway
 
@@ -94,7 +94,7 @@ class Worker:
             self.seat,
             self.passed,
             {int(seat): (str(host), int(port)) for seat, (host, port) in work["addresses"].items()},
-            tls=tls_of(work["tls"]),
+            tls=PinnedTls.of(work["tls"]),
             session=session,
             route=route_of(session),
             timeout=float(work["start_timeout"]),

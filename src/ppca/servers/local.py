@@ -13,7 +13,6 @@ import secrets
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import weakref
@@ -25,7 +24,7 @@ from typing import Any, Self
 
 from ..jobs.operator import DASK, DaskCluster, Operator, check_apart
 from ..protocol import InconsistentShares, InputPacket
-from ..transport import create_certificates, seat_dns_name
+from ..transport import throwaway_keys
 from .conversation import GRACE, Heard, ServerProcess, converse
 from .cores import available, cores_of, threads_for
 from .failure import STOPPED, USABLE, ServersFailed, explain
@@ -66,7 +65,7 @@ def check_loopback() -> None:
 class LocalServers:
     """Four servers on this machine.
 
-    tls: mutual TLS between the servers with throw-away certificates (as in production), else plain TCP on loopback.
+    tls: mutual TLS between the servers with throw-away keys (as in a federation), else plain TCP on loopback.
     timeout: seconds one communication round may take.
     threads: threads of each server's kernels; by default a quarter of the cores, as four servers share them (see `cores`).
     state: folder in which the servers keep shares between runs (one sub-folder per seat), or None: in memory only.
@@ -130,17 +129,17 @@ class LocalServers:
         ports = self.reached_at([listening.answers[seat]["port"] for seat in range(4)])
         addresses = {str(seat): [LOOPBACK, ports[seat]] for seat in range(4)}
         session = secrets.token_bytes(16).hex()
-        with _certificates() if self.tls else contextlib.nullcontext([None] * 4) as credentials:
-            for server in self._servers:
-                server.say(
-                    "connect",
-                    session=session,
-                    addresses=addresses,
-                    tls=credentials[server.seat],
-                    timeout=self.timeout,
-                    start_timeout=START_TIMEOUT,
-                )
-            self._hear("connected", patience=START_TIMEOUT, waiting=True, what="the servers did not connect")
+        sides = throwaway_keys({seat: f"seat-{seat}" for seat in range(4)}) if self.tls else None
+        for server in self._servers:
+            server.say(
+                "connect",
+                session=session,
+                addresses=addresses,
+                tls=None if sides is None else sides[server.seat].as_data(),
+                timeout=self.timeout,
+                start_timeout=START_TIMEOUT,
+            )
+        self._hear("connected", patience=START_TIMEOUT, waiting=True, what="the servers did not connect")
 
     def reached_at(self, ports: list[int]) -> list[int]:
         """The ports of loopback at which the others reach each server: its own. Measurements put slow links between."""
@@ -316,22 +315,6 @@ class LocalServers:
         except BaseException:
             self.stop()
             raise
-
-
-@contextlib.contextmanager
-def _certificates() -> Iterator[list[dict[str, str]]]:
-    """Certificates for the time of connecting; afterwards the servers do not need the files any more."""
-    with tempfile.TemporaryDirectory(prefix="ppca-certificates-") as name:
-        directory = Path(name)
-        create_certificates(directory, [seat_dns_name(seat) for seat in range(4)])
-        yield [
-            {
-                "authority": str(directory / "authority.pem"),
-                "certificate": str(directory / f"{seat_dns_name(seat)}.pem"),
-                "key": str(directory / f"{seat_dns_name(seat)}.key"),
-            }
-            for seat in range(4)
-        ]
 
 
 def seat_folder(state: Path, seat: int) -> Path:

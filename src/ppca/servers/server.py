@@ -19,7 +19,7 @@ from typing import Any
 
 from ..jobs.operator import Operator
 from ..native import kernels
-from ..transport import Mesh, TlsSettings, connect_mesh, open_listener
+from ..transport import Mesh, PinnedTls, connect_mesh, open_listener
 from .codec import CodecError
 from .control import Channel, Message
 from .failure import Failure, trace_of
@@ -71,7 +71,7 @@ class Server:
                 self.seat,
                 listener,
                 {int(seat): (str(host), int(port)) for seat, (host, port) in fields["addresses"].items()},
-                tls=TlsSettings(**fields["tls"]) if fields["tls"] else None,
+                tls=PinnedTls.of(fields["tls"]) if fields["tls"] else None,
                 session=session,
                 timeout=float(fields["start_timeout"]),
                 exchange_timeout=float(fields["timeout"]),

@@ -1,16 +1,13 @@
 """Transport: how four servers talk. Frames, links and rounds; it knows nothing of shares."""
 
-from .certificates import create_certificates
 from .connect import connect_mesh, free_ports, open_listener
 from .errors import CertificateError, FrameError, PeerError, PeerTimeout, TransportError, TruncatedFrameError, seat_name
 from .mesh import Mesh
-from .pinned import Leaf, PinnedTls, issue_leaf
+from .pinned import Leaf, PinnedTls, issue_leaf, throwaway_keys
 from .stats import StageStats, Stats
-from .tls import Credentials, TlsSettings, seat_dns_name
 
 __all__ = [
     "CertificateError",
-    "Credentials",
     "FrameError",
     "Leaf",
     "Mesh",
@@ -19,14 +16,12 @@ __all__ = [
     "PinnedTls",
     "StageStats",
     "Stats",
-    "TlsSettings",
     "TransportError",
     "TruncatedFrameError",
     "connect_mesh",
-    "create_certificates",
     "free_ports",
     "issue_leaf",
     "open_listener",
-    "seat_dns_name",
     "seat_name",
+    "throwaway_keys",
 ]

@@ -28,11 +28,11 @@ from time import monotonic
 from .errors import SEATS, CertificateError, FrameError, PeerError, PeerTimeout, TransportError, seat_name
 from .frames import MAX_PAYLOAD
 from .greeting import MAX_SESSION, read_hello, send_hello, send_refusal
-from .link import Link, TcpLink
+from .link import Link, TcpLink, TlsLink
 from .mesh import Mesh
+from .pinned import PinnedTls
 from .routes import Listener, preamble
 from .tcp import SocketMesh
-from .tls import Credentials, TlsLink
 
 GREETING_SECONDS = 10.0
 """How long an accepted connection may take to prove that it is a peer."""
@@ -77,7 +77,7 @@ def connect_mesh(
     listener: Listener | None,
     addresses: Mapping[int, tuple[str, int]],
     *,
-    tls: Credentials | None = None,
+    tls: PinnedTls | None = None,
     session: bytes,
     route: bytes | None = None,
     timeout: float,
@@ -135,7 +135,7 @@ class _Meeting:
     """One server's attempt to get three links. Threads report to ``news``: a link, or the error that ends it all."""
 
     def __init__(
-        self, seat: int, session: bytes, tls: Credentials | None, timeout: float, route: bytes | None = None
+        self, seat: int, session: bytes, tls: PinnedTls | None, timeout: float, route: bytes | None = None
     ) -> None:
         self.seat = seat
         self.session = session
@@ -163,7 +163,8 @@ class _Meeting:
         try:
             while len(links) < len(SEATS) - 1:
                 if monotonic() > self.deadline:
-                    raise self._timed_out([peer for peer in SEATS if peer != self.seat and peer not in links])
+                    absent = [peer for peer in SEATS if peer != self.seat and peer not in links and peer not in gone]
+                    raise self._timed_out(absent or sorted(gone))  # who was here and has given up is not the cause
                 for peer, since in gone.items():
                     if monotonic() > since + AGAIN_SECONDS:
                         raise PeerError(

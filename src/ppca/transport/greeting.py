@@ -4,7 +4,7 @@
     listener -> dialer     HELLO (sender: listener, payload: seat of the dialer, session id), or ABORT with the reason
 
 Both ends check that they meet the seat they expect, in the same session: the same run of the same job. The session id
-keeps runs apart; it is no secret and proves nothing. Who may take a seat is decided by certificates (``tls``).
+keeps runs apart; it is no secret and proves nothing. Who may take a seat is decided by pinned keys (``pinned``).
 """
 
 from __future__ import annotations

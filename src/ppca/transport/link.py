@@ -6,8 +6,8 @@ that is handed out, placed so that the payload is aligned to 16 bytes; a small o
 the cache, and its payload is copied.
 
 A link keeps what is left of a frame that could not be sent or received at one go. The usual case, where all goes at
-one go, is in ``kernels.Wire`` and ``SocketMesh`` and leaves no trace here. A subclass says how bytes move: plain TCP here, TLS in
-``tls``.
+one go, is in ``kernels.Wire`` and ``SocketMesh`` and leaves no trace here. A subclass says how bytes move: plain TCP
+or TLS.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import selectors
 import socket
+import ssl
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -56,6 +57,7 @@ MAX_PARTS = 512
 
 _CLOSING_SECONDS = 1.0  # how long an orderly end may wait for room in the kernel's send buffer
 _DRAIN_SIZE = 1 << 16
+_JOIN = 1 << 16  # up to this size a frame is joined and encrypted as one piece
 _PAD = -HEADER_SIZE % 16
 _BYTE = np.dtype(np.uint8)
 _NOTHING = memoryview(b"")
@@ -307,3 +309,55 @@ class TcpLink(Link):
 
     def recv_into(self, into: memoryview | bytearray, size: int = 0, flags: int = 0, /) -> int:
         raise NotImplementedError
+
+
+class TlsLink(Link):
+    """A TLS connection after its handshake, made to behave like a non-blocking socket."""
+
+    def __init__(self, sock: ssl.SSLSocket, seat: int, peer: int) -> None:
+        super().__init__(sock, seat, peer)
+        sock.setblocking(False)
+        self._tls = sock
+
+    def sendmsg(self, parts: Sequence[Any], ancillary: tuple[()] = (), flags: int = socket.MSG_DONTWAIT, /) -> int:
+        """Encrypt and send part by part; small frames are joined into one piece, hence one packet."""
+        if len(parts) > 1 and sum(map(size_of, parts)) <= _JOIN:
+            parts = (b"".join(parts),)
+        sent = 0
+        for part in parts:
+            size = size_of(part)
+            if not size:
+                continue
+            try:
+                count = self._tls.send(part)
+            except (ssl.SSLWantWriteError, ssl.SSLWantReadError) as blocked:
+                if sent:
+                    return sent
+                raise BlockingIOError from blocked
+            except ssl.SSLError as error:
+                raise ConnectionError(error.errno, f"TLS: {error.reason}") from error
+            sent += count
+            if count < size:
+                break
+        return sent
+
+    def recv_into(self, into: memoryview | bytearray, size: int = 0, flags: int = socket.MSG_DONTWAIT, /) -> int:
+        """Decrypt until ``into`` is full or nothing more is there, so that nothing is left where ``poll`` is blind."""
+        wanted = size or len(into)
+        room = memoryview(into)[:wanted]
+        got = 0
+        try:
+            while got < wanted:
+                count = self._tls.recv_into(room[got:])
+                if not count:
+                    break
+                got += count
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as blocked:
+            if not got:
+                self.buffered = False
+                raise BlockingIOError from blocked
+        except ssl.SSLError as error:
+            if not got:
+                raise ConnectionError(error.errno, f"TLS: {error.reason}") from error
+        self.buffered = self.gone or self._tls.pending() > 0
+        return got

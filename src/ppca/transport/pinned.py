@@ -15,18 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from .certificates import CLOCK_SKEW, distinguished_name, key_usage, private_pem
 from .errors import CertificateError, seat_name
 
 LEAF_VALIDITY = timedelta(hours=24)
+CLOCK_SKEW = timedelta(minutes=5)
 _SUFFIX = ".ppca"
 _MEMBER = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _ALWAYS = (datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))  # a pin ends when its line is removed
@@ -43,6 +43,13 @@ class Leaf:
     @property
     def expires(self) -> datetime:
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
+
+
+def throwaway_keys(names: Mapping[int, str]) -> list[PinnedTls]:
+    """Return the sides of servers on one machine, in the order of their seats; the keys that sign their leaves are not kept."""
+    keys = {name: Ed25519PrivateKey.generate() for name in names.values()}
+    pins = {name: key.public_key().public_bytes_raw() for name, key in keys.items()}
+    return [PinnedTls(issue_leaf(names[seat], keys[names[seat]]), pins, names) for seat in sorted(names)]
 
 
 def issue_leaf(
@@ -84,6 +91,24 @@ class PinnedTls:
                 raise CertificateError(f"the key pinned for {name!r} has {len(pin)} bytes instead of 32; copy it again")
         if len(set(self.pins.values())) != len(self.pins):
             raise CertificateError("two members have the same pinned key; each must make a key of its own")
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `as_data` described."""
+        return cls(
+            Leaf(data["certificate"].encode(), data["key"].encode()),
+            {name: bytes.fromhex(pin) for name, pin in data["pins"].items()},
+            {int(seat): name for seat, name in data["names"].items()},
+        )
+
+    def as_data(self) -> dict[str, Any]:
+        """Return plain data for a process that shall use it. They hold the key of the leaf."""
+        return {
+            "certificate": self.leaf.certificate.decode(),
+            "key": self.leaf.key.decode(),
+            "pins": {name: pin.hex() for name, pin in self.pins.items()},
+            "names": {str(seat): name for seat, name in self.names.items()},
+        }
 
     def context(self, *, dialing: bool) -> ssl.SSLContext:
         """The TLS context for the dialing or the listening side. Raises CertificateError if the own leaf is unfit."""
@@ -178,8 +203,8 @@ def _builder(
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
-        .subject_name(distinguished_name(subject))
-        .issuer_name(distinguished_name(issuer))
+        .subject_name(_distinguished_name(subject))
+        .issuer_name(_distinguished_name(issuer))
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
@@ -223,3 +248,25 @@ def _check_name(name: str) -> None:
         raise CertificateError(
             f"{name!r} is no name of a member; take up to 63 lower-case letters, digits and hyphens, such as 'north'"
         )
+
+
+def _distinguished_name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
