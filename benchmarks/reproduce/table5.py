@@ -161,7 +161,7 @@ def projected(servers: LocalServers, train: Floats, new: Floats, chosen: list[in
     def owners(X: Floats) -> list[Floats]:
         return [X[:, WIDTH * group : WIDTH * (group + 1)] for group in chosen]
 
-    pca = PCA(7, servers=servers, partition=partition, keep="students", allow={"transform": ["owner 1"]})
+    pca = PCA(7, servers=servers, partition=partition, keep="students", allow={"transform": ["owner-1"]})
     shared = pca.fit(owners(train)).shared_model()
     found = [shared.transform_columns(owners(X), partition).coordinates for X in (train, new)]
     assert found[0] is not None
