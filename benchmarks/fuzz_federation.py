@@ -111,8 +111,8 @@ def story(of: JobDescription) -> list[Object]:
     ended: dict[str, Any] = {"attempt": 1, "outcome": "finished", "final": False, "why": ""}
     told += [make(name, "ended", **ended, **account) for name in OPERATORS]
     for seat, name in enumerate(OPERATORS):
-        result = make(name, "result", b"sealed", receiver=RECEIVER, attempt=1)
-        said = {"seat": seat, "audit": [], "results": {RECEIVER: result.digest}}
+        result = make(name, "result", b"sealed", receiver=RECEIVER, attempt=1, piece=0)
+        said = {"seat": seat, "audit": [], "results": {RECEIVER: [result.digest]}}
         said |= {"contributions": {owner: item.digest for owner, item in last.items()}}
         told += [result, make(name, "audit", json.dumps(said).encode(), attempt=1)]
     return [*told, make("alpha", "erased", what="job")]
