@@ -55,6 +55,9 @@ STORED = {
 }
 """Kinds of files in a store, by what they are."""
 
+ALONE = ("a key of a job", "a restored piece")
+"""Kinds that are damaged at one server only."""
+
 EXPENSIVE = (
     ".".join(["a"] * 30_000) + " = 1",
     f"[{'.'.join(['a'] * 30_000)}]",
@@ -73,6 +76,8 @@ class Adversary:
         self._faults: list[str] = []
         self._copies: dict[Path, bytes] = {}
         self._number = 0
+        self._victim = draw.randrange(4)
+        """The server that loses keys: two servers that lose the key of one job at the same time lose its shares for good."""
 
     def actions(self) -> list[tuple[int, str, Callable[[], bool]]]:
         found: list[tuple[int, str, Callable[[], bool]]] = [
@@ -219,7 +224,7 @@ class Adversary:
 
     def _damage(self, what: str) -> bool:
         """Kills a server, damages a file of its store, and starts it again."""
-        seat = self._random.randrange(4)
+        seat = self._victim if what in ALONE else self._random.randrange(4)
         store = self._field.folder / OPERATORS[seat] / "store"
         found = [path for path in store.glob(STORED[what]) if path.is_file() and path.suffix != ".part"]
         if not found or self._field.processes[seat] is None:
