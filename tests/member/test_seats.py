@@ -338,7 +338,7 @@ def test_a_server_that_never_completes_an_answer_is_given_up(four: Four, monkeyp
 
     four.down(3)
     with served(four.offices[3], four.loop, lambda api: monkeypatch.setattr(api, "objects", drips)):
-        monkeypatch.setattr(module, "LIST_SECONDS", 1.0)
+        monkeypatch.setattr(module, "LIST_SECONDS", 4.0)
         assert four.member("north").course(four.job).stage == "gathering"
 
 

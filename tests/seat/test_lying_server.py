@@ -115,7 +115,7 @@ def test_a_large_result_is_published_in_pieces(tmp_path: Path, monkeypatch: pyte
             assert [pieces[piece].digest for piece in range(len(pieces))] == item.json()["results"]["spare"]
             assert len(pieces) == pieces[0].about["pieces"] > 1
 
-    fed.run(body, 30.0)
+    fed.run(body)
 
 
 def test_a_failed_job_is_kept_by_servers_that_have_finished_an_attempt(
