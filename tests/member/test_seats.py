@@ -342,11 +342,21 @@ def test_a_server_that_never_completes_an_answer_is_given_up(four: Four, monkeyp
         assert four.member("north").course(four.job).stage == "gathering"
 
 
-def test_a_server_that_signs_another_file_for_a_job_hides_nothing(four: Four) -> None:
-    for each in four.offices:
-        each.mailbox.put(make("alpha", "job", four.job, b"something else"))
-        each.mailbox.put(four.story[0])
-    assert four.member("north").description(four.job.id).data == four.job.data
+def test_a_server_that_signs_another_file_for_a_job_hides_nothing(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators may submit jobs. A file under the name of another job, listed first, made that job unknown."""
+    four.tell(*four.story[:9])
+    forged = make("alpha", "job", four.job, b"something else")
+
+    def as_if(answer: dict[str, Any], after: int) -> None:
+        if after == 0:
+            answer["objects"] = [listed(forged, 0), *answer["objects"]]
+            for place, line in enumerate(answer["objects"], 1):
+                line["seq"] = place
+
+    lies(four, 0, as_if, monkeypatch)
+    member = four.member("north")
+    assert member.description(four.job.id).data == four.job.data
+    assert [header.digest for header in member.seats.headers(four.job.id)].count(forged.digest) == 0
 
 
 # -- a receiver and a lying server -----------------------------------------------------------------------------------
