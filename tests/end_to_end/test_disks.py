@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.field import OPERATORS, Field
+from harness.envelopes import envelopes_of
 from ppca.estimator.federated import fitted_of
 from ppca.federation import parcels
 from ppca.federation.drafting import draft_fit
@@ -19,7 +20,6 @@ from ppca.federation.job import JobDescription
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
 from ppca.protocol import InputPacket
-from ppca.seat.admission import pieces_of
 
 pytestmark = pytest.mark.processes
 OWNERS = ("north", "south", "west")
@@ -98,14 +98,6 @@ def files(field: Field, seat: str) -> Iterator[tuple[Path, bytes]]:
             yield path, path.read_bytes()
 
 
-def envelopes_of(field: Field, job: JobDescription, owner: str) -> list[list[str]]:
-    """The digests of an owner's envelopes by server, as its contribution lists them."""
-    member = field.member("analyst")
-    header = member.objects(job).by("contribution", owner)
-    assert header is not None
-    return pieces_of(member.seats.get(header))
-
-
 class Secrets:
     """What must not be readable on a server's disk: shares, rows as text or bits, and the keys of a job."""
 
@@ -121,7 +113,12 @@ class Secrets:
             for path in (field.folder / seat / "store/keys").glob(f"*{job.id}*")
         }
         assert len(self.keys) == len(OPERATORS)
-        self.envelopes = {digest for owner in OWNERS for pieces in envelopes_of(field, job, owner) for digest in pieces}
+        self.envelopes = {
+            digest
+            for owner in OWNERS
+            for pieces in envelopes_of(field.member("analyst"), job, owner)
+            for digest in pieces
+        }
         assert len(self.envelopes) >= 4 * len(OWNERS)
 
     def check(self, path: Path, content: bytes, *keys: bytes) -> None:
@@ -199,7 +196,7 @@ def damage(field: Field, seat: str, job: JobDescription, owner: str) -> int:
     store = field.folder / seat / "store" / "objects"
     number = OPERATORS.index(seat)
     count = 0
-    for digest in envelopes_of(field, job, owner)[number]:
+    for digest in envelopes_of(field.member("analyst"), job, owner)[number]:
         for path in store.rglob(digest + "*"):
             content = bytearray(path.read_bytes())
             content[len(content) // 2] ^= 1
