@@ -200,6 +200,27 @@ def test_a_member_with_an_old_file_does_not_approve_a_job_of_a_newer_revision(fo
             use(newer)
 
 
+@pytest.mark.parametrize("kind", ["cancel", "refusal"])
+def test_one_server_cannot_swallow_a_withdrawal(four: Four, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Server 0 says that it has the object and drops it. An owner that withdraws is heard all the same."""
+    four.tell(*four.story[:9])
+    request = SeatClient.request
+
+    def swallow(client: SeatClient, method: str, path: str, *more: Any) -> Any:
+        if client.number == 0 and method in ("HEAD", "PUT"):
+            return 201 if method == "PUT" else 200, b""
+        return request(client, method, path, *more)
+
+    monkeypatch.setattr(SeatClient, "request", swallow)
+    north = four.member("north")
+    if kind == "cancel":
+        north.cancel(four.job)
+    else:
+        north.refuse(four.job, "no")
+    for server in four.offices[1:]:
+        assert [header.author for header in server.mailbox.objects(four.job.id).of(kind)] == ["north"]
+
+
 def test_a_header_that_is_not_what_was_signed(four: Four) -> None:
     four.tell(*four.story[:9])
     seats = Seats(four.roster, IDENTITIES["north"])

@@ -183,10 +183,10 @@ class Member:
             )
 
     def refuse(self, job: JobDescription, why: str) -> None:
-        self.seats.put(self._make("refusal", job.id, why=why))
+        self.seats.put_everywhere(self._make("refusal", job.id, why=why))
 
     def cancel(self, job: JobDescription) -> None:
-        self.seats.put(self._make("cancel", job.id))
+        self.seats.put_everywhere(self._make("cancel", job.id))
 
     def resume(self, job: JobDescription) -> None:
         """Let the servers attempt a job again that is held. For operators."""

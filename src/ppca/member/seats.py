@@ -201,18 +201,25 @@ class Seats:
 
     def put(self, item: Object, to: int | None = None) -> None:
         """Leaves an object with a seat: the one it is for, or another, which passes it on. Safe to repeat."""
+        self.ask(lambda client: _send(client, item), to)
 
-        def send(client: SeatClient) -> None:
-            status, _ = client.request("HEAD", f"/v1/objects/{item.digest}")
-            if status in (200, 410):  # it is there, or was there and has served its purpose
-                return
-            status, answer = client.request("PUT", f"/v1/objects/{item.digest}", item.data)
-            if status in (429, 503, 507):
-                raise NotReached(f"{client.name}: {_said(answer)}")
-            if status not in (200, 201):
-                raise ObjectRefused(f"{client.name} refused the {item.header.kind}: {_said(answer)}")
+    def put_everywhere(self, item: Object) -> None:
+        """Leave an object with every server that is reached, so that no server alone can hold it back.
 
-        self.ask(send, to)
+        Raises ObjectRefused if no server takes it.
+        """
+        refused: list[ObjectRefused] = []
+
+        def send(client: SeatClient) -> bool:
+            try:
+                _send(client, item)
+            except ObjectRefused as error:
+                refused.append(error)
+                return False
+            return True
+
+        if not any(self._from_all(send)):
+            raise refused[0]
 
     def get(self, header: Header) -> Object:
         """The object of a header from any seat that has it: signed by its author's pinned key, and what the header says."""
@@ -395,6 +402,18 @@ def _signed(fields: dict[str, Any], roster: Roster) -> Object:
 def _header(fields: dict[str, Any]) -> Header:
     """What a server says of an object that it does not show."""
     return Header.of({name: fields.get(name) for name in FIELDS}, fields.get("digest"), fields.get("size"))
+
+
+def _send(client: SeatClient, item: Object) -> None:
+    """Leave an object with one server."""
+    status, _ = client.request("HEAD", f"/v1/objects/{item.digest}")
+    if status in (200, 410):  # it is there, or was there and has served its purpose
+        return
+    status, answer = client.request("PUT", f"/v1/objects/{item.digest}", item.data)
+    if status in (429, 503, 507):
+        raise NotReached(f"{client.name}: {_said(answer)}")
+    if status not in (200, 201):
+        raise ObjectRefused(f"{client.name} refused the {item.header.kind}: {_said(answer)}")
 
 
 def _jobs_at(client: SeatClient) -> list[dict[str, Any]]:
