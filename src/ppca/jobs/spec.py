@@ -411,12 +411,6 @@ def looks_like(text: str) -> str:
     return unicodedata.normalize("NFC", "".join(c for c in text if not is_hidden(c))).strip()
 
 
-def check_fraction(field: str, value: object) -> None:
-    """Raise `SpecError` unless the value is a number strictly between 0 and 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise SpecError(field, value, "must lie strictly between 0 and 1")
-
-
 def check_range(field: str, value: object, low: float, high: float) -> None:
     """Raise `SpecError` unless the value is a finite number between the limits."""
     if (
