@@ -113,6 +113,8 @@ class BoardSeats:
         self.board.check()
         self.board.put(item)
 
+    put_everywhere = put
+
     def get(self, header: Header) -> Object:
         self.board.check()
         item = self.board.objects[header.digest]

@@ -117,12 +117,12 @@ class Federation:
         self.hall = Hall(duration)
         monkeypatch.setattr(module, "Attempt", self.hall.attempt)
         monkeypatch.setattr("ppca.seat.mailbox.os.fsync", lambda descriptor: None)  # what is tested is not the disk
-        tables = {"policy": {"owners_at_least": 1, "jobs_per_member": 1000, **policy}, "work": {"start_timeout": 1.0}}
+        tables = {"policy": {"owners_at_least": 1, "jobs_per_member": 1000, **policy}, "work": {"start_timeout": 30.0}}
         self.offices = [office(folder / name, self.roster, seat, **tables) for seat, name in enumerate(OPERATORS)]
         self.routers = [Router(open_listener()) for _ in OPERATORS]
         self.conductors: list[Conductor] = []
 
-    def run(self, body: Callable[[], Any], seconds: float = 60.0) -> None:
+    def run(self, body: Callable[[], Any], seconds: float = 240.0) -> None:
         async def whole() -> None:
             self.loop = asyncio.get_running_loop()
             self.conductors = [Conductor(each, router) for each, router in zip(self.offices, self.routers, strict=True)]
