@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,7 +92,7 @@ class Result:
 
 
 def machine() -> dict[str, Any]:
-    """Where the times come from, how busy it is with other things, and what is measured there."""
+    """Return the processor, the number of cores, the load by other processes and the commit that is measured."""
     model = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
         if line.startswith("model name"):
@@ -99,14 +101,31 @@ def machine() -> dict[str, Any]:
     return {
         "processor": model,
         "cores": len(os.sched_getaffinity(0)),
-        "load": round(os.getloadavg()[0], 1),
+        "load": round(load(), 1),
         "commit": commit(),
     }
 
 
+def load(seconds: float = 2.0, samples: int = 20) -> float:
+    """Return the mean number of other processes that run or wait for a core, over the next seconds.
+
+    Processes of the scheduling class SCHED_IDLE do not count: they run only while nothing else needs the core.
+    """
+    running = 0
+    for _ in range(samples):
+        time.sleep(seconds / samples)
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # the process has ended
+                fields = path.read_text().rpartition(")")[2].split()
+                running += (
+                    path.parent.name != str(os.getpid()) and fields[0] == "R" and int(fields[38]) == os.SCHED_OTHER
+                )
+    return running / samples
+
+
 def was_busy(machine: dict[str, Any]) -> bool:
-    """Whether other things ran beside a part. The load is an average: a part that has just ended leaves four servers in it."""
-    return float(machine["load"]) > 2 * int(machine["cores"])
+    """Whether other processes took a considerable part of the cores before a part began."""
+    return float(machine["load"]) > int(machine["cores"]) / 2
 
 
 def commit() -> str:

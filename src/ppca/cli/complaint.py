@@ -33,7 +33,7 @@ REMEDIES = {
     "minimum": "--minimum lowers the limit, if so few rows may be analysed",
     "id": "--id may be given once for each owner, in the order of the files",
     "na_values": "--na-values {values} counts {texts} as missing (see --missing)",
-    "missing": "--missing drop leaves out rows with a missing value, --missing mean counts it as the mean of its column",
+    "missing": "--missing drop leaves out rows with a missing value{means}",
 }
 """What the command line offers against what owners' data are refused for."""
 
@@ -75,6 +75,7 @@ def in_words(error: Exception, offered: Container[str]) -> str:
         "decimal": "." if "decimal point" in str(error) else ",",
         "mark": "points" if "decimal point" in str(error) else "commas",
         "separator": shlex.quote(getattr(error, "separator", "")),
+        "means": ", --missing mean counts it as the mean of its column" if "components" in offered else "",
         "texts": "this text" if len(values) == 1 else "these texts",
     }
     found = [REMEDIES[name].format(**words) for name in error.options if name in offered]

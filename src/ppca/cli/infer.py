@@ -177,8 +177,8 @@ def transform(
 ) -> None:
     """Project new rows onto the components of a fitted model.
 
-    On shares: four servers hold the model, the rows reach them as shares, and only the coordinates come back. Each component's
-    sign is then the one the servers happen to have, the same in every call; nobody has looked at the components to choose it.
+    On shares: four servers hold the model, the rows reach them as shares, and only the coordinates come back. Signs of components
+    are those of the model that the fit revealed.
 
     Of a vertical fit give every owner's table, in the order of the fit: the rows that all owners have are projected, and the
     receiver gets them with its own ids.

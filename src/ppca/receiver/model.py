@@ -128,9 +128,11 @@ class PCAModel:
             spanned[first - 1 : last] = True
             what = "plane" if last == first + 1 else f"space of {last - first + 1} dimensions"
             which = f"{first} and {last}" if last == first + 1 else f"{first} to {last}"
+            alike = (
+                "(nearly) equal variances" if self.varies[first - 1 : last].all() else "variances below the resolution"
+            )
             found.append(
-                f"Components {which} have (nearly) equal variances: only the {what} that they span is determined, to an angle "
-                f"of {space['error']:.0e}."
+                f"Components {which} have {alike}: only the {what} that they span is determined, to an angle of {space['error']:.0e}."
             )
         loose = np.flatnonzero(self.varies & (self.component_error > DETERMINED) & ~spanned) + 1
         if len(loose):
