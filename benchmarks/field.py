@@ -136,7 +136,7 @@ class Field:
                 start_new_session=True,
             )
 
-    def await_links(self, seconds: float = 90.0) -> None:
+    def await_links(self, seconds: float = 240.0) -> None:
         running = [seat for seat, process in enumerate(self.processes) if process is not None]
         deadline = time.monotonic() + seconds
         while not all(self.health(seat) >= len(running) - 1 for seat in running):

@@ -83,10 +83,12 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True, scope="session")
 def ports() -> Iterator[None]:
-    """Give each process of tests its own ports: nobody else binds one between `free_ports` and its use."""
+    """Give each worker its own ports: no other worker binds one between `free_ports` and its use."""
     slices = 20
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    first = (os.getppid() + worker) % slices  # workers have the same parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connect, "PORTS", connect.PORTS[os.getpid() % slices :: slices])
+        patch.setattr(connect, "PORTS", connect.PORTS[first::slices])
         yield
 
 

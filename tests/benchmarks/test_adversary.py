@@ -25,10 +25,10 @@ def attacker(**field: Any) -> Adversary:
 
 @pytest.mark.parametrize("text", EXPENSIVE, ids=lambda text: text[:12])
 def test_expensive_files_are_refused_at_once(text: str) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(FederationError):
         JobDescription(text.encode())
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.parametrize("way", WAYS)

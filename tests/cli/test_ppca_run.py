@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from harness.waiting import PATIENCE, until
 from ppca.cli.main import app
 
 PROGRAMS = """
@@ -136,12 +136,10 @@ def test_ctrl_c_ends_the_command_and_its_servers(folder: Path) -> None:
     command = [sys.executable, "-m", "ppca.cli.main", "run", "mine.py:forever", "x.npy", "-o", "result.npz"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     files = [folder / f"pid-{seat}" for seat in range(4)]
-    deadline = time.monotonic() + 120
-    while not all(file.exists() and file.read_text() for file in files) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: all(file.exists() and file.read_text() for file in files))
     pids = [int(file.read_text()) for file in files]
     running.send_signal(signal.SIGINT)
-    stdout, _ = running.communicate(timeout=60)
+    stdout, _ = running.communicate(timeout=PATIENCE)
     assert running.returncode not in (0, -signal.SIGINT)
     assert stdout == b""
     assert not (folder / "result.npz").exists()

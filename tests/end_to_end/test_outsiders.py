@@ -93,7 +93,7 @@ class Besieged:
         found = b""
         with contextlib.suppress(OSError):
             address = ("127.0.0.1", self.field.ports[0][port])
-            with socket.create_connection(address, 10) as sock, context.wrap_socket(sock) as tls:
+            with socket.create_connection(address, PATIENCE) as sock, context.wrap_socket(sock) as tls:
                 tls.settimeout(patience)
                 tls.sendall(request)
                 while data := tls.recv(1 << 16):
@@ -234,7 +234,7 @@ def test_requests_of_a_member_that_are_too_long_or_none(case: str, seats: Besieg
 def test_frames_on_the_mesh_port(frame: bytes, seats: Besieged) -> None:
     """With and without the words that lead to a run; nobody gets as far as a frame without a seat's key."""
     for words in (b"", preamble(1, route_of(b"no such run")), preamble(1, b"\0" * 32)):
-        with socket.create_connection(("127.0.0.1", seats.field.ports[0][1]), 10) as sock:
+        with socket.create_connection(("127.0.0.1", seats.field.ports[0][1]), PATIENCE) as sock:
             sock.settimeout(0.3)
             with contextlib.suppress(OSError):
                 sock.sendall(words + frame)
@@ -243,7 +243,7 @@ def test_frames_on_the_mesh_port(frame: bytes, seats: Besieged) -> None:
 
 
 def test_the_seats_are_up_and_small_and_the_job_ends_well(seats: Besieged, tmp_path: Path) -> None:
-    assert [seats.field.health(seat) for seat in range(4)] == [3, 3, 3, 3]
+    await_that(lambda: [seats.field.health(seat) for seat in range(4)] == [3, 3, 3, 3])
     assert max(seats.memory(seat) - before for seat, before in enumerate(seats.before)) < GROWTH
     for owner in OWNERS[1:]:
         seats.field.member(owner).approve(seats.job)

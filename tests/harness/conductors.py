@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from harness.federation import COLUMNS, IDENTITIES, OPERATORS, job, make, office, roster
+from harness.waiting import PATIENCE
 from ppca.federation.errors import FederationError
 from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
@@ -117,7 +118,10 @@ class Federation:
         self.hall = Hall(duration)
         monkeypatch.setattr(module, "Attempt", self.hall.attempt)
         monkeypatch.setattr("ppca.seat.mailbox.os.fsync", lambda descriptor: None)  # what is tested is not the disk
-        tables = {"policy": {"owners_at_least": 1, "jobs_per_member": 1000, **policy}, "work": {"start_timeout": 30.0}}
+        tables = {
+            "policy": {"owners_at_least": 1, "jobs_per_member": 1000, **policy},
+            "work": {"start_timeout": PATIENCE},
+        }
         self.offices = [office(folder / name, self.roster, seat, **tables) for seat, name in enumerate(OPERATORS)]
         self.routers = [Router(open_listener()) for _ in OPERATORS]
         self.conductors: list[Conductor] = []

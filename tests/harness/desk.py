@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from aiohttp import web
 
 from harness.board import Board
+from harness.waiting import eventually
 from ppca.federation.job import JobDescription
 from ppca.member import Member
 from ppca.member.fetching import EVIDENCE
@@ -85,20 +85,19 @@ class Desk:
             return await answer.text()
 
     async def heard(self, job: JobDescription, look: Callable[[Any], bool] = lambda known: True) -> None:
-        for _ in range(300):
-            known = self.pages.following.one(job.id)
-            if known is not None and look(known):
-                return
-            await asyncio.sleep(0.05)
-        raise AssertionError("not heard of")
+        def known() -> bool:
+            found = self.pages.following.one(job.id)
+            return found is not None and look(found)
+
+        await eventually(known, "not heard of")
 
     async def done(self, job: JobDescription) -> Any:
-        for _ in range(600):
+        def over() -> bool:
             errand = self.pages.errands.of(job.id)
-            if errand is not None and not errand.under_way:
-                return errand
-            await asyncio.sleep(0.05)
-        raise AssertionError("not done")
+            return errand is not None and not errand.under_way
+
+        await eventually(over, "not done")
+        return self.pages.errands.of(job.id)
 
 
 @asynccontextmanager
@@ -119,11 +118,3 @@ async def desk(board: Board, name: str) -> AsyncIterator[Desk]:
 
 def visitor() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))  # keeps cookies of addresses
-
-
-async def until(look: Callable[[], bool]) -> None:
-    for _ in range(300):
-        if look():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("it did not happen")

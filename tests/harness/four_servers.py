@@ -11,14 +11,14 @@ from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
+from harness.waiting import PATIENCE
 from ppca.transport import Mesh, connect, connect_mesh, open_listener
 from ppca.transport.link import Link, TcpLink
 from ppca.transport.tcp import SocketMesh
 
 SEATS = range(4)
 MakeMeshes = Callable[..., list[Mesh]]
-PATIENCE = 60.0  # seconds until a test body counts as hung
-TIMEOUT = 40.0  # seconds that a busy machine never needs: who waits that long has noticed nothing
+TIMEOUT = PATIENCE  # a server that waits that long has not noticed what happened
 
 
 def run(meshes: list[Mesh], body: Callable[[Mesh], Any], seats: Any = SEATS) -> list[Any]:
@@ -33,7 +33,7 @@ def run(meshes: list[Mesh], body: Callable[[Mesh], Any], seats: Any = SEATS) -> 
     pool = ThreadPoolExecutor(4)
     futures = {seat: pool.submit(guarded, meshes[seat]) for seat in seats}
     pool.shutdown(wait=False)
-    _, hung = wait(futures.values(), PATIENCE)
+    _, hung = wait(futures.values(), 2 * PATIENCE)
     assert not hung, "a server hangs"
     return [futures[seat].result() if seat in futures else None for seat in SEATS]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.federation import IDENTITIES, Loop, free_port, job, office, roster, story
+from harness.waiting import PATIENCE
 from ppca.federation.objects import Object
 from ppca.federation.roster import Roster
 from ppca.member.seats import SeatClient
@@ -47,13 +48,13 @@ class Seat:
                 leaf or issue_leaf(name, IDENTITIES[name].key), self.roster.keys | {name: IDENTITIES[name].public}
             )
             context = tls.context(dialing=True)
-        sock = socket.create_connection(("127.0.0.1", self.port), 5)
+        sock = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
         return context.wrap_socket(sock)
 
 
 def asked(sock: ssl.SSLSocket, request: bytes) -> bytes:
     """What is answered until the other end hangs up or nothing comes any more."""
-    sock.settimeout(3)
+    sock.settimeout(PATIENCE)
     found = b""
     try:
         sock.sendall(request)

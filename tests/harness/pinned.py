@@ -10,6 +10,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from harness.waiting import PATIENCE
 from ppca.transport import Leaf, PinnedTls, issue_leaf
 
 SEATED = {0: "north", 1: "south", 2: "east", 3: "west"}
@@ -36,7 +37,7 @@ def handshake(dialing: ssl.SSLContext, listening: ssl.SSLContext) -> tuple[Any, 
     """What each side got: the other's certificate, or its error. Both speak once, so that late refusals arrive."""
 
     def side(context: ssl.SSLContext, sock: socket.socket, listens: bool) -> Any:
-        sock.settimeout(10)
+        sock.settimeout(PATIENCE)
         try:
             with context.wrap_socket(sock, server_side=listens) as tls:
                 tls.sendall(b"!")

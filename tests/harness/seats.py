@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from harness.pinned import SEATED, Members
+from harness.waiting import PATIENCE
 from ppca.protocol import InputPacket
 from ppca.seat.attempt import Attempt
 from ppca.seat.forking import ForkServer
@@ -29,7 +30,7 @@ class Seats:
             router.close()
 
     def work(self, seat: int, program: str, packets: Sequence[list[InputPacket]] = (), **fields: Any) -> Work:
-        fields = {"session": b"session", "timeout": 30.0, "start_timeout": 30.0, **fields}
+        fields = {"session": b"session", "timeout": PATIENCE, "start_timeout": PATIENCE, **fields}
         return Work(
             seat=seat,
             addresses=self.addresses,
@@ -70,7 +71,7 @@ class Running:
 
         def outcome(future: Future[Done]) -> Done | AttemptFailed:
             try:
-                return future.result(60)
+                return future.result(2 * PATIENCE)
             except AttemptFailed as failed:
                 return failed
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
 import harness.programs_on_tables as programs
 from harness.authority import dask_certificates
 from harness.tables import with_ids
+from harness.waiting import until
 from ppca import PCA, Columns, Job
 from ppca.algorithms.gram import Blocks, local_product
 from ppca.estimator.columns import upload
@@ -109,10 +109,7 @@ def test_workers_end_with_a_killed_server() -> None:
         with pytest.raises(ServersFailed):
             PCA(partition=partition, servers=servers).fit(TABLES, progress=kill)
     assert orphans
-    deadline = time.monotonic() + 60
-    while any(map(_alive, orphans)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not any(map(_alive, orphans))
+    until(lambda: not any(map(_alive, orphans)), "workers are left")
 
 
 def test_a_job_cannot_say_where_pieces_go(servers: LocalServers) -> None:

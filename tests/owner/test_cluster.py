@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from harness.waiting import PATIENCE
 from ppca.owner import cluster as clusters
 from ppca.owner import dask_moments
 from ppca.owner.cluster import QUIET, TlsFiles, cluster
@@ -164,7 +165,7 @@ def test_an_existing_cluster_over_tls(folder: Path, tls: TlsFiles, monkeypatch: 
         tls_ca_file=str(tls.authority),
     )  # fmt: skip
     options = {"threads_per_worker": 1, "processes": False, "dashboard_address": None, "memory_limit": 0}
-    monkeypatch.setattr(clusters, "PATIENCE", 5.0)
+    monkeypatch.setattr(clusters, "PATIENCE", PATIENCE)
     with distributed.LocalCluster(n_workers=1, security=security, protocol="tls://", **options) as workers:
         address = workers.scheduler_address
         with cluster(address, tls):
@@ -179,10 +180,18 @@ def test_an_existing_cluster_over_tls(folder: Path, tls: TlsFiles, monkeypatch: 
         ):
             (folder / f"{name}.pem").write_text(text)
         other = TlsFiles(folder / "ca.pem", folder / "cert.pem", folder / "key.pem")
-        with pytest.raises(OwnerError, match=r"no scheduler answers there"), cluster(address, other):
-            pass
+        with monkeypatch.context() as patch:
+            patch.setattr(clusters, "PATIENCE", 1.0)
+            with pytest.raises(OwnerError, match=r"no scheduler answers there"), cluster(address, other):
+                pass
         workers.scale(0)
         workers.sync(workers._correct_state)
+        wait = distributed.Client.wait_for_workers
+
+        def sooner(client: Any, count: int, timeout: float) -> None:
+            wait(client, count, timeout=0.5)
+
+        monkeypatch.setattr(distributed.Client, "wait_for_workers", sooner)
         with pytest.raises(OwnerError, match=r"its scheduler has no workers"), cluster(address, tls):
             pass
 

@@ -12,6 +12,7 @@ import pytest
 
 from harness.admission import OF, STORY, Door, until
 from harness.federation import IDENTITIES, OWNERS, RECEIVER, ROSTER, contribution, job, make, offers, roster
+from harness.waiting import PATIENCE
 from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError, NotNow, ObjectRefused
 from ppca.federation.identity import Identity, key_text
@@ -322,7 +323,7 @@ def test_a_file_is_read_outside_the_lock(door: Door, monkeypatch: pytest.MonkeyP
 
     def slow(data: bytes) -> JobDescription:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENCE)
         return JobDescription(data)
 
     monkeypatch.setattr(module, "JobDescription", slow)
@@ -330,9 +331,9 @@ def test_a_file_is_read_outside_the_lock(door: Door, monkeypatch: pytest.MonkeyP
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(door.admit, make(RECEIVER, "job", other, other.data), RECEIVER)
         try:
-            assert begun.wait(20)
-            assert door._lock.acquire(timeout=5)
+            assert begun.wait(PATIENCE)
+            assert door._lock.acquire(timeout=PATIENCE)
             door._lock.release()
         finally:
             go_on.set()
-        assert pending.result(20)
+        assert pending.result(PATIENCE)

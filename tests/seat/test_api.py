@@ -6,17 +6,18 @@ import contextlib
 import json
 import socket
 import ssl
-import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from harness.federation import IDENTITIES, OWNERS, RECEIVER, job, make, put_roster, roster
 from harness.one_seat import HELLO, Seat, asked
+from harness.waiting import PATIENCE
 from ppca.federation.errors import NotReached
 from ppca.federation.roster import Roster
-from ppca.transport import issue_leaf
-from ppca.transport.pinned import PinnedTls
+from ppca.transport import issue_leaf, pinned
+from ppca.transport.pinned import LEAF_VALIDITY, PinnedTls
 
 # -- who gets in -----------------------------------------------------------------------------------------------------
 
@@ -39,13 +40,12 @@ def test_an_outsiders_key_is_not_answered(seat: Seat) -> None:
 def test_a_members_name_with_another_key_is_not_answered(seat: Seat) -> None:
     leaf = issue_leaf("north", IDENTITIES["nobody"].key)
     tls = PinnedTls(leaf, {"alpha": IDENTITIES["alpha"].public, "north": IDENTITIES["nobody"].public})
-    sock = tls.context(dialing=True).wrap_socket(socket.create_connection(("127.0.0.1", seat.port), 5))
+    sock = tls.context(dialing=True).wrap_socket(socket.create_connection(("127.0.0.1", seat.port), PATIENCE))
     assert asked(sock, HELLO) == b""
 
 
 def test_plain_http_is_not_answered(seat: Seat) -> None:
-    with socket.create_connection(("127.0.0.1", seat.port), 5) as sock:
-        sock.settimeout(3)
+    with socket.create_connection(("127.0.0.1", seat.port), PATIENCE) as sock:
         sock.sendall(HELLO)
         with contextlib.suppress(OSError):
             assert b"200" not in sock.recv(1000)
@@ -60,16 +60,22 @@ def test_an_expired_leaf_is_refused(seat: Seat) -> None:
     from ppca.transport.pinned import _load_leaf
 
     _load_leaf(context, old)
-    sock = context.wrap_socket(socket.create_connection(("127.0.0.1", seat.port), 5))
+    sock = context.wrap_socket(socket.create_connection(("127.0.0.1", seat.port), PATIENCE))
     assert asked(sock, HELLO) == b""
 
 
-def test_a_leaf_that_expires_on_a_standing_connection(seat: Seat) -> None:
-    client = seat.client("north", issue_leaf("north", IDENTITIES["north"].key, timedelta(seconds=3)))
+def test_a_leaf_that_expires_on_a_standing_connection(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = seat.client("north")
     assert client.request("GET", "/v1/hello")[0] == 200
     connection = client._connection
-    time.sleep(3.1)
     assert connection is not None
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + LEAF_VALIDITY
+
+    monkeypatch.setattr(pinned, "datetime", Later)
     connection.request("GET", "/v1/hello")
     answer = connection.getresponse()
     assert answer.status == 403

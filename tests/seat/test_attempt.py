@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from harness.lockstep import LockstepServers
 from harness.processes import assert_gone, running
 from harness.seats import Running, Seats
 from harness.tables import with_ids
+from harness.waiting import PATIENCE
 from ppca import PCA
 from ppca.estimator.choices import Choices
 from ppca.estimator.columns import Columns, column_data
@@ -100,7 +100,7 @@ def test_two_jobs_at_the_same_time_over_the_same_ports(seats: Seats) -> None:
 def test_a_stranger_on_the_mesh_port_disturbs_nobody(seats: Seats) -> None:
     """Silence, nonsense, and one that knows the route but has no key."""
     session = b"known to the stranger"
-    strangers = [socket.create_connection(seats.addresses[0], timeout=5) for _ in range(3)]
+    strangers = [socket.create_connection(seats.addresses[0], timeout=PATIENCE) for _ in range(3)]
     strangers[1].sendall(b"GET / HTTP/1.1\r\nHost: localhost.localdomain\r\n\r\n")
     strangers[2].sendall(preamble(3, route_of(session)) + b"no TLS at all, of course" * 10)
     values = data()
@@ -121,7 +121,7 @@ class Slow:
             public={"job": fit_job(40, 3, fixed_iterations=4000)},
             progress=lambda *_: self.begun.set(),
         )
-        assert self.begun.wait(30)
+        assert self.begun.wait(PATIENCE)
 
 
 def test_a_dead_worker_makes_the_others_fail_with_the_cause(seats: Seats) -> None:
@@ -160,7 +160,6 @@ def test_an_attempt_that_is_stopped_says_so(seats: Seats) -> None:
 
 def test_an_attempt_has_a_limit_of_its_own(seats: Seats) -> None:
     """Peers that answer every round in time cannot hold it for ever."""
-    began = time.monotonic()
     failed = seats.start(
         ROWS,
         packets(data(40, 200)),
@@ -170,7 +169,6 @@ def test_an_attempt_has_a_limit_of_its_own(seats: Seats) -> None:
     assert str(failed[1]) == "the attempt took longer than 2 s ([work] attempt_timeout)"
     assert not failed[1].final
     assert all("seat (0,1)" in str(failed[seat]) for seat in (0, 2, 3))
-    assert time.monotonic() - began < 60
 
 
 def test_an_attempt_that_was_stopped_before_it_began_starts_no_process(seats: Seats) -> None:
@@ -391,7 +389,7 @@ slow.run.outcomes()
     daemon.kill()
     daemon.wait()
     daemon.stdout.close()
-    assert_gone(pids, within=5.0)
+    assert_gone(pids, within=PATIENCE)
 
 
 # -- the process that forks the workers ------------------------------------------------------------------------------------
@@ -438,7 +436,7 @@ def test_a_killed_fork_server_fails_its_attempts_and_is_replaced(seats: Seats) -
     failed = slow.run.failed()
     assert not any(one.final for one in failed)
     assert any("killed by SIGKILL" in str(one) for one in failed)
-    assert_gone(slow.run.pids, within=5.0)
+    assert_gone(slow.run.pids, within=PATIENCE)
     seats.start(ROWS, packets(data()), public=PUBLIC).done()
     assert fork_server(seats) != former
 
@@ -447,4 +445,4 @@ def test_workers_end_with_the_fork_server(seats: Seats) -> None:
     slow = Slow(seats)
     seats.forks.close()
     slow.run.failed()
-    assert_gone(slow.run.pids, within=5.0)
+    assert_gone(slow.run.pids, within=PATIENCE)

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -199,9 +198,7 @@ def test_a_process_that_dies_or_hangs_is_started_again(
     if how == signal.SIGSTOP:
         monkeypatch.setattr(checking, "SECONDS", 0.5)
         monkeypatch.setattr(checking, "BYTES_PER_SECOND", 1 << 40)
-        began = time.monotonic()
         assert asked(checker).startswith("CheckFailed")
-        assert time.monotonic() - began < 20
         monkeypatch.setattr(checking, "SECONDS", 60.0)
     else:
         before.wait()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import federation
+from harness.waiting import PATIENCE
 from ppca.seat.conductor import Conductor
 from ppca.seat.router import Router
 from ppca.transport import open_listener
@@ -25,12 +26,12 @@ def test_it_ends_though_news_come_in_the_same_moment(tmp_path: Path, steps: int)
         for _ in range(steps):
             await asyncio.sleep(0)
         conducting.cancel()
-        done, _ = await asyncio.wait([conducting], timeout=3)
+        done, _ = await asyncio.wait([conducting], timeout=PATIENCE)
         assert done, "it goes on"
         assert conducting.cancelled()
 
     try:
-        asyncio.run(asyncio.wait_for(body(), 10))
+        asyncio.run(body())
     finally:
         router.close()
         office.mailbox.close()

@@ -41,7 +41,7 @@ def test_a_receipt_for_an_invented_contribution_ends_nothing(tmp_path: Path, mon
         await fed.until(lambda: all(course.over for course in courses(fed, of)))
         assert [course.stage for course in courses(fed, of)] == ["done"] * 3
 
-    fed.run(body, 30.0)
+    fed.run(body)
 
 
 def test_a_server_that_says_it_has_erased_a_job_makes_no_other_server_erase_it(
@@ -59,7 +59,7 @@ def test_a_server_that_says_it_has_erased_a_job_makes_no_other_server_erase_it(
         assert not any(course.over for course in courses(fed, of)) or all(course.done for course in courses(fed, of))
         assert all(keys(fed, of))
 
-    fed.run(body, 30.0)
+    fed.run(body)
 
 
 @pytest.mark.parametrize("lie", [{"final": True}, {"final": False}, {"outcome": "finished", "audit": "0" * 64}])
@@ -95,7 +95,7 @@ def test_a_server_that_says_different_things_of_an_attempt_loses_no_result(
         await fed.until(lambda: len({header.author for header in results.of("result")}) == 4)
         assert all(keys(fed, of))
 
-    fed.run(body, 30.0)
+    fed.run(body)
 
 
 def test_a_large_result_is_published_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,4 +147,4 @@ def test_a_failed_job_is_kept_by_servers_that_have_finished_an_attempt(
         results = fed.offices[0].mailbox.objects(of.id)
         await fed.until(lambda: len({header.author for header in results.of("result")}) >= 3)
 
-    fed.run(body, 30.0)
+    fed.run(body)

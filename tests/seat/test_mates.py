@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from harness.federation import OWNERS, RECEIVER, SEAT_KEYS, Loop, job, make, office, roster, served
+from harness.waiting import PATIENCE
 from ppca.federation.course import Objects
 from ppca.federation.errors import FederationError
 from ppca.seat import mates as module
@@ -31,7 +32,7 @@ def loop() -> Iterator[Loop]:
 def test_a_mate_that_starts_meanwhile_is_asked_again(
     tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PAUSES", (0.2,) * 50)
+    monkeypatch.setattr(module, "PAUSES", (0.2,) * 500)
     both = roster(ports=free_ports(4))
     asker, asked = (office(tmp_path / str(seat), both, seat) for seat in (0, 1))
     found: list[bytes] = []
@@ -40,7 +41,7 @@ def test_a_mate_that_starts_meanwhile_is_asked_again(
     time.sleep(0.5)
     assert asking.is_alive(), "nobody is there yet"
     with served(asked, loop):
-        asking.join(20)
+        asking.join(PATIENCE)
     assert len(found) == 1
     assert found[0]
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.federation import OWNERS, RECEIVER, ROSTER, job, make, office, story
+from harness.waiting import eventually
 from ppca.federation.course import course_of
 from ppca.federation.errors import FederationError
 from ppca.federation.job import JobDescription
@@ -81,16 +82,16 @@ def test_a_kill_in_an_attempt_and_a_damaged_job_do_not_stop_the_server(
         async def body() -> None:
             after.attend(asyncio.get_running_loop())
             running = asyncio.create_task(conductor(after).conduct())
-            await asyncio.sleep(0.5)
+            offered = lambda: after.mailbox.objects(other.id).offer("alpha", of_seat=True)  # noqa: E731
+            await eventually(lambda: running.done() or offered() is not None, "other jobs do not go on")
             assert not running.done(), running.exception()
             assert ended(after) == []
-            assert after.mailbox.objects(other.id).offer("alpha", of_seat=True) is not None, "other jobs go on"
             assert after.admission.jobs() == ([other.id], [OF.id])
             after.admission.mailbox.put(STORY[0])  # as a peer gives it back
-            await asyncio.sleep(0.5)
+            await eventually(lambda: ended(after))
             running.cancel()
 
-        asyncio.run(asyncio.wait_for(body(), 20))
+        asyncio.run(body())
         assert ended(after) == ["the server was restarted during the attempt"]
 
 

@@ -13,13 +13,13 @@ import pytest
 
 from harness.four_servers import exchange, run, succeed
 from harness.pinned import SEATED, Members
+from harness.waiting import PATIENCE
 from ppca.seat import router as module
 from ppca.seat.router import MOST_AT_THE_DOOR, Router
 from ppca.transport import Mesh, connect_mesh, open_listener
 from ppca.transport.routes import MAGIC, PassedListener, pass_socket, preamble, read_preamble, route_of
 
 ROUTE = route_of(b"session")
-PATIENCE = 20.0  # seconds: enough on a busy machine
 
 
 class Worker:
@@ -37,7 +37,10 @@ class Worker:
 
 
 @pytest.fixture
-def router() -> Iterator[Router]:
+def router(monkeypatch: pytest.MonkeyPatch) -> Iterator[Router]:
+    """A router that closes no connection because of its age, unless a test shortens the limits."""
+    monkeypatch.setattr(module, "PREAMBLE_SECONDS", 2 * PATIENCE)
+    monkeypatch.setattr(module, "WAITING_SECONDS", 2 * PATIENCE)
     with Router(open_listener()) as running:
         yield running
 
@@ -198,7 +201,7 @@ def test_closing_gives_up_port_and_connections() -> None:
     assert closed(sock, PATIENCE)
     sock.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(address, timeout=1)
+        socket.create_connection(address, timeout=PATIENCE)
 
 
 def test_a_passed_listener_tells_when_nobody_passes() -> None:
@@ -235,7 +238,7 @@ def test_two_runs_over_the_same_ports() -> None:
                 tls=members.tls(SEATED[seat]),
                 session=session,
                 route=route_of(session),
-                timeout=10,
+                timeout=PATIENCE,
             )
         finally:
             routers[seat].unregister(route_of(session))
@@ -261,7 +264,7 @@ def test_the_thread_survives_a_flood_of_connections_that_end_as_they_are_closed(
     """160 connections that send, and are closed to make room in the same moment: events of closed ones are left over."""
     worker = Worker(router)
     for _ in range(3):
-        flood = [socket.create_connection(router.address, timeout=5) for _ in range(160)]
+        flood = [socket.create_connection(router.address, timeout=PATIENCE) for _ in range(160)]
         for sock in flood:
             with contextlib.suppress(OSError):
                 sock.sendall(b"x")
@@ -287,7 +290,7 @@ def test_a_connection_that_fails_ends_nobody_else(router: Router, monkeypatch: p
 
     monkeypatch.setattr(module, "read_preamble", broken)
     bad = dial(router, MAGIC + bytes(34))
-    assert closed(bad, 2.0)
+    assert closed(bad, PATIENCE)
     here = dial(router, preamble(3, ROUTE))
     there, _ = worker.listener.accept()
     assert talks(there, here)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from harness.four_servers import Servers, exchange, succeed
+from harness.waiting import PATIENCE
 from ppca.servers.control import Channel, Message, encode
 from ppca.servers.process import watch
 from ppca.transport import Mesh
@@ -44,11 +45,11 @@ def test_a_worker_hears_its_server_over_a_high_descriptor(high_numbers: None, mo
     try:
         for piece in encode("go"):
             here.sendall(piece)
-        assert inbox.get(timeout=5) == ("go", {})
+        assert inbox.get(timeout=PATIENCE) == ("go", {})
         assert not ended
     finally:
         here.close()
-        watching.join(5)
+        watching.join(PATIENCE)
         there.close()
     assert ended == [0]
 

@@ -11,8 +11,9 @@ import aiohttp
 import pytest
 
 from harness.board import Board
-from harness.desk import HOSTILE, TABLE, desk, until, visitor, write_result
+from harness.desk import HOSTILE, TABLE, desk, visitor, write_result
 from harness.federation import RECEIVER
+from harness.waiting import eventually
 from ppca.cli.member import show_words
 from ppca.federation.job import JobDescription
 from ppca.member.fetching import EVIDENCE
@@ -298,7 +299,7 @@ def test_seats_that_are_lost_and_found_again(board: Board) -> None:
             await here.enter(session)
             await here.heard(job)
             board.lose()
-            await until(lambda: bool(here.pages.following.fault))
+            await eventually(lambda: here.pages.following.fault)
             assert "No news from the seats: no seat is reached" in _plain(await here.text(session))
             status, text = await here.post(session, f"/job/{job.id}/approve")
             assert (status, "Not done: no seat is reached" in _plain(text)) == (200, True)

@@ -9,8 +9,9 @@ import pytest
 
 from harness.board import Board
 from harness.browser import DESK, PHONE, Page, browser, needs_browser
-from harness.desk import HOSTILE, LONG, TABLE, Desk, desk, until, write_result
+from harness.desk import HOSTILE, LONG, TABLE, Desk, desk, write_result
 from harness.federation import OWNERS, RECEIVER
+from harness.waiting import eventually
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_it_works_without_scripts(board: Board) -> None:
             await page.look(scripts=True)
             assert not [url for url in page.requests if url.endswith("/events")]
             await page.do("document.querySelector('form[action$=approve]').submit()")
-            await until(lambda: any(item.header.kind == "approval" for item in board.objects.values()))
+            await eventually(lambda: any(item.header.kind == "approval" for item in board.objects.values()))
 
     asyncio.run(body())
 
