@@ -28,7 +28,7 @@ def estimator() -> PCA:
 
     If the solver stops at the default tolerance, coordinates of two fits differ by about 1e-8.
     """
-    return PCA(servers=LockstepServers(), keep="check", fixed_iterations=30)
+    return PCA(servers=LockstepServers(), keep="check", fixed_iterations=14)
 
 
 @pytest.mark.filterwarnings("ignore")  # checks use arrays and frames in turn

@@ -1,7 +1,8 @@
-"""Four servers of a federation in one process: real stores, admission, keys and conductors. Only worker processes are replaced.
+"""Four servers of a federation in one process: real stores, admission, keys and conductors. Only processes are replaced.
 
 Objects pass between the servers in memory. The worker of an attempt is a `FakeAttempt`: it meets those of the other servers that
-run the same session, as workers do over the mesh, and takes some time. What it reads are real sealed contributions.
+run the same session, as workers do over the mesh, and takes some time. What it reads are real sealed contributions. They are
+checked in this process (`CheckerHere`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pytest
 
 from harness.federation import COLUMNS, IDENTITIES, OPERATORS, job, make, office, roster
 from harness.waiting import PATIENCE
+from harness.whole import CheckerHere
 from ppca.federation.errors import FederationError
 from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
@@ -117,6 +119,8 @@ class Federation:
         self.roster = roster()
         self.hall = Hall(duration)
         monkeypatch.setattr(module, "Attempt", self.hall.attempt)
+        monkeypatch.setattr(module, "TICK", 0.1)
+        monkeypatch.setattr("ppca.seat.shares.Checker", CheckerHere)
         monkeypatch.setattr("ppca.seat.mailbox.os.fsync", lambda descriptor: None)  # what is tested is not the disk
         tables = {
             "policy": {"owners_at_least": 1, "jobs_per_member": 1000, **policy},

@@ -164,9 +164,9 @@ def test_an_attempt_has_a_limit_of_its_own(seats: Seats) -> None:
         ROWS,
         packets(data(40, 200)),
         public={"job": fit_job(40, 3, fixed_iterations=4000)},
-        own=lambda seat: {"attempt_timeout": 2.0} if seat == 1 else {},
+        own=lambda seat: {"attempt_timeout": 1.0} if seat == 1 else {},
     ).failed()
-    assert str(failed[1]) == "the attempt took longer than 2 s ([work] attempt_timeout)"
+    assert str(failed[1]) == "the attempt took longer than 1 s ([work] attempt_timeout)"
     assert not failed[1].final
     assert all("seat (0,1)" in str(failed[seat]) for seat in (0, 2, 3))
 

@@ -11,8 +11,6 @@ from harness.conductors import Federation
 from harness.federation import make
 from ppca.seat import scheduler
 
-pytestmark = pytest.mark.processes  # those that open contributions
-
 
 @pytest.mark.parametrize("places", [1, pytest.param(3, marks=pytest.mark.release)])
 def test_jobs_that_become_ready_together_are_all_done(

@@ -14,7 +14,6 @@ import pytest
 
 from harness.conductors import Federation
 from harness.federation import OPERATORS
-from harness.whole import CheckerHere
 from ppca.federation.errors import FederationError
 from ppca.federation.job import JobDescription
 from ppca.federation.roster import Seat
@@ -39,7 +38,6 @@ def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Federation:
             return 409, str(error).encode()
 
     monkeypatch.setattr(Mates, "_ask", ask)
-    monkeypatch.setattr("ppca.seat.shares.Checker", CheckerHere)
     return found
 
 

@@ -18,7 +18,6 @@ from ppca.federation.objects import Object
 from ppca.seat.keys import JOB
 from ppca.seat.office import Office
 
-pytestmark = pytest.mark.processes  # those that open contributions
 DELTA = 3
 HONEST = (0, 1, 2)
 
