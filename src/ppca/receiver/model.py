@@ -132,7 +132,8 @@ class PCAModel:
                 "(nearly) equal variances" if self.varies[first - 1 : last].all() else "variances below the resolution"
             )
             found.append(
-                f"Components {which} have {alike}: only the {what} that they span is determined, to an angle of {space['error']:.0e}."
+                f"Components {which} have {alike}: only the {what} that they span is determined, "
+                f"to an angle of {space['error']:.0e}."
             )
         loose = np.flatnonzero(self.varies & (self.component_error > DETERMINED) & ~spanned) + 1
         if len(loose):
