@@ -21,9 +21,10 @@ from typing import Any, Self
 from ppca.federation import toml
 from ppca.federation.drafting import draft_server
 from ppca.federation.identity import Identity, key_text
-from ppca.federation.roster import Roster, RosterFile, render, statement, write_signatures, write_whole
+from ppca.federation.roster import Roster, RosterFile, render, statement, write_signatures
 from ppca.federation.serverfile import ServerFile
 from ppca.member import Member
+from ppca.servers.files import write_whole
 from ppca.transport import free_ports
 
 from .proxy import Proxy

@@ -34,7 +34,7 @@ from ppca.federation.job import JobDescription
 from ppca.federation.jobfile import JobFile
 from ppca.federation.objects import KINDS, Object
 from ppca.federation.parcels import Parcels, messages, summands_at
-from ppca.federation.roster import Roster, RosterFile, read_signatures, render, statement, write_signatures, write_whole
+from ppca.federation.roster import Roster, RosterFile, read_signatures, render, statement, write_signatures
 from ppca.federation.sealing import SealingKey
 from ppca.federation.serverfile import Policy, ServerFile, ServerSettings
 from ppca.member.fetching import Evidence
@@ -48,6 +48,7 @@ from ppca.seat.mailbox import Mailbox, write_file
 from ppca.seat.office import Office
 from ppca.seat.staging import record_bytes, record_of
 from ppca.servers.control import encode
+from ppca.servers.files import write_whole
 from ppca.transport import free_ports
 from ppca.transport.pinned import PinnedTls, issue_leaf
 

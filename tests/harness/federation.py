@@ -18,12 +18,13 @@ from ppca.federation.identity import KEY_FILE, Identity, key_text
 from ppca.federation.job import JobDescription
 from ppca.federation.objects import Header, Object
 from ppca.federation.parcels import Parcels
-from ppca.federation.roster import Roster, RosterFile, render, statement, write_signatures, write_whole
+from ppca.federation.roster import Roster, RosterFile, render, statement, write_signatures
 from ppca.federation.sealing import SealingKey
 from ppca.federation.serverfile import ServerFile, ServerSettings
 from ppca.protocol import share
 from ppca.seat.api import Api
 from ppca.seat.office import Office
+from ppca.servers.files import write_whole
 from ppca.transport import free_ports
 
 OPERATORS = ("alpha", "beta", "gamma", "delta")

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from harness.doors import OPERATORS, Doors
 from ppca.cli.main import app
-from ppca.federation.roster import write_whole
 from ppca.member import premises
 from ppca.member.doctor import Doctor, Patient
 from ppca.member.findings import Finding, Findings
@@ -23,6 +22,7 @@ from ppca.member.links import Link
 from ppca.seat import api as seat_api
 from ppca.seat import probes
 from ppca.seat.probes import MOST_ECHO
+from ppca.servers.files import write_whole
 from ppca.transport.pinned import PinnedTls, issue_leaf
 
 
@@ -247,7 +247,7 @@ def test_an_identity_that_others_can_read(doors: Doors) -> None:
 def test_a_full_disk(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(premises.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 10**8}))
     doors.open(0, 1, 2, 3)
-    assert only(owner(doors)).said.startswith("0.1 GB are free")
+    assert only(owner(doors)).said.startswith("100 MB are free")
 
 
 # -- what seats answer ------------------------------------------------------------------------------------------------

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..servers.files import write_whole
 from .errors import FileRefused
-from .roster import Roster, read_signatures, write_whole
+from .roster import Roster, read_signatures
 from .toml import read
 
 PRESENT = "present"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 from contextlib import suppress
 from functools import cached_property
@@ -17,6 +16,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from ..protocol.opening import SERVERS
+from ..servers.files import write_whole
 from . import toml
 from .errors import FederationError, FileRefused
 from .identity import Identity, is_name, key_of, key_text, signed_by, words
@@ -310,17 +310,6 @@ def read_signatures(path: Path) -> dict[str, bytes]:
 def write_signatures(path: Path, signatures: dict[str, bytes], mode: int = 0o644) -> None:
     whole = {name: base64.b64encode(value).decode() for name, value in sorted(signatures.items())}
     write_whole(path, (json.dumps(whole, indent=1) + "\n").encode(), mode)
-
-
-def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Writes a file whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def render(file: RosterFile) -> bytes:

@@ -264,7 +264,7 @@ class Member:
 
         stored = self.state.folder / f"{job.id}.group"
         if not stored.exists():
-            from ..federation.roster import write_whole
+            from ..servers.files import write_whole
 
             write_whole(stored, secrets.token_bytes(16), 0o600)
         group = stored.read_bytes()

@@ -21,11 +21,12 @@ from ..federation.errors import FederationError, ObjectRefused
 from ..federation.job import JobDescription
 from ..federation.objects import Header, Object, is_digest
 from ..federation.parcels import message_of, result_info
-from ..federation.roster import SEATS, Roster, read_signatures, write_signatures, write_whole
+from ..federation.roster import SEATS, Roster, read_signatures, write_signatures
 from ..federation.sealing import SealingKey
 from ..receiver.plausible import check_fit, check_uses
 from ..receiver.unsealing import unsealed
 from ..servers import Account
+from ..servers.files import write_whole
 from .desk import Member
 
 EVIDENCE = "evidence"

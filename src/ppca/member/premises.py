@@ -11,6 +11,7 @@ from pathlib import Path
 from ..federation.identity import Identity
 from ..federation.roster import SIGNATURES_FILE, Roster
 from ..federation.serverfile import ServerSettings
+from ..pages.amounts import size
 from .findings import Findings
 
 LEAST_FREE = 1 << 30
@@ -51,7 +52,7 @@ def server(found: Findings, settings: ServerSettings, roster: Roster | None, ide
     if free is not None and free < settings.file.store.at_most:
         found.note(
             "store",
-            f"it may grow to {_gigabytes(settings.file.store.at_most)}, and {_gigabytes(free)} are free",
+            f"it may grow to {size(settings.file.store.at_most)}, and {size(free)} are free",
             "lower at_most in [store] of server.toml, or enlarge the disk",
         )
     _running(found, settings)
@@ -75,12 +76,8 @@ def _room(found: Findings, where: str, folder: Path) -> int | None:
     free = shutil.disk_usage(place).free
     found.figures[f"{where}_free_bytes"] = free
     if free < LEAST_FREE:
-        found.wrong(where, f"{_gigabytes(free)} are free on the disk of {folder}", "make room, or choose another disk")
+        found.wrong(where, f"{size(free)} are free on the disk of {folder}", "make room, or choose another disk")
     return free
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:,.1f} GB"
 
 
 def _running(found: Findings, settings: ServerSettings) -> None:

@@ -12,8 +12,8 @@ from ..federation.errors import FederationError
 from ..federation.job import JobDescription
 from ..federation.objects import Object, is_digest
 from ..federation.revisions import Revisions
-from ..federation.roster import write_whole
 from ..federation.sealing import SealingKey
+from ..servers.files import write_whole
 
 
 def default_folder(federation: str, member: str) -> Path:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from ..servers.files import write_whole
+
 MOST_EXPONENT = 1100
 """Scales are powers of two around the numbers of the data, which are doubles: no exponent is larger, of either sign."""
 
@@ -36,7 +38,7 @@ class SharedFacts:
     FORMAT = "ppca-shared-2"
 
     def save(self, path: Path) -> None:
-        write_whole(path, {"format": self.FORMAT, **asdict(self)})
+        write_whole(path, (json.dumps({"format": self.FORMAT, **asdict(self)}, indent=1) + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -97,13 +99,6 @@ def _opening(line: Any) -> bool:
         and all(_text(line.get(key)) for key in ("what", "to", "why"))
         and _all(line.get("shape"), _whole)
     )
-
-
-def write_whole(path: Path, data: dict[str, Any]) -> None:
-    """JSON with every digit, written whole or not at all."""
-    part = path.with_suffix(path.suffix + ".part")
-    part.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
 
 
 def read_whole(path: Path, form: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -9,8 +10,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..servers.files import write_whole
 from .angles import DETERMINED
-from .facts import read_whole, write_whole
+from .facts import read_whole
 from .parts import Parts
 
 FORMAT = "ppca-model-2"
@@ -253,7 +255,7 @@ class PCAModel:
     def save(self, path: Path) -> None:
         """JSON with every digit, written whole or not at all."""
         data = {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in asdict(self).items()}
-        write_whole(path, {"format": FORMAT, **data})
+        write_whole(path, (json.dumps({"format": FORMAT, **data}, indent=1) + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -11,8 +11,6 @@ import errno
 import hashlib
 import json
 import logging
-import os
-import secrets
 import sqlite3
 import threading
 import time
@@ -25,6 +23,7 @@ from typing import Any
 from ..federation.course import Objects
 from ..federation.errors import ObjectRefused
 from ..federation.objects import Header, Object, sha256
+from ..servers.files import write_whole
 
 log = logging.getLogger("ppca.mailbox")
 
@@ -382,27 +381,6 @@ def _as_oserror() -> Iterator[None]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Writes a file, readable by this user only, whole or not at all; it is on the disk when this returns."""
+    """Write a file that only this user can read, whole or not at all; it is on the disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
-    with _opened(path.parent) as folder:
-        os.fsync(folder)
-
-
-@contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    write_whole(path, data, 0o600)
