@@ -10,8 +10,9 @@ import re
 from datetime import UTC, datetime
 
 from ppca.federation import toml
-from ppca.federation.drafting import draft_fit, draft_server
+from ppca.federation.drafting import Lifetime, draft_fit, draft_server
 from ppca.federation.identity import key_text
+from ppca.federation.jobfile import after
 from ppca.federation.roster import Roster, RosterFile, render
 from ppca.federation.serverfile import ServerFile
 
@@ -56,7 +57,7 @@ def _job(roster: bytes) -> bytes:
     drafted = draft_fit(
         *(Roster(roster, {}), "first-job", OWNERS, COLUMNS, {RECEIVER: ["model"]}),
         fit={"components": 3, "standardize": True},
-        now=NOW,
+        lasts=Lifetime(after(NOW, "7d")),
     )
     return re.sub(rb'(?m)^build = ".*"$', f'build = "{BUILD}"'.encode(), drafted.data)
 

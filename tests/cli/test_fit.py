@@ -189,7 +189,7 @@ BAD: list[tuple[str, list[str], str]] = [
     ("good", ["-k", "5"], "-k 5 must be between 1 and 4, the number of columns"),
     ("good", ["-k", "0"], "-k 0 must be at least 1"),
     ("good", ["-k", "1.5"], "must lie strictly between 0 and 1"),
-    ("good", ["-k", "many"], "give a whole number, a part of the variance between 0 and 1, or 'all'"),
+    ("good", ["-k", "many"], "give a whole number, a fraction of the variance between 0 and 1, or 'all'"),
     ("good", ["--solver", "magic"], "choose from auto, topk, allpairs"),
     ("good", ["--tol", "1"], "--tol 1.0 must lie between"),
     ("good", ["--columns", "alcohol,asch"], "Did you mean 'ash'"),

@@ -85,3 +85,17 @@ def test_columns_to_leave_out_must_be_there(federation: Path) -> None:
     assert code == 1
     assert "north.csv has no column 'hight'. Did you mean 'height'?" in " ".join(text.split())
     assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "fixed"),
+    [((), True), (("--until-converged",), False), (("--until-converged", "--fixed-iterations", "9"), True)],
+)
+def test_iterations_are_fixed_unless_asked_otherwise(federation: Path, words: tuple[str, ...], fixed: bool) -> None:
+    code, text, output = new(federation, *COLUMNS, "--receiver", "analyst", "--missing", "mean", *words)
+    assert code == 0, text
+    fit = JobDescription.load(output).file.fit
+    assert fit is not None
+    assert fit.missing == "mean"
+    assert (fit.fixed_iterations is not None) == fixed
+    assert fit.fixed_iterations == 9 or "--fixed-iterations" not in words

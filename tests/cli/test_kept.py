@@ -44,7 +44,7 @@ def lockstep() -> Iterator[None]:
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Server processes instead of servers in lock-step; they read the shares that those have kept."""
-    monkeypatch.setattr("ppca.cli.kept.LocalServers", LocalServers)
+    monkeypatch.setattr("ppca.servers.LocalServers", LocalServers)
 
 
 @pytest.fixture(scope="module")

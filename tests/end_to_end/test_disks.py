@@ -15,7 +15,7 @@ from benchmarks.field import OPERATORS, Field
 from harness.envelopes import envelopes_of
 from ppca.estimator.federated import fitted_of
 from ppca.federation import parcels
-from ppca.federation.drafting import draft_fit
+from ppca.federation.drafting import Lifetime, draft_fit
 from ppca.federation.job import JobDescription
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
@@ -65,7 +65,7 @@ def proposed(field: Field, name: str, erase_after: str = "7d") -> JobDescription
     job = draft_fit(
         *(analyst.roster, name, list(OWNERS), COLUMNS, {"analyst": ["model"]}),
         fit={"components": 3},
-        erase_after=erase_after,
+        lasts=Lifetime(erase_after=erase_after),
     )
     analyst.submit(job)
     for owner in OWNERS:

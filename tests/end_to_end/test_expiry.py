@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.field import OPERATORS, Field
 from harness.envelopes import envelopes_of
-from ppca.federation.drafting import draft_fit
+from ppca.federation.drafting import Lifetime, draft_fit
 from ppca.federation.errors import FederationError
 from ppca.federation.job import JobDescription
 from ppca.member.contributing import contribute
@@ -36,7 +36,7 @@ def await_that(condition: Callable[[], bool]) -> None:
 def proposed(field: Field, name: str, expires: str = "7d") -> JobDescription:
     analyst = field.member("analyst")
     job = draft_fit(
-        *(analyst.roster, name, OWNERS, COLUMNS, {"analyst": ["model"]}), fit={"components": 2}, expires=expires
+        *(analyst.roster, name, OWNERS, COLUMNS, {"analyst": ["model"]}), fit={"components": 2}, lasts=Lifetime(expires)
     )
     analyst.submit(job)
     return job

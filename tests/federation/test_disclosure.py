@@ -57,7 +57,7 @@ def loadings(*parts: str, **fit: Any) -> JobDescription:
 
 EVERY = {
     "rows": job(),
-    "rows until converged": job(until_converged=True),
+    "rows until converged": job(fit={"fixed_iterations": None}),
     "rows standardised": job(fit={"standardize": True}),
     "few components of many columns": job(columns=tuple(f"c{i}" for i in range(300)), fit={"components": 5}),
     "the same, fixed": job(columns=tuple(f"c{i}" for i in range(300)), fit={"components": 5, "fixed_iterations": 40}),
@@ -71,7 +71,7 @@ EVERY = {
     "wide rows": job(wide=True),
     "wide rows, few components": job(columns=tuple(f"c{i}" for i in range(300)), fit={"components": 5}, wide=True),
     "wide rows, about to be topk": job(
-        columns=tuple(f"c{i}" for i in range(198)), fit={"components": 5}, wide=True, until_converged=True
+        columns=tuple(f"c{i}" for i in range(198)), fit={"components": 5, "fixed_iterations": None}, wide=True
     ),
     "wide columns": columns(wide=True),
     "wide columns aligned": columns(wide=True, align={"way": "aligned"}),

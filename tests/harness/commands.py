@@ -43,7 +43,7 @@ class CommandServers(LockstepServers):
 def in_lockstep() -> Iterator[None]:
     """Let commands of this process use servers in lock-step."""
     with pytest.MonkeyPatch.context() as patch:
-        for place in ("ppca.servers", "ppca.cli.kept", "ppca.cli.run", "ppca.estimator.job"):
+        for place in ("ppca.servers", "ppca.cli.run", "ppca.estimator.job"):
             patch.setattr(f"{place}.LocalServers", CommandServers)
         yield
 

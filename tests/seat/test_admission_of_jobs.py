@@ -13,7 +13,7 @@ import pytest
 from harness.admission import OF, STORY, Door, until
 from harness.federation import IDENTITIES, OWNERS, RECEIVER, ROSTER, contribution, job, make, offers, roster
 from harness.waiting import PATIENCE
-from ppca.federation.drafting import draft_fit
+from ppca.federation.drafting import Lifetime, draft_fit
 from ppca.federation.errors import FederationError, NotNow, ObjectRefused
 from ppca.federation.identity import Identity, key_text
 from ppca.federation.job import JobDescription
@@ -79,7 +79,8 @@ def test_jobs_of_members_that_there_are_not(door: Door) -> None:
 
 def test_jobs_of_another_revision_or_out_of_time(door: Door) -> None:
     door.refuses(submitted(job(roster(2))), "another revision")
-    old = draft_fit(ROSTER, "old", OWNERS, ["a"], {RECEIVER: ["model"]}, now=datetime.now(UTC) - timedelta(days=8))
+    past = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
+    old = draft_fit(ROSTER, "old", OWNERS, ["a"], {RECEIVER: ["model"]}, lasts=Lifetime(past))
     door.refuses(submitted(old), "has expired")
     door.refuses(make(RECEIVER, "job", "0" * 64, b"no file"), "not the digest")
 

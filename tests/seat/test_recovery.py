@@ -15,6 +15,7 @@ import pytest
 from harness.federation import OWNERS, RECEIVER, ROSTER, job, make, office, story
 from harness.waiting import eventually
 from ppca.federation.course import course_of
+from ppca.federation.drafting import Lifetime
 from ppca.federation.errors import FederationError
 from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
@@ -235,7 +236,7 @@ def test_keys_are_destroyed_on_expiry_only_if_the_clocks_agree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: float, others: tuple[float, ...], erased: bool
 ) -> None:
     """A clock two days ahead for half a minute destroyed the keys of jobs that had not expired. Days ahead of the true time."""
-    of_a_day = job(expires="1d")
+    of_a_day = job(lasts=Lifetime("1d"))
     with server(tmp_path) as of:
         tell(of, [make(RECEIVER, "job", of_a_day, of_a_day.data)])
         at = conductor(of)

@@ -11,31 +11,31 @@ import typer
 from rich.text import Text
 
 from ..pages.amounts import counted
-from .complaint import complaints, in_words, printable
-from .fit_options import FitOptions, fit_options
+from .complaint import in_words, printable
+from .fit_options import Files, FitOptions
+from .options import command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..estimator.checking import Checked
 
 
-@fit_options
-def check(files: list[str], options: FitOptions) -> None:
+@command()
+def check(files: Files, options: FitOptions) -> None:
     """Read tables as `ppca fit` would, list all problems of all files, and estimate what the fit takes.
 
     The options are those of `ppca fit`. Nothing is written or sent, and no servers start: `ppca doctor` checks the servers of a
     federation. The exit code is 1 if the fit would fail. With --quiet only problems are printed.
     """
-    with complaints(check):
-        from .fit import notes_of
+    from .fit import notes_of
 
-        found = _checked(files, options)
-        found.notes += notes_of(files)
-        texts = [in_words(problem, signature(check).parameters) for problem in found.problems]
-        if options.as_json:
-            typer.echo(json.dumps(_facts(found, texts), indent=1))
-        else:
-            _show(found, texts, len(files), options.quiet)
+    found = _checked(files, options)
+    found.notes += notes_of(files)
+    texts = [in_words(problem, signature(check).parameters) for problem in found.problems]
+    if options.as_json:
+        typer.echo(json.dumps(_facts(found, texts), indent=1))
+    else:
+        _show(found, texts, len(files), options.quiet)
     if texts:
         raise typer.Exit(1)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
-from inspect import signature
 
 import typer
 from rich.text import Text
@@ -39,10 +38,10 @@ REMEDIES = {
 
 
 @contextmanager
-def complaints(command: Callable[..., None] | None = None, advice: str = "") -> Iterator[None]:
-    """Turns what a user can do something about into a message; anything else is a bug and keeps its traceback.
+def complaints(offered: Container[str] = (), advice: str = "") -> Iterator[None]:
+    """Turn errors that a user can act on into a message; anything else is a bug and keeps its traceback.
 
-    command: whose options may be advised. advice: a note below errors about owners' data.
+    offered: options that may be advised. advice: a note below errors about owners' data.
 
     ValueError covers parameters, owners' data (`OwnerError`), refused inputs and inconsistent shares; OSError files.
     """
@@ -51,7 +50,7 @@ def complaints(command: Callable[..., None] | None = None, advice: str = "") -> 
     except BrokenPipeError:  # the reader of our output has left: nothing to tell
         raise typer.Exit(0) from None
     except (ValueError, ServersFailed, ProgramError, OSError) as error:
-        complain(in_words(error, () if command is None else signature(command).parameters))
+        complain(in_words(error, offered))
         if advice and isinstance(error, BadValue | BadColumns | NoRows | UnreadableData):
             note(advice)
         raise typer.Exit(1) from None

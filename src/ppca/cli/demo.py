@@ -12,14 +12,14 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from .complaint import complaints
-from .options import RESULT, Tls
+from .options import RESULT, Tls, command
 from .terminal import Terminal
 
 TOLERANCE = 1e-6
 """Largest accepted difference of an explained-variance ratio between the joint and the pooled result."""
 
 
+@command()
 def demo(
     vertical: Annotated[bool, typer.Option("--vertical", help="owners of columns instead of owners of rows")] = False,
     output: Annotated[
@@ -31,40 +31,39 @@ def demo(
 
     With --vertical: three institutions that hold different columns of the same patients.
     """
-    with complaints():
-        from ..estimator.choices import Choices
-        from ..estimator.columns import Columns
-        from ..owner.tables.owners import open_columns, open_rows
-        from ..servers import LocalServers
-        from .fit import fit_shown, settings_of
-        from .folder import check_free, whole_folder
-        from .result import FILES, REPORT, print_account, print_openings, print_scree, write_result
-        from .scenes import COMPONENTS, Finding, Hospitals, Institutions, ratio_error
+    from ..estimator.choices import Choices
+    from ..estimator.columns import Columns
+    from ..owner.tables.owners import open_columns, open_rows
+    from ..servers import LocalServers
+    from .fit import fit_shown, settings_of
+    from .folder import check_free, whole_folder
+    from .result import FILES, REPORT, print_account, print_openings, print_scree, write_result
+    from .scenes import COMPONENTS, Finding, Hospitals, Institutions, ratio_error
 
-        console, scene = Terminal(), Institutions() if vertical else Hospitals()
-        known = (*FILES, *(name for each in (Hospitals, Institutions) for name in (each.folder, *each.figures)))
-        check_free(output, known, replace=True)
-        console.print(scene.story, highlight=False)
-        with whole_folder(output, known, replace=True) as folder:
-            files = scene.write(folder / scene.folder)
-            partition = scene.partition
-            tables = open_columns(files, partition.id) if isinstance(partition, Columns) else open_rows(files)
-            choices = Choices(COMPONENTS, standardize=True, partition=partition)
-            fitted = fit_shown(choices, tables, LocalServers(tls=tls))
-            model = fitted.model
-            joint = Finding("joint on shares", model.rows, model.components, model.explained_variance_ratio)
-            settings = settings_of(fitted, tls, data=scene.data)
-            write_result(folder, fitted, title=scene.title, settings=settings, owners=list(files))
-            scene.draw(folder, model, joint)
-        print_scree(console, model)
-        scene.compare(console, joint)
-        print_openings(console, model)
-        console.print(scene.moral, highlight=False)
-        print_account(console, model, fitted.account)
-        figures = f"figure{'s' if len(scene.figures) > 1 else ''} {', '.join(scene.figures)}"
-        console.print(Text(f"written: {output} (open {output / REPORT}; {figures})"), soft_wrap=True)
-        again = f"ppca fit {scene.options}{output / scene.folder}/*.csv -k {COMPONENTS} --standardize -o result"
-        console.print(Text(f"the same from files: {again}"), soft_wrap=True)
-        worst = ratio_error(joint, scene.truth)
-        if model.rows != scene.truth.rows or not worst <= TOLERANCE:
-            raise ValueError(f"the joint result differs from scikit-learn's by {worst:.1e}, more than {TOLERANCE:g}.")
+    console, scene = Terminal(), Institutions() if vertical else Hospitals()
+    known = (*FILES, *(name for each in (Hospitals, Institutions) for name in (each.folder, *each.figures)))
+    check_free(output, known, replace=True)
+    console.print(scene.story, highlight=False)
+    with whole_folder(output, known, replace=True) as folder:
+        files = scene.write(folder / scene.folder)
+        partition = scene.partition
+        tables = open_columns(files, partition.id) if isinstance(partition, Columns) else open_rows(files)
+        choices = Choices(COMPONENTS, standardize=True, partition=partition)
+        fitted = fit_shown(choices, tables, LocalServers(tls=tls))
+        model = fitted.model
+        joint = Finding("joint on shares", model.rows, model.components, model.explained_variance_ratio)
+        settings = settings_of(fitted, tls, data=scene.data)
+        write_result(folder, fitted, title=scene.title, settings=settings, owners=list(files))
+        scene.draw(folder, model, joint)
+    print_scree(console, model)
+    scene.compare(console, joint)
+    print_openings(console, model.audit)
+    console.print(scene.moral, highlight=False)
+    print_account(console, model, fitted.account)
+    figures = f"figure{'s' if len(scene.figures) > 1 else ''} {', '.join(scene.figures)}"
+    console.print(Text(f"written: {output} (open {output / REPORT}; {figures})"), soft_wrap=True)
+    again = f"ppca fit {scene.options}{output / scene.folder}/*.csv -k {COMPONENTS} --standardize -o result"
+    console.print(Text(f"the same from files: {again}"), soft_wrap=True)
+    worst = ratio_error(joint, scene.truth)
+    if model.rows != scene.truth.rows or not worst <= TOLERANCE:
+        raise ValueError(f"the joint result differs from scikit-learn's by {worst:.1e}, more than {TOLERANCE:g}.")

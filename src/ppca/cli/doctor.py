@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from .complaint import complaints, printable
-from .federation import FEDERATION, IDENTITY, File, IdentityFile
-from .member import StateFolder
-from .options import Quiet
+from .complaint import printable
+from .member import MemberOptions
+from .options import Quiet, command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
 MARKS = {"good": ("✓", "green"), "note": ("!", "yellow"), "wrong": ("✗", "bold red")}
 
 
+@command()
 def doctor(
+    me: MemberOptions,
     config: Annotated[
         Path | None,
         typer.Option("--config", "-c", help="server.toml: examine a seat, in place of an owner or receiver"),
@@ -35,42 +36,38 @@ def doctor(
         Path | None, typer.Option("--report", help="write findings and figures as JSON; there is no secret in it")
     ] = None,
     quiet: Quiet = False,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
 ) -> None:
     """Examine names, ports, keys, clocks, revisions, builds, speed, disks and file modes; each fault comes with its remedy.
 
     Exit code 1 if something must be mended. Nothing is changed. Operators say -c server.toml: then the mesh ports are dialed,
     too, in both directions.
     """
-    with complaints(doctor):
-        from ..federation.roster import write_whole
-        from ..member.doctor import Doctor
+    from ..member.doctor import Doctor
+    from ..servers.files import write_whole
 
-        console = Terminal(quiet=quiet)
-        with console.status("") as status:
-            examined = Doctor(
-                _patient(config, federation, identity, state),
-                idle=idle,
-                bandwidth=bandwidth,
-                told=lambda text: status.update(Text(text)),
-            ).examine()
-        for finding in examined.items:
-            _show(console, finding)
-        if report is not None:
-            write_whole(report, (json.dumps(examined.report(), indent=1) + "\n").encode())
-            console.print(Text(f"written: {report}"), soft_wrap=True)
-        if not examined.sound:
-            raise typer.Exit(1)
+    console = Terminal(quiet=quiet)
+    with console.status("") as status:
+        examined = Doctor(
+            _patient(config, me),
+            idle=idle,
+            bandwidth=bandwidth,
+            told=lambda text: status.update(Text(text)),
+        ).examine()
+    for finding in examined.items:
+        _show(console, finding)
+    if report is not None:
+        write_whole(report, (json.dumps(examined.report(), indent=1) + "\n").encode())
+        console.print(Text(f"written: {report}"), soft_wrap=True)
+    if not examined.sound:
+        raise typer.Exit(1)
 
 
-def _patient(config: Path | None, federation: Path, identity: Path, state: Path | None) -> Patient:
+def _patient(config: Path | None, me: MemberOptions) -> Patient:
     from ..federation.serverfile import ServerSettings
     from ..member.doctor import Patient
 
     if config is None:
-        return Patient(federation, identity, state=state)
+        return Patient(me.federation, me.identity, state=me.state)
     settings = ServerSettings.load(config)
     return Patient(settings.federation, settings.identity, settings)
 

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from .complaint import complaints
+from .options import command
 from .terminal import Terminal
 
 app = typer.Typer(help="Members of a federation: their keys, and where the four seats are.", no_args_is_help=True)
@@ -18,6 +18,7 @@ IdentityFile = Annotated[Path, typer.Option("--identity", "-i", envvar="PPCA_IDE
 FEDERATION, IDENTITY = Path("federation.toml"), Path("identity.key")
 
 
+@command()
 def keygen(
     name: Annotated[str, typer.Argument(help="your name in the federation: lower-case letters, digits, dashes")],
     output: Annotated[Path, typer.Option("--output", "-o", help="file of the new key")] = IDENTITY,
@@ -26,34 +27,35 @@ def keygen(
 
     Send the printed line to whoever keeps federation.toml, and read the words to them over the telephone: they must see the same.
     """
-    with complaints():
-        from ..federation.identity import Identity, words
-        from ..federation.roster import line_of
+    from ..federation.identity import Identity, words
+    from ..federation.roster import line_of
 
-        identity = Identity.create(name, output)
-        console = Terminal()
-        console.print(Text(f"written: {output} (keep it to yourself; without it you are nobody)"), soft_wrap=True)
-        console.print(Text(f"line:    {line_of(identity)}"), soft_wrap=True, highlight=False)
-        console.print(Text(f"words:   {words(identity.public)}"), soft_wrap=True)
+    identity = Identity.create(name, output)
+    console = Terminal()
+    console.print(Text(f"written: {output} (keep it to yourself; without it you are nobody)"), soft_wrap=True)
+    console.print(Text(f"line:    {line_of(identity)}"), soft_wrap=True, highlight=False)
+    console.print(Text(f"words:   {words(identity.public)}"), soft_wrap=True)
 
 
 @app.command()
+@command()
 def new(
     name: Annotated[str, typer.Argument(help="name of the federation")],
     file: File = FEDERATION,
 ) -> None:
     """Begin a federation's file; add its four seats and its members to it, then let the four operators sign it."""
-    with complaints():
-        from ..federation.identity import check_name
-        from ..federation.roster import RosterFile, render, write_whole
+    from ..federation.identity import check_name
+    from ..federation.roster import RosterFile, render
+    from ..servers.files import write_whole
 
-        if file.exists():
-            raise ValueError(f"{file} exists. Add to it with ppca federation add, or choose another file with -f.")
-        write_whole(file, render(RosterFile(name=check_name(name), revision=1)))
-        Terminal().print(Text(f"written: {file}. Next: ppca federation add, four times with --seat"), soft_wrap=True)
+    if file.exists():
+        raise ValueError(f"{file} exists. Add to it with ppca federation add, or choose another file with -f.")
+    write_whole(file, render(RosterFile(name=check_name(name), revision=1)))
+    Terminal().print(Text(f"written: {file}. Next: ppca federation add, four times with --seat"), soft_wrap=True)
 
 
 @app.command()
+@command()
 def add(
     name: Annotated[str, typer.Argument(help="the member's name")],
     key: Annotated[str, typer.Argument(help="its key, as ppca keygen printed it")],
@@ -65,40 +67,38 @@ def add(
     file: File = FEDERATION,
 ) -> None:
     """Add a member, or replace the one of that name or seat. The revision grows, and all four operators sign again."""
-    with complaints():
-        from ..federation.identity import key_of, words
+    from ..federation.identity import key_of, words
 
-        if seat is None and not (owner or receiver):
-            raise ValueError("say what the member is: --seat 0 to 3, --owner, --receiver, or several of them.")
-        if (seat is not None) != (api is not None) or (seat is not None) != (mesh is not None):
-            raise ValueError("--seat, --api and --mesh go together.")
-        roles = [role for role, wanted in (("owner", owner), ("receiver", receiver)) if wanted]
-        public = key_of(key)
-        _changed(file, name, {"number": seat, "member": name, "key": key, "api": api, "mesh": mesh}, key, roles)
-        Terminal().print(
-            Text(f"added: {name}, words: {words(public)}. Compare them over the telephone."), soft_wrap=True
-        )
+    if seat is None and not (owner or receiver):
+        raise ValueError("say what the member is: --seat 0 to 3, --owner, --receiver, or several of them.")
+    if (seat is not None) != (api is not None) or (seat is not None) != (mesh is not None):
+        raise ValueError("--seat, --api and --mesh go together.")
+    roles = [role for role, wanted in (("owner", owner), ("receiver", receiver)) if wanted]
+    public = key_of(key)
+    _changed(file, name, {"number": seat, "member": name, "key": key, "api": api, "mesh": mesh}, key, roles)
+    Terminal().print(Text(f"added: {name}, words: {words(public)}. Compare them over the telephone."), soft_wrap=True)
 
 
 @app.command()
+@command()
 def remove(
     name: Annotated[str, typer.Argument(help="the member's name")],
     file: File = FEDERATION,
 ) -> None:
     """Remove a member. Once the four operators have signed, its key opens no door any more."""
-    with complaints():
-        from ..federation.roster import Roster
+    from ..federation.roster import Roster
 
-        if name not in Roster.load(file).keys:
-            raise ValueError(f"{name} is no member in {file}.")
-        _changed(file, name, None, "", [])
-        Terminal().print(Text(f"removed: {name}. All four operators sign again: ppca federation sign"), soft_wrap=True)
+    if name not in Roster.load(file).keys:
+        raise ValueError(f"{name} is no member in {file}.")
+    _changed(file, name, None, "", [])
+    Terminal().print(Text(f"removed: {name}. All four operators sign again: ppca federation sign"), soft_wrap=True)
 
 
 def _changed(file: Path, name: str, seat: dict[str, object] | None, key: str, roles: list[str]) -> None:
     """Writes the file anew, one revision on if anybody has signed it."""
     from ..federation import toml
-    from ..federation.roster import Roster, RosterFile, render, write_whole
+    from ..federation.roster import Roster, RosterFile, render
+    from ..servers.files import write_whole
 
     roster = Roster.load(file)
     old = roster.file
@@ -127,46 +127,45 @@ def _changed(file: Path, name: str, seat: dict[str, object] | None, key: str, ro
 
 
 @app.command()
+@command()
 def sign(file: File = FEDERATION, identity: IdentityFile = IDENTITY) -> None:
     """Sign the federation's file as one of its four operators. Pass file and federation.sigs on to the next one."""
-    with complaints():
-        from ..federation.identity import Identity
-        from ..federation.roster import SIGNATURES_FILE, Roster, statement, write_signatures
+    from ..federation.identity import Identity
+    from ..federation.roster import SIGNATURES_FILE, Roster, statement, write_signatures
 
-        roster, me = Roster.load(file), Identity.load(identity)
-        roster.check_identity(me)
-        if roster.seat_of(me.name) is None:
-            raise ValueError(f"{me.name} has no seat in {file}: operators sign.")
-        if len(roster.seats) < 4:
-            raise ValueError(f"{file} has {len(roster.seats)} seats; four are needed before anybody signs.")
-        _show(roster)
-        valid = {
-            name: value
-            for name, value in roster.signatures.items()
-            if name in roster.keys and roster.is_signed_by(name)
-        }
-        write_signatures(file.with_name(SIGNATURES_FILE), valid | {me.name: me.sign(statement(roster.data))})
-        signed = Roster.load(file)
-        left = [s.member for s in signed.seats.values() if not signed.is_signed_by(s.member)]
-        todo = f"still to sign: {' and '.join(left)}" if left else "complete: send both files to all members"
-        Terminal().print(Text(f"signed as {me.name}; {todo}"), soft_wrap=True)
+    roster, me = Roster.load(file), Identity.load(identity)
+    roster.check_identity(me)
+    if roster.seat_of(me.name) is None:
+        raise ValueError(f"{me.name} has no seat in {file}: operators sign.")
+    if len(roster.seats) < 4:
+        raise ValueError(f"{file} has {len(roster.seats)} seats; four are needed before anybody signs.")
+    _show(roster)
+    valid = {
+        name: value for name, value in roster.signatures.items() if name in roster.keys and roster.is_signed_by(name)
+    }
+    write_signatures(file.with_name(SIGNATURES_FILE), valid | {me.name: me.sign(statement(roster.data))})
+    signed = Roster.load(file)
+    left = [s.member for s in signed.seats.values() if not signed.is_signed_by(s.member)]
+    todo = f"still to sign: {' and '.join(left)}" if left else "complete: send both files to all members"
+    Terminal().print(Text(f"signed as {me.name}; {todo}"), soft_wrap=True)
 
 
 @app.command()
+@command()
 def check(file: File = FEDERATION) -> None:
     """Show the members and say whether the file is complete and signed. Exit code 1 if not."""
-    with complaints():
-        from ..federation.roster import Roster
+    from ..federation.roster import Roster
 
-        roster = Roster.load(file)
-        _show(roster)
-        faults = roster.faults()
-        if faults:
-            raise ValueError("; ".join(faults) + ".")
-        Terminal().print(Text(f"signed by all four operators; digest {roster.digest}"), soft_wrap=True)
+    roster = Roster.load(file)
+    _show(roster)
+    faults = roster.faults()
+    if faults:
+        raise ValueError("; ".join(faults) + ".")
+    Terminal().print(Text(f"signed by all four operators; digest {roster.digest}"), soft_wrap=True)
 
 
 @app.command()
+@command()
 def accept(
     digest: Annotated[str, typer.Argument(help="the digest that ppca federation check prints")],
     file: File = FEDERATION,
@@ -177,19 +176,18 @@ def accept(
     A revision that three of them have signed with the keys that they had needs no such step. An operator accepts a revision on
     its server with ppca server run --accept.
     """
-    with complaints():
-        from ..federation.identity import Identity
-        from ..federation.roster import Roster
-        from ..member.state import MemberState, default_folder
+    from ..federation.identity import Identity
+    from ..federation.roster import Roster
+    from ..member.state import MemberState, default_folder
 
-        roster, me = Roster.trusted(file), Identity.load(identity)
-        roster.check_identity(me)
-        if digest != roster.digest:
-            raise ValueError(
-                f"{file} has the digest {roster.digest}, not {digest}. Compare the file with the operators again."
-            )
-        MemberState(default_folder(roster.name, me.name)).revisions.take(roster, digest)
-        Terminal().print(Text(f"accepted: {roster.name}, revision {roster.revision}, as {me.name}"), soft_wrap=True)
+    roster, me = Roster.trusted(file), Identity.load(identity)
+    roster.check_identity(me)
+    if digest != roster.digest:
+        raise ValueError(
+            f"{file} has the digest {roster.digest}, not {digest}. Compare the file with the operators again."
+        )
+    MemberState(default_folder(roster.name, me.name)).revisions.take(roster, digest)
+    Terminal().print(Text(f"accepted: {roster.name}, revision {roster.revision}, as {me.name}"), soft_wrap=True)
 
 
 def _show(roster: object) -> None:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from .complaint import complaints
-from .federation import FEDERATION, IDENTITY, File, IdentityFile
-from .member import JobName, StateFolder, member_at
-from .options import COLUMNS, AsJson, Force, Quiet
+from .member import JobName, MemberOptions
+from .options import COLUMNS, OutputOptions, command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -21,8 +19,11 @@ if TYPE_CHECKING:
     from ..member.fetching import Evidence
 
 
+@command()
 def fetch(
     job: JobName,
+    me: MemberOptions,
+    shown: OutputOptions,
     output: Annotated[Path, typer.Option("--output", "-o", help="folder for the result")] = Path("result"),
     wait: Annotated[bool, typer.Option("--wait", help="wait until the job is done")] = False,
     join: Annotated[
@@ -40,26 +41,20 @@ def fetch(
     joined: Annotated[
         Path, typer.Option("--joined", help="file for the verdicts with your ids", rich_help_panel=COLUMNS)
     ] = Path("joined.csv"),
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    force: Force = False,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
 ) -> None:
     """Fetch your result from the seats: what ppca fit writes, and the evidence for it, which ppca verify checks."""
-    with complaints(fetch), member_at(federation, identity, state) as member:
+    with me.member() as member:
         from .folder import check_free
 
-        check_free(output, _known(), replace=force)
+        check_free(output, _known(), replace=shown.force)
         known = member.find(job)
         if wait:
             for _ in member.watch(known):
                 pass
-        evidence = fetch_into(member, known, output, replace=force)
+        evidence = fetch_into(member, known, output, replace=shown.force)
         if join is not None:
-            _write_joined(member, evidence, join, id, joined, replace=force)
-        _show(evidence, output, quiet=quiet, as_json=as_json)
+            _write_joined(member, evidence, join, id, joined, replace=shown.force)
+        _show(evidence, output, shown)
 
 
 TABLES = ("projected.csv", "flags.csv", "loadings.csv", "means.csv", "deviations.csv")
@@ -142,21 +137,21 @@ def inferred(evidence: Evidence) -> tuple[str, dict[str, object]]:
     return "flags.csv", found
 
 
-def _show(evidence: Evidence, output: Path, *, quiet: bool, as_json: bool) -> None:
+def _show(evidence: Evidence, output: Path, shown: OutputOptions) -> None:
     import json
 
     from ..estimator.federated import fitted_of, holds_model
     from .result import print_openings, print_scree, print_traffic
 
-    console = Terminal(quiet=quiet)
+    console = Terminal(quiet=shown.quiet)
     if evidence.job.file.fit is not None:
         account = evidence.account()
-        if as_json:
+        if shown.as_json:
             typer.echo(json.dumps(_summary(evidence, output), indent=1))
             return
         if holds_model(evidence):
             print_scree(console, fitted_of(evidence).model)
-        print_openings(console, account)
+        print_openings(console, account.audit)
         print_traffic(console, account)
     console.print(
         Text(f"written: {output}. Check it at any time: ppca verify {output}"), soft_wrap=True, highlight=False
@@ -178,6 +173,7 @@ def _summary(evidence: Evidence, output: Path) -> dict[str, object]:
     return found | account_summary(evidence.account()) | {"written": str(output)}
 
 
+@command()
 def verify(
     result: Annotated[Path, typer.Argument(help="folder that ppca fetch wrote")],
     federation: Annotated[
@@ -188,24 +184,21 @@ def verify(
     ] = None,
 ) -> None:
     """Check a fetched result without any seat: signatures, approvals, audits, and every file, computed again byte by byte."""
-    with complaints(verify):
-        from ..federation.roster import Roster
-        from ..member.fetching import EVIDENCE, Evidence
+    from ..federation.roster import Roster
+    from ..member.fetching import EVIDENCE, Evidence
 
-        evidence = Evidence.load(result / EVIDENCE)
-        if federation is not None and not Roster.trusted(federation).vouches_for(evidence.roster):
-            raise ValueError(
-                f"the evidence is of another federation: the operators of {federation} did not sign its file."
-            )
-        console = Terminal()
-        for line in verified(result, evidence):
-            console.print(Text(f"✓ {line}"), soft_wrap=True, highlight=False)
-        trust = (
-            "whether its operators are those you know was not checked: say so with -f federation.toml"
-            if federation is None
-            else f"✓ its operators are those of {federation}"
-        )
-        console.print(Text(trust), soft_wrap=True, highlight=False)
+    evidence = Evidence.load(result / EVIDENCE)
+    if federation is not None and not Roster.trusted(federation).vouches_for(evidence.roster):
+        raise ValueError(f"the evidence is of another federation: the operators of {federation} did not sign its file.")
+    console = Terminal()
+    for line in verified(result, evidence):
+        console.print(Text(f"✓ {line}"), soft_wrap=True, highlight=False)
+    trust = (
+        "whether its operators are those you know was not checked: say so with -f federation.toml"
+        if federation is None
+        else f"✓ its operators are those of {federation}"
+    )
+    console.print(Text(trust), soft_wrap=True, highlight=False)
 
 
 def verified(result: Path, evidence: Evidence) -> list[str]:

@@ -12,8 +12,9 @@ import typer
 from rich.text import Text
 
 from ..pages.amounts import counted
-from .complaint import complaints, in_words, note
-from .fit_options import FitOptions, fit_options
+from .complaint import in_words, note
+from .fit_options import Files, FitOptions
+from .options import command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ LONG = 10.0
 """Seconds from which on a job's cost is told before it starts."""
 
 
-@fit_options
-def fit(files: list[str], options: FitOptions) -> None:
+@command(CHECK)
+def fit(files: Files, options: FitOptions) -> None:
     """Joint PCA of several owners' files, on four servers that this command starts on this machine.
 
     A file is opened once for its columns and once for its rows; only shares of its sums reach the servers. The result folder gets
@@ -46,7 +47,7 @@ def fit(files: list[str], options: FitOptions) -> None:
 
     With --vertical owners hold different columns of the same individuals, joined by --id; their rows reach the servers as shares.
     """
-    with complaints(fit, CHECK), ExitStack() as work:
+    with ExitStack() as work:
         from .folder import whole_folder
         from .result import KNOWN, SHARED, write_result
         from .shares import erase, kept_as, new_name, state_folder
@@ -159,7 +160,7 @@ def _show(
         print_scree(console, fitted.model)
         if (notice := fitted.model.scale_notice()) is not None:
             note(f"{notice}: --standardize", quiet=quiet)
-    print_openings(console, fitted.account)
+    print_openings(console, fitted.account.audit)
     if profile:
         print_profile(console, fitted.account)
         print_kinds(console, fitted.account)

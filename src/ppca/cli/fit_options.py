@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING, dataclass, fields, replace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_type_hints
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,35 +18,16 @@ from .options import (
     RESULT,
     SERVERS,
     SOLVER,
-    SOLVER_HELP,
-    AsJson,
-    ChosenColumns,
-    Components,
-    Dask,
-    DaskAuthority,
-    DaskCertificate,
-    DaskKey,
-    DroppedColumns,
-    FoldCase,
-    Force,
+    TABLES,
+    AlignOptions,
+    AnalysisOptions,
+    DaskOptions,
     IdColumns,
     Minimum,
     MinRows,
-    Namespace,
-    Quiet,
-    ServersState,
-    Standardize,
-    Threads,
-    Timeout,
-    Tls,
-    Vertical,
-    Way,
-    allowed_in,
-    component_count,
-    dask_in_use,
+    OutputOptions,
+    ServerOptions,
     names_in,
-    partition_of,
-    reading_options,
 )
 
 if TYPE_CHECKING:
@@ -61,25 +40,30 @@ if TYPE_CHECKING:
 TITLE = "Joint PCA"
 Files = Annotated[list[str], typer.Argument(help=f"one table per owner: {KINDS}; {ADDRESSES}")]
 
+USUAL = ("transform", "flags")
+"""What a kept model is good for unless the user says otherwise. There is no command for partial fits, so no sums are kept."""
 
-@dataclass(frozen=True)
-class FitOptions:
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, AnalysisOptions):
     """One field per option. Methods raise ValueError for what a fit would refuse; none of them writes a file."""
 
-    components: Components = "all"
-    standardize: Standardize = False
-    columns: ChosenColumns = None
-    drop: DroppedColumns = None
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--columns", help="columns to take: a,b,c; may be repeated", rich_help_panel=TABLES),
+    ] = None
+    drop: Annotated[
+        list[str] | None,
+        typer.Option("--drop", help="columns to leave out: a,b,c; may be repeated", rich_help_panel=TABLES),
+    ] = None
     read: ReadOptions = DEFAULTS
-    dask: Dask = None
-    dask_ca: DaskAuthority = None
-    dask_cert: DaskCertificate = None
-    dask_key: DaskKey = None
-    vertical: Vertical = False
+    vertical: Annotated[
+        bool,
+        typer.Option(
+            "--vertical", help="owners hold different columns of the same individuals", rich_help_panel=COLUMNS
+        ),
+    ] = False
     id: IdColumns = None
-    alignment: Way = "psi"
-    namespace: Namespace = None
-    fold_case: FoldCase = False
     minimum: Minimum = 10
     pieces: Annotated[
         int | None, typer.Option(min=1, help="row pieces of the covariance step", rich_help_panel=COLUMNS)
@@ -91,16 +75,6 @@ class FitOptions:
             rich_help_panel=COLUMNS,
         ),
     ] = "0"
-    solver: Annotated[str, typer.Option(help=SOLVER_HELP, rich_help_panel=SOLVER)] = "auto"
-    tol: Annotated[
-        float, typer.Option(help="where the eigensolver stops, relative to the matrix", rich_help_panel=SOLVER)
-    ] = 1e-9
-    fixed_iterations: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="run exactly this many iterations and open no convergence bits", rich_help_panel=SOLVER
-        ),
-    ] = None
     max_iterations: Annotated[
         int | None,
         typer.Option(min=1, help="maximum iterations before falling back to jacobi", rich_help_panel=SOLVER),
@@ -137,13 +111,6 @@ class FitOptions:
     profile: Annotated[
         bool, typer.Option("--profile", help="show where time and bytes went", rich_help_panel=RESULT)
     ] = False
-    quiet: Quiet = False
-    as_json: AsJson = False
-    force: Force = False
-    tls: Tls = False
-    timeout: Timeout = 60.0
-    threads: Threads = None
-    servers_state: ServersState = None
     federation: Annotated[
         Path | None,
         typer.Option(
@@ -187,28 +154,21 @@ class FitOptions:
 
     def servers(self, state: Path | None) -> Servers:
         """The servers that compute; they are not started or connected yet."""
-        from ..servers import LocalServers
-        from ..servers.cores import threads_for
-
         if self.federation is not None:
             from ..member.servers import Federation
 
             return Federation.open(self.federation, self.identity)
-        return LocalServers(tls=self.tls, timeout=self.timeout, threads=self.threads or threads_for(4), state=state)
+        return self.local_servers(state)
 
     def partition(self) -> str | Columns:
-        if not self.vertical:
-            return "rows"
-        return partition_of(
-            self.id, self.alignment, self.namespace, self.fold_case, self.minimum, self.pieces, self.workers
-        )
+        return self.matched_by(self.id, self.minimum, self.pieces, self.workers) if self.vertical else "rows"
 
     def choices(self, partition: str | Columns, keep: str | None) -> Choices:
         """The parameters of the fit. keep: the name under which servers keep the model."""
         from ..estimator.choices import Choices
 
         return Choices(
-            component_count(self.components),
+            self.component_count,
             self.standardize,
             self.solver,
             self.tol,
@@ -219,10 +179,6 @@ class FitOptions:
             allowed_in(self.allow),
             partition,
         )
-
-    def dask_cluster(self) -> AbstractContextManager[None]:
-        """Use the cluster of --dask, if it is given."""
-        return dask_in_use(self.dask, self.dask_ca, self.dask_cert, self.dask_key)
 
     def tables(self, files: Sequence[str], collect: Collect = nullcontext) -> list[Table]:
         """Open all owners' tables; rows are not read yet."""
@@ -238,19 +194,21 @@ class FitOptions:
         return tables
 
 
-def fit_options(command: Callable[[list[str], FitOptions], None]) -> Callable[..., None]:
-    """Give a command the files of owners as arguments, and one option for every field of `FitOptions`."""
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    hints = get_type_hints(FitOptions, include_extras=True)
-    parameters = [inspect.Parameter("files", kind, annotation=Files)] + [
-        inspect.Parameter(each.name, kind, default=each.default, annotation=hints[each.name])
-        for each in fields(FitOptions)
-        if each.default is not MISSING
-    ]
+def allowed_in(options: Sequence[str] | None) -> tuple[str, ...] | dict[str, list[str]]:
+    """What --allow means: operations, as scores,inverse; each may name the owner of columns that gets results, as transform:2."""
+    from ..jobs.kept import owner_name
 
-    @functools.wraps(command)
-    def wrapper(files: list[str], **given: object) -> None:
-        command(files, FitOptions(**given))  # type: ignore[arg-type]
-
-    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return reading_options()(wrapper)
+    found: dict[str, list[str]] = {}
+    plain = names_in(options) or []
+    for text in plain:
+        operation, _, owner = text.partition(":")
+        if operation == "partial_fit":
+            raise ValueError("--allow partial_fit: there is no command for partial fits; fit with ppca.PCA instead.")
+        if owner and not (owner.isascii() and owner.isdigit() and int(owner) >= 1):
+            raise ValueError(f"--allow {text}: write an operation, or operation:N for the N-th owner's eyes only.")
+        found.setdefault(operation, []).extend([owner_name(int(owner) - 1)] if owner else [])
+    if all(found.values()) and found:
+        return found
+    if any(found.values()):
+        raise ValueError("--allow: name the owner with every operation, or with none.")
+    return tuple(found) or USUAL

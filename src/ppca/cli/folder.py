@@ -105,15 +105,3 @@ def check_file(path: Path, endings: Collection[str], *, replace: bool) -> None:
         raise FolderRefused(f"{path} is a folder. Give the name of a file with -o.")
     if target.exists() and not replace:
         raise FolderRefused(f"{path} exists. Choose another name with -o, or replace it with --force.")
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A name beside the wanted one; what is written there takes its place at the end of the block, or is removed."""
-    target = path.resolve()
-    part = _beside(target, "part")
-    try:
-        yield part
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)

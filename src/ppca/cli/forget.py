@@ -9,11 +9,11 @@ import typer
 from rich.text import Text
 
 from ..pages.amounts import counted
-from .complaint import complaints
-from .options import ServersState
+from .options import ServersState, command
 from .terminal import Terminal
 
 
+@command()
 def forget(
     result: Annotated[Path, typer.Argument(help="folder of a result, from `ppca fit --keep`")],
     servers_state: ServersState = None,
@@ -22,30 +22,29 @@ def forget(
 
     The files are deleted, not overwritten: backups and the disk itself may still hold them.
     """
-    with complaints():
-        from .result import MODEL, SHARED
-        from .shares import erase, kept_as, state_folder
+    from .result import MODEL, SHARED
+    from .shares import erase, kept_as, state_folder
 
-        name = kept_as(result)
-        if name is None:
-            raise ValueError(
-                f"{result} names no kept model: it was fitted without --keep, or `ppca forget` has erased it. There is nothing "
-                "to erase."
-                if result.is_dir()
-                else f"there is no folder {result}. Give the folder that `ppca fit --keep` wrote with -o."
-            )
-        state = state_folder(servers_state)
-        found = erase(state, name)
-        if not found:
-            raise ValueError(
-                f"no server keeps this model in {state}. Name the folder that the fit used with --servers-state."
-            )
-        (result / SHARED).unlink()
-        if (result / MODEL).exists():
-            left = f"The revealed model stays in {result}: ppca transform and ppca detect use it with --revealed."
-        else:
-            left = "Nothing is left of this model, which nobody received. To use it, fit again with --keep."
-            if not any(result.iterdir()):
-                result.rmdir()
-        text = f"erased: the shares of {counted(found, 'server')} in {state}, and {result / SHARED}. {left}"
-        Terminal().print(Text(text), soft_wrap=True, highlight=False)
+    name = kept_as(result)
+    if name is None:
+        raise ValueError(
+            f"{result} names no kept model: it was fitted without --keep, or `ppca forget` has erased it. There is nothing "
+            "to erase."
+            if result.is_dir()
+            else f"there is no folder {result}. Give the folder that `ppca fit --keep` wrote with -o."
+        )
+    state = state_folder(servers_state)
+    found = erase(state, name)
+    if not found:
+        raise ValueError(
+            f"no server keeps this model in {state}. Name the folder that the fit used with --servers-state."
+        )
+    (result / SHARED).unlink()
+    if (result / MODEL).exists():
+        left = f"The revealed model stays in {result}: ppca transform and ppca detect use it with --revealed."
+    else:
+        left = "Nothing is left of this model, which nobody received. To use it, fit again with --keep."
+        if not any(result.iterdir()):
+            result.rmdir()
+    text = f"erased: the shares of {counted(found, 'server')} in {state}, and {result / SHARED}. {left}"
+    Terminal().print(Text(text), soft_wrap=True, highlight=False)

@@ -16,25 +16,17 @@ from rich.text import Text
 from ..owner.errors import ParameterRefused
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..pages.amounts import counted
-from .complaint import complaints
 from .options import (
     COLUMNS,
     KINDS,
     RESULT,
-    AsJson,
-    FoldCase,
-    Force,
+    AlignOptions,
+    Help,
     IdColumns,
-    Namespace,
-    Quiet,
-    ServersState,
-    Timeout,
-    Tls,
-    Way,
+    OutputOptions,
+    ServerOptions,
+    command,
     names_in,
-    partition_of,
-    position_of,
-    reading_options,
 )
 from .terminal import Terminal
 
@@ -45,22 +37,6 @@ if TYPE_CHECKING:
     from ..receiver import PCAModel
     from ..receiver.joined import Joined
     from ..servers import Account
-
-Result = Annotated[Path, typer.Argument(help="folder of a result, from `ppca fit --keep`")]
-Rows = Annotated[list[Path], typer.Argument(help=f"table with the new rows: {KINDS}; of a vertical fit one per owner")]
-Revealed = Annotated[
-    bool, typer.Option("--revealed", help="use the revealed model here, in the clear, without servers")
-]
-Receiver = Annotated[
-    Path | None, typer.Option("--receiver", help="the owner (file) that gets the result", rich_help_panel=COLUMNS)
-]
-
-KeepColumns = Annotated[
-    list[str] | None,
-    typer.Option("--keep-columns", help="columns to copy into the result, as ids: a,b,c", rich_help_panel=RESULT),
-]
-
-MISSING_ROWS = {"missing": "new rows with missing values: 'refuse' the table, or 'drop' these rows"}
 
 Floats = NDArray[np.float64]
 Found = dict[str, Any]
@@ -153,27 +129,67 @@ class Verdicts:
         return f"{counted(count, 'row')} scored {where}{flagged}"
 
 
-@reading_options(help=MISSING_ROWS)
+@dataclass(frozen=True, kw_only=True)
+class InferOptions(ServerOptions, OutputOptions, AlignOptions):
+    """Which rows, under which model, and what of them is copied into the result."""
+
+    result: Annotated[Path, typer.Argument(help="folder of a result, from `ppca fit --keep`")]
+    rows: Annotated[
+        list[Path], typer.Argument(help=f"table with the new rows: {KINDS}; of a vertical fit one per owner")
+    ]
+    revealed: Annotated[
+        bool, typer.Option("--revealed", help="use the revealed model here, in the clear, without servers")
+    ] = False
+    keep_columns: Annotated[
+        list[str] | None,
+        typer.Option("--keep-columns", help="columns to copy into the result, as ids: a,b,c", rich_help_panel=RESULT),
+    ] = None
+    read: Annotated[
+        ReadOptions, Help(missing="new rows with missing values: 'refuse' the table, or 'drop' these rows")
+    ] = DEFAULTS
+    id: IdColumns = None
+    receiver: Annotated[
+        Path | None, typer.Option("--receiver", help="the owner (file) that gets the result", rich_help_panel=COLUMNS)
+    ] = None
+
+    @property
+    def copied(self) -> list[str]:
+        """The columns that are copied into the result."""
+        return names_in(self.keep_columns) or []
+
+    @property
+    def position(self) -> int:
+        """The position of the owner that gets the result."""
+        if self.receiver is not None and self.receiver not in self.rows:
+            raise ValueError(f"--receiver {self.receiver} is none of the owners' files.")
+        return 0 if self.receiver is None else self.rows.index(self.receiver)
+
+    def partition(self) -> Columns | None:
+        """Return how several owners' tables are joined; None if there is one table with all columns."""
+        if len(self.rows) == 1 and not self.id:
+            return None
+        if self.revealed:
+            raise ValueError(
+                "--revealed needs all columns in one table: rows of several owners are only joined on shares."
+            )
+        return self.matched_by(self.id, minimum=1)
+
+    def table(self, names: Sequence[str] | None, width: int) -> Table:
+        """Open the one table with all columns of the model."""
+        from ..owner.tables.owners import open_like
+        from .kept import check_kept
+
+        table = open_like(self.rows[0], names, width, self.read)
+        check_kept(table, self.copied)
+        return table
+
+
+@command()
 def transform(
-    result: Result,
-    rows: Rows,
+    options: InferOptions,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="file for the coordinates: .csv or .parquet", rich_help_panel=RESULT)
     ] = Path("projected.csv"),
-    revealed: Revealed = False,
-    keep_columns: KeepColumns = None,
-    read: ReadOptions = DEFAULTS,
-    id: IdColumns = None,
-    alignment: Way = "psi",
-    namespace: Namespace = None,
-    fold_case: FoldCase = False,
-    receiver: Receiver = None,
-    tls: Tls = False,
-    timeout: Timeout = 60.0,
-    servers_state: ServersState = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    force: Force = False,
 ) -> None:
     """Project new rows onto the components of a fitted model.
 
@@ -183,16 +199,12 @@ def transform(
     Of a vertical fit give every owner's table, in the order of the fit: the rows that all owners have are projected, and the
     receiver gets them with its own ids.
     """
-    with complaints(transform):
-        partition = _partition(rows, revealed, id, alignment, namespace, fold_case)
-        source = Source(result, rows, revealed, partition, receiver, names_in(keep_columns) or [], read)
-        _infer(Coordinates(), source, output, Manner(tls, timeout, servers_state, quiet, as_json, force))
+    _infer(Coordinates(), options, output)
 
 
-@reading_options(help=MISSING_ROWS)
+@command()
 def detect(
-    result: Result,
-    rows: Rows,
+    options: InferOptions,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="file for the flags: .csv or .parquet", rich_help_panel=RESULT)
     ] = Path("flags.csv"),
@@ -201,20 +213,6 @@ def detect(
         float | None, typer.Option(help="flag this fraction of the rows: those with the largest scores")
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="also reveal the scores")] = False,
-    revealed: Revealed = False,
-    keep_columns: KeepColumns = None,
-    read: ReadOptions = DEFAULTS,
-    id: IdColumns = None,
-    alignment: Way = "psi",
-    namespace: Namespace = None,
-    fold_case: FoldCase = False,
-    receiver: Receiver = None,
-    tls: Tls = False,
-    timeout: Timeout = 60.0,
-    servers_state: ServersState = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-    force: Force = False,
 ) -> None:
     """Flag rows that a fitted model describes badly.
 
@@ -224,136 +222,82 @@ def detect(
     Of a vertical fit give every owner's table, in the order of the fit: the rows that all owners have are scored, and the
     receiver gets the verdicts with its own ids.
     """
-    with complaints(detect):
-        wanted = Verdicts(threshold, contamination, scores)
-        partition = _partition(rows, revealed, id, alignment, namespace, fold_case)
-        source = Source(result, rows, revealed, partition, receiver, names_in(keep_columns) or [], read)
-        _infer(wanted, source, output, Manner(tls, timeout, servers_state, quiet, as_json, force))
+    _infer(Verdicts(threshold, contamination, scores), options, output)
 
 
-def _partition(
-    rows: Sequence[Path],
-    revealed: bool,
-    id: Sequence[str] | None,
-    alignment: str,
-    namespace: int | None,
-    fold_case: bool,
-) -> Columns | None:
-    """How several owners' tables are joined; None if there is one table with all columns."""
-    if len(rows) == 1 and not id:
-        return None
-    if revealed:
-        raise ValueError("--revealed needs all columns in one table: rows of several owners are only joined on shares.")
-    return partition_of(id, alignment, namespace, fold_case, minimum=1)
-
-
-@dataclass(frozen=True)
-class Source:
-    """Which rows, under which model, and what of them is copied into the result."""
-
-    result: Path
-    rows: list[Path]
-    revealed: bool
-    partition: Columns | None
-    receiver: Path | None
-    keep_columns: list[str]
-    read: ReadOptions
-
-
-@dataclass(frozen=True)
-class Manner:
-    """How a command works and prints."""
-
-    tls: bool
-    timeout: float
-    servers_state: Path | None
-    quiet: bool
-    as_json: bool
-    force: bool
-
-
-def _infer(wanted: Ending, source: Source, output: Path, manner: Manner) -> None:
+def _infer(wanted: Ending, options: InferOptions, output: Path) -> None:
     from .folder import check_file
     from .kept import ENDINGS, write_table
     from .result import account_summary, print_openings, print_traffic
 
-    check_file(output, ENDINGS, replace=manner.force)
-    if source.read.missing == "mean":
+    partition = options.partition()
+    check_file(output, ENDINGS, replace=options.force)
+    if options.read.missing == "mean":
         cause = "is for fits: a model's means are not known where new rows are read; use 'drop', or fill the values in"
         raise ParameterRefused("missing", "mean", cause)
-    if source.partition is not None and source.keep_columns:
+    if partition is not None and options.copied:
         raise ValueError(
             "--keep-columns is for one table with all columns; of several owners the receiver gets its ids."
         )
-    found, account = _in_the_clear(wanted, source, manner) if source.revealed else _on_shares(wanted, source, manner)
+    found, account = _in_the_clear(wanted, options) if options.revealed else _on_shares(wanted, options, partition)
     write_table(output, found)
-    if manner.as_json:
+    if options.as_json:
         told: dict[str, Any] = {"rows": len(next(iter(found.values()))), "columns": list(found), "written": str(output)}
         if "anomaly" in found:
             told["flagged"] = int(found["anomaly"].sum())
         typer.echo(json.dumps(told | ({} if account is None else account_summary(account)), indent=1))
         return
-    console = Terminal(quiet=manner.quiet)
-    console.print(wanted.summary(found, "in the clear" if source.revealed else "on shares"), highlight=False)
+    console = Terminal(quiet=options.quiet)
+    console.print(wanted.summary(found, "in the clear" if options.revealed else "on shares"), highlight=False)
     if account is not None:
-        print_openings(console, account)
+        print_openings(console, account.audit)
         print_traffic(console, account)
     console.print(Text(f"written: {output}"), soft_wrap=True, highlight=False)
 
 
-def _in_the_clear(wanted: Ending, source: Source, manner: Manner) -> tuple[Found, None]:
-    from .kept import check_kept, chunks_of, load_revealed
+def _in_the_clear(wanted: Ending, options: InferOptions) -> tuple[Found, None]:
+    from .kept import chunks_of, load_revealed
 
-    model = load_revealed(source.result)
-    table = _table(source, model.feature_names, len(model.mean))
-    check_kept(table, source.keep_columns)
-    return _beside_own(table, source, wanted.in_the_clear(model, chunks_of(table)), manner), None
+    model = load_revealed(options.result)
+    table = options.table(model.feature_names, len(model.mean))
+    return _beside_own(table, options, wanted.in_the_clear(model, chunks_of(table))), None
 
 
-def _on_shares(wanted: Ending, source: Source, manner: Manner) -> tuple[Found, Account]:
+def _on_shares(wanted: Ending, options: InferOptions, partition: Columns | None) -> tuple[Found, Account]:
     from ..jobs.kept import CLIENT, check_allowed, owner_name
     from ..owner.tables.owners import all_opened, id_names
-    from .kept import check_kept, chunks_of, kept_model, load_facts
+    from .kept import chunks_of, kept_model, load_facts
     from .progress import stage_bars
     from .shares import state_folder
 
-    state, partition = state_folder(manner.servers_state), source.partition
-    facts, to = load_facts(source.result, state), position_of(source.receiver, source.rows)
+    state = state_folder(options.servers_state)
+    facts, to = load_facts(options.result, state), options.position
     for operation in wanted.operations:  # the servers would refuse it, too
         check_allowed(facts.allowed, operation, CLIENT if partition is None else owner_name(to))
-    table = _table(source, facts.feature_names, len(facts.scale_exponents)) if partition is None else None
-    if table is not None:
-        check_kept(table, source.keep_columns)
+    table = options.table(facts.feature_names, len(facts.scale_exponents)) if partition is None else None
     with (
-        stage_bars(quiet=manner.quiet) as show,
-        kept_model(state, facts, show, tls=manner.tls, timeout=manner.timeout) as shared,
+        stage_bars(quiet=options.quiet) as show,
+        kept_model(options.local_servers(state), facts, show) as shared,
     ):
         if table is not None:
-            return _beside_own(table, source, wanted.on_shares(shared, chunks_of(table)), manner), shared.job.account
+            return _beside_own(table, options, wanted.on_shares(shared, chunks_of(table))), shared.job.account
         assert partition is not None
-        owners = all_opened(source.rows, source.read)
+        owners = all_opened(options.rows, options.read)
         joined = wanted.of_columns(shared, owners, partition, to)
         name = id_names(partition.id, [owner.label for owner in owners])[to]
         ids: Found = {} if joined.ids is None else {name or "row": joined.ids}
         return _side_by_side(ids, wanted.columns(joined)), shared.job.account
 
 
-def _beside_own(table: Table, source: Source, found: Found, manner: Manner) -> Found:
+def _beside_own(table: Table, options: InferOptions, found: Found) -> Found:
     """What was found, behind the columns of the same rows that are copied into the result."""
     from .fit import tell_dropped
 
-    tell_dropped([table], manner.quiet)
-    own = table.as_given(source.keep_columns) if source.keep_columns else {}
+    tell_dropped([table], options.quiet)
+    own = table.as_given(options.copied) if options.copied else {}
     return _side_by_side(own, found)
 
 
 def _side_by_side(own: Found, found: Found) -> Found:
     """An owner's columns before what was found; one of the same name is told apart, as the result needs its own."""
     return {f"{name} (own)" if name in found else name: column for name, column in own.items()} | found
-
-
-def _table(source: Source, names: Sequence[str] | None, width: int) -> Table:
-    """The one table with all columns of the model."""
-    from ..owner.tables.owners import open_like
-
-    return open_like(source.rows[0], names, width, source.read)

@@ -9,41 +9,40 @@ import typer
 from rich.text import Text
 
 from ..pages.amounts import counted
-from .complaint import complaints
-from .options import AsJson
+from .options import AsJson, command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..receiver import SharedFacts
 
 
+@command()
 def inspect(
     result: Annotated[Path, typer.Argument(help="folder of a result, or its model.json")],
     top: Annotated[int, typer.Option(min=1, help="columns to list of each component")] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Show a fitted model: facts, explained variance, strongest loadings, and everything that was opened."""
-    with complaints():
-        from ..receiver import PCAModel, SharedFacts
-        from .result import MODEL, SHARED, print_facts, print_loadings, print_openings, print_scree, solver_text
+    from ..receiver import PCAModel, SharedFacts
+    from .result import MODEL, SHARED, print_facts, print_loadings, print_openings, print_scree, solver_text
 
-        path = result / MODEL if result.is_dir() else result
-        if result.is_dir() and not path.exists() and (result / SHARED).exists():
-            facts = SharedFacts.load(result / SHARED)
-            _echo(result / SHARED) if as_json else _show_shared(Terminal(), facts)
-            return
-        if not path.exists():
-            raise ValueError(f"there is no {path}. Give the folder that `ppca fit` wrote with -o.")
-        model = PCAModel.load(path)
-        if as_json:
-            _echo(path)
-            return
-        console = Terminal()
-        print_facts(console, model)
-        console.print(Text(solver_text(model)), soft_wrap=True, highlight=False)
-        print_scree(console, model)
-        print_loadings(console, model, top)
-        print_openings(console, model)
+    path = result / MODEL if result.is_dir() else result
+    if result.is_dir() and not path.exists() and (result / SHARED).exists():
+        facts = SharedFacts.load(result / SHARED)
+        _echo(result / SHARED) if as_json else _show_shared(Terminal(), facts)
+        return
+    if not path.exists():
+        raise ValueError(f"there is no {path}. Give the folder that `ppca fit` wrote with -o.")
+    model = PCAModel.load(path)
+    if as_json:
+        _echo(path)
+        return
+    console = Terminal()
+    print_facts(console, model)
+    console.print(Text(solver_text(model)), soft_wrap=True, highlight=False)
+    print_scree(console, model)
+    print_loadings(console, model, top)
+    print_openings(console, model.audit)
 
 
 def _echo(path: Path) -> None:
@@ -65,4 +64,4 @@ def _show_shared(console: Terminal, facts: SharedFacts) -> None:
     allowed = "; ".join(f"{operation} for {' and '.join(to)}" for operation, to in facts.allowed.items())
     console.print(Text(f"allowed: {allowed or 'nothing'}"), soft_wrap=True, highlight=False)
     console.print(Text(solver_text(facts)), soft_wrap=True, highlight=False)
-    print_openings(console, facts)
+    print_openings(console, facts.audit)

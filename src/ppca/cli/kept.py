@@ -20,10 +20,10 @@ from ..estimator.shared import SharedModel
 from ..owner.errors import OwnerError
 from ..owner.tables.table import Table, unknown_names
 from ..receiver import PCAModel, SharedFacts
-from ..servers import LocalServers
+from ..servers import Servers
+from ..servers.files import whole_file
 from ..servers.interface import Progress
 from ..transport import seat_name
-from .folder import whole_file
 from .result import MODEL, SHARED, csv_names
 from .shares import holds
 
@@ -84,11 +84,9 @@ def chunks_of(table: Table) -> Iterator[NDArray[np.float64]]:
 
 
 @contextmanager
-def kept_model(
-    state: Path, facts: SharedFacts, progress: Progress, *, tls: bool, timeout: float
-) -> Iterator[SharedModel]:
+def kept_model(servers: Servers, facts: SharedFacts, progress: Progress) -> Iterator[SharedModel]:
     """The shared model on four local servers that hold what was kept; they start with the first rows."""
-    with Job(LocalServers(tls=tls, timeout=timeout, state=state), progress) as job:
+    with Job(servers, progress) as job:
         scale = np.asarray(facts.scale_exponents, np.int64)
         yield SharedModel(job, facts.name, scale, facts.standardized, facts.feature_names)
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from ..owner.tables.options import DEFAULTS, ReadOptions
-from .complaint import complaints, note, printable
+from ..owner.tables.options import ReadOptions
+from .complaint import note, printable
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
-from .options import AsJson, MinRows, Quiet, reading_options
+from .options import AsJson, Help, MinRows, Quiet, command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -23,40 +22,46 @@ if TYPE_CHECKING:
     from ..federation.job import JobDescription
     from ..member import Member
 
-StateFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--state",
-        envvar="PPCA_STATE",
-        help="folder of your keys of jobs and unsent shares; else below ~/.local/state/ppca",
-    ),
-]
 JobName = Annotated[str, typer.Argument(help="job.toml, or the job's id or name")]
 
 
-@contextmanager
-def member_at(federation: Path, identity: Path, state: Path | None) -> Iterator[Member]:
-    """The member that the options name."""
-    from ..member import Member
+@dataclass(frozen=True, kw_only=True)
+class MemberOptions:
+    """The member that runs a command."""
 
-    member = Member.open(federation, identity, state)
-    try:
-        yield member
-    finally:
-        member.close()
+    federation: File = FEDERATION
+    identity: IdentityFile = IDENTITY
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state",
+            envvar="PPCA_STATE",
+            help="folder of your keys of jobs and unsent shares; else below ~/.local/state/ppca",
+        ),
+    ] = None
+
+    @contextmanager
+    def member(self) -> Iterator[Member]:
+        """Open the member for the time of a command."""
+        from ..member import Member
+
+        member = Member.open(self.federation, self.identity, self.state)
+        try:
+            yield member
+        finally:
+            member.close()
 
 
+@command()
 def approve(
     job: JobName,
+    me: MemberOptions,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="do not ask; what is approved is printed all the same")
     ] = False,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
 ) -> None:
     """Read in plain words what a job opens to whom, and agree to exactly that. Receivers accept their part the same way."""
-    with complaints(approve), member_at(federation, identity, state) as member:
+    with me.member() as member:
         known = member.find(job)
         show_words(member, known)
         if not yes and not typer.confirm("approve?"):
@@ -84,37 +89,34 @@ def show_words(member: Member, job: JobDescription) -> None:
         note(line)
 
 
+@command()
 def refuse(
     job: JobName,
     why: Annotated[str, typer.Option("--why", help="the reason; everybody sees it")],
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
+    me: MemberOptions,
 ) -> None:
     """Refuse a job: it ends."""
-    with complaints(refuse), member_at(federation, identity, state) as member:
+    with me.member() as member:
         known = member.find(job)
         member.refuse(known, why)
         Terminal().print(Text(f"refused: {known.name}"), soft_wrap=True)
 
 
-@reading_options(without=["missing"])
+@command()
 def contribute(
     job: JobName,
     data: Annotated[Path, typer.Argument(help="your table, a folder of tables, or a pattern in quotes")],
+    me: MemberOptions,
+    read: Annotated[ReadOptions, Help(missing=None)],
     id: Annotated[
         str | None, typer.Option("--id", help="the column that names the individuals (owners of columns)")
     ] = None,
-    read: ReadOptions = DEFAULTS,
     min_rows: MinRows = 10,
     patience: Annotated[float, typer.Option(help="seconds to wait for the first owner of columns")] = 600.0,
     quiet: Quiet = False,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
 ) -> None:
     """Share your table with the four seats: one visit, then you may leave for good. If it is cut off, say the same again."""
-    with complaints(contribute), member_at(federation, identity, state) as member:
+    with me.member() as member:
         from ..member.contributing import contribute as send
         from ..report import size
         from .progress import stage_bars
@@ -135,15 +137,14 @@ def contribute(
             tell_course(member, known)
 
 
+@command()
 def status(
+    me: MemberOptions,
     job: Annotated[str | None, typer.Argument(help="job.toml, or the job's id or name; all of yours without")] = None,
     as_json: AsJson = False,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
 ) -> None:
     """Show the state of each job and who must act next."""
-    with complaints(status), member_at(federation, identity, state) as member:
+    with me.member() as member:
         import json
 
         if job is None:
@@ -191,15 +192,14 @@ def _print_course(job: JobDescription, course: Course, place: int | None = None)
         console.print(Text(f"  waiting for {item.who} to {printable(item.what, 400)}"), soft_wrap=True, highlight=False)
 
 
+@command()
 def watch(
     job: JobName,
+    me: MemberOptions,
     patience: Annotated[float | None, typer.Option(help="give up after so many seconds")] = None,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
 ) -> None:
     """Follow a job until it ends. Exit code 1 if it does not end well."""
-    with complaints(watch), member_at(federation, identity, state) as member:
+    with me.member() as member:
         from .progress import stage_bars
 
         known = member.find(job)
@@ -222,15 +222,14 @@ def _in_short(course: Course) -> str:
     return course.stage if first is None else f"{course.stage}, waiting for {first.who} to {first.what}"
 
 
+@command()
 def audit(
     job: JobName,
+    me: MemberOptions,
     as_json: AsJson = False,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
 ) -> None:
     """Show the signed audit log of a job: what was opened to whom, failed attempts, what has been erased."""
-    with complaints(audit), member_at(federation, identity, state) as member:
+    with me.member() as member:
         known = member.find(job)
         _audit(member, known, as_json)
 
@@ -239,7 +238,7 @@ def _audit(member: Member, job: JobDescription, as_json: bool) -> None:
     import json
 
     from ..federation.course import FINISHED
-    from ..report import opening_lines
+    from .result import print_openings
 
     objects = member.objects(job)
     audits = member.audits(job, objects.headers, member.course(job, objects.headers).attempt)
@@ -251,11 +250,7 @@ def _audit(member: Member, job: JobDescription, as_json: bool) -> None:
     tell_course(member, job)
     equal = len({json.dumps(each["audit"]) for each in audits.values()}) == 1
     if audits:
-        table = Table("opened", "shape", "seen by", "why", title="Everything that was opened", title_justify="left")
-        for line in opening_lines(next(iter(audits.values()))["audit"]):
-            times = f" ({line.count} times)" if line.count > 1 else ""
-            table.add_row(line.what + times, line.shape_text, Text(printable(line.to)), line.why)
-        console.print(table)
+        print_openings(console, next(iter(audits.values()))["audit"])
         whose = ", ".join(audits)
         said = "their lists are equal" if equal else "THEIR LISTS DIFFER: do not use the result"
         console.print(Text(f"signed by {whose}; {said}"), soft_wrap=True)

@@ -1,14 +1,19 @@
-"""Options that several commands share, in the groups in which --help shows them."""
+"""Commands and the groups of options that they share.
+
+`command` turns a function into a command of the command line. A parameter whose type is a dataclass is a group of options: --help
+shows one option for every field, and the function gets them together, as one value.
+"""
 
 from __future__ import annotations
 
 import csv
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -17,26 +22,100 @@ from .complaint import complaints
 
 if TYPE_CHECKING:
     from ..estimator.columns import Columns
+    from ..servers import LocalServers
 
 TABLES, RESULT, SOLVER = "Tables", "Result", "Eigensolver"
 DASK = "Dask cluster that reads the tables"
-SOLVER_HELP = (
-    "auto: topk for few components of many columns, else allpairs; or jacobi, jacobi-classic, jacobi-eo, qr, power"
-)
 COLUMNS, SERVERS = "Owners of columns (--vertical, or several tables of new rows)", "Servers"
 
 KINDS = ".csv, .parquet, .arrow, .npy, .npz, a folder of them, or a pattern in quotes"
 ADDRESSES = "also as an address, like s3://bucket/folder"
 
+Command = Callable[..., None]
+
+
+# -- commands --------------------------------------------------------------------------------------------------------
+
+
+class Help(dict[str, str | None]):
+    """Help texts of fields of `ReadOptions` that differ from the usual ones; None: the command has no such option."""
+
+
+def command(advice: str = "") -> Callable[[Command], Command]:
+    """Turn a function into a command: groups become options, and errors become messages (see `complaints`).
+
+    Options of groups are listed after the other ones. advice: a note below errors about owners' data.
+    """
+
+    def decorate(function: Command) -> Command:
+        parameters = inspect.signature(function, eval_str=True).parameters.values()
+        known = sorted(parameters, key=lambda each: _group(each.annotation)[0] is not None)
+        options = [option for each in known for option in _options(each.name, each.annotation, each.default)]
+        names = {option.name for option in options}
+
+        @functools.wraps(function)
+        def wrapper(**given: Any) -> None:
+            with complaints(names, advice):
+                function(**{each.name: _value(each.name, each.annotation, given) for each in known})
+
+        wrapper.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {option.name: option.annotation for option in options} | {"return": None}
+        return wrapper
+
+    return decorate
+
+
+def _options(name: str, annotation: Any, default: Any) -> list[inspect.Parameter]:
+    """Return the options of a parameter: one for every field of a group, else the parameter itself."""
+    group, helps = _group(annotation)
+    if group is None:
+        return [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)]
+    if group is ReadOptions:
+        return [_read_option(name, helps.get(name), **each) for name, each in _read_fields(helps).items()]
+    hints = get_type_hints(group, include_extras=True)
+    defaults = {
+        each.name: inspect.Parameter.empty if each.default is MISSING else each.default for each in fields(group)
+    }
+    return [option for name, default in defaults.items() for option in _options(name, hints[name], default)]
+
+
+def _value(name: str, annotation: Any, given: dict[str, Any]) -> Any:
+    """Return the value of a parameter, a group made of its options."""
+    group, helps = _group(annotation)
+    if group is None:
+        return given[name]
+    if group is ReadOptions:
+        values = {name: given[name] for name in _read_fields(helps)}
+        return ReadOptions(**values | {"na_values": tuple(names_in(values["na_values"]) or ())})
+    hints = get_type_hints(group, include_extras=True)
+    return group(**{each.name: _value(each.name, hints[each.name], given) for each in fields(group)})
+
+
+def _group(annotation: Any) -> tuple[Any, Help]:
+    """Return the dataclass of a group, or None, and help texts that differ."""
+    kind, *more = get_args(annotation) if get_origin(annotation) is Annotated else [annotation]
+    return kind if is_dataclass(kind) else None, next((each for each in more if isinstance(each, Help)), Help())
+
+
+def _read_fields(helps: Help) -> Any:
+    return settable(without=[name for name, text in helps.items() if text is None])
+
+
+def _read_option(
+    name: str, text: str | None, *, default: Any, label: str, help: str, choices: Sequence[str]
+) -> inspect.Parameter:
+    several = isinstance(default, tuple)
+    option = typer.Option(f"--{name.replace('_', '-')}", help=text or help, rich_help_panel=TABLES)
+    kind = Annotated[list[str] | None if several else type(default), option]  # type: ignore[valid-type]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, default=None if several else default, annotation=kind)
+
+
+# -- single options --------------------------------------------------------------------------------------------------
+
 Tls = Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers", rich_help_panel=SERVERS)]
 Timeout = Annotated[float, typer.Option(help="seconds a communication round may take", rich_help_panel=SERVERS)]
 Force = Annotated[bool, typer.Option("--force", help="replace an earlier result", rich_help_panel=RESULT)]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="threads of each local server; by default a quarter of the cores each", rich_help_panel=SERVERS
-    ),
-]
 ServersState = Annotated[
     Path | None,
     typer.Option(
@@ -53,25 +132,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but er
 AsJson = Annotated[
     bool, typer.Option("--json", help="print what came out as JSON on standard output", rich_help_panel=RESULT)
 ]
-Components = Annotated[
-    str,
-    typer.Option("--components", "-k", help="number of components, a fraction of the variance such as 0.95, or 'all'"),
-]
-Standardize = Annotated[
-    bool, typer.Option("--standardize", help="divide columns by their joint deviation (correlation)")
-]
-ChosenColumns = Annotated[
-    list[str] | None,
-    typer.Option("--columns", help="columns to take: a,b,c; may be repeated", rich_help_panel=TABLES),
-]
-DroppedColumns = Annotated[
-    list[str] | None,
-    typer.Option("--drop", help="columns to leave out: a,b,c; may be repeated", rich_help_panel=TABLES),
-]
-Vertical = Annotated[
-    bool,
-    typer.Option("--vertical", help="owners hold different columns of the same individuals", rich_help_panel=COLUMNS),
-]
 Minimum = Annotated[
     int, typer.Option(min=1, help="stop if fewer ids are common to all owners", rich_help_panel=COLUMNS)
 ]
@@ -83,101 +143,163 @@ IdColumns = Annotated[
         rich_help_panel=COLUMNS,
     ),
 ]
-Way = Annotated[
-    str,
-    typer.Option(
-        "--alignment",
-        help="psi (private join by id), aligned (same order), namespace (ids 0..N-1)",
-        rich_help_panel=COLUMNS,
-    ),
-]
-Namespace = Annotated[
-    int | None, typer.Option("--namespace", help="number of ids of alignment namespace", rich_help_panel=COLUMNS)
-]
-FoldCase = Annotated[bool, typer.Option("--fold-case", help="ids may differ in case", rich_help_panel=COLUMNS)]
-
-Dask = Annotated[
-    str | None,
-    typer.Option(
-        "--dask",
-        help="tls://scheduler:8786 of your cluster, whose workers see the files; or 'local:4', four workers of this machine",
-        rich_help_panel=DASK,
-    ),
-]
-DaskAuthority = Annotated[
-    Path | None, typer.Option("--dask-ca", help="certificate of the cluster's authority (PEM)", rich_help_panel=DASK)
-]
-DaskCertificate = Annotated[
-    Path | None, typer.Option("--dask-cert", help="your certificate for the cluster (PEM)", rich_help_panel=DASK)
-]
-DaskKey = Annotated[
-    Path | None, typer.Option("--dask-key", help="the key of that certificate (PEM)", rich_help_panel=DASK)
-]
 
 
-def reading_options(
-    *, without: Sequence[str] = (), help: Mapping[str, str] | None = None
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command one option for every field of `ReadOptions`; the command gets them together, as its parameter `read`.
-
-    without: fields that the command has no option for; they keep their defaults. help: help texts that differ from the usual.
-    """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        known = inspect.signature(command, eval_str=True)
-        fields = settable(without=without)
-        parameters: list[inspect.Parameter] = []
-        for parameter in known.parameters.values():
-            if parameter.name == "read":
-                parameters += [_option_of(name, **each, **_texts(name, help)) for name, each in fields.items()]
-            else:
-                parameters.append(parameter)
-
-        @functools.wraps(command)
-        def wrapper(**given: Any) -> None:
-            values = {name: given.pop(name) for name in fields}
-            values["na_values"] = tuple(names_in(values["na_values"]) or ())
-            with complaints(wrapper):
-                read = ReadOptions(**values)
-            command(**given, read=read)
-
-        wrapper.__signature__ = known.replace(parameters=parameters)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
-        return wrapper
-
-    return decorate
+# -- groups ----------------------------------------------------------------------------------------------------------
 
 
-def _texts(name: str, help: Mapping[str, str] | None) -> dict[str, str]:
-    return {"text": help[name]} if help and name in help else {}
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """What a command prints, and whether it replaces a result."""
+
+    quiet: Quiet = False
+    as_json: AsJson = False
+    force: Force = False
 
 
-def _option_of(
-    name: str, *, default: Any, label: str, help: str, choices: Sequence[str], text: str | None = None
-) -> inspect.Parameter:
-    """A field of `ReadOptions` as a parameter of a command."""
-    several = isinstance(default, tuple)
-    option = typer.Option(f"--{name.replace('_', '-')}", help=text or help, rich_help_panel=TABLES)
-    kind = Annotated[list[str] | None if several else type(default), option]  # type: ignore[valid-type]
-    keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Parameter(name, keyword, default=None if several else default, annotation=kind)
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """Four servers on this machine."""
+
+    tls: Tls = False
+    timeout: Timeout = 60.0
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="threads of each local server; by default a quarter of the cores each", rich_help_panel=SERVERS
+        ),
+    ] = None
+    servers_state: ServersState = None
+
+    def local_servers(self, state: Path | None) -> LocalServers:
+        """Return local servers that keep shares in `state`. They are not started yet."""
+        from ..servers import LocalServers
+        from ..servers.cores import threads_for
+
+        return LocalServers(tls=self.tls, timeout=self.timeout, threads=self.threads or threads_for(4), state=state)
 
 
-@contextmanager
-def dask_in_use(where: str | None, *files: Path | None) -> Iterator[None]:
-    """The Dask cluster that the options name, for the time of a command; files: authority, certificate and key."""
-    given = [file for file in files if file is not None]
-    if where is None and given:
-        raise ValueError("--dask-ca, --dask-cert and --dask-key are for a cluster: name it with --dask.")
-    if given and (len(given) < len(files) or not str(where).startswith("tls://")):
-        raise ValueError("--dask tls://host:port takes --dask-ca, --dask-cert and --dask-key, all three or none.")
-    if where is None:
-        yield
-        return
-    from ..owner.cluster import TlsFiles, cluster
+@dataclass(frozen=True, kw_only=True)
+class AnalysisOptions:
+    """What is computed, and how."""
 
-    with cluster(where, TlsFiles(*given) if given else None):
-        yield
+    components: Annotated[
+        str,
+        typer.Option(
+            "--components", "-k", help="number of components, a fraction of the variance such as 0.95, or 'all'"
+        ),
+    ] = "all"
+    standardize: Annotated[
+        bool, typer.Option("--standardize", help="divide columns by their joint deviation (correlation)")
+    ] = False
+    solver: Annotated[
+        str,
+        typer.Option(
+            help="auto: topk for few components of many columns, else allpairs; or jacobi, jacobi-classic, jacobi-eo, qr, power",
+            rich_help_panel=SOLVER,
+        ),
+    ] = "auto"
+    tol: Annotated[
+        float, typer.Option(help="where the eigensolver stops, relative to the matrix", rich_help_panel=SOLVER)
+    ] = 1e-9
+    fixed_iterations: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="run exactly this many iterations and open no convergence bits", rich_help_panel=SOLVER
+        ),
+    ] = None
+
+    @property
+    def component_count(self) -> int | float | None:
+        """What -k means: a number of components, a fraction of the variance, or None for all."""
+        if self.components == "all":
+            return None
+        for convert in (int, float):
+            try:
+                return convert(self.components)
+            except ValueError:
+                continue
+        raise ValueError(
+            f"-k {self.components}: give a whole number, a fraction of the variance between 0 and 1, or 'all'."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignOptions:
+    """How the rows of column owners are matched."""
+
+    alignment: Annotated[
+        str,
+        typer.Option(
+            "--alignment",
+            help="psi (private join by id), aligned (same order), namespace (ids 0..N-1)",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = "psi"
+    namespace: Annotated[
+        int | None, typer.Option("--namespace", help="number of ids of alignment namespace", rich_help_panel=COLUMNS)
+    ] = None
+    fold_case: Annotated[bool, typer.Option("--fold-case", help="ids may differ in case", rich_help_panel=COLUMNS)] = (
+        False
+    )
+
+    def matched_by(
+        self, id: Sequence[str] | None, minimum: int, pieces: int | None = None, workers: str = "0"
+    ) -> Columns:
+        """Return how tables with these columns of ids come together. workers: a number of processes, or 'dask'."""
+        from ..estimator.columns import Columns
+
+        if not id and self.alignment != "aligned":
+            raise ValueError(
+                "owners of columns are joined by id: name its column with --id, or give --alignment aligned."
+            )
+        names = None if not id else id[0] if len(id) == 1 else list(id)
+        pool = int(workers) if workers.isascii() and workers.isdigit() else workers
+        return Columns(names, self.alignment, self.namespace, minimum, self.fold_case, pieces, pool)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaskOptions:
+    """The Dask cluster of an owner."""
+
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            "--dask",
+            help="tls://scheduler:8786 of your cluster, whose workers see the files; or 'local:4', four workers of this machine",
+            rich_help_panel=DASK,
+        ),
+    ] = None
+    dask_ca: Annotated[
+        Path | None,
+        typer.Option("--dask-ca", help="certificate of the cluster's authority (PEM)", rich_help_panel=DASK),
+    ] = None
+    dask_cert: Annotated[
+        Path | None, typer.Option("--dask-cert", help="your certificate for the cluster (PEM)", rich_help_panel=DASK)
+    ] = None
+    dask_key: Annotated[
+        Path | None, typer.Option("--dask-key", help="the key of that certificate (PEM)", rich_help_panel=DASK)
+    ] = None
+
+    @contextmanager
+    def dask_cluster(self) -> Iterator[None]:
+        """Use the cluster of --dask, if it is given, for the time of a command."""
+        files = (self.dask_ca, self.dask_cert, self.dask_key)
+        given = [file for file in files if file is not None]
+        if self.dask is None and given:
+            raise ValueError("--dask-ca, --dask-cert and --dask-key are for a cluster: name it with --dask.")
+        if given and (len(given) < len(files) or not str(self.dask).startswith("tls://")):
+            raise ValueError("--dask tls://host:port takes --dask-ca, --dask-cert and --dask-key, all three or none.")
+        if self.dask is None:
+            yield
+            return
+        from ..owner.cluster import TlsFiles, cluster
+
+        with cluster(self.dask, TlsFiles(*given) if given else None):
+            yield
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
 
 
 def names_in(options: Sequence[str] | None) -> list[str] | None:
@@ -185,69 +307,3 @@ def names_in(options: Sequence[str] | None) -> list[str] | None:
     if not options:
         return None
     return [name.strip() for line in csv.reader(options, skipinitialspace=True) for name in line]
-
-
-def component_count(text: str) -> int | float | None:
-    """What -k means: a number of components, a part of the variance, or (None) all."""
-    if text == "all":
-        return None
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            continue
-    raise ValueError(f"-k {text}: give a whole number, a part of the variance between 0 and 1, or 'all'.")
-
-
-def partition_of(
-    id: Sequence[str] | None,
-    alignment: str,
-    namespace: int | None,
-    fold_case: bool,
-    minimum: int,
-    pieces: int | None = None,
-    workers: str = "0",
-) -> Columns:
-    """How owners of columns come together, from the options of a command."""
-    from ..estimator.columns import Columns
-
-    if not id and alignment != "aligned":
-        raise ValueError("owners of columns are joined by id: name its column with --id, or give --alignment aligned.")
-    names = None if not id else id[0] if len(id) == 1 else list(id)
-    return Columns(names, alignment, namespace, minimum, fold_case, pieces, workers_of(workers))
-
-
-def workers_of(text: str) -> int | str:
-    """What --workers means: a number of processes, or each operator's Dask cluster."""
-    return int(text) if text.isascii() and text.isdigit() else text
-
-
-def allowed_in(options: Sequence[str] | None) -> tuple[str, ...] | dict[str, list[str]]:
-    """What --allow means: operations, as scores,inverse; each may name the owner of columns that gets results, as transform:2."""
-    from ..jobs.kept import owner_name
-
-    found: dict[str, list[str]] = {}
-    plain = names_in(options) or []
-    for text in plain:
-        operation, _, owner = text.partition(":")
-        if operation == "partial_fit":
-            raise ValueError("--allow partial_fit: there is no command for partial fits; fit with ppca.PCA instead.")
-        if owner and not (owner.isascii() and owner.isdigit() and int(owner) >= 1):
-            raise ValueError(f"--allow {text}: write an operation, or operation:N for the N-th owner's eyes only.")
-        found.setdefault(operation, []).extend([owner_name(int(owner) - 1)] if owner else [])
-    if all(found.values()) and found:
-        return found
-    if any(found.values()):
-        raise ValueError("--allow: name the owner with every operation, or with none.")
-    return tuple(found) or USUAL
-
-
-USUAL = ("transform", "flags")
-"""What a kept model is good for unless the user says otherwise. There is no command for partial fits, so no sums are kept."""
-
-
-def position_of(receiver: Path | None, rows: Sequence[Path]) -> int:
-    """The owner (file) that gets a result."""
-    if receiver is not None and receiver not in rows:
-        raise ValueError(f"--receiver {receiver} is none of the owners' files.")
-    return 0 if receiver is None else list(rows).index(receiver)

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console, Group
@@ -133,12 +133,6 @@ def print_rows(console: Console, owners: Sequence[str], found: ColumnFit) -> Non
     console.print(Text(text), soft_wrap=True)
 
 
-class Audited(Protocol):
-    """A model, or the account of a run."""
-
-    audit: list[dict[str, Any]]
-
-
 def print_scree(console: Console, model: PCAModel) -> None:
     table = Table(title="Explained variance", title_justify="left")
     for heading in ("component", "variance", "ratio", "cumulative", "error"):
@@ -172,12 +166,13 @@ def _bar(fraction: float) -> ProgressBar:
     return ProgressBar(total=1.0, completed=min(1.0, fraction), width=BAR_WIDTH, finished_style="bar.complete")
 
 
-def print_openings(console: Console, job: Audited) -> None:
+def print_openings(console: Console, audit: Sequence[dict[str, Any]]) -> None:
     table = Table("opened", "shape", "seen by", "why", title="Everything that was opened", title_justify="left")
-    for line in opening_lines(job.audit):
+    for line in opening_lines(audit):
         times = f" ({line.count} times)" if line.count > 1 else ""
-        table.add_row(line.what + times, line.shape_text, Text(printable(line.to)), line.why)
-    console.print(table)
+        texts = (printable(line.what, 400) + times, line.shape_text, printable(line.to), printable(line.why, 400))
+        table.add_row(*map(Text, texts))
+    console.print(table if audit else "Nothing was opened.")
 
 
 def print_account(console: Console, model: PCAModel | SharedFacts, run: Account) -> None:

@@ -7,8 +7,6 @@ import os
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,19 +14,17 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from ..estimator.job import Job
-from ..pages.amounts import counted
 from ..protocol import share
 from ..servers import Account, LocalServers
+from ..servers.files import whole_file
 from ..servers.programs import name_of
-from .complaint import complaints
-from .folder import FolderRefused, check_file, whole_file
-from .options import Force
+from .folder import FolderRefused, check_file
+from .options import Force, Timeout, Tls, command
+from .progress import stage_bars
+from .result import print_openings
 from .terminal import Terminal
 
 ENDINGS = (".npz", ".npy", ".json")
@@ -38,6 +34,7 @@ class FileRefused(ValueError):
     """A file cannot be read or written as asked; the message says what to do."""
 
 
+@command()
 def run(
     program: Annotated[str, typer.Argument(help="module:function or file.py:function, an 'async def'")],
     inputs: Annotated[
@@ -52,8 +49,8 @@ def run(
         typer.Option("--output", "-o", help="also write the result here: .npz, .json, or .npy if it is one array"),
     ] = None,
     force: Force = False,
-    tls: Annotated[bool, typer.Option("--tls", help="mutual TLS between the servers")] = False,
-    timeout: Annotated[float, typer.Option(help="seconds a communication round may take")] = 60.0,
+    tls: Tls = False,
+    timeout: Timeout = 60.0,
 ) -> None:
     """Run a program on four local servers: secrets are shared here, only shares reach the servers.
 
@@ -62,37 +59,19 @@ def run(
     Example: ppca run analysis.py:program x.npy y.csv -p scale=2 -o result.npz
     """
     parameters = _parameters(public or [])
-    with complaints():
-        if output is not None:
-            check_file(output, ENDINGS, replace=force)
-        sys.path.append(os.getcwd())  # so that module:function finds modules that stand here
-        name = name_of(program)
-        packets = [share(_load(path), name=path.name) for path in inputs or []]
-        with _progress() as show, Job(LocalServers(tls=tls, timeout=timeout, developer=True), show) as job:
-            result = job.run(name, *packets, **parameters)
-        arrays = _flat(result)
-        _print(Terminal(), arrays, job.account)
-        if output is not None:
-            _save(output, arrays)
     if output is not None:
+        check_file(output, ENDINGS, replace=force)
+    sys.path.append(os.getcwd())  # so that module:function finds modules that stand here
+    name = name_of(program)
+    packets = [share(_load(path), name=path.name) for path in inputs or []]
+    servers = LocalServers(tls=tls, timeout=timeout, developer=True)
+    with stage_bars(quiet=not Terminal(stderr=True).is_terminal) as show, Job(servers, show) as job:
+        result = job.run(name, *packets, **parameters)
+    arrays = _flat(result)
+    _print(Terminal(), arrays, job.account)
+    if output is not None:
+        _save(output, arrays)
         Terminal(stderr=True).print(f"written: {output}", markup=False, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, float | None, int], None]]:
-    """A line on standard error while the program runs, gone afterwards."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Terminal(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("four servers", total=None)
-
-        def show(text: str, fraction: float | None, rounds: int) -> None:
-            total = None if fraction is None else 1.0
-            bar.update(
-                task, description=f"{escape(text)} ({counted(rounds, 'round')})", total=total, completed=fraction or 0.0
-            )
-
-        yield show
 
 
 # -- what comes in -------------------------------------------------------------------------------------------------
@@ -158,10 +137,7 @@ def _print(console: Console, arrays: dict[str, NDArray[Any]], account: Account) 
     sent = max(account.bytes_sent)
     text = f"{account.rounds} rounds (one to agree keys), {sent:,} bytes sent by the busiest server, "
     console.print(f"{text}{account.seconds:.3f} s", style="dim", highlight=False, soft_wrap=True)
-    openings = Table("opened", "shape", "to", "why", title="What left the sharing", title_justify="left")
-    for line in account.audit:
-        openings.add_row(Text(line["what"]), str(tuple(line["shape"])), Text(line["to"]), Text(line["why"]))
-    console.print(openings if account.audit else "Nothing left the sharing.")
+    print_openings(console, account.audit)
 
 
 def _save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:

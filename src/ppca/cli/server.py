@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from .complaint import complaints
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
+from .options import command
 from .terminal import Terminal
 
 app = typer.Typer(help="Run one seat of a federation.", no_args_is_help=True)
@@ -17,6 +17,7 @@ ServerFileOption = Annotated[Path, typer.Option("--config", "-c", envvar="PPCA_S
 
 
 @app.command()
+@command()
 def init(
     file: File = FEDERATION,
     identity: IdentityFile = IDENTITY,
@@ -29,30 +30,30 @@ def init(
     ] = "127.0.0.1:7445",
 ) -> None:
     """Write server.toml for your seat, with all settings and what they mean. Nothing is started."""
-    with complaints():
-        from ..federation import toml
-        from ..federation.drafting import draft_server
-        from ..federation.identity import Identity
-        from ..federation.roster import Roster, write_whole
-        from ..federation.serverfile import ServerFile
+    from ..federation import toml
+    from ..federation.drafting import draft_server
+    from ..federation.identity import Identity
+    from ..federation.roster import Roster
+    from ..federation.serverfile import ServerFile
+    from ..servers.files import write_whole
 
-        if config.exists():
-            raise ValueError(f"{config} exists. Edit it, or choose another file with -c.")
-        me, roster = Identity.load(identity), Roster.load(file)
-        roster.check_identity(me)
-        seat = roster.seat_of(me.name)
-        if seat is None:
-            raise ValueError(f"{me.name} has no seat in {file}.")
-        here = config.resolve().parent
-        content = {
-            "seat": seat,
-            "federation": _seen_from(here, file),
-            "identity": _seen_from(here, identity),
-            "listen": {"api": api, "mesh": mesh, "local": local},
-            "store": {"path": store},
-        }
-        write_whole(config, draft_server(toml.validated(ServerFile, content, str(config))))
-        Terminal().print(Text(f"written: {config}, seat {seat}. Next: ppca server run -c {config}"), soft_wrap=True)
+    if config.exists():
+        raise ValueError(f"{config} exists. Edit it, or choose another file with -c.")
+    me, roster = Identity.load(identity), Roster.load(file)
+    roster.check_identity(me)
+    seat = roster.seat_of(me.name)
+    if seat is None:
+        raise ValueError(f"{me.name} has no seat in {file}.")
+    here = config.resolve().parent
+    content = {
+        "seat": seat,
+        "federation": _seen_from(here, file),
+        "identity": _seen_from(here, identity),
+        "listen": {"api": api, "mesh": mesh, "local": local},
+        "store": {"path": store},
+    }
+    write_whole(config, draft_server(toml.validated(ServerFile, content, str(config))))
+    Terminal().print(Text(f"written: {config}, seat {seat}. Next: ppca server run -c {config}"), soft_wrap=True)
 
 
 def _seen_from(folder: Path, path: Path) -> str:
@@ -61,6 +62,7 @@ def _seen_from(folder: Path, path: Path) -> str:
 
 
 @app.command()
+@command()
 def run(
     config: ServerFileOption = Path("server.toml"),
     identity: Annotated[
@@ -75,31 +77,30 @@ def run(
     ] = None,
 ) -> None:
     """Serve one seat until stopped (Ctrl-C, SIGTERM). Logs are JSON lines on standard error."""
-    with complaints():
-        from ..seat.daemon import serve
+    from ..seat.daemon import serve
 
-        serve(config, level.upper(), identity, accept)
+    serve(config, level.upper(), identity, accept)
 
 
 @app.command()
+@command()
 def restore(config: ServerFileOption = Path("server.toml")) -> None:
     """Bring back what a lost seat had, before its new server runs: shares of jobs that are not over, and kept models.
 
     The operator has made a new key, and the federation a new revision with it (ppca federation add --seat); the other three
     servers run with that revision. Every share comes from the mate that holds the same; nothing is put together anywhere else.
     """
-    with complaints():
-        from ..seat.daemon import restore as bring_back
+    from ..seat.daemon import restore as bring_back
 
-        console = Terminal()
-        missing = bring_back(config, lambda text: console.print(Text(text), soft_wrap=True))
-        if missing:
-            console.print(
-                Text(
-                    f"{len(missing)} things are missing (listed above); everything else is restored. Run the command again when "
-                    f"the servers named above answer, or start the server without them: ppca server run -c {config}"
-                ),
-                soft_wrap=True,
-            )
-            raise typer.Exit(1)
-        console.print(Text(f"done. Next: ppca server run -c {config}"), soft_wrap=True)
+    console = Terminal()
+    missing = bring_back(config, lambda text: console.print(Text(text), soft_wrap=True))
+    if missing:
+        console.print(
+            Text(
+                f"{len(missing)} things are missing (listed above); everything else is restored. Run the command again when "
+                f"the servers named above answer, or start the server without them: ppca server run -c {config}"
+            ),
+            soft_wrap=True,
+        )
+        raise typer.Exit(1)
+    console.print(Text(f"done. Next: ppca server run -c {config}"), soft_wrap=True)

@@ -23,8 +23,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from .complaint import complaints
 from .folder import check_writable
+from .options import Quiet, command
 from .terminal import Terminal
 
 OPERATORS = ("alpha", "beta", "gamma", "delta")
@@ -36,20 +36,21 @@ MARK = ".ppca-trial"
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
+@command()
 def trial(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="folder of the trial; an earlier trial there is replaced")
     ] = Path("trial"),
     vertical: Annotated[bool, typer.Option("--vertical", help="owners of columns instead of owners of rows")] = False,
     stay: Annotated[bool, typer.Option("--stay", help="keep the four servers running until Ctrl-C or SIGTERM")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but errors")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a whole federation on this machine: keys, signatures, four servers, three owners, a receiver, one job.
 
     Prints every command as its member would type it. The result is in trial/result, checked by ppca verify; each member's folder
     (its key, its data, a seat's store and log) is there to look at.
     """
-    with complaints(), ended_by_signals():
+    with ended_by_signals():
         from .scenes import Hospitals, Institutions
 
         _clear(output)

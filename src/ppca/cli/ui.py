@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from .complaint import complaints
-from .federation import FEDERATION, IDENTITY, File, IdentityFile
-from .member import StateFolder
+from .member import MemberOptions
+from .options import command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
@@ -23,24 +22,22 @@ if TYPE_CHECKING:
     from ..member import Member
 
 
+@command()
 def ui(
+    me: MemberOptions,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="folder for results, one below it for each job")
     ] = Path("results"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="port on 127.0.0.1; any free one without")] = 0,
     show: Annotated[bool, typer.Option("--open", help="open the link in your browser")] = False,
-    federation: File = FEDERATION,
-    identity: IdentityFile = IDENTITY,
-    state: StateFolder = None,
 ) -> None:
     """Your jobs in a browser: read and approve, contribute, follow, fetch results. Until Ctrl-C.
 
     The pages come from this process, which holds your key; the browser never sees it. The printed link works once.
     """
-    with complaints(ui):
-        from ..member import Member
+    from ..member import Member
 
-        asyncio.run(_serve(lambda: Member.open(federation, identity, state), output, port, show))
+    asyncio.run(_serve(lambda: Member.open(me.federation, me.identity, me.state), output, port, show))
 
 
 def checked(folder: Path, job: JobDescription, federation: Roster) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +25,22 @@ LISTS = """\
 """
 
 
+@dataclass(frozen=True)
+class Lifetime:
+    """How long a job lasts. expires: a time, or a span from now on."""
+
+    expires: str | datetime = "7d"
+    erase_after: str = "7d"
+
+    def end(self) -> datetime:
+        if isinstance(self.expires, datetime):
+            return self.expires
+        return after(datetime.now(UTC).replace(microsecond=0), self.expires)
+
+
+WEEK = Lifetime()
+
+
 def iterations_for(width: int) -> int:
     """Iterations of allpairs that are enough for all matrices that were tried; too few are found by verification."""
     return 12 + 3 * math.ceil(math.log2(max(2, width)))
@@ -36,23 +53,24 @@ def draft_fit(
     columns: Sequence[str] | Mapping[str, Sequence[str]],
     receivers: Mapping[str, Sequence[str]],
     *,
-    expires: str = "7d",
-    erase_after: str = "7d",
     fit: Mapping[str, Any] | None = None,
     align: Mapping[str, Any] | None = None,
     keep: Mapping[str, Any] | None = None,
     tables: Sequence[int] | None = None,
     wide: bool = False,
     rows_at_least: int | None = None,
-    until_converged: bool = False,
-    now: datetime | None = None,
+    lasts: Lifetime = WEEK,
 ) -> JobDescription:
-    """A job that fits a model: of owners of columns, if columns are given by owner. wide: there are fewer rows than columns."""
+    """Draft a job that fits a model: of column owners, if columns are given by owner.
+
+    fit: the parameters. With fixed_iterations = None allpairs runs until it has converged; if it is left out, a number that
+    follows from the columns. wide: there are fewer rows than columns.
+    """
     by_columns = isinstance(columns, Mapping)
     width = sum(map(len, columns.values())) if isinstance(columns, Mapping) else len(columns)
     parameters = dict(fit or {})
     solver = chosen(parameters.get("solver", AUTO), width, parameters.get("components"))
-    if not until_converged and solver == "allpairs":
+    if solver == "allpairs":
         parameters.setdefault("fixed_iterations", iterations_for(width))
     fields: dict[str, Any] = {
         "program": (WIDE_COLUMNS if wide else COLUMNS) if by_columns else (WIDE_ROWS if wide else ROWS),
@@ -61,11 +79,11 @@ def draft_fit(
         "tables": None if tables is None else list(tables),
         "rows_at_least": rows_at_least,
         "receivers": {k: list(v) for k, v in receivers.items()},
-        "fit": parameters,
+        "fit": {key: value for key, value in parameters.items() if value is not None},
         "align": _alignment(align or {}, len(owners), wide) if by_columns else None,
         "keep": None if keep is None else dict(keep),
     }
-    return _draft(roster, name, fields, expires, erase_after, now)
+    return _draft(roster, name, fields, lasts)
 
 
 def _alignment(align: Mapping[str, Any], owners: int, wide: bool) -> dict[str, Any]:
@@ -86,9 +104,7 @@ def draft_infer(
     *,
     align: Mapping[str, Any] | None = None,
     rows_at_least: int | None = None,
-    expires: str = "7d",
-    erase_after: str = "7d",
-    now: datetime | None = None,
+    lasts: Lifetime = WEEK,
 ) -> JobDescription:
     """A job that uses a kept model on new rows."""
     by_columns = isinstance(columns, Mapping)
@@ -101,20 +117,17 @@ def draft_infer(
         "infer": {**infer, "model_columns": "columns" if by_columns else "rows"},
         "align": dict(align or {}) if by_columns else None,
     }
-    return _draft(roster, name, fields, expires, erase_after, now)
+    return _draft(roster, name, fields, lasts)
 
 
-def _draft(
-    roster: Roster, name: str, fields: dict[str, Any], expires: str, erase_after: str, now: datetime | None
-) -> JobDescription:
-    moment = (now or datetime.now(UTC)).replace(microsecond=0)
+def _draft(roster: Roster, name: str, fields: dict[str, Any], lasts: Lifetime) -> JobDescription:
     whole = {
         "name": name,
         "federation": roster.digest,
         "build": build(),
         **{key: value for key, value in fields.items() if value is not None},
-        "expires": after(moment, expires),
-        "erase_after": erase_after,
+        "expires": lasts.end(),
+        "erase_after": lasts.erase_after,
         "opens": [],
         "reveals": {},
     }

@@ -16,18 +16,19 @@ from typing import Any, Self
 import numpy as np
 
 from ..federation.course import Course
-from ..federation.drafting import draft_fit, draft_infer
+from ..federation.drafting import Lifetime, draft_fit, draft_infer
 from ..federation.errors import FederationError
 from ..federation.identity import Identity
 from ..federation.job import JobDescription
 from ..federation.jobfile import after
 from ..federation.parcels import Parcels
-from ..federation.roster import Roster, write_whole
+from ..federation.roster import Roster
 from ..jobs.loading import job_of
 from ..jobs.pca import JointPCA
 from ..jobs.spec import CLIENT, JobSpec
 from ..protocol import InputPacket
 from ..servers import Account, Outcome, ProgramError, ServersFailed
+from ..servers.files import write_whole
 from ..servers.interface import Progress
 from ..servers.programs import Program, name_of
 from .desk import Member
@@ -40,7 +41,7 @@ TRANSFORM, ADD_SCORES, DETECT = (
     "ppca.jobs.inference:add_scores",
     "ppca.jobs.inference:detect",
 )
-EXPIRES, ERASE_AFTER, KEEP_FOR = "1d", "1h", "365d"
+LASTS, KEEP_FOR = Lifetime("1d", "1h"), "365d"
 PATIENCE = 3600.0
 """Seconds to wait for the seats to finish a job."""
 
@@ -135,14 +136,12 @@ class Federation:
             [me],
             {me: columns} if data.align is not None else columns,
             {me: spec.receivers[CLIENT]},
-            expires=EXPIRES,
-            erase_after=ERASE_AFTER,
+            lasts=LASTS,
             fit=_parameters(spec),
             align=None if data.align is None else {"minimum": data.align.minimum, "way": way},
             tables=data.widths,
             wide=data.is_wide,
             keep=keep,
-            until_converged=_analysis(spec).fixed_iterations is None,
         )
         outcome = self._run(job, [("packets", list(inputs), {})], pieces, progress)
         if spec.keep is not None and spec.keep.name is not None:
@@ -162,8 +161,7 @@ class Federation:
             {"model": kept["job"], "model_owners": [self.member.name], **wanted}
             | {key: kept[key] for key in ("standardized", "scale_exponents")},
             kept["columns"],
-            expires=EXPIRES,
-            erase_after=ERASE_AFTER,
+            lasts=LASTS,
         )
         outcome = self._run(job, [("packets", [batch], {}) for batch in batches], [], progress)
         return Outcome([part["to"][CLIENT] for part in outcome.parts], outcome.account)
@@ -260,7 +258,7 @@ def _parameters(job: JobSpec) -> dict[str, Any]:
     fit = {key: getattr(chosen, key) for key in ("solver", "tol", "fixed_iterations", "max_iterations")}
     fit |= {"standardize": job.data.standardize, "missing": job.data.missing}
     fit["components"] = "all" if chosen.components is None else chosen.components
-    return {key: value for key, value in fit.items() if value is not None}
+    return {key: value for key, value in fit.items() if value is not None or key == "fixed_iterations"}
 
 
 def _as_client(part: dict[str, Any], me: str) -> dict[str, Any]:
