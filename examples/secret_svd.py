@@ -1,9 +1,9 @@
 """Singular value decomposition of a secret matrix on four local servers, beside NumPy's."""
 
 import numpy as np
+from jacobi_svd import svd_jacobi  # beside this file
 
 import ppca
-from ppca.algorithms.svd import svd_jacobi
 
 
 async def program(party, G):  # runs on each of the four servers

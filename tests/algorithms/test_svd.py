@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from examples.jacobi_svd import svd_jacobi
 from harness.lockstep import run
 from harness.spectra import Matrix, finish
-from ppca.algorithms.svd import svd_jacobi
 from ppca.protocol import PlainArray, SecretArray
 
 SHAPES = [(1, 1), (4, 1), (5, 2), (3, 5), (8, 5), (20, 11), (30, 20)]

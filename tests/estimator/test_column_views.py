@@ -14,11 +14,6 @@ from scipy.stats import chi2
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns
-from ppca.owner.alignment import arrangement
-from ppca.owner.alignment.agreement import KeyAgreement
-from ppca.owner.alignment.arrangement import Alignment
-from ppca.owner.tables.owners import open_columns
-from ppca.owner.tables.records import Records
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"
 RANDOM = np.random.default_rng(4)
@@ -92,27 +87,6 @@ def test_tags_of_two_jobs_cannot_be_joined() -> None:
         sent.append({tag.tobytes() for public in seats.public if "tags" in public for tag in public["tags"]})
     assert len(sent[0]) == len(sent[1]) == N
     assert not sent[0] & sent[1]
-
-
-def test_an_owner_receives_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The messages to an owner are signed random keys and one sealed group key, of the same sizes whatever others hold."""
-    views: list[list[bytes]] = []
-
-    class Recorded(KeyAgreement):
-        def accept(self, hellos: Any, offer: bytes) -> bytes:
-            views.append([*hellos.values(), offer])
-            return super().accept(hellos, offer)
-
-    monkeypatch.setattr("ppca.owner.alignment.agreement.KeyAgreement", Recorded)
-    few = [with_ids(np.ones((2, 1)), ["a"], ["x", "y"]), *tables()[1:]]
-    for owners in (tables(), few):
-        arrangement.arrange([Records.of(table) for table in open_columns(owners, "id")], Alignment())
-    assert len(views) == 4  # two owners in each of two jobs; the third made the key
-    for view in views:
-        assert [len(message) for message in view] == [96, 96, 96, 48]
-        assert not any(person.encode()[:10] in b"".join(view) for person in PEOPLE)
-    messages = [message for view in views[:2] for message in view]
-    assert not {*messages} & {message for view in views[2:] for message in view}
 
 
 # -- openings --------------------------------------------------------------------------------------------------------------

@@ -292,18 +292,6 @@ def test_classify_gives_several_functions_of_one_key() -> None:
     assert np.max(np.abs(coarse - want)) <= 2.0**-21
 
 
-def test_piecewise_linear() -> None:
-    edges, slopes, intercepts = [-1.0, 0.0, 2.5], [0.0, -1.0, 0.5, 3.0], [1.0, 0.0, 0.0, -6.25]
-    a = np.array([-3.0, -1.0 - ULP, -1.0, -0.5, -ULP, 0.0, ULP, 1.0, 2.5 - ULP, 2.5, 100.0])
-
-    async def program(x: Any) -> Any:
-        return await x.piecewise_linear(edges, slopes, intercepts)
-
-    at = np.searchsorted(edges, a, side="right")
-    want = np.array(slopes)[at] * a + np.array(intercepts)[at]
-    assert np.max(np.abs(run(program, a).value - want)) <= ULP  # one truncated product; these slopes are exact
-
-
 @pytest.mark.parametrize(
     ("edges", "table", "message"),
     [

@@ -133,8 +133,6 @@ def test_functions_take_at_most_ten_rounds(name: str) -> None:
         (lambda x, y: x <= y, 2),
         (lambda x, y: x != 1.5, 2),
         (lambda x, y: abs(x), 3),
-        (lambda x, y: x.piecewise_linear([1.0], [1.0, 2.0], [0.0, -1.0]), 4),
-        (lambda x, y: x.within(2).piecewise_linear([1.0], [1.0, 2.0], [0.0, -1.0]), 3),
         (lambda x, y: x.classify([1.0], [[1, 2], [3, 4], [5, 6]]), 2),
         (lambda x, y: x.mul(y, exact=True), 2),
         (lambda x, y: x.inner(y), 2),

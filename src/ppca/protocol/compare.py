@@ -6,7 +6,7 @@ For tables, [x < t] for ANY number of public thresholds t costs one key: with DC
     [x < t] = [m < t] + DCF(m - t) - DCF(m)      (mod N = 2^bits)
 
 Operations: `<`, `<=`, `>`, `>=`, `==`, `!=`, `negative`, `sign`, `lookup`, `classify`.
-Rounds: 2 for each 65,536 elements; with one product more, `abs` takes 3 and `piecewise_linear` 4 (3 if its range is tight).
+Rounds: 2 for each 65,536 elements; with one product more, `abs` takes 3.
 Range: |x| < 2^span for signs and thresholds; the difference of two such values for x < y. `within` makes keys smaller.
 """
 

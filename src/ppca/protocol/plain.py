@@ -310,11 +310,6 @@ class PlainArray(Unreadable):
         kind = make_type(self.dtype.bits, 0 if whole else frac or max(self.dtype.frac, DEFAULT_FRAC))
         return ready(self.like(values.astype(np.int64 if whole else np.float64), kind))
 
-    def piecewise_linear(self, thresholds: ArrayLike, slopes: ArrayLike, intercepts: ArrayLike) -> Pending:
-        at = np.searchsorted(np.asarray(thresholds, np.float64), self.values, side="right")
-        values = np.asarray(slopes)[at] * self.values + np.asarray(intercepts)[at]
-        return ready(self._function(values))
-
     def normalise(self, smallest: int | None = None, exact: bool = False) -> Pending:
         lowest = max(-30, -self.dtype.frac) if smallest is None else smallest
         z, exponent = np.frexp(np.where(self.values < 2.0 ** (lowest - 1), 0.0, self.values))

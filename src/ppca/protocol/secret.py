@@ -188,10 +188,6 @@ class SecretArray(Shares):
         """Several piecewise-constant functions from one key; the last axis numbers them."""
         return Pending(compare.classify(self, thresholds, tables, frac))
 
-    def piecewise_linear(self, thresholds: ArrayLike, slopes: ArrayLike, intercepts: ArrayLike) -> Pending:
-        """slopes[i] * x + intercepts[i] on each interval; 4 rounds, 3 if its range is tight (see `multiply`)."""
-        return Pending(_piecewise_linear(self, thresholds, slopes, intercepts))
-
     def normalise(self, smallest: int | None = None, exact: bool = False) -> Pending:
         """(z, scale) with z = x * scale in [1/2, 5/4) ([1/2, 1) if exact), scale a power of two; zero gives zeros."""
         return Pending(_normalise(self, smallest, exact))
@@ -268,13 +264,6 @@ async def _absolute(x: SecretArray) -> SecretArray:
     flipped = await (bit * x)
     result: SecretArray = x - 2 * flipped
     return result.like(result.data, x.dtype)
-
-
-async def _piecewise_linear(x: SecretArray, thresholds: Any, slopes: Any, intercepts: Any) -> SecretArray:
-    parts = await x.classify(thresholds, [slopes, intercepts], max(x.dtype.frac, 40))
-    product = await (parts[..., 0] * x)
-    result: SecretArray = product + parts[..., 1]
-    return result
 
 
 async def _normalise(x: SecretArray, smallest: int | None, exact: bool) -> tuple[SecretArray, SecretArray]:

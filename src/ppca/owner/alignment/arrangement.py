@@ -20,9 +20,8 @@ from ...jobs.matching import MINIMUM
 from ..errors import ParameterRefused
 from ..tables.integers import Rest
 from ..tables.records import Records
-from .agreement import agree
 from .ids import IdError, arrow_ids, integer_ids, normalise_ids
-from .tags import Words, make_tags, order_of
+from .tags import BLOCK, Words, make_tags, order_of
 
 ALIGNMENTS = ("psi", "aligned", "namespace")
 LARGEST_NAMESPACE = 1 << 26
@@ -92,12 +91,11 @@ class Arranged:
 
 
 def arrange(tables: Sequence[Records], alignment: Alignment) -> list[Arranged]:
-    """All owners of one process (a local run): they agree on a new key, then each arranges its own rows."""
-    names = [f"owner {number}" for number in range(len(tables))]
-    keys = agree(secrets.token_hex(8), names)
-    ready = [arrange_rows(table, alignment, keys[name]) for name, table in zip(names, tables, strict=True)]
+    """Arrange the rows of all owners of a local run, with a new key."""
+    key = secrets.token_bytes(BLOCK)
+    ready = [arrange_rows(table, alignment, key) for table in tables]
     if alignment.way == "aligned":
-        check_order(tables, [order_digest(table, alignment, keys[names[0]]) for table in tables])
+        check_order(tables, [order_digest(table, alignment, key) for table in tables])
     return ready
 
 

@@ -23,11 +23,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..protocol import concatenate, stack
-from .eigen import orthonormal
-from .iteration import Progress, silent
-from .jacobi import cheap_rotation
-from .rotations import blocks_of, in_sweeps, rotate_columns, round_robin
+from ppca.algorithms.eigen import orthonormal
+from ppca.algorithms.iteration import Progress, silent
+from ppca.algorithms.jacobi import cheap_rotation
+from ppca.algorithms.rotations import blocks_of, in_sweeps, rotate_columns, round_robin
+from ppca.protocol import concatenate, stack
 
 GRAM_BITS = 56
 """Fractional bits of entries of G'G: their squares, 112 bits, still fit the ring."""
