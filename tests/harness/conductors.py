@@ -121,7 +121,7 @@ class Federation:
         monkeypatch.setattr(module, "Attempt", self.hall.attempt)
         monkeypatch.setattr(module, "TICK", 0.1)
         monkeypatch.setattr("ppca.seat.shares.Checker", CheckerHere)
-        monkeypatch.setattr("ppca.seat.mailbox.os.fsync", lambda descriptor: None)  # what is tested is not the disk
+        monkeypatch.setattr("os.fsync", lambda descriptor: None)  # what is tested is not the disk
         tables = {
             "policy": {"owners_at_least": 1, "jobs_per_member": 1000, **policy},
             "work": {"start_timeout": PATIENCE},

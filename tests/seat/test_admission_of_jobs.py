@@ -271,9 +271,9 @@ def test_lost_content_is_taken_again_whatever_has_happened_since(door: Door) -> 
         ({}, {"programs": ("pca-columns/1",)}, "not pca-rows/1"),
         ({}, {"rows_at_least": 50}, "rows_at_least = 50"),
         ({"rows_at_least": 50}, {"rows_at_least": 50}, None),
-        ({"expires": "91d"}, {}, "stay longer"),
-        ({"erase_after": "91d"}, {}, "stay longer"),
-        ({"expires": "91d"}, {"longest": "100d"}, None),
+        ({"lasts": Lifetime("91d")}, {}, "stay longer"),
+        ({"lasts": Lifetime(erase_after="91d")}, {}, "stay longer"),
+        ({"lasts": Lifetime("91d")}, {"longest": "100d"}, None),
         (
             {"keep": {"allow": {}, "until": datetime(9999, 1, 1, tzinfo=UTC)}},
             {},

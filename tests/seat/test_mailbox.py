@@ -210,7 +210,7 @@ def test_a_full_disk_leaves_nothing(box: Mailbox, tmp_path: Path, monkeypatch: p
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space"):
             box.put(ITEM)
     assert files(tmp_path) == []

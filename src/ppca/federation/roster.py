@@ -11,15 +11,14 @@ import re
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from ..protocol.opening import SERVERS
 from ..servers.files import write_whole
 from . import toml
 from .errors import FederationError, FileRefused
-from .identity import Identity, is_name, key_of, key_text, signed_by, words
+from .identity import Identity, check_name, key_of, key_text, signed_by, words
 from .objects import sha256
 
 ROSTER_FILE, SIGNATURES_FILE = "federation.toml", "federation.sigs"
@@ -39,21 +38,25 @@ def address(text: str) -> tuple[str, int]:
     return found["ipv6"] or found["host"], int(found["port"])
 
 
+def _checked_key(value: str) -> str:
+    key_of(value)
+    return value
+
+
+def _checked_address(value: str) -> str:
+    address(value)
+    return value
+
+
+Name = Annotated[str, AfterValidator(check_name)]
+Key = Annotated[str, AfterValidator(_checked_key)]
+Address = Annotated[str, AfterValidator(_checked_address)]
+
+
 class Member(toml.Strict):
-    name: str
-    key: str
+    name: Name
+    key: Key
     roles: tuple[Role, ...] = Field(strict=False)
-
-    @field_validator("name")
-    @classmethod
-    def _name(cls, value: str) -> str:
-        return _checked_name(value)
-
-    @field_validator("key")
-    @classmethod
-    def _key(cls, value: str) -> str:
-        key_of(value)
-        return value
 
 
 class Former(toml.Strict):
@@ -62,52 +65,16 @@ class Former(toml.Strict):
     It counts for objects of jobs of earlier revisions, and opens no door: see `Roster.signers_for`.
     """
 
-    name: str
-    key: str
-
-    @field_validator("name")
-    @classmethod
-    def _name(cls, value: str) -> str:
-        return _checked_name(value)
-
-    @field_validator("key")
-    @classmethod
-    def _key(cls, value: str) -> str:
-        key_of(value)
-        return value
+    name: Name
+    key: Key
 
 
 class Seat(toml.Strict):
     number: int = Field(ge=0, le=3)
-    member: str
-    key: str
-    api: str
-    mesh: str
-
-    @field_validator("member")
-    @classmethod
-    def _name(cls, value: str) -> str:
-        return _checked_name(value)
-
-    @field_validator("key")
-    @classmethod
-    def _key(cls, value: str) -> str:
-        key_of(value)
-        return value
-
-    @field_validator("api", "mesh")
-    @classmethod
-    def _address(cls, value: str) -> str:
-        address(value)
-        return value
-
-
-def _checked_name(value: str) -> str:
-    if not is_name(value):
-        raise ValueError(
-            f"{value!r} is no name of a member: lower-case letters, digits and dashes, at most 31, and not {SERVERS!r}"
-        )
-    return value
+    member: Name
+    key: Key
+    api: Address
+    mesh: Address
 
 
 class RosterFile(toml.Strict):

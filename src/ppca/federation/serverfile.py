@@ -9,27 +9,17 @@ from pydantic import Field, field_validator
 
 from . import toml
 from .jobfile import PROGRAMS, Span, Texts
-from .roster import address
+from .roster import Address, address
 
 SERVER_FILE = "server.toml"
-
-
-def _address(value: str) -> str:
-    address(value)
-    return value
 
 
 class Listen(toml.Strict):
     """Addresses to listen on: for members and seats (api), for seats (mesh), and on this machine only (local)."""
 
-    api: str = "0.0.0.0:7443"
-    mesh: str = "0.0.0.0:7444"
-    local: str = "127.0.0.1:7445"
-
-    @field_validator("api", "mesh", "local")
-    @classmethod
-    def _address(cls, value: str) -> str:
-        return _address(value)
+    api: Address = "0.0.0.0:7443"
+    mesh: Address = "0.0.0.0:7444"
+    local: Address = "127.0.0.1:7445"
 
     @field_validator("local")
     @classmethod

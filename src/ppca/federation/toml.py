@@ -88,7 +88,10 @@ def validated(model: type[Model], found: Mapping[str, Any], label: str) -> Model
         return model.model_validate(found)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False, include_input=False)
-        faults = [f"{place(fault['loc'])}: {fault['msg'].removeprefix('Value error, ')}" for fault in errors[:3]]
+        faults = [
+            f"{place(fault['loc'])}: {fault['msg'].removeprefix('Value error, ').removesuffix('.')}"
+            for fault in errors[:3]
+        ]
         raise FileRefused(f"{label}: {'; '.join(faults)}.") from None
 
 
