@@ -46,7 +46,7 @@ ROOMS = (
     "src/ppca/jobs",
     "src/ppca/servers",
     "src/ppca/federation",
-    "src/ppca/pages",
+    "src/ppca/html",
     "src/ppca/seat",
     "src/ppca/owner",
     "src/ppca/receiver",

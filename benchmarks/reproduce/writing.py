@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from docs.generate import markdown
-from ppca.pages.amounts import counted
+from ppca.html.formats import counted
 
 from .parts import NOT_TIMED, WITHOUT_DATA
 from .result import Options, Result, was_busy

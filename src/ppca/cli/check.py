@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.text import Text
 
-from ..pages.amounts import counted
+from ..html.formats import counted
 from .complaint import in_words, printable
 from .fit_options import Files, FitOptions
 from .options import command

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.text import Text
 
-from ..pages.amounts import counted
+from ..html.formats import counted
 from .complaint import in_words, note
 from .fit_options import Files, FitOptions
 from .options import command

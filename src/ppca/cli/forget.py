@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ..pages.amounts import counted
+from ..html.formats import counted
 from .options import ServersState, command
 from .terminal import Terminal
 

@@ -13,9 +13,9 @@ import typer
 from numpy.typing import NDArray
 from rich.text import Text
 
+from ..html.formats import counted
 from ..owner.errors import ParameterRefused
 from ..owner.tables.options import DEFAULTS, ReadOptions
-from ..pages.amounts import counted
 from .options import (
     COLUMNS,
     KINDS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from ..pages.amounts import counted
+from ..html.formats import counted
 from .options import AsJson, command
 from .terminal import Terminal
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from ..pages.amounts import counted
+from ..html.formats import counted
 from ..servers.interface import Progress as Told
 from .complaint import printable
 from .terminal import Terminal

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..pages.amounts import counted
+from ..html.formats import counted
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.angles import DETERMINED
 from ..receiver.model import MODEL_FILE

@@ -21,10 +21,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..algorithms.solvers import TOLERANCE
+from ..html.formats import counted
 from ..owner.rows import MIN_ROWS
 from ..owner.tables.owners import are_several, match_names, open_columns, open_like, open_rows
 from ..owner.tables.table import Table
-from ..pages.amounts import counted
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.model import MODEL_FILE
 from ..servers import Servers

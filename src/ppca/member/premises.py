@@ -11,7 +11,7 @@ from pathlib import Path
 from ..federation.identity import Identity
 from ..federation.roster import SIGNATURES_FILE, Roster
 from ..federation.serverfile import ServerSettings
-from ..pages.amounts import size
+from ..html.formats import size
 from .findings import Findings
 
 LEAST_FREE = 1 << 30

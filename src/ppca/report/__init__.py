@@ -1,6 +1,6 @@
 """What a person gets of a joint PCA: one self-contained page, and the tables that the command line prints as well."""
 
-from ..pages.amounts import angle_error, below_resolution, duration, percent, size
+from ..html.formats import angle_error, below_resolution, duration, percent, size
 from .account import KindLine, OpeningLine, StageLine, kind_lines, opening_lines, stage_lines
 from .page import write_report
 

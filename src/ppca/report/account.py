@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..html import formats
 from ..native import clock
-from ..pages import amounts
 from ..servers import Account
 
 RECEIVERS = {"servers": "all servers", "client": "receiver"}
@@ -40,7 +40,7 @@ class OpeningLine:
 
     @property
     def shape_text(self) -> str:
-        return amounts.shape(self.shape)
+        return formats.shape(self.shape)
 
 
 def stage_lines(run: Account) -> list[StageLine]:

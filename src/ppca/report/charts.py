@@ -10,7 +10,7 @@ import unicodedata
 import numpy as np
 from numpy.typing import NDArray
 
-from ..pages.amounts import percent
+from ..html.formats import percent
 
 Floats = NDArray[np.float64]
 

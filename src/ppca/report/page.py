@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__, pages
-from ..pages.amounts import angle_error, below_resolution, counted, duration, percent, size
+from .. import __version__
+from .. import html as look
+from ..html.formats import angle_error, below_resolution, counted, duration, percent, size
 from ..receiver import PCAModel
 from ..receiver.angles import DETERMINED
 from ..servers import Account
@@ -64,7 +65,7 @@ def write_report(
         _settings(settings, owners),
         f"<footer>Written by ppca {html.escape(__version__)}. This page is self-contained: it loads nothing.</footer>",
     ]
-    style = resources.files(pages).joinpath("static", "look.css").read_text(encoding="utf-8") + chart_style()
+    style = resources.files(look).joinpath("static", "look.css").read_text(encoding="utf-8") + chart_style()
     page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'

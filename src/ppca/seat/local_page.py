@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from ..federation.build import build
 from ..federation.course import ENDS, ERASED, FINISHED
 from ..federation.disclosure import in_words
-from ..pages.serving import LocalSite, follow
+from ..html.local_site import LocalSite, follow
 from .api import describe
 from .conductor import Conductor
 from .office import Office

@@ -10,7 +10,7 @@ import secrets
 
 from aiohttp import web
 
-from ..pages.serving import Handler
+from ..html.local_site import Handler
 
 COOKIE = "ppca-ui"
 CLOSED = (

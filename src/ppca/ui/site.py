@@ -14,10 +14,10 @@ from aiohttp import web
 from ..federation.disclosure import scope, terms
 from ..federation.errors import FederationError
 from ..federation.job import JobDescription
+from ..html.formats import size
+from ..html.local_site import LocalSite, follow
 from ..member import Member
 from ..member.contributing import contribute
-from ..pages.amounts import size
-from ..pages.serving import LocalSite, follow
 from ..report import opening_lines
 from ..report.page import chart_style
 from .door import Door

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from aiohttp import web
 
-from . import amounts
+from . import formats
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 POLICY = (
@@ -73,7 +73,7 @@ def environment(*packages: str) -> jinja2.Environment:
     found = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    found.filters |= {"size": amounts.size, "duration": amounts.duration, "moment": moment}
+    found.filters |= {"size": formats.size, "duration": formats.duration, "moment": moment}
     return found
 
 
