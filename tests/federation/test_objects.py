@@ -17,7 +17,9 @@ from ppca.federation.identity import Identity
 from ppca.federation.objects import KINDS, MAGIC, MOST_BYTES, MOST_HEADER, Header, Object, is_digest, sha256
 from ppca.federation.sealing import PRIVATE_BYTES, PUBLIC_BYTES, SealingKey, seal
 from ppca.federation.text import is_plain, plain
-from ppca.jobs.spec import ROWS, Data, SpecError, is_hidden
+from ppca.jobs.checks import SpecError
+from ppca.jobs.spec import ROWS, Data
+from ppca.jobs.text import is_hidden
 
 JOB = job()
 FACTS = st.recursive(

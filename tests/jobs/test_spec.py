@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ppca.jobs.checks import SpecError
 from ppca.jobs.infer import UseModel
 from ppca.jobs.loading import as_data, job_of
 from ppca.jobs.openings import MEANING, SERVERS, AllowedOpening
 from ppca.jobs.pca import JointPCA
 from ppca.jobs.registry import ANALYSES, openings, register
-from ppca.jobs.spec import Align, Analysis, ColumnList, Data, JobSpec, Keep, SpecError
+from ppca.jobs.spec import Align, Analysis, ColumnList, Data, JobSpec, Keep
 
 OWNERS = ("owner-1", "owner-2")
 BY_OWNER = {"owner-1": ("a", "b"), "owner-2": ("c",)}

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..jobs import spec
+from ..jobs.checks import SpecError
 from ..jobs.infer import UseModel
 from ..jobs.openings import MEANING, SERVERS, TAGS, AllowedOpening
 from ..jobs.pca import JointPCA
 from ..jobs.registry import openings
-from ..jobs.spec import Data, JobSpec, SpecError
+from ..jobs.spec import Data, JobSpec
 from .errors import FileRefused
 from .jobfile import COLUMNS, ROWS, WIDE_COLUMNS, WIDE_ROWS, JobFile
 

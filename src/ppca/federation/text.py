@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from ..jobs.spec import is_hidden, is_plain, looks_like
+from ..jobs.text import is_hidden, is_plain, looks_like
 
 __all__ = ["is_plain", "looks_like", "plain"]
 

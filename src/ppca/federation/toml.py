@@ -55,17 +55,21 @@ def read(path: Path) -> bytes:
 
 
 def parse(model: type[Model], data: bytes, label: str) -> Model:
-    """What a file says, checked against its model. Refuses a file that would be expensive to read before reading it."""
+    """What a file says, checked against its model."""
+    return validated(model, tables(data, label), label)
+
+
+def tables(data: bytes, label: str) -> dict[str, Any]:
+    """What a file says. Refuses a file that would be expensive to read before reading it."""
     try:
         text = data.decode()
     except ValueError as error:
         raise FileRefused(f"{label} is no TOML: {error}.") from None
     _check_cost(text, label)
     try:
-        found = tomllib.loads(text)
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers of thousands of digits
         raise FileRefused(f"{label} is no TOML: {error}.") from None
-    return validated(model, found, label)
 
 
 def _check_cost(text: str, label: str) -> None:
@@ -127,3 +131,12 @@ def key_literal(key: str) -> str:
 def lines(values: Mapping[str, Any]) -> str:
     """key = value, one line each; what is None is left out."""
     return "".join(f"{key_literal(key)} = {literal(value)}\n" for key, value in values.items() if value is not None)
+
+
+def table(name: str, values: Mapping[str, Any]) -> list[str]:
+    """A table as text, then the tables in it, such as [data] and [data.align]. name: in its form as a key."""
+    inner = {key: value for key, value in values.items() if isinstance(value, Mapping)}
+    found = [f"[{name}]\n" + lines({key: value for key, value in values.items() if key not in inner})]
+    for key, value in inner.items():
+        found += table(f"{name}.{key_literal(key)}", value)
+    return found

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from .checks import SpecError, check_name, check_range
 from .openings import SAME_UNITS, AllowedOpening
-from .spec import COORDINATES, NEW_COLUMNS, NEW_ROWS, Analysis, JobSpec, SpecError, check_range
+from .spec import COORDINATES, NEW_COLUMNS, NEW_ROWS, Analysis, JobSpec
 
 TRANSFORM, SCORES, FLAGS, INVERSE = "transform", "scores", "flags", "inverse"
 OPENED = {
@@ -39,6 +40,8 @@ class UseModel(Analysis):
 
     def check(self, job: JobSpec) -> None:
         """See `Analysis.check`."""
+        for owner in self.model_owners:
+            check_name("analysis.model_owners", owner)
         if len(job.receivers) != 1 or job.keep is not None:
             raise SpecError("receivers", sorted(job.receivers), "the use of a model has one receiver and keeps nothing")
         ((receiver, parts),) = job.receivers.items()
@@ -65,3 +68,27 @@ class UseModel(Analysis):
         found = [AllowedOpening(SAME_UNITS)] if job.data.check_inputs else []
         ((receiver, parts),) = job.receivers.items()
         return found + [AllowedOpening(OPENED[part], receiver) for part in self.PARTS if part in parts]
+
+    def terms(self, job: JobSpec) -> list[str]:
+        """See `Analysis.terms`."""
+        owners, data = ", ".join(self.model_owners), job.data
+        found = [f"uses the model of job {self.model[:12]} of {owners} on new rows of {', '.join(data.owners)}"]
+        if data.standardize:
+            found.append(
+                "units: deviations of the columns in the fit; servers compare the scales with those of the model"
+            )
+        else:
+            scale = (data.scales or (0,))[0]
+            found.append(f"units: those of the data; servers compare the scale 2^{scale} with that of the model")
+        if self.threshold is not None:
+            limit = f"{self.threshold:g}, in these units squared"
+            found.append(f"flags: rows whose squared distance from the model is above {limit}")
+        if self.contamination is not None:
+            share = f"{self.contamination:.4g}"
+            found.append(f"flags: the {share} part of the new rows with the largest distance from the model")
+        return found
+
+    @property
+    def approvers(self) -> tuple[str, ...]:
+        """The owners of the model."""
+        return self.model_owners

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from .checks import SpecError
 from .registry import ANALYSES
-from .spec import Analysis, Data, JobSpec, Keep, SpecError
+from .spec import Analysis, Data, JobSpec, Keep
 
 NAME = "name"
 """The field of plain data that names an analysis."""
@@ -64,7 +65,7 @@ def _fields(place: str, value: Any, known: set[str] | None) -> Mapping[str, Any]
 def _loaded(place: str, value: Any, expected: Any) -> Any:
     """The value as the expected type, which is a class, a union, a tuple or a mapping."""
     if dataclasses.is_dataclass(expected):
-        return _record(place, value, typing.cast(type[Any], expected))
+        return record_of(value, typing.cast(type[Any], expected), place)
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if origin in (types.UnionType, typing.Union):
         return _chosen(place, value, arguments)
@@ -81,13 +82,15 @@ def _loaded(place: str, value: Any, expected: Any) -> Any:
     return value
 
 
-def _record(place: str, value: Any, expected: type[Any]) -> Any:
+def record_of(value: Any, expected: type[Any], place: str = "", **ready: Any) -> Any:
+    """Return plain data as a dataclass. place: the field that it is of a larger one. ready: fields that are loaded already."""
     hints = _hints(expected)
-    given = _fields(place, value, set(hints))
-    missing = [field.name for field in dataclasses.fields(expected) if field.name not in given and _is_required(field)]
+    given = _fields(place, value, set(hints) - set(ready))
+    names = {*given, *ready}
+    missing = [field.name for field in dataclasses.fields(expected) if field.name not in names and _is_required(field)]
     if missing:
         raise SpecError(_inside(place, missing[0]), None, "is missing")
-    return expected(**{name: _loaded(_inside(place, name), one, hints[name]) for name, one in given.items()})
+    return expected(**{name: _loaded(_inside(place, name), one, hints[name]) for name, one in given.items()}, **ready)
 
 
 def _chosen(place: str, value: Any, expected: tuple[Any, ...]) -> Any:

@@ -8,19 +8,9 @@ from typing import ClassVar
 
 from ..algorithms.solvers import AUTO, NAMES, TOLERANCE, TOPK, chosen, max_convergence_bits
 from ..algorithms.topk import DEGREES
+from .checks import SpecError, check_choice, check_range, check_whole
 from .openings import BY_COLUMN, NEXT, AllowedOpening
-from .spec import (
-    COLUMNS,
-    ROWS,
-    WIDE_COLUMNS,
-    WIDE_ROWS,
-    Analysis,
-    JobSpec,
-    SpecError,
-    check_choice,
-    check_range,
-    check_whole,
-)
+from .spec import COLUMNS, ROWS, WIDE_COLUMNS, WIDE_ROWS, Analysis, JobSpec
 
 MODEL = "model"
 """All parts that make a whole model."""
@@ -99,6 +89,15 @@ class JointPCA(Analysis):
     def openings(self, job: JobSpec) -> list[AllowedOpening]:
         """See `Analysis.openings`."""
         return [*self._to_servers(job), *(line for name in job.receivers for line in _to_receiver(job, name))]
+
+    def terms(self, job: JobSpec) -> list[str]:
+        """See `Analysis.terms`."""
+        width = job.data.width
+        if isinstance(self.components, float):
+            return [f"principal components: as many as explain {self.components:.4g} of the variance, at most {width}"]
+        if self.components in (None, width):
+            return [f"principal components: all, at most {width}"]
+        return [f"principal components: {self.components} of at most {width}"]
 
     def _to_servers(self, job: JobSpec) -> list[AllowedOpening]:
         # A wide job decomposes products of rows. There are fewer rows than columns, with one row of zeros for each table.

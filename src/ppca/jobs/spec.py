@@ -10,17 +10,25 @@ says what is computed and opened; each analysis is one subclass, registered in `
 from __future__ import annotations
 
 import hashlib
-import math
-import re
-import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
 from ..algorithms import scales
-from .errors import Refusal
-from .openings import SERVERS, AllowedOpening
+from .checks import (
+    SpecError,
+    check_choice,
+    check_name,
+    check_range,
+    check_switch,
+    check_whole,
+    in_utc,
+    is_digest,
+    is_whole,
+)
+from .openings import AllowedOpening
+from .text import is_plain, looks_like
 
 ROWS, COLUMNS = "rows", "columns"
 WIDE_ROWS, WIDE_COLUMNS = "wide-rows", "wide-columns"
@@ -47,9 +55,6 @@ USES = ("transform", "flags", "scores", "inverse", "partial_fit")
 CLIENT = "client"
 """The receiver of a job on local servers."""
 
-NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?")
-"""Names of owners and receivers."""
-
 MAX_COLUMNS = 1 << 16
 """Maximum number of columns that a job lists by name; a longer list is given as `ColumnList`."""
 
@@ -66,23 +71,13 @@ MAX_TABLES = 1 << 12
 """Maximum number of tables of one owner that acts for several."""
 
 MAX_ROWS_AT_LEAST = 1 << 40
+MAX_PIECES = 1 << 16
 MIN_SCALE_EXPONENT, MAX_SCALE_EXPONENT = scales.NONE, 500
 MIN_COMMON_IDS = 10
 """Default minimum number of ids that column owners must have in common."""
 
 MIN_ROW_SHARE, ROW_SHARE = 1 / 64, 0.75
 """Smallest and default limit of the part of a column's sum of squares that one row may have."""
-
-
-class SpecError(Refusal):
-    """A field of a job has a value that is not possible. Each interface names the field in its own way."""
-
-    def __init__(self, field: str, value: object, cause: str) -> None:
-        super().__init__(f"{field}={value!r}: {cause}")
-        self.field, self.value, self.cause = field, value, cause
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.field, self.value, self.cause)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +88,7 @@ class ColumnList:
     digest: str
 
     def __post_init__(self) -> None:
-        if not _is_whole(self.count) or self.count < 1:
+        if not is_whole(self.count) or self.count < 1:
             raise SpecError("data.columns.count", self.count, "must be a whole number, at least 1")
         if not is_digest(self.digest):
             raise SpecError("data.columns.digest", self.digest, "must be a SHA-256 digest: 64 hexadecimal digits")
@@ -182,7 +177,7 @@ class Data:
             raise SpecError("data.add_to", self.add_to, f"rows can be added to kept moments only with form {ROWS!r}")
         self._check_scales()
         if self.pieces is not None:
-            check_whole("data.pieces", self.pieces, 1)
+            check_whole("data.pieces", self.pieces, 1, MAX_PIECES)
             if self.form != COLUMNS:
                 raise SpecError("data.pieces", self.pieces, f"is possible with form {COLUMNS!r} only")
 
@@ -213,7 +208,7 @@ class Data:
     def _check_tables(self) -> None:
         if self.tables is None:
             return
-        fits = all(_is_whole(width) and width > 0 for width in self.tables) and 0 < len(self.tables) <= MAX_TABLES
+        fits = all(is_whole(width) and width > 0 for width in self.tables) and 0 < len(self.tables) <= MAX_TABLES
         fits = fits and (sum(self.tables) == self.width if self.by_columns else set(self.tables) == {self.width})
         if len(self.owners) != 1 or not fits:
             cause = "is for one owner that acts for several tables: the number of columns of each"
@@ -257,6 +252,10 @@ class Data:
             return [_count(self.columns[owner]) for owner in self.owners]
         return [self.width] * len(self.owners)
 
+    def widths_of(self, owner: str) -> list[int]:
+        """Return the number of columns of each table that an owner sends: one table, unless it acts for several."""
+        return self.widths if self.tables is not None else [self.widths[self.owners.index(owner)]]
+
     @property
     def checked_owners(self) -> tuple[str, ...] | None:
         """The owner of each table, if the servers check what they send."""
@@ -296,6 +295,15 @@ class Analysis:
         """Return everything that the analysis opens to the servers or reveals to receivers."""
         raise NotImplementedError(type(self).__name__)
 
+    def terms(self, job: JobSpec) -> list[str]:
+        """Return what approvers read of the parameters: what is computed, in words."""
+        return []
+
+    @property
+    def approvers(self) -> tuple[str, ...]:
+        """Members beside the owners who must approve the job in a federation."""
+        return ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Keep:
@@ -317,8 +325,8 @@ class Keep:
                 check_name("keep.allow", receiver)
         if (self.name is None) == (self.until is None):
             raise SpecError("keep", self.name, "has a name (local servers) or a date of erasure (federation)")
-        if self.until is not None and self.until.tzinfo is None:
-            raise SpecError("keep.until", str(self.until), "needs a time zone, such as 2030-01-31T12:00:00Z")
+        if self.until is not None:
+            object.__setattr__(self, "until", in_utc("keep.until", self.until))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,100 +355,6 @@ class JobSpec:
         self.analysis.check(self)
 
 
-def check_name(field: str, value: object) -> None:
-    """Raise `SpecError` unless the value can be the name of an owner or a receiver."""
-    if not isinstance(value, str) or not NAME.fullmatch(value) or value == SERVERS:
-        cause = f"must consist of a-z, 0-9 and '-', begin and end with a letter or digit, and not be {SERVERS!r}"
-        raise SpecError(field, value if not isinstance(value, str) else value[:60], cause)
-
-
-def is_digest(value: object) -> bool:
-    """Whether the value is a SHA-256 digest in hexadecimal."""
-    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
-
-
-_HIDDEN = frozenset(["Cc", "Cs", "Cf", "Zl", "Zp"])
-"""Categories of characters that act on a terminal or a line, or that are not shown."""
-
-_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-"""Letters, marks and symbols that are not shown."""
-
-_JOINERS = frozenset("\u200c\u200d")
-"""Not shown, but needed in words of scripts whose letters join."""
-
-_JOINING = (
-    "ARABIC",
-    "SYRIAC",
-    "DEVANAGARI",
-    "BENGALI",
-    "GUJARATI",
-    "KANNADA",
-    "MALAYALAM",
-    "ORIYA",
-    "TAMIL",
-    "TELUGU",
-    "SINHALA",
-)
-MAX_MARKS = 4
-"""Combining marks in a row: more of them would cover other lines."""
-
-
-def is_plain(text: str) -> bool:
-    """Whether every character is shown and only read: none acts on a terminal, turns a line round, hides, or covers others."""
-    if text.isascii() and text.isprintable():
-        return True
-    marks, before = 0, ""
-    for character in text:
-        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
-        joins = character in _JOINERS and unicodedata.name(before or " ", "").startswith(_JOINING)
-        if (is_hidden(character) and not joins) or marks > MAX_MARKS:
-            return False
-        before = character
-    return True
-
-
-def is_hidden(character: str) -> bool:
-    """Whether a character acts on a terminal or a line, or is not shown."""
-    # The last two ranges choose the form of the letter before them.
-    selects = "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
-    return unicodedata.category(character) in _HIDDEN or character in _BLANK or selects
-
-
-def looks_like(text: str) -> str:
-    """The text in a form that is equal for texts that look the same: composed letters, no hidden characters."""
-    return unicodedata.normalize("NFC", "".join(c for c in text if not is_hidden(c))).strip()
-
-
-def check_range(field: str, value: object, low: float, high: float) -> None:
-    """Raise `SpecError` unless the value is a finite number between the limits."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not math.isfinite(value)
-        or not low <= value <= high
-    ):
-        raise SpecError(field, value, f"must lie between {low:g} and {high:g}")
-
-
-def check_whole(field: str, value: object, low: int, high: int | None = None) -> None:
-    """Raise `SpecError` unless the value is a whole number between the limits."""
-    if not _is_whole(value) or value < low or (high is not None and value > high):  # type: ignore[operator]
-        limit = f"at least {low}" if high is None else f"between {low:,} and {high:,}"
-        raise SpecError(field, value, f"must be a whole number, {limit}")
-
-
-def check_choice(field: str, value: object, known: Sequence[str]) -> None:
-    """Raise `SpecError` unless the value is one of the known names."""
-    if not isinstance(value, str) or value not in known:
-        raise SpecError(field, value, f"is unknown; choose from {', '.join(known)}")
-
-
-def check_switch(field: str, value: object) -> None:
-    """Raise `SpecError` unless the value is True or False."""
-    if not isinstance(value, bool):
-        raise SpecError(field, value, "must be true or false")
-
-
 def local_owners(count: int) -> tuple[str, ...]:
     """Return the names of owners on local servers: names of files do not enter a job."""
     return tuple(f"owner-{number + 1}" for number in range(count))
@@ -456,10 +370,6 @@ def numbered(count: int, start: int = 0) -> OwnColumns:
 
 def _count(columns: OwnColumns) -> int:
     return columns.count if isinstance(columns, ColumnList) else len(columns)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _brief(value: Any) -> str:
