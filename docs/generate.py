@@ -1,7 +1,7 @@
 """Writes what the pages say twice from the one place where it is said once, between markers.
 
 Costs come from the declarations and from lock-step runs, the protocols of docs/protocols.md from the docstrings that are
-the protocols, the rooms of docs/architecture.md from the first sentence of every module and native file. The files of
+the protocols, the index in docs/modules.md from the first sentence of every module and native file. The files of
 deploy/example are written whole (`examples`).
 
     python -m docs.generate             writes
@@ -37,7 +37,7 @@ from . import examples, failures
 ROOT = Path(__file__).resolve().parent.parent
 PROTOCOL = ROOT / "src/ppca/protocol"
 
-ROOMS = (
+PACKAGES = (
     "native",
     "src/ppca/native",
     "src/ppca/transport",
@@ -330,7 +330,7 @@ def subject(path: Path) -> str:
 
 
 def members(folder: Path) -> dict[str, list[Path]]:
-    """The files of a room by name; a C++ header and its source are one entry."""
+    """The files of a package by name; a C++ header and its source are one entry."""
     kinds = {".py", ".cpp", ".hpp"}
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.rglob("*"), key=lambda p: (p.parent, p.stem, p.suffix == ".cpp")):
@@ -339,8 +339,8 @@ def members(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-def room(folder: str) -> str:
-    """The room's own sentence, and a table of what is in it."""
+def module_table(folder: str) -> str:
+    """The sentence of the package, and a table of its modules."""
     place = ROOT / folder
     about = subject(place / "__init__.py") if (place / "__init__.py").exists() else ""
     rows = []
@@ -354,11 +354,11 @@ def room(folder: str) -> str:
     return f"{heading}{markdown(['file' if folder == 'native' else 'module', 'subject'], rows, set())}"
 
 
-def rooms_tables() -> str:
+def modules_tables() -> str:
     packages = {f"src/ppca/{init.parent.name}" for init in (ROOT / "src/ppca").glob("*/__init__.py")}
-    if missing := packages - set(ROOMS):
-        raise ValueError(f"{sorted(missing)[0]} is not in the list of rooms of docs/generate.py")
-    return "\n\n".join(room(folder) for folder in ROOMS)
+    if missing := packages - set(PACKAGES):
+        raise ValueError(f"{sorted(missing)[0]} is not in the list of packages of docs/generate.py")
+    return "\n\n".join(module_table(folder) for folder in PACKAGES)
 
 
 def components_table() -> str:
@@ -378,7 +378,7 @@ WRITTEN: dict[str, tuple[str, Callable[[], str]]] = {
     "counts-table": ("docs/eigensolvers.md", counts_table),
     "components-table": ("docs/scikit-learn.md", components_table),
     "failures-table": ("docs/protocols.md", failures.table),
-    "rooms": ("docs/architecture.md", rooms_tables),
+    "modules": ("docs/modules.md", modules_tables),
 }
 
 SLOW = {"failures-table"}

@@ -12,9 +12,9 @@ from pathlib import Path
 from docs import generate
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "ppca"
-ROOMS = [Path(folder).name for folder in generate.ROOMS if folder.startswith("src/ppca/")]  # from the ground up
+PACKAGES = [Path(folder).name for folder in generate.PACKAGES if folder.startswith("src/ppca/")]  # from the ground up
 PLAINTEXT = {"owner", "receiver", "member", "estimator", "report", "ui", "cli"}
-"""Rooms that see an owner's rows or a receiver's results."""
+"""Packages that see an owner's rows or a receiver's results."""
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -41,23 +41,23 @@ def graph() -> dict[str, set[str]]:
     }
 
 
-def room(module: str) -> str:
+def package(module: str) -> str:
     return module.partition(".")[0]
 
 
-def test_no_room_imports_upward() -> None:
-    edges = {(room(module), room(target)) for module, targets in graph().items() for target in targets}
-    for name in ROOMS:
+def test_no_package_imports_upward() -> None:
+    edges = {(package(module), package(target)) for module, targets in graph().items() for target in targets}
+    for name in PACKAGES:
         print(
-            f"{name:10} -> {' '.join(sorted((b for a, b in edges if a == name and b != name), key=ROOMS.index)) or '-'}"
+            f"{name:10} -> {' '.join(sorted((b for a, b in edges if a == name and b != name), key=PACKAGES.index)) or '-'}"
         )
-    assert [(a, b) for a, b in sorted(edges) if ROOMS.index(b) > ROOMS.index(a)] == []
-    assert {room(module) for module in graph()} == set(ROOMS)
+    assert [(a, b) for a, b in sorted(edges) if PACKAGES.index(b) > PACKAGES.index(a)] == []
+    assert {package(module) for module in graph()} == set(PACKAGES)
 
 
 def test_contributors_read_the_same_order() -> None:
     page = (SOURCE.parent.parent / "CONTRIBUTING.md").read_text()
-    assert f"\n{' < '.join(ROOMS)}. No module imports from a layer above its own." in page
+    assert f"\n{' < '.join(PACKAGES)}. No module imports from a layer above its own." in page
 
 
 def test_no_module_is_in_a_cycle() -> None:
@@ -68,11 +68,11 @@ def test_no_module_is_in_a_cycle() -> None:
     assert list(TopologicalSorter(names).static_order())  # raises CycleError with the cycle
 
 
-def test_what_servers_run_knows_no_plaintext_room() -> None:
-    """Not even through others: everything that the rooms of the servers import, and what that imports."""
-    reached, left = set(), [module for module in graph() if room(module) in ("servers", "jobs", "seat")]
+def test_servers_import_no_package_that_sees_plaintext() -> None:
+    """Not even through others: everything that the packages of the servers import, and what that imports."""
+    reached, left = set(), [module for module in graph() if package(module) in ("servers", "jobs", "seat")]
     while left:
         module = left.pop()
         reached.add(module)
         left += [target for target in graph().get(module, ()) if target not in reached]
-    assert {room(module) for module in reached} & PLAINTEXT == set()
+    assert {package(module) for module in reached} & PLAINTEXT == set()
