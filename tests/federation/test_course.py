@@ -338,6 +338,19 @@ def test_a_server_that_contradicts_itself_delays_a_job_and_does_not_lose_it() ->
     assert course([*three, LIES[3], LIES[7]]).stage == FAILED, "by its own name, as by a refusal"
 
 
+@pytest.mark.parametrize("first", ["failed", "finished"])
+def test_a_server_cannot_make_an_earlier_attempt_the_one_that_counts(first: str) -> None:
+    """It said that attempt 1 failed, or that it had opened something else; attempt 2 went well. Then it signs something new."""
+    said = {"failed": {"outcome": "failed", "why": "lost"}, "finished": {"audit": "b"}}[first]
+    three = [*STORY[:-4], *FINISHED[:3], ended(JOB, "delta", **said)]
+    assert course(three).stage != DONE
+    second = [make("alpha", "start", JOB, attempt=2), *(make(name, "ready", JOB, attempt=2) for name in OPERATORS)]
+    second += [ended(JOB, name, 2) for name in OPERATORS]
+    assert course([*three, *second]) == Course(DONE, 2)
+    for lie in LIES:
+        assert course([*three, *second, lie]) == Course(DONE, 2), lie.header
+
+
 def test_a_server_that_erases_a_job_too_early_ends_it_for_nobody_else() -> None:
     for items in (STORY[:5], BEFORE, STORY[:-1]):
         found = course([*items, make("delta", "erased", JOB, what="job")])

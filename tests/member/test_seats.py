@@ -433,6 +433,29 @@ def test_a_lying_server_cannot_keep_a_receiver_from_fetching(
     assert [pieces[0].header.author for pieces in found._pieces()] == list(OPERATORS)
 
 
+def test_one_server_cannot_send_a_receiver_to_an_earlier_attempt(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Server 3 said that attempt 1 failed. It shows the receiver alone that it finished it, too: attempt 2 is what was published."""
+    story = [item for item in four.story if (item.header.kind, item.header.author) != ("ended", "delta")]
+    second = [make("alpha", "start", four.job, attempt=2)]
+    second += [make(name, "ready", four.job, attempt=2) for name in OPERATORS]
+    second += [ended(four.job, name, 2) for name in OPERATORS]
+    four.tell(*story, ended(four.job, "delta", 1, "failed", why="lost"), *second)
+    for name in OPERATORS:
+        part = make(name, "result", four.job, b"x", receiver=RECEIVER, attempt=2, piece=0)
+        content = json.dumps({"results": {RECEIVER: [part.digest]}}).encode()
+        four.tell(part, make(name, "audit", four.job, content, attempt=2))
+    shown = ended(four.job, "delta")
+
+    def as_if(answer: dict[str, Any], after: int) -> None:
+        if after < 1000:
+            answer["objects"].append(listed(shown, 1001))
+
+    lies(four, 3, as_if, monkeypatch)
+    member = four.member(RECEIVER)
+    member.state.make_key(four.job.id)
+    assert Evidence.gather(member, four.job, patience=0).attempt == 2
+
+
 def test_a_missing_part_is_named(four: Four) -> None:
     member = with_parts(four)
     for each in four.offices:

@@ -243,7 +243,9 @@ def _end(job: JobFile, objects: Objects, roster: Roster, now: datetime) -> Cours
     starts, operators = objects.starts(), set(roster.operators.values())
     last = max(starts, default=0)
     then = roster.of_job(job.federation)  # a later revision may have other operators, or give them other numbers
-    for attempt in sorted(starts):
+    # The last attempt that all four servers finished is the one that they published: honest servers begin none after it. An
+    # earlier one can look finished later, if one server signs another object about it.
+    for attempt in sorted(starts, reverse=True):
         ended = objects.ended(attempt)
         if _all_finished(ended, then.operators.values()) and not _quarrel(ended, then):
             return Course(DONE, attempt)
