@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -201,25 +202,50 @@ def test_a_member_with_an_old_file_does_not_approve_a_job_of_a_newer_revision(fo
             use(newer)
 
 
-@pytest.mark.parametrize("kind", ["cancel", "refusal"])
-def test_one_server_cannot_swallow_a_withdrawal(four: Four, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Server 0 says that it has the object and drops it. An owner that withdraws is heard all the same."""
-    four.tell(*four.story[:9])
+def swallowing(monkeypatch: pytest.MonkeyPatch, *seats: int) -> None:
+    """These servers say that they have every object, and drop it."""
     request = SeatClient.request
 
-    def swallow(client: SeatClient, method: str, path: str, *more: Any) -> Any:
-        if client.number == 0 and method in ("HEAD", "PUT"):
+    def swallow(client: SeatClient, method: str, path: str, *more: Any, **named: Any) -> Any:
+        if client.number in seats and method in ("HEAD", "PUT"):
             return 201 if method == "PUT" else 200, b""
-        return request(client, method, path, *more)
+        return request(client, method, path, *more, **named)
 
     monkeypatch.setattr(SeatClient, "request", swallow)
+
+
+@pytest.mark.parametrize("kind", ["cancel", "refusal", "approval", "contribution"])
+def test_one_server_cannot_swallow_what_a_member_says(four: Four, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Server 0 says that it has the object and drops it. The member is heard all the same."""
+    four.tell(*four.story[: 9 if kind != "approval" else 6])
+    swallowing(monkeypatch, 0)
     north = four.member("north")
     if kind == "cancel":
         north.cancel(four.job)
-    else:
+    elif kind == "refusal":
         north.refuse(four.job, "no")
+    elif kind == "approval":
+        north.approve(four.job)
+    else:
+        contribute(north, four.job, table(four.folder))
     for server in four.offices[1:]:
         assert [header.author for header in server.mailbox.objects(four.job.id).of(kind)] == ["north"]
+
+
+def test_an_owner_signs_one_contribution_whatever_servers_list(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that held back the first of two could show both: the job then ended by the name of the owner."""
+    four.tell(*four.story[:9])
+    north, data = four.member("north"), table(four.folder)
+    with monkeypatch.context() as patch:
+        swallowing(patch, 0, 1, 2, 3)
+        contribute(north, four.job, data)
+    first = north.state.contribution(four.job.id)
+    assert first is not None
+    for member in (north, four.member("north")):
+        with pytest.raises(FederationError, match="has contributed to 'first' already"):
+            contribute(member, four.job, data)
+    for server in four.offices:
+        assert [header.digest for header in server.mailbox.objects(four.job.id).of("contribution")] == [first.digest]
 
 
 def test_a_header_that_is_not_what_was_signed(four: Four) -> None:
@@ -539,7 +565,7 @@ class Cut(Exception):
 
 @pytest.mark.parametrize("cut", range(9))
 def test_an_upload_cut_anywhere_goes_on_without_the_data(cut: int, four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight requests of five objects are let through at most; then the same objects arrive, each sent once."""
+    """Eight requests of five objects are let through at most; then the same objects arrive, none sent to a server twice."""
     four.tell(*four.story[:9])
     member, data = four.member("north"), table(four.folder)
     real, sent, left = SeatClient.request, [], [cut]
@@ -567,7 +593,7 @@ def test_an_upload_cut_anywhere_goes_on_without_the_data(cut: int, four: Four, m
                 if item is not None and (header.kind != "envelope" or header.about["to"] == each.seat):
                     each.admit(item, OPERATORS[other.seat])
     contribute(four.member("north"), four.job, data)
-    assert len(sent) == len(set(sent)) == 5
+    assert sorted(Counter(sent).values()) == [1, 1, 1, 1, 4], "each envelope once, the contribution to every server"
     assert not (member.state.folder / "outbox" / four.job.id).exists()
     with pytest.raises(FederationError, match="has contributed"):
         contribute(member, four.job, data)

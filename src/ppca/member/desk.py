@@ -139,7 +139,7 @@ class Member:
             raise FederationError(
                 f"{job.name!r} is for another revision of the federation; make it again with ppca job new."
             )
-        self.seats.put(self._make("job", job.id, job.data))
+        self.seats.put_everywhere(self._make("job", job.id, job.data))
         if self.name in job.file.receivers:
             self._offer(job)
 
@@ -147,7 +147,8 @@ class Member:
         if self.objects(job).offer(self.name, of_seat=False) is not None:
             return
         try:
-            self.seats.put(self._make("offer", job.id, self.state.make_key(job.id).public, receiver=self.name))
+            public = self.state.make_key(job.id).public
+            self.seats.put_everywhere(self._make("offer", job.id, public, receiver=self.name))
         except ObjectRefused:
             if not self.course(job).over:  # seats may have refused the job by now, which `status` tells
                 raise
@@ -166,7 +167,7 @@ class Member:
         if next(headers.of("job"), None) is None:
             raise FederationError(f"{job.name!r} was not submitted yet, or was changed since: ppca job submit.")
         if self.name in job.file.approvers and headers.by("approval", self.name) is None:
-            self.seats.put(self._make("approval", job.id))
+            self.seats.put_everywhere(self._make("approval", job.id))
             self.state.approved(job)
         if self.name in job.file.receivers or (job.file.by_columns and self.name in job.file.owners):
             self._offer(job)
@@ -195,7 +196,7 @@ class Member:
         course = self.course(job)
         if course.stage != HELD:
             raise FederationError(f"{job.name!r} is {course.stage}, not held: there is nothing to resume.")
-        self.seats.put(self._make("resume", job.id, attempt=course.attempt))
+        self.seats.put_everywhere(self._make("resume", job.id, attempt=course.attempt))
 
     # -- contributing ------------------------------------------------------------------------------------------------
 
@@ -229,6 +230,13 @@ class Member:
         if objects.by("contribution", self.name) is not None:
             self.state.outbox(job.id).clear()  # all of it has arrived: the contribution goes last
             raise FederationError(f"{self.name} has contributed to {job.name!r} already.")
+        signed = self.state.contribution(job.id)
+        if signed is not None and signed.is_signed_by(self.roster.signers) and not self.state.outbox(job.id).complete:
+            self.seats.put_everywhere(signed)
+            raise FederationError(
+                f"{self.name} has contributed to {job.name!r} already. The servers that were reached did not list the contribution "
+                "and have it again now."
+            )
 
     def group_key(self, job: JobDescription, patience: float, told: Told | None = None) -> bytes:
         """The key of the tags of owners of columns: made by the first owner, and sealed to each other one."""
@@ -277,7 +285,8 @@ class Member:
             )
             public = self._present(header).payload
             if self._group_for(job, other) is None:
-                self.seats.put(self._make("group", job.id, seal(group, public, **_group_info(job, other)), to=other))
+                sealed = seal(group, public, **_group_info(job, other))
+                self.seats.put_everywhere(self._make("group", job.id, sealed, to=other))
         return group
 
     def _await(self, look: Callable[[], T | None], patience: float, what: str, told: Told | None) -> T:
@@ -293,11 +302,19 @@ class Member:
             time.sleep(0.5)
 
     def send(self, job: JobDescription, told: Told | None = None) -> int:
-        """Sends what is in the outbox of a job, from where it was cut off; the bytes of it."""
+        """Sends what is in the outbox of a job, from where it was cut off; the bytes of it.
+
+        The contribution goes to every server, so that no server alone can hold it back. It is kept, and no other one is signed: a
+        server that held it back could show both, and the job would end by the name of this owner.
+        """
         outbox = self.state.outbox(job.id)
         total, done = outbox.bytes(), 0
         for item in outbox.items():
-            self.seats.put(item, item.header.about.get("to") if item.header.kind == "envelope" else None)
+            if item.header.kind == "envelope":
+                self.seats.put(item, item.header.about["to"])
+            else:
+                self.state.contributed(job.id, item)
+                self.seats.put_everywhere(item)
             done += len(item.data)
             if told is not None:
                 told("upload", min(1.0, done / total))

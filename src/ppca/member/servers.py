@@ -186,7 +186,7 @@ class Federation:
             parcels.add("rows", [piece], tags=tags, part=owner)
         for kind, packets, more in messages:
             parcels.add(kind, packets, **more)
-        member.seats.put(parcels.finish())
+        member.seats.put_everywhere(parcels.finish())
         for _, told in member.watch(job, self.patience):
             if progress is not None and told is not None:
                 progress(told["text"], told["fraction"], told["rounds"])

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from ..federation.errors import FederationError
@@ -51,6 +52,18 @@ class MemberState:
         """All jobs that this member approved, oldest first."""
         paths = sorted(self.folder.glob("*.approved"), key=lambda path: path.stat().st_mtime)
         return [JobDescription(path.read_bytes()) for path in paths]
+
+    # -- contributions -----------------------------------------------------------------------------------------------
+
+    def contributed(self, job: str, item: Object) -> None:
+        """Keep the one contribution to a job that this member signs."""
+        write_whole(self.folder / f"{job}.contribution", item.data, 0o600)
+
+    def contribution(self, job: str) -> Object | None:
+        """The contribution to a job that was sent; None if there is none, or the disk has damaged it."""
+        with suppress(OSError, FederationError):
+            return Object.parse((self.folder / f"{job}.contribution").read_bytes())
+        return None
 
     # -- the outbox --------------------------------------------------------------------------------------------------
 
