@@ -460,7 +460,7 @@ def test_a_lying_server_cannot_keep_a_receiver_from_fetching(
 
 
 def test_one_server_cannot_send_a_receiver_to_an_earlier_attempt(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Server 3 said that attempt 1 failed. It shows the receiver alone that it finished it, too: attempt 2 is what was published."""
+    """Server 3 said that attempt 1 failed. It shows the receiver alone that it finished it; attempt 2 was published."""
     story = [item for item in four.story if (item.header.kind, item.header.author) != ("ended", "delta")]
     second = [make("alpha", "start", four.job, attempt=2)]
     second += [make(name, "ready", four.job, attempt=2) for name in OPERATORS]
