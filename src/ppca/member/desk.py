@@ -234,8 +234,8 @@ class Member:
         if signed is not None and signed.is_signed_by(self.roster.signers) and not self.state.outbox(job.id).complete:
             self.seats.put_everywhere(signed)
             raise FederationError(
-                f"{self.name} has contributed to {job.name!r} already. The servers that were reached did not list the contribution "
-                "and have it again now."
+                f"{self.name} has contributed to {job.name!r} already. The servers that were reached did not list the "
+                "contribution, and have it again now."
             )
 
     def group_key(self, job: JobDescription, patience: float, told: Told | None = None) -> bytes:
