@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from harness.lockstep import LockstepServers
 from ppca.servers import LocalServers
@@ -19,14 +19,21 @@ from ppca.transport import connect
 
 # In CI the examples are the same in every run: a change fails for what it changes. Other runs look for new examples.
 REPEATED = bool(os.environ.get("CI"))
-settings.register_profile("fast", max_examples=30, deadline=None, derandomize=REPEATED)
-settings.register_profile("thorough", max_examples=1000, deadline=None, derandomize=REPEATED)
+# A loaded machine makes examples slowly: no limit depends on time.
+COMMON: dict[str, Any] = {
+    "deadline": None,
+    "derandomize": REPEATED,
+    "suppress_health_check": [HealthCheck.too_slow],
+}
+settings.register_profile("fast", max_examples=30, **COMMON)
+settings.register_profile("thorough", max_examples=1000, **COMMON)
 settings.load_profile("fast")
 
 STARTING = {"subprocess.Popen", "os.fork", "os.posix_spawn", "os.system"}
 _unmarked = ""  # id of the running test, if it must not start processes
 
 
+@pytest.hookimpl(optionalhook=True)  # tests run without xdist, too
 def pytest_xdist_auto_num_workers() -> int:
     """Start one worker more than there are cores. Tests wait for timers and processes in about a fifth of their time."""
     return len(os.sched_getaffinity(0)) + 1

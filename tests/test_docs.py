@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 
 from benchmarks.tables import PAPER_ROWS, beside_the_paper
 from docs import generate
+from harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -69,7 +70,7 @@ def test_the_page_shows_what_the_example_prints(page: str, file: str) -> None:
     shown = re.search(call, (ROOT / page).read_text(), re.MULTILINE)
     assert shown is not None
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / file], capture_output=True, text=True, timeout=120, cwd=ROOT
+        [sys.executable, ROOT / "examples" / file], capture_output=True, text=True, timeout=2 * PATIENCE, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == re.sub(r"^    ", "", shown[1], flags=re.MULTILINE)
@@ -104,7 +105,7 @@ def assert_demo_shown(stdout: str, folder: Path) -> None:
 def test_readme_shows_the_demo(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ppca.cli.main", "demo"],
-        capture_output=True, text=True, timeout=120, cwd=tmp_path, env=os.environ | {"COLUMNS": "100"},
+        capture_output=True, text=True, timeout=2 * PATIENCE, cwd=tmp_path, env=os.environ | {"COLUMNS": "100"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert_demo_shown(done.stdout, tmp_path)
@@ -123,7 +124,7 @@ def first_screen() -> list[str]:
 def fresh_clone(place: Path) -> Path:
     """Only files that git knows, as they are in the work tree."""
     clone = place / "clone"
-    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True, timeout=120)
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True, timeout=PATIENCE)
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, listed.split("\0")):
         (clone / name).unlink(missing_ok=True)

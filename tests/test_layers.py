@@ -13,6 +13,10 @@ from docs import generate
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "ppca"
 PACKAGES = [Path(folder).name for folder in generate.PACKAGES if folder.startswith("src/ppca/")]  # from the ground up
+TESTS = Path(__file__).resolve().parent
+BESIDES = {"active_model", "benchmarks", "deploy", "end_to_end", "harness", "recorded"}
+"""Folders of tests that belong to no package; tests/harness/README.md says what they hold."""
+
 PLAINTEXT = {"owner", "receiver", "member", "estimator", "report", "ui", "cli"}
 """Packages that see an owner's rows or a receiver's results."""
 
@@ -76,3 +80,10 @@ def test_servers_import_no_package_that_sees_plaintext() -> None:
         reached.add(module)
         left += [target for target in graph().get(module, ()) if target not in reached]
     assert {package(module) for module in reached} & PLAINTEXT == set()
+
+
+def test_folders_of_tests_mirror_the_packages() -> None:
+    folders = {path.name for path in TESTS.iterdir() if any(path.rglob("*.py"))}
+    assert folders == {*PACKAGES, *BESIDES}
+    page = (TESTS / "harness" / "README.md").read_text()
+    assert [name for name in BESIDES if f"`tests/{name}`" not in page] == []

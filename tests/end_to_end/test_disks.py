@@ -155,7 +155,7 @@ def test_no_share_key_or_row_is_readable(field: Field, shares: set[bytes]) -> No
 @pytest.mark.release
 def test_all_of_it_goes(field: Field, shares: set[bytes]) -> None:
     """In real time; tests/seat/test_erasure.py moves the clock."""
-    job, secrets = contributed(field, "short-lived", shares, erase_after="30s")
+    job, secrets = contributed(field, "short-lived", shares, erase_after="60s")
     finished(field, job)
     analyst = field.member("analyst")
     await_that(lambda: {header.author for header in analyst.objects(job).of("erased")} == set(OPERATORS))

@@ -53,7 +53,7 @@ def gives(field: Field, owner: str, job: JobDescription) -> None:
 
 def test_a_job_that_expires_is_erased_by_all_seats(tmp_path: Path) -> None:
     with Field(tmp_path / "field", OWNERS, ("analyst",)) as field:
-        job = proposed(field, "too-late", expires="30s")
+        job = proposed(field, "too-late", expires="60s")
         gives(field, "north", job)
         keys = [field.folder / seat / "store" / "keys" / f"job-{job.id}.key" for seat in OPERATORS]
         analyst = field.member("analyst")

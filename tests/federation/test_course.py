@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.federation import (
@@ -291,7 +291,6 @@ class Receiving:
 
 @pytest.mark.parametrize("others", [3, 2], ids=["all others finished", "gamma withdrew"])
 @given(lies=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(LIES)), max_size=12), draw=st.data())
-@settings(max_examples=100, deadline=None)
 def test_honest_servers_agree_whatever_one_server_signs_for_which_of_them(
     others: int, lies: list[tuple[int, Object]], draw: st.DataObject
 ) -> None:

@@ -16,8 +16,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from harness.waiting import PATIENCE
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PATIENCE = 60.0
 PHONE, DESK = 390, 1200
 
 

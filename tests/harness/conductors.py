@@ -42,16 +42,25 @@ TABLE = np.random.default_rng(0).standard_normal((20, len(COLUMNS)))
 
 
 class Hall:
-    """Where the workers of all servers meet. most: the most attempts that each server ran at a time."""
+    """Where the workers of all servers meet.
+
+    most: the most attempts that each server ran at a time. held: attempts that have begun wait for `let_go`.
+    """
 
     def __init__(self, duration: float) -> None:
         self.duration = duration
+        self.held = False
         self.lock = threading.Condition()
         self.met: dict[bytes, set[int]] = {}
         self.now: Counter[int] = Counter()
         self.most: Counter[int] = Counter()
         self.order: list[bytes] = []
         self.failing: Callable[[int], str | None] = lambda seat: None
+
+    def let_go(self) -> None:
+        with self.lock:
+            self.held = False
+            self.lock.notify_all()
 
     def attempt(self, work: Work, router: Router, forks: Any, progress: Any = None) -> FakeAttempt:
         return FakeAttempt(self, work)
@@ -78,6 +87,7 @@ class FakeAttempt:
             prepared()
             self._meet()
             with hall.lock:
+                hall.lock.wait_for(lambda: bool(self._killed) or not hall.held)
                 hall.lock.wait_for(lambda: bool(self._killed), hall.duration)
             if self._killed:
                 raise AttemptFailed(Failure(seat, self._killed, rank=SUSPECT))

@@ -6,17 +6,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import aiohttp
 import numpy as np
 from aiohttp import web
 
 from harness.board import Board
-from harness.waiting import eventually
+from harness.waiting import PATIENCE, eventually
 from ppca.federation.job import JobDescription
 from ppca.member import Member
 from ppca.member.fetching import EVIDENCE
 from ppca.receiver import PCAModel
+from ppca.ui import site
 from ppca.ui.results import Results
 from ppca.ui.site import Pages
 
@@ -110,7 +112,10 @@ async def desk(board: Board, name: str) -> AsyncIterator[Desk]:
     here.origin, here.link = f"http://127.0.0.1:{port}", here.pages.door.link(port)
     here.pages.following.start()
     try:
-        yield here
+        with patch.object(
+            site, "QUICK", PATIENCE
+        ):  # the page that follows shows the end, however loaded the machine is
+            yield here
     finally:
         here.pages.following.stop()
         await runner.cleanup()

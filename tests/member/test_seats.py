@@ -507,8 +507,8 @@ def test_invented_group_keys_neither_stop_nor_replace_the_real_one(four: Four, m
             answer["objects"].append(invented(four, "group", "a" * 64, 1001, "north", to="south"))
 
     lies(four, 3, as_if, monkeypatch)
-    made = four.member("north").group_key(four.job, patience=5)
-    assert four.member("south").group_key(four.job, patience=5) == made
+    made = four.member("north").group_key(four.job, patience=PATIENCE)
+    assert four.member("south").group_key(four.job, patience=PATIENCE) == made
 
 
 def test_a_group_key_is_taken_from_the_first_owner_only(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -529,7 +529,7 @@ def test_a_group_key_is_taken_from_the_first_owner_only(four: Four, monkeypatch:
     right = make("north", "group", of, seal(b"sixteen secrets!", key.public, **info), to="south")
     for each in four.offices:
         each.mailbox.put(right)
-    assert member.group_key(of, patience=5) == b"sixteen secrets!"
+    assert member.group_key(of, patience=PATIENCE) == b"sixteen secrets!"
 
 
 def test_a_job_file_that_was_changed_is_not_found(four: Four) -> None:

@@ -37,15 +37,23 @@ from ppca.owner.tables.records import Records
 from ppca.protocol import InputPacket, share
 from ppca.receiver import PCAModel
 from ppca.receiver.unsealing import received, unsealed
+from ppca.seat import attempt as attempt_module
 from ppca.seat.attempt import Attempt
 from ppca.seat.work import AttemptFailed
-from ppca.servers import Outcome
+from ppca.servers import Outcome, conversation
 from ppca.transport.routes import preamble, route_of
 
 pytestmark = pytest.mark.processes
 ROWS, UPLOAD = "ppca.jobs.rows:fit", "ppca.jobs.uploads:upload"
 WAY = Alignment("psi", None, 10, False)
 PUBLIC: dict[str, Any] = {"job": fit_job(4, 3, fixed_iterations=14)}
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a loaded machine a worker that has ended, or has nobody to connect with, may take more than a second to say so."""
+    monkeypatch.setattr(conversation, "GRACE", PATIENCE)
+    monkeypatch.setattr(attempt_module, "GRACE", PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -31,12 +31,16 @@ def keys(fed: Federation, of: JobDescription) -> list[bool]:
 
 
 def test_a_receipt_for_an_invented_contribution_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fed = Federation(tmp_path, monkeypatch, duration=0.3)
+    fed = Federation(tmp_path, monkeypatch)
+    fed.hall.held = True
 
     async def body() -> None:
         of = await fed.submit("victim")
         await fed.until(lambda: fed.stages(of) == ["running"])
-        fed.tell(make("delta", "receipt", of, owner="spare", contribution="0" * 64), DELTA)
+        lie = make("delta", "receipt", of, owner="spare", contribution="0" * 64)
+        fed.tell(lie, DELTA)
+        await fed.until(lambda: all(fed.offices[seat].mailbox.has(lie.digest) for seat in HONEST))
+        fed.hall.let_go()
         await fed.until(lambda: all(course.over for course in courses(fed, of)))
         assert [course.stage for course in courses(fed, of)] == ["done"] * 3
 

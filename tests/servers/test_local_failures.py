@@ -34,6 +34,12 @@ TIMEOUT = 2 * PATIENCE  # a failure that is noticed after that long was not noti
 SHORT = 2.0  # seconds of waiting for a server that never answers
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a loaded machine the other servers may take more than a second to tell of a failure."""
+    monkeypatch.setattr(conversation, "GRACE", PATIENCE)
+
+
 @pytest.fixture(scope="module")
 def enduring() -> Iterator[LocalServers]:
     """Servers for programs that fail: they must survive all of them. Step 0 of their links belongs to `reveal`."""
@@ -48,7 +54,7 @@ def enduring() -> Iterator[LocalServers]:
 def shorten(servers: LocalServers) -> None:
     """Set a short time limit for servers that have started, which takes long on a loaded machine. New links have it."""
     servers.timeout = SHORT
-    with pytest.raises(ServersFailed, match="can be used again"):
+    with patch.object(conversation, "GRACE", PATIENCE), pytest.raises(ServersFailed, match="can be used again"):
         run(servers, program("fail_on"), X, seats=[0])
 
 
@@ -357,6 +363,7 @@ def test_a_server_that_dies_while_starting(
         return throwaway_keys(names)
 
     monkeypatch.setattr(local, "throwaway_keys", killing)  # after listening, before connecting
+    monkeypatch.setattr(conversation, "GRACE", GRACE)  # the others wait for the dead one and have nothing to say
     start = time.monotonic()
     with pytest.raises(ServersFailed, match=r"did not connect: seat \(0,1\) failed.*SIGKILL"):
         LocalServers(tls=True).start()

@@ -13,6 +13,7 @@ import pytest
 import harness.programs_for_tests as programs_for_tests
 from harness.lockstep import run as run_in_lockstep
 from harness.processes import program, run
+from harness.waiting import PATIENCE
 from ppca.estimator.job import Job
 from ppca.protocol import FIXED, InconsistentShares, InputPacket, InputRefused, SecretArray, share
 from ppca.servers import CodecError, LocalServers, OperatorError, ProgramError, ServersFailed
@@ -258,9 +259,9 @@ def test_two_threads_wait_for_each_other(servers: LocalServers) -> None:
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(work)
-        started.wait(10)
+        assert started.wait(PATIENCE)
         run(servers, program("reveal"), X)
-        waiting.result(30)
+        waiting.result(PATIENCE)
     assert messages == ["the servers are busy with the run that called this: they run one program at a time"]
 
 

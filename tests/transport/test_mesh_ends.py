@@ -26,9 +26,11 @@ def wait_for_mates(mesh: Mesh) -> None:
 
 def test_an_abort_reaches_all_others_with_its_reason(meshes: list[Mesh]) -> None:
     """Also the server that expects nothing from the aborting one: seats 0 and 3 are not mates."""
+    all_are_in_step_1 = threading.Barrier(4)
 
     def body(mesh: Mesh) -> float:
         wait_for_mates(mesh)
+        all_are_in_step_1.wait(TIMEOUT)
         started = time.perf_counter()
         if mesh.seat == 3:
             time.sleep(0.1)
@@ -193,9 +195,11 @@ def test_leaving_without_an_error_closes(meshes: list[Mesh]) -> None:
 def test_a_death_is_noticed_by_the_three_others(grid: Servers, stop: str) -> None:
     """Seat 3's process vanishes without a farewell; seat 0 expects nothing from it and notices too."""
     meshes = grid.connect()
+    all_are_in_step_1 = threading.Barrier(4)
 
     def body(mesh: Mesh) -> None:
         wait_for_mates(mesh)
+        all_are_in_step_1.wait(TIMEOUT)
         if mesh.seat == 3:
             time.sleep(0.1)
             for link in mesh._links.values():
