@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.field import OPERATORS, Field
+from benchmarks.jobs import fit_job
 from benchmarks.malformed import changed, restructured
-from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError
-from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object, sha256
 from ppca.federation.parcels import envelope_info
+from ppca.federation.proposal import ProposedJob
 from ppca.federation.sealing import seal
 from ppca.member import Member
 from ppca.member.seats import Seats
@@ -72,7 +72,7 @@ class Adversary:
 
     def __init__(self, field: Field, draw: random.Random, over: threading.Event) -> None:
         self._field, self._random, self._over = field, draw, over
-        self._lying: list[JobDescription] = []
+        self._lying: list[ProposedJob] = []
         self._faults: list[str] = []
         self._copies: dict[Path, bytes] = {}
         self._number = 0
@@ -179,9 +179,7 @@ class Adversary:
         """A job of Mallory alone, with a contribution that is malformed in one way or another, rightly sealed and signed."""
         self._number += 1
         with contextlib.closing(self._field.member(MALLORY)) as member:
-            job = draft_fit(
-                member.roster, f"lie-{self._number}", [MALLORY], COLUMNS, {MALLORY: ["model"]}, fit={"components": 2}
-            )
+            job = fit_job(member.roster, f"lie-{self._number}", [MALLORY], COLUMNS, {MALLORY: ["model"]}, components=2)
             try:
                 member.submit(job)
                 member.approve(job)
@@ -193,7 +191,7 @@ class Adversary:
         self._lying.append(job)
         return True
 
-    def _keys(self, member: Member, job: JobDescription) -> list[bytes]:
+    def _keys(self, member: Member, job: ProposedJob) -> list[bytes]:
         deadline = time.monotonic() + 5
         while True:
             try:
@@ -203,7 +201,7 @@ class Adversary:
                     raise
                 self._over.wait(0.2)
 
-    def _contribution(self, job: JobDescription, keys: list[bytes]) -> list[Object]:
+    def _contribution(self, job: ProposedJob, keys: list[bytes]) -> list[Object]:
         """Envelopes with changed streams; the contribution says the digests of the right ones."""
         sums = share_sums(sums_of(open_table([[1.0, 2.0, 3.0], [4.0, 5.0, 7.0], [2.0, 1.0, 1.0]])), 1)
         envelopes = []
@@ -275,7 +273,7 @@ class Adversary:
                 time.sleep(0.5)
         return [*self._faults, *(f"{job.name}: a lying owner's job has not ended" for job in left)]
 
-    def _ended(self, member: Member, job: JobDescription) -> bool:
+    def _ended(self, member: Member, job: ProposedJob) -> bool:
         try:
             course = member.course(job)
         except (FederationError, OSError):

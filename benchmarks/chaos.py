@@ -28,10 +28,10 @@ from rich.table import Table
 from benchmarks import table_console
 from benchmarks.adversary import MALLORY, SKEW, skew_file, skewed
 from benchmarks.field import OPERATORS, Field
+from benchmarks.jobs import fit_job
 from benchmarks.misfortune import Chaos, Tally
-from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
 from ppca.member import Member
 from ppca.member.fetching import Evidence
 
@@ -111,7 +111,7 @@ class Run:
         receiver = self.field.member(RECEIVER)
         columns = BY_OWNER if by_columns else COLUMNS
         names = (f"job-{number}", list(OWNERS), columns, {RECEIVER: ["model"]})
-        job = draft_fit(receiver.roster, *names, fit={"components": 3})
+        job = fit_job(receiver.roster, *names, components=3)
         with contextlib.closing(receiver):
             try:
                 self.chaos.phase = "a job is submitted and approved"
@@ -149,7 +149,7 @@ class Run:
         self._files[owner] = self.field.folder / owner / "table.csv"
         np.savetxt(self._files[owner], table, delimiter=",", header=",".join(names), comments="", fmt="%.17g")
 
-    def _stubborn(self, action: Callable[[], None], job: JobDescription, member: Member, began: float) -> None:
+    def _stubborn(self, action: Callable[[], None], job: ProposedJob, member: Member, began: float) -> None:
         """Says the same again until it is done, as a user would, or the job is over."""
         while True:
             try:
@@ -162,13 +162,13 @@ class Run:
                 raise TimeoutError("a member cannot do its part")
             time.sleep(0.5)
 
-    def _over(self, job: JobDescription, member: Member) -> bool:
+    def _over(self, job: ProposedJob, member: Member) -> bool:
         try:
             return member.course(job).over
         except (FederationError, OSError):
             return False
 
-    def _contribute(self, job: JobDescription, receiver: Member, began: float) -> None:
+    def _contribute(self, job: ProposedJob, receiver: Member, began: float) -> None:
         """Every owner in a process of its own, started again when it is killed."""
         path = self.field.folder / RECEIVER / "job.toml"
         path.write_bytes(job.data)
@@ -181,7 +181,7 @@ class Run:
                     if self._contributed(job, receiver, owner):
                         left.discard(owner)
                         continue
-                    running[owner] = self._client(owner, path, ["--id", ID] if job.file.by_columns else [])
+                    running[owner] = self._client(owner, path, ["--id", ID] if job.spec.data.by_columns else [])
             if time.monotonic() - began > LONGEST:
                 raise TimeoutError("an owner cannot contribute")
             time.sleep(0.2)
@@ -189,7 +189,7 @@ class Run:
             process.kill()
             process.wait()
 
-    def _contributed(self, job: JobDescription, member: Member, owner: str) -> bool:
+    def _contributed(self, job: ProposedJob, member: Member, owner: str) -> bool:
         try:
             return member.objects(job).by("contribution", owner) is not None
         except (FederationError, OSError):
@@ -217,13 +217,13 @@ class Run:
         self.chaos.client(process)
         return process
 
-    def _await_end(self, job: JobDescription, member: Member, began: float) -> None:
+    def _await_end(self, job: ProposedJob, member: Member, began: float) -> None:
         while not self._over(job, member):
             if time.monotonic() - began > LONGEST:
                 raise TimeoutError(f"it has not ended: {member.course(job)}")
             time.sleep(0.2)
 
-    def _judge(self, job: JobDescription, member: Member, joint: NDArray[np.float64], calm: bool) -> None:
+    def _judge(self, job: ProposedJob, member: Member, joint: NDArray[np.float64], calm: bool) -> None:
         course = member.course(job)
         self.tally.attempts += course.attempt
         self.tally.ends[course.ended or course.stage] += 1
@@ -245,7 +245,7 @@ class Run:
                 time.sleep(0.5)
         self._compare(job, evidence, joint)
 
-    def _compare(self, job: JobDescription, evidence: Evidence, joint: NDArray[np.float64]) -> None:
+    def _compare(self, job: ProposedJob, evidence: Evidence, joint: NDArray[np.float64]) -> None:
         from ppca.estimator.federated import fitted_of
 
         values = np.linalg.eigvalsh(np.cov(joint.T))[::-1]

@@ -21,9 +21,10 @@ from rich.table import Table
 from benchmarks import table_console
 from benchmarks.data_sets import DATA_SETS
 from benchmarks.field import Field
+from benchmarks.jobs import fit_job
 from ppca import PCA
 from ppca.estimator.federated import fitted_of
-from ppca.federation.drafting import draft_fit, iterations_for
+from ppca.jobs.build import iterations_for
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
 from ppca.report import duration, size
@@ -107,8 +108,9 @@ def run(field: Field, folder: Path, tables: list[NDArray[np.float64]]) -> tuple[
     """The evidence, the seconds from the last contribution to the result, and the bytes that an owner sent."""
     columns = [f"c{i}" for i in range(tables[0].shape[1])]
     receiver = field.member(RECEIVER)
-    fit = {"components": COMPONENTS, "standardize": True}
-    job = draft_fit(receiver.roster, "bench", list(OWNERS), columns, {RECEIVER: ["model"]}, fit=fit)
+    job = fit_job(
+        receiver.roster, "bench", list(OWNERS), columns, {RECEIVER: ["model"]}, components=COMPONENTS, standardize=True
+    )
     receiver.submit(job)
     while any(item.what.startswith("offer") for item in receiver.course(job).waiting):
         time.sleep(0.05)

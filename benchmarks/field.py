@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from ppca.federation import toml
-from ppca.federation.drafting import draft_server
 from ppca.federation.identity import Identity, key_text
 from ppca.federation.roster import Roster, RosterFile, render, statement, write_signatures
-from ppca.federation.serverfile import ServerFile
+from ppca.federation.serverfile import ServerFile, render_server
 from ppca.member import Member
 from ppca.servers.files import write_whole
 from ppca.transport import free_ports
@@ -108,7 +107,7 @@ class Field:
             "work": {"threads": threads} | dict(settings.get("work", {})),
         }
         file = toml.validated(ServerFile, content, "the server")
-        write_whole(self.folder / name / "server.toml", draft_server(file))
+        write_whole(self.folder / name / "server.toml", render_server(file))
 
     # -- processes ---------------------------------------------------------------------------------------------------
 

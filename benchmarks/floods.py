@@ -25,8 +25,8 @@ from rich.table import Table
 from benchmarks import table_console
 from benchmarks.adversary import MALLORY, Adversary, peak_memory
 from benchmarks.field import Field
+from benchmarks.jobs import fit_job
 from benchmarks.misfortune import descendants
-from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError
 from ppca.member import Member
 from ppca.member.contributing import contribute
@@ -151,8 +151,7 @@ class Floods:
         """Seconds of a job from its proposal to its end; None if it was not done."""
         began, self.number = time.monotonic(), self.number + 1
         with contextlib.closing(self.field.member(OWNER)) as member:
-            fit = {"components": 2}
-            job = draft_fit(member.roster, f"job-{self.number}", [OWNER], COLUMNS, {OWNER: ["model"]}, fit=fit)
+            job = fit_job(member.roster, f"job-{self.number}", [OWNER], COLUMNS, {OWNER: ["model"]}, components=2)
             steps: list[Callable[[], object]] = [
                 lambda: member.submit(job),
                 lambda: member.approve(job),

@@ -14,6 +14,7 @@ import socket
 import ssl
 import tempfile
 import threading
+import tomllib
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,20 +24,18 @@ from aiohttp import http_exceptions, web
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from benchmarks.jobs import fit_job, use_job
 from benchmarks.malformed import Target
 from ppca.federation import toml
-from ppca.federation.disclosure import check_lists
-from ppca.federation.drafting import draft_fit, draft_infer, draft_server
 from ppca.federation.errors import FederationError
 from ppca.federation.expected import checked
 from ppca.federation.identity import KEY_FILE, Identity, key_text
-from ppca.federation.job import JobDescription
-from ppca.federation.jobfile import JobFile
 from ppca.federation.objects import KINDS, Object
 from ppca.federation.parcels import Parcels, messages, summands_at
+from ppca.federation.proposal import ProposedJob, proposal_of
 from ppca.federation.roster import Roster, RosterFile, read_signatures, render, statement, write_signatures
 from ppca.federation.sealing import SealingKey
-from ppca.federation.serverfile import Policy, ServerFile, ServerSettings
+from ppca.federation.serverfile import Policy, ServerFile, ServerSettings, render_server
 from ppca.member.fetching import Evidence
 from ppca.owner.rows import share_sums, sums_of
 from ppca.owner.tables.opening import open_table
@@ -79,18 +78,17 @@ ROSTER = roster()
 
 
 @functools.cache
-def jobs(of: Roster = ROSTER) -> list[JobDescription]:
-    use = {"model": "0" * 64, "model_owners": ("north",), "standardized": False, "scale_exponents": (1, 2)}
+def jobs(of: Roster = ROSTER) -> list[ProposedJob]:
     by_owner = {owner: [f"{owner}1", f"{owner}2"] for owner in OWNERS}
     return [
-        draft_fit(of, "rows", OWNERS, ["a", "b", "c"], {RECEIVER: ["model"]}, rows_at_least=9),
-        draft_fit(of, "columns", OWNERS, by_owner, {RECEIVER: ["components"]}, align={"way": "psi"}),
-        draft_infer(of, "infer", ["north"], RECEIVER, {**use, "operation": "detect", "threshold": 2.0}, ["a", "b"]),
+        fit_job(of, "rows", OWNERS, ["a", "b", "c"], {RECEIVER: ["model"]}, rows_at_least=9),
+        fit_job(of, "columns", OWNERS, by_owner, {RECEIVER: ["components"]}, align={"alignment": "psi"}),
+        use_job(of, "infer", ["north"], ["a", "b"], {RECEIVER: ["flags"]}, (1, 2), threshold=2.0),
     ]
 
 
 @functools.cache
-def story(of: JobDescription) -> list[Object]:
+def story(of: ProposedJob) -> list[Object]:
     """The objects of a job that goes well, in an order in which they can happen."""
 
     def make(author: str, kind: str, payload: bytes = b"", **about: Any) -> Object:
@@ -183,7 +181,7 @@ def feed_roster(content: bytes, number: int, folder: Path) -> None:
 
 
 def feed_job(content: bytes, number: int, folder: Path) -> None:
-    JobDescription(content)
+    ProposedJob(content)
 
 
 def feed_job_tables(content: bytes, number: int, folder: Path) -> None:
@@ -193,11 +191,11 @@ def feed_job_tables(content: bytes, number: int, folder: Path) -> None:
         with contextlib.suppress(ValueError, TypeError):
             fields[key] = datetime.fromisoformat(fields[key]) if key in fields else None
     fields = {key: value for key, value in fields.items() if value is not None}
-    check_lists(toml.validated(JobFile, fields, "the job"), "the job")
+    proposal_of(fields, "the job")
 
 
 def job_table_seeds() -> list[bytes]:
-    return [json.dumps(each.file.model_dump(mode="json", exclude_none=True)).encode() for each in jobs()]
+    return [json.dumps(tomllib.loads(each.data.decode()), default=str).encode() for each in jobs()]
 
 
 def feed_server(content: bytes, number: int, folder: Path) -> None:
@@ -206,7 +204,7 @@ def feed_server(content: bytes, number: int, folder: Path) -> None:
 
 def server_seeds() -> list[bytes]:
     content = {"seat": 0, "federation": "federation.toml", "identity": KEY_FILE, "store": {"path": "store"}}
-    return [draft_server(toml.validated(ServerFile, content, "the server"))]
+    return [render_server(toml.validated(ServerFile, content, "the server"))]
 
 
 def feed_signatures(content: bytes, number: int, folder: Path) -> None:
@@ -240,14 +238,14 @@ def parcel_seeds() -> list[bytes]:
 
 
 @functools.lru_cache(maxsize=1)
-def contribution_job() -> JobDescription:
-    return draft_fit(ROSTER, "sums", OWNERS, ["a", "b", "c"], {RECEIVER: ["model"]})
+def contribution_job() -> ProposedJob:
+    return fit_job(ROSTER, "sums", OWNERS, ["a", "b", "c"], {RECEIVER: ["model"]})
 
 
 def feed_contribution(content: bytes, number: int, folder: Path) -> None:
     """What an owner has sealed to a server, as the process that opens contributions takes it."""
     seat = number % 4
-    found = checked(contribution_job().file, "north", seat, messages([content], 1 << 22))
+    found = checked(contribution_job().spec.data, "north", seat, messages([content], 1 << 22))
     summands_at(seat, Taken(1 << 22).count(found))
 
 

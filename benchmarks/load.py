@@ -28,10 +28,10 @@ from rich.table import Table
 
 from benchmarks import table_console
 from benchmarks.field import OPERATORS, Field
+from benchmarks.jobs import fit_job
 from benchmarks.misfortune import descendants
-from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
 from ppca.member import Member
 from ppca.member.contributing import contribute
 
@@ -82,7 +82,7 @@ class Run:
         self.table = folder / "table.csv"
         values = np.random.default_rng(0).standard_normal((ROWS, len(COLUMNS)))
         np.savetxt(self.table, values, delimiter=",", header=",".join(COLUMNS), comments="", fmt="%.17g")
-        self.made: dict[str, JobDescription] = {}
+        self.made: dict[str, ProposedJob] = {}
         self.faults: Counter[str] = Counter()
         self.longest_queue = 0
         self.slowest_page = 0.0
@@ -103,19 +103,18 @@ class Run:
         """One owner: propose all its jobs."""
         with contextlib.closing(self.field.member(name)) as member:
             for number in range(self.names.index(name), self.jobs, len(self.names)):
-                fit = {"components": 2}
-                job = draft_fit(member.roster, f"job-{number}", [name], COLUMNS, {name: ["model"]}, fit=fit)
+                job = fit_job(member.roster, f"job-{number}", [name], COLUMNS, {name: ["model"]}, components=2)
                 self.made[job.id] = job
                 self._stubborn(lambda job=job: member.submit(job))  # type: ignore[misc]
 
     def _contribute_to_all(self, name: str) -> None:
         """One owner: approve all its jobs and contribute to them, in the order in which it has proposed them."""
         with contextlib.closing(self.field.member(name)) as member:
-            for job in [job for job in self.made.values() if job.file.owners[0] == name]:
+            for job in [job for job in self.made.values() if job.proposal.owners[0] == name]:
                 self._stubborn(lambda job=job: member.approve(job))  # type: ignore[misc]
                 self._stubborn(lambda job=job: self._contribute(member, job))  # type: ignore[misc]
 
-    def _contribute(self, member: Member, job: JobDescription) -> None:
+    def _contribute(self, member: Member, job: ProposedJob) -> None:
         contribute(member, job, self.table)
 
     def _stubborn(self, action: Callable[[], object]) -> None:
@@ -188,7 +187,7 @@ class Run:
         for name in self.names:
             member = self.field.member(name)
             with contextlib.closing(member):
-                for job in [job for job in self.made.values() if job.file.owners[0] == name]:
+                for job in [job for job in self.made.values() if job.proposal.owners[0] == name]:
                     objects = member.objects(job)
                     starts = objects.starts()
                     offer = objects.offer(OPERATORS[0], of_seat=True)

@@ -10,11 +10,13 @@ import re
 from datetime import UTC, datetime
 
 from ppca.federation import toml
-from ppca.federation.drafting import Lifetime, draft_fit, draft_server
 from ppca.federation.identity import key_text
-from ppca.federation.jobfile import after
+from ppca.federation.proposal import propose
 from ppca.federation.roster import Roster, RosterFile, render
-from ppca.federation.serverfile import ServerFile
+from ppca.federation.serverfile import ServerFile, render_server
+from ppca.federation.times import after
+from ppca.jobs.build import pca_job
+from ppca.jobs.pca import JointPCA
 
 FOLDER = "deploy/example"
 OPERATORS = ("alpha", "beta", "gamma", "delta")
@@ -50,15 +52,13 @@ def _server() -> bytes:
         "listen": {},
         "store": {"path": "/var/lib/ppca"},
     }
-    return draft_server(toml.validated(ServerFile, content, "the example"))
+    return render_server(toml.validated(ServerFile, content, "the example"))
 
 
 def _job(roster: bytes) -> bytes:
-    drafted = draft_fit(
-        *(Roster(roster, {}), "first-job", OWNERS, COLUMNS, {RECEIVER: ["model"]}),
-        fit={"components": 3, "standardize": True},
-        lasts=Lifetime(after(NOW, "7d")),
-    )
+    to = {RECEIVER: ["model"]}
+    job = pca_job(OWNERS, COLUMNS, to, JointPCA(components=3), federated=True, fixed=True, standardize=True)
+    drafted = propose(Roster(roster, {}).digest, "first-job", job, expires=after(NOW, "7d"))
     return re.sub(rb'(?m)^build = ".*"$', f'build = "{BUILD}"'.encode(), drafted.data)
 
 

@@ -16,7 +16,7 @@ import pytest
 from benchmarks import adversary
 from benchmarks.adversary import EXPENSIVE, SKEW, STORED, WAYS, Adversary, skewed
 from ppca.federation.errors import FederationError
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
 
 
 def attacker(**field: Any) -> Adversary:
@@ -27,7 +27,7 @@ def attacker(**field: Any) -> Adversary:
 def test_expensive_files_are_refused_at_once(text: str) -> None:
     began = time.thread_time()
     with pytest.raises(FederationError):
-        JobDescription(text.encode())
+        ProposedJob(text.encode())
     assert time.thread_time() - began < 5
 
 

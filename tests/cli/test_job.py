@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from harness.federation import ROSTER
 from ppca.cli.main import app
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
 from ppca.federation.roster import write_signatures
+from ppca.jobs.pca import JointPCA
 
 COLUMNS = ["--columns", "north=a,b", "--columns", "south=c", "--columns", "west=d,e"]
 
@@ -34,8 +35,8 @@ def test_loadings_for_owners_and_variances_for_the_receiver(federation: Path) ->
     whom = ["--receiver", "analyst:variances", "--receiver", "north:loadings", "--receiver", "west:loadings,variances"]
     code, text, output = new(federation, *COLUMNS, *whom)
     assert code == 0, text
-    file = JobDescription.load(output).file
-    assert file.program == "pca-columns/1"
+    file = ProposedJob.load(output).proposal
+    assert file.job.data.form == "columns"
     assert file.reveals["north"] == ("loadings",)
     assert file.reveals["west"][:2] == ("scale exponents", "loadings")
     assert "loadings" not in file.reveals["analyst"]
@@ -44,26 +45,24 @@ def test_loadings_for_owners_and_variances_for_the_receiver(federation: Path) ->
 def test_loadings_are_not_for_a_receiver_without_columns(federation: Path) -> None:
     code, text, output = new(federation, *COLUMNS, "--receiver", "analyst:loadings")
     assert code != 0
-    assert "loadings are for an owner of columns" in " ".join(text.split())
+    assert "--receiver loadings: are for a column owner" in " ".join(text.split())
     assert not output.exists()
 
 
-@pytest.mark.parametrize(
-    ("columns", "program"), [(COLUMNS, "pca-columns-wide/1"), (["--columns", "a,b,c"], "pca-rows-wide/1")]
-)
-def test_more_columns_than_rows(federation: Path, columns: list[str], program: str) -> None:
+@pytest.mark.parametrize(("columns", "form"), [(COLUMNS, "wide-columns"), (["--columns", "a,b,c"], "wide-rows")])
+def test_more_columns_than_rows(federation: Path, columns: list[str], form: str) -> None:
     code, text, output = new(federation, *columns, "--receiver", "analyst", "--wide")
     assert code == 0, text
-    file = JobDescription.load(output).file
-    assert file.program == program
+    file = ProposedJob.load(output).proposal
+    assert file.job.data.form == form
     assert "verification of components" in file.opens
-    assert ("rounded numbers of rows" in file.opens) == ("rows" in program)
+    assert ("rounded numbers of rows" in file.opens) == ("rows" in form)
 
 
 def test_joint_means_of_missing_values_need_the_covariance(federation: Path) -> None:
     code, text, _ = new(federation, "--columns", "a,b,c", "--receiver", "analyst", "--wide", "--missing", "mean")
     assert code != 0
-    assert "need the covariance (pca-rows/1)" in " ".join(text.split())
+    assert "--missing mean: is not possible" in " ".join(text.split())
 
 
 def test_columns_of_a_table_that_needs_options_to_be_read(federation: Path) -> None:
@@ -75,7 +74,7 @@ def test_columns_of_a_table_that_needs_options_to_be_read(federation: Path) -> N
     assert "--encoding names another encoding, such as --encoding latin-1" in text
     code, text, output = new(federation, *whom, "--encoding", "latin-1", "--decimal", ",")
     assert code == 0, text
-    assert JobDescription.load(output).file.columns == ("Größe", "Alter")
+    assert ProposedJob.load(output).spec.data.columns == ("Größe", "Alter")
 
 
 def test_columns_to_leave_out_must_be_there(federation: Path) -> None:
@@ -94,8 +93,9 @@ def test_columns_to_leave_out_must_be_there(federation: Path) -> None:
 def test_iterations_are_fixed_unless_asked_otherwise(federation: Path, words: tuple[str, ...], fixed: bool) -> None:
     code, text, output = new(federation, *COLUMNS, "--receiver", "analyst", "--missing", "mean", *words)
     assert code == 0, text
-    fit = JobDescription.load(output).file.fit
-    assert fit is not None
-    assert fit.missing == "mean"
+    job = ProposedJob.load(output).spec
+    fit = job.analysis
+    assert isinstance(fit, JointPCA)
+    assert job.data.missing == "mean"
     assert (fit.fixed_iterations is not None) == fixed
     assert fit.fixed_iterations == 9 or "--fixed-iterations" not in words

@@ -12,7 +12,7 @@ import yaml
 
 from ppca.federation.errors import FileRefused
 from ppca.federation.identity import Identity
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
 from ppca.federation.roster import Roster
 from ppca.federation.serverfile import ServerSettings
 from ppca.seat import local_page
@@ -82,9 +82,9 @@ def test_the_examples_are_files_that_the_commands_take() -> None:
     settings = ServerSettings.load(folder)
     assert settings.federation == folder / "federation.toml"
     assert str(settings.store) == "/var/lib/ppca"
-    job = JobDescription.load(folder)
-    assert job.file.federation == roster.digest
-    assert set(job.file.members) <= set(roster.keys)
+    job = ProposedJob.load(folder)
+    assert job.proposal.federation == roster.digest
+    assert set(job.proposal.members) <= set(roster.keys)
 
 
 def test_the_unit_finds_what_the_examples_name() -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from benchmarks.field import OPERATORS, Field
+from benchmarks.jobs import fit_job
 from benchmarks.proxy import Proxy
 from harness.envelopes import envelopes_of
-from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError
 from ppca.federation.objects import PIECE_BYTES
 from ppca.member.contributing import contribute
@@ -59,7 +59,7 @@ def test_an_upload_that_is_cut_at_random_bytes(tmp_path: Path) -> None:
     pandas.DataFrame(values, columns=COLUMNS["north"]).assign(id=np.arange(ROWS)).to_parquet(table)
     with Field(tmp_path / "field", OWNERS, ("analyst",), api={}) as field:
         analyst = field.member("analyst")
-        job = draft_fit(analyst.roster, "cut", OWNERS, COLUMNS, {"analyst": ["components"]}, fit={"components": 2})
+        job = fit_job(analyst.roster, "cut", OWNERS, COLUMNS, {"analyst": ["components"]}, components=2)
         analyst.submit(job)
         for owner in OWNERS:
             field.member(owner).approve(job)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from benchmarks.field import OPERATORS, Field
+from benchmarks.jobs import fit_job
 from harness.envelopes import envelopes_of
 from ppca.estimator.federated import fitted_of
 from ppca.federation import parcels
-from ppca.federation.drafting import Lifetime, draft_fit
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
 from ppca.protocol import InputPacket
@@ -60,12 +60,12 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> set[bytes]:
     return found
 
 
-def proposed(field: Field, name: str, erase_after: str = "7d") -> JobDescription:
+def proposed(field: Field, name: str, erase_after: str = "7d") -> ProposedJob:
     analyst = field.member("analyst")
-    job = draft_fit(
+    job = fit_job(
         *(analyst.roster, name, list(OWNERS), COLUMNS, {"analyst": ["model"]}),
-        fit={"components": 3},
-        lasts=Lifetime(erase_after=erase_after),
+        components=3,
+        erase_after=erase_after,
     )
     analyst.submit(job)
     for owner in OWNERS:
@@ -81,7 +81,7 @@ def await_that(condition: Any) -> None:
         time.sleep(0.1)
 
 
-def finished(field: Field, job: JobDescription) -> Evidence:
+def finished(field: Field, job: ProposedJob) -> Evidence:
     analyst = field.member("analyst")
     *_, (course, _) = analyst.watch(job, PATIENCE)
     assert course.done, course
@@ -101,7 +101,7 @@ def files(field: Field, seat: str) -> Iterator[tuple[Path, bytes]]:
 class Secrets:
     """What must not be readable on a server's disk: shares, rows as text or bits, and the keys of a job."""
 
-    def __init__(self, field: Field, job: JobDescription, shares: set[bytes]) -> None:
+    def __init__(self, field: Field, job: ProposedJob, shares: set[bytes]) -> None:
         assert len(shares) >= 4 * len(OWNERS)
         rows = [f"{value:.10g}".encode()[:9] for value in POOLED.ravel()] + [
             value.tobytes() for value in POOLED.ravel()
@@ -134,7 +134,7 @@ class Secrets:
             assert not any(needle in content for needle in needles[int(word)]), path
 
 
-def contributed(field: Field, name: str, shares: set[bytes], **times: str) -> tuple[JobDescription, Secrets]:
+def contributed(field: Field, name: str, shares: set[bytes], **times: str) -> tuple[ProposedJob, Secrets]:
     job = proposed(field, name, **times)
     for owner in OWNERS:
         contribute(field.member(owner), job, field.folder / f"{owner}.csv")
@@ -191,7 +191,7 @@ def test_what_a_disk_loses_comes_back_from_the_mates(field: Field) -> None:
     assert all(path.exists() for path in restored)
 
 
-def damage(field: Field, seat: str, job: JobDescription, owner: str) -> int:
+def damage(field: Field, seat: str, job: ProposedJob, owner: str) -> int:
     """Flips a bit in every envelope of an owner to a seat."""
     store = field.folder / seat / "store" / "objects"
     number = OPERATORS.index(seat)

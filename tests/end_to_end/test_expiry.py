@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from benchmarks.field import OPERATORS, Field
+from benchmarks.jobs import fit_job
 from harness.envelopes import envelopes_of
-from ppca.federation.drafting import Lifetime, draft_fit
 from ppca.federation.errors import FederationError
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
 from ppca.member.contributing import contribute
 
 pytestmark = [pytest.mark.processes, pytest.mark.release]
@@ -33,16 +33,14 @@ def await_that(condition: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def proposed(field: Field, name: str, expires: str = "7d") -> JobDescription:
+def proposed(field: Field, name: str, expires: str = "7d") -> ProposedJob:
     analyst = field.member("analyst")
-    job = draft_fit(
-        *(analyst.roster, name, OWNERS, COLUMNS, {"analyst": ["model"]}), fit={"components": 2}, lasts=Lifetime(expires)
-    )
+    job = fit_job(*(analyst.roster, name, OWNERS, COLUMNS, {"analyst": ["model"]}), components=2, expires=expires)
     analyst.submit(job)
     return job
 
 
-def gives(field: Field, owner: str, job: JobDescription) -> None:
+def gives(field: Field, owner: str, job: ProposedJob) -> None:
     path = field.folder / f"{owner}.csv"
     np.savetxt(path, TABLES[owner], delimiter=",", header=",".join(COLUMNS), comments="", fmt="%.17g")
     member = field.member(owner)

@@ -21,11 +21,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from benchmarks.field import Field
+from benchmarks.jobs import fit_job
 from ppca.estimator.federated import fitted_of
-from ppca.federation.drafting import draft_fit
 from ppca.federation.identity import Identity
-from ppca.federation.job import JobDescription
 from ppca.federation.objects import MOST_BYTES, Object, sha256
+from ppca.federation.proposal import ProposedJob
 from ppca.member import Member
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
@@ -61,9 +61,9 @@ class Besieged:
         )
         self.before = [self.memory(seat) for seat in range(4)]
 
-    def draft(self, name: str, components: int = 2) -> JobDescription:
+    def draft(self, name: str, components: int = 2) -> ProposedJob:
         roster = self.field.member("analyst").roster
-        return draft_fit(roster, name, OWNERS, COLUMNS, {"analyst": ["model"]}, fit={"components": components})
+        return fit_job(roster, name, OWNERS, COLUMNS, {"analyst": ["model"]}, components=components)
 
     def memory(self, seat: int) -> int:
         process = self.field.processes[seat]
@@ -202,7 +202,7 @@ def test_a_job_that_was_altered_after_its_approval(seats: Besieged) -> None:
     """A job with another parameter is another job, which nobody has approved. It is not accepted under the approved digest."""
     data = seats.job.data.replace(b"components = 2", b"components = 1")
     assert data != seats.job.data
-    altered = JobDescription(data)
+    altered = ProposedJob(data)
     assert altered.id != seats.job.id
     made = Object.make(seats.field.identities["analyst"], "job", seats.job.id, data)
     assert seats.put("analyst", made.data)[0] == 409

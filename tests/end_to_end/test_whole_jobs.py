@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 import ppca
 from benchmarks.field import OPERATORS, Field
+from benchmarks.jobs import fit_job, use_job
 from ppca.cli.fetch import fetch_into, verified
 from ppca.estimator.federated import fitted_of
 from ppca.federation.disclosure import to_receiver
-from ppca.federation.drafting import draft_fit, draft_infer
 from ppca.federation.errors import FederationError
 from ppca.federation.identity import Identity
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
+from ppca.jobs.infer import unit_of
 from ppca.member import Member
 from ppca.member.contributing import contribute
 from ppca.member.fetching import EVIDENCE, Evidence
@@ -58,7 +59,7 @@ def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
         yield found
 
 
-def answered(member: Member, job: JobDescription) -> None:
+def answered(member: Member, job: ProposedJob) -> None:
     """Waits for the seats' offers."""
     deadline = time.monotonic() + PATIENCE
     while any(item.what.startswith("offer") for item in member.course(job).waiting if item.who in OPERATORS):
@@ -68,7 +69,7 @@ def answered(member: Member, job: JobDescription) -> None:
 
 def run(
     field: Field,
-    job: JobDescription,
+    job: ProposedJob,
     submitter: str,
     files: dict[str, str],
     *accepting: str,
@@ -78,7 +79,7 @@ def run(
     """A job from its submission to the evidence of its first receiver."""
     first = field.member(submitter)
     first.submit(job)
-    for name in (*job.file.approvers, *accepting):
+    for name in (*job.proposal.approvers, *accepting):
         field.member(name).approve(job)
     answered(first, job)
     for owner, name in files.items():
@@ -86,8 +87,8 @@ def run(
     return finish(field, job)
 
 
-def finish(field: Field, job: JobDescription) -> Evidence:
-    receiver = field.member(next(iter(job.file.receivers)))
+def finish(field: Field, job: ProposedJob) -> Evidence:
+    receiver = field.member(next(iter(job.spec.receivers)))
     *_, (course, _) = receiver.watch(job, PATIENCE)
     assert course.done, course
     evidence = Evidence.gather(receiver, job)
@@ -102,10 +103,10 @@ def fit(field: Field) -> Evidence:
         "until": datetime.now(UTC).replace(microsecond=0) + timedelta(days=1),
         "allow": {"transform": ["north"], "flags": ["north"]},
     }
-    job = draft_fit(
+    job = fit_job(
         *(field.member("analyst").roster, "first", list(OWNERS), COLUMNS),
         {"analyst": ["model"], "auditor": ["variances"]},
-        fit={"components": 3},
+        components=3,
         keep=keep,
         rows_at_least=50,
     )
@@ -166,11 +167,12 @@ def write_columns(field: Field, rows: Floats) -> dict[str, str]:
 def test_every_owner_of_columns_gets_its_own_loadings(field: Field, tmp_path: Path) -> None:
     rows = POOLED[:60]
     owners = {owner: ["loadings", "variances", "means", "deviations"] for owner in OWNERS}
-    job = draft_fit(
+    job = fit_job(
         *(field.member("analyst").roster, "loadings", list(OWNERS), BY_COLUMNS),
         {"analyst": ["variances"], "auditor": ["components"], **owners},
-        fit={"components": 2, "standardize": True},
-        align={"way": "aligned"},
+        components=2,
+        standardize=True,
+        align={"alignment": "aligned"},
     )
     run(field, job, "analyst", write_columns(field, rows), "auditor")
     scaled = (rows - rows.mean(axis=0)) / rows.std(axis=0)
@@ -203,34 +205,31 @@ def test_every_owner_of_columns_gets_its_own_loadings(field: Field, tmp_path: Pa
         verified(folder, Evidence.load(folder / EVIDENCE))
         opened = {(line["what"], tuple(line["shape"])) for line in evidence.account().audit if line["to"] == owner}
         assert ("loadings", (2, len(mine))) in opened
-        assert {what for what, _ in opened} == {line.what for line in to_receiver(job.file, owner)}
+        assert {what for what, _ in opened} == {line.what for line in to_receiver(job.spec, owner)}
 
 
-def use(field: Field, fit: Evidence, name: str, receiver: str, **wanted: Any) -> JobDescription:
-    infer = {
-        "model": fit.job.id,
-        "model_owners": list(OWNERS),
-        "standardized": False,
-        "scale_exponents": [int(e) for e in fitted_of(fit).scale],
-        **wanted,
-    }
-    return draft_infer(field.member(receiver).roster, name, ["south"], receiver, infer, COLUMNS)
+def use(field: Field, fit: Evidence, name: str, receiver: str, **wanted: Any) -> ProposedJob:
+    parts = wanted.pop("parts")
+    more = {"model": fit.job.id, "model_owners": OWNERS, **wanted}
+    return use_job(
+        field.member(receiver).roster, name, ["south"], COLUMNS, {receiver: parts}, fitted_of(fit).scale, **more
+    )
 
 
 def test_a_kept_model_transforms_rows_of_another_owner(field: Field, fit: Evidence) -> None:
-    job = use(field, fit, "coordinates", "north", operation="transform")
+    job = use(field, fit, "coordinates", "north", parts=["transform"])
     evidence = run(field, job, "north", {"south": "new.csv"})
     model = fitted_of(fit).model
-    found = np.asarray(evidence.result()["coordinates"]) * (job.file.infer.unit if job.file.infer else 1)
+    found = np.asarray(evidence.result()["coordinates"]) * unit_of(job.spec)
     assert np.abs(np.abs(found) - np.abs(model.project(NEW))).max() < 1e-8
 
 
 def test_a_kept_model_flags_rows_and_nothing_else_that_was_not_allowed(field: Field, fit: Evidence) -> None:
     evidence = run(
-        field, use(field, fit, "flags", "north", operation="detect", contamination=0.05), "north", {"south": "new.csv"}
+        field, use(field, fit, "flags", "north", parts=["flags"], contamination=0.05), "north", {"south": "new.csv"}
     )
     assert np.asarray(evidence.result()["flags"]).tolist() == [1] + [0] * 19
-    refused = use(field, fit, "scores", "north", operation="detect", scores=True)
+    refused = use(field, fit, "scores", "north", parts=["scores"])
     north = field.member("north")
     north.submit(refused)
     *_, (course, _) = north.watch(refused, PATIENCE)
@@ -240,7 +239,7 @@ def test_a_kept_model_flags_rows_and_nothing_else_that_was_not_allowed(field: Fi
 
 def test_two_owners_are_too_few(field: Field) -> None:
     analyst = field.member("analyst")
-    job = draft_fit(analyst.roster, "pair", ["north", "south"], COLUMNS, {"analyst": ["model"]})
+    job = fit_job(analyst.roster, "pair", ["north", "south"], COLUMNS, {"analyst": ["model"]})
     analyst.submit(job)
     *_, (course, _) = analyst.watch(job, PATIENCE)
     assert (course.stage, course.ended) in {("refused", ""), ("erased", "refused")}
@@ -248,7 +247,7 @@ def test_two_owners_are_too_few(field: Field) -> None:
 
 
 def test_too_few_rows_are_refused_on_shares(field: Field) -> None:
-    job = draft_fit(
+    job = fit_job(
         *(field.member("analyst").roster, "few", list(OWNERS), COLUMNS, {"analyst": ["model"]}), rows_at_least=136
     )
     with pytest.raises(AssertionError, match="rows"):
@@ -257,9 +256,9 @@ def test_too_few_rows_are_refused_on_shares(field: Field) -> None:
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_too_few_rows_of_owners_of_columns_are_refused(field: Field, wide: bool) -> None:
-    job = draft_fit(
+    job = fit_job(
         *(field.member("analyst").roster, f"few-{wide}", list(OWNERS), BY_COLUMNS, {"analyst": ["model"]}),
-        align={"way": "aligned"},
+        align={"alignment": "aligned"},
         rows_at_least=5,
         wide=wide,
     )
@@ -302,9 +301,10 @@ def test_owners_of_columns_use_a_kept_model_and_one_learns_whose_rows_stand_out(
         )
     files = {owner: f"{owner}-columns.csv" for owner in columns}
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
-    job = draft_fit(
+    job = fit_job(
         *(field.member("north").roster, "by-columns", list(OWNERS), columns, {"north": ["model"]}),
-        fit={"components": 2, "standardize": True},
+        components=2,
+        standardize=True,
         align={"row_share_at_most": 1},  # one row stands out by far, and its owners know that
         keep={"until": until, "allow": {"flags": ["north"]}},
     )
@@ -313,15 +313,9 @@ def test_owners_of_columns_use_a_kept_model_and_one_learns_whose_rows_stand_out(
     scaled = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     truth = np.linalg.eigvalsh(np.cov(scaled.T))[::-1]
     assert np.abs(model.explained_variance - truth[:2]).max() < 1e-6
-    infer = {
-        "model": job.id,
-        "model_owners": list(OWNERS),
-        "operation": "detect",
-        "contamination": 1 / 60,
-        "standardized": True,
-        "scale_exponents": [int(e) for e in fitted_of(fit).scale],
-    }
-    asked = draft_infer(field.member("north").roster, "whose", list(OWNERS), "north", infer, columns, align={})
+    more: dict[str, Any] = {"model": job.id, "model_owners": OWNERS, "contamination": 1 / 60, "standardize": True}
+    whom = {"north": ["flags"]}
+    asked = use_job(field.member("north").roster, "whose", OWNERS, columns, whom, fitted_of(fit).scale, **more)
     evidence = run(field, asked, "north", files, id="id")
     ids = own_ids(field.member("north"), evidence, field.folder / "north-columns.csv", "id")
     flags = np.asarray(evidence.result()["flags"]).astype(bool)
@@ -331,7 +325,7 @@ def test_owners_of_columns_use_a_kept_model_and_one_learns_whose_rows_stand_out(
 @pytest.mark.release
 def test_a_lost_seat_comes_back_from_its_mates(field: Field, fit: Evidence) -> None:
     analyst = field.member("analyst")
-    job = draft_fit(analyst.roster, "second", list(OWNERS), COLUMNS, {"analyst": ["model"]}, fit={"components": 3})
+    job = fit_job(analyst.roster, "second", list(OWNERS), COLUMNS, {"analyst": ["model"]}, components=3)
     analyst.submit(job)
     for owner in OWNERS:
         field.member(owner).approve(job)
@@ -360,6 +354,6 @@ def test_a_lost_seat_comes_back_from_its_mates(field: Field, fit: Evidence) -> N
     contribute(field.member("west"), job, field.folder / "west.csv")
     model = fitted_of(finish(field, job)).model
     assert np.abs(model.explained_variance - VARIANCES[:3]).max() < 1e-8 * VARIANCES[0]
-    again = use(field, fit, "again", "north", operation="transform")
+    again = use(field, fit, "again", "north", parts=["transform"])
     found = run(field, again, "north", {"south": "new.csv"}).result()["coordinates"]
     assert np.asarray(found).shape == (20, 3)

@@ -21,12 +21,12 @@ from sklearn.preprocessing import StandardScaler
 
 import ppca
 from benchmarks.field import OPERATORS, Field
+from benchmarks.jobs import fit_job
 from ppca.cli.fetch import fetch_into
 from ppca.estimator.federated import fitted_of
-from ppca.federation.disclosure import disclosures
-from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
+from ppca.jobs.registry import openings
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
 
@@ -59,11 +59,11 @@ def write(path: Path, names: Sequence[str], table: Floats, ids: Sequence[str] | 
     return path
 
 
-def run(field: Field, job: JobDescription, tables: Mapping[str, Path], id: str | None = None) -> Evidence:
+def run(field: Field, job: ProposedJob, tables: Mapping[str, Path], id: str | None = None) -> Evidence:
     """A job of the analyst from its submission to its evidence."""
     analyst = field.member("analyst")
     analyst.submit(job)
-    for owner in job.file.owners:
+    for owner in job.proposal.owners:
         field.member(owner).approve(job)
     deadline = time.monotonic() + PATIENCE
     while any(item.what.startswith("offer") for item in analyst.course(job).waiting if item.who in OPERATORS):
@@ -78,16 +78,16 @@ def run(field: Field, job: JobDescription, tables: Mapping[str, Path], id: str |
     return evidence
 
 
-def draft(field: Field, name: str, columns: Any, receivers: Any = None, **fit: Any) -> JobDescription:
+def draft(field: Field, name: str, columns: Any, receivers: Any = None, **fit: Any) -> ProposedJob:
     way = fit.pop("way", "aligned")
     numbers = {"namespace": len(X)} if way == "namespace" else {}
-    align = {"way": way, **numbers} if isinstance(columns, dict) else None
-    return draft_fit(
+    align = {"alignment": way, **numbers} if isinstance(columns, dict) else None
+    return fit_job(
         *(field.member("analyst").roster, name, list(OWNERS), columns, receivers or {"analyst": ["model"]}),
-        fit={"components": K, **fit},
         align=align,
         wide=True,
         rows_at_least=20 if align is None else None,
+        **{"components": K, **fit},
     )
 
 
@@ -106,7 +106,7 @@ def check(evidence: Evidence, standardize: bool) -> None:
     np.testing.assert_allclose(model.mean, X.mean(axis=0), atol=1e-9)
     audit = evidence.account().audit
     opened = {(line["what"], line["to"]) for line in audit}
-    assert opened == {(line.what, line.to) for line in disclosures(evidence.job.file)}
+    assert opened == {(line.what, line.to) for line in openings(evidence.job.spec)}
     assert not model.fell_back
     (ranks,) = [line["shape"] for line in audit if line["what"] == "shuffled ranks"]
     assert ranks[0] < len(NAMES), "products of rows were analysed, not the covariance"
@@ -117,7 +117,7 @@ def check(evidence: Evidence, standardize: bool) -> None:
 )
 def test_owners_of_rows(field: Field, tmp_path: Path, standardize: bool) -> None:
     job = draft(field, f"wide-rows-{standardize}", NAMES, standardize=standardize)
-    assert job.file.program == "pca-rows-wide/1"
+    assert job.spec.data.form == "wide-rows"
     tables = {owner: write(tmp_path / f"{owner}.csv", NAMES, table) for owner, table in BY_ROWS.items()}
     evidence = run(field, job, tables)
     check(evidence, standardize)
@@ -152,7 +152,7 @@ def test_owners_of_rows(field: Field, tmp_path: Path, standardize: bool) -> None
 def test_owners_of_columns_and_their_loadings(field: Field, tmp_path: Path, way: str, standardize: bool) -> None:
     receivers = {"analyst": ["model"], **{owner: ["loadings"] for owner in OWNERS}}
     job = draft(field, f"wide-columns-{way}-{standardize}", CUTS, receivers, way=way, standardize=standardize)
-    assert job.file.program == "pca-columns-wide/1"
+    assert job.spec.data.form == "wide-columns"
     pattern = {"psi": "P{:02}", "namespace": "{}"}.get(way)
     ids = [pattern.format(i) for i in range(len(X))] if pattern else None
     tables, start = {}, 0

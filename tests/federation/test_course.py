@@ -86,7 +86,7 @@ ANY = st.lists(st.sampled_from([*STORY, *MORE, *ODD]), unique_by=lambda item: it
 
 
 def course(items: Sequence[Object], now: datetime = NOW) -> Course:
-    return course_of(JOB.file, headers(items), ROSTER, now)
+    return course_of(JOB.proposal, headers(items), ROSTER, now)
 
 
 def test_the_stages_of_a_job_that_goes_well() -> None:
@@ -144,7 +144,7 @@ def test_an_end_stays_an_end(items: list[Object], more: list[Object]) -> None:
 
 @given(items=ANY)
 def test_time_only_ends_what_was_not_over(items: list[Object]) -> None:
-    now, late = course(items), course(items, JOB.file.expires)
+    now, late = course(items), course(items, JOB.proposal.expires)
     assert late.stage in ENDS
     assert late == now if now.over else late.stage in (EXPIRED, ERASED)
 
@@ -218,7 +218,7 @@ def test_a_job_is_held_and_not_lost_after_its_last_failure() -> None:
     again = [*told, make("beta", "resume", JOB, attempt=2), *tried(3)]
     assert course(again).stage == READY
     assert Attempts.of(Objects(headers(again)), ROSTER).failures == 1, "counted anew"
-    assert course(again, JOB.file.expires).stage == EXPIRED
+    assert course(again, JOB.proposal.expires).stage == EXPIRED
 
 
 def test_a_result_that_servers_disagree_about_can_be_computed_again() -> None:
@@ -318,7 +318,7 @@ def test_honest_servers_agree_whatever_one_server_signs_for_which_of_them(
         if lies and going_on:  # the liar goes on meanwhile
             number, lie = draw.draw(st.sampled_from(lies))
             three[number].take(lie, from_author=True)
-    states = [course_of(JOB.file, each.objects, ROSTER, NOW) for each in three]
+    states = [course_of(JOB.proposal, each.objects, ROSTER, NOW) for each in three]
     assert states[0] == states[1] == states[2]
     assert all(len(each.objects.alike(LIES[0].header)) <= 4 for each in three)
     if others == 3 and LIES[0] in three[0].sent:
@@ -356,7 +356,7 @@ def test_a_server_that_erases_a_job_too_early_ends_it_for_nobody_else() -> None:
         assert (found.stage, found.over) == (HELD, False)
         assert found.why == "delta: the server says that it has erased its shares before the job ended"
         assert found.waiting[0].who == "an owner"
-    assert course([*BEFORE, make("delta", "erased", JOB, what="job")], JOB.file.expires).stage == EXPIRED
+    assert course([*BEFORE, make("delta", "erased", JOB, what="job")], JOB.proposal.expires).stage == EXPIRED
     assert course([*STORY, make("delta", "erased", JOB, what="job")]).stage == DONE
 
 
@@ -370,8 +370,8 @@ def test_a_later_revision_with_other_operators_undoes_no_result(order: tuple[str
     later = roster(2, operators=order)
     ROSTER.remember(tmp_path)
     later.remember(tmp_path)
-    assert course_of(JOB.file, told, later, NOW) == Course(DONE, 1)
-    assert later.of_job(JOB.file.federation).digest == ROSTER.digest
+    assert course_of(JOB.proposal, told, later, NOW) == Course(DONE, 1)
+    assert later.of_job(JOB.proposal.federation).digest == ROSTER.digest
     assert later.of_job("0" * 64) is later
     third = roster(3, operators=order)
     third.remember(tmp_path)
@@ -385,9 +385,9 @@ def test_a_job_waits_for_its_time() -> None:
     )
     later = type(early)(data)
     told = [item for item in story(later) if item.header.kind not in ("start", "ready", "ended")]
-    found = course_of(later.file, headers(told), ROSTER, NOW)
+    found = course_of(later.proposal, headers(told), ROSTER, NOW)
     assert (found.stage, found.waiting[0].who) == (READY, "the clock")
-    assert course_of(later.file, headers(told), ROSTER, NOW + timedelta(hours=2)).waiting[0].who == "alpha"
+    assert course_of(later.proposal, headers(told), ROSTER, NOW + timedelta(hours=2)).waiting[0].who == "alpha"
 
 
 def test_erased_says_how_it_ended() -> None:
@@ -407,7 +407,9 @@ def test_an_operator_who_receives_offers_two_keys() -> None:
     assert objects.offer("alpha", of_seat=True) == as_seat.header
     assert objects.offer("alpha", of_seat=False) is None
     waited = [
-        item.what for item in course_of(of.file, headers(offers(of)[:4]), ROSTER, NOW).waiting if item.who == "alpha"
+        item.what
+        for item in course_of(of.proposal, headers(offers(of)[:4]), ROSTER, NOW).waiting
+        if item.who == "alpha"
     ]
     assert waited == ["offer a key (ppca approve)"]
 

@@ -11,8 +11,8 @@ from typing import Any
 from harness import federation
 from harness.federation import IDENTITIES, OPERATORS, OWNERS, RECEIVER, ROSTER
 from ppca.federation.errors import NotReached
-from ppca.federation.job import JobDescription
 from ppca.federation.objects import Header, Object
+from ppca.federation.proposal import ProposedJob
 from ppca.federation.roster import SEATS
 from ppca.member import Member
 
@@ -32,7 +32,7 @@ class Board:
         member.seats = BoardSeats(self)  # type: ignore[assignment]
         return member
 
-    def job(self, name: str = "first job", owners: tuple[str, ...] = OWNERS, **more: Any) -> JobDescription:
+    def job(self, name: str = "first job", owners: tuple[str, ...] = OWNERS, **more: Any) -> ProposedJob:
         """A job that the receiver has submitted, and for which all seats offer keys."""
         job = federation.job(name=name, owners=owners, **more)
         self.say(RECEIVER, "job", job, job.data)
@@ -41,10 +41,10 @@ class Board:
                 self.put(item)
         return job
 
-    def say(self, who: str, kind: str, job: JobDescription, payload: bytes = b"", **about: Any) -> None:
+    def say(self, who: str, kind: str, job: ProposedJob, payload: bytes = b"", **about: Any) -> None:
         self.put(federation.make(who, kind, job, payload, **about))
 
-    def finished(self, name: str = "first job") -> JobDescription:
+    def finished(self, name: str = "first job") -> ProposedJob:
         """A job that went well; its result waits for the receiver."""
         job = self.job(name)
         for owner in OWNERS:
@@ -55,7 +55,7 @@ class Board:
         self.end(job)
         return job
 
-    def run(self, job: JobDescription) -> None:
+    def run(self, job: ProposedJob) -> None:
         """All seats have all shares, and begin."""
         sent = {
             each.header.author: each.digest
@@ -69,7 +69,7 @@ class Board:
         for operator in OPERATORS:
             self.say(operator, "ready", job, attempt=1)
 
-    def end(self, job: JobDescription) -> None:
+    def end(self, job: ProposedJob) -> None:
         """All seats have finished, and say what they opened."""
         for seat, operator in enumerate(OPERATORS):
             self.put(federation.ended(job, operator))
@@ -83,7 +83,7 @@ class Board:
             self.objects.setdefault(item.digest, item)
             self.news.notify_all()
 
-    def show(self, job: JobDescription, text: str, fraction: float | None) -> None:
+    def show(self, job: ProposedJob, text: str, fraction: float | None) -> None:
         with self.news:
             self.progress.append({"job": job.id, "text": text, "fraction": fraction, "rounds": 1234})
             self.news.notify_all()

@@ -23,9 +23,9 @@ from harness.federation import COLUMNS, IDENTITIES, OPERATORS, job, make, office
 from harness.waiting import PATIENCE
 from harness.whole import CheckerHere
 from ppca.federation.errors import FederationError
-from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
 from ppca.federation.parcels import Parcels
+from ppca.federation.proposal import ProposedJob
 from ppca.federation.sealing import SealingKey
 from ppca.owner.rows import share_sums, sums_of
 from ppca.owner.tables.owners import open_rows
@@ -184,7 +184,7 @@ class Federation:
     def tell(self, item: Object, seat: int = 0) -> None:
         self.offices[seat].admit(item, item.header.author)
 
-    async def submit(self, name: str, owner: str = "spare") -> JobDescription:
+    async def submit(self, name: str, owner: str = "spare") -> ProposedJob:
         """A job of one owner for itself, from its file to its contribution."""
         of = job(self.roster, name, owners=[owner], receivers={owner: ["model"]})
         self.tell(make(owner, "job", of, of.data))
@@ -206,7 +206,7 @@ class Federation:
         self.tell(parcels.finish())
         return of
 
-    def stages(self, *jobs: JobDescription) -> list[str]:
+    def stages(self, *jobs: ProposedJob) -> list[str]:
         return [self.offices[0].admission.course(of.id).stage for of in jobs]
 
     async def until(self, condition: Callable[[], bool]) -> None:

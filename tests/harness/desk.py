@@ -14,7 +14,7 @@ from aiohttp import web
 
 from harness.board import Board
 from harness.waiting import PATIENCE, eventually
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
 from ppca.member import Member
 from ppca.member.fetching import EVIDENCE
 from ppca.receiver import PCAModel
@@ -27,7 +27,7 @@ LONG = "心臓病の共同研究、第二回、全病院の患者の検査値に
 TABLE = "a,b,c\n" + "".join(f"{40 + i},{7 * i % 31},{i % 3}\n" for i in range(30))
 
 
-def write_result(member: Member, job: JobDescription, folder: Path) -> None:
+def write_result(member: Member, job: ProposedJob, folder: Path) -> None:
     """Stands for `ppca fetch`: the files of a result, and evidence with a key."""
     (folder / EVIDENCE).mkdir(parents=True)
     (folder / EVIDENCE / "result.key").write_bytes(b"SECRET")
@@ -86,14 +86,14 @@ class Desk:
             assert answer.status == 200
             return await answer.text()
 
-    async def heard(self, job: JobDescription, look: Callable[[Any], bool] = lambda known: True) -> None:
+    async def heard(self, job: ProposedJob, look: Callable[[Any], bool] = lambda known: True) -> None:
         def known() -> bool:
             found = self.pages.following.one(job.id)
             return found is not None and look(found)
 
         await eventually(known, "not heard of")
 
-    async def done(self, job: JobDescription) -> Any:
+    async def done(self, job: ProposedJob) -> Any:
         def over() -> bool:
             errand = self.pages.errands.of(job.id)
             return errand is not None and not errand.under_way

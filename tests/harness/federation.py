@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,15 @@ from typing import Any
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from benchmarks.jobs import Columns, fit_job
 from ppca.federation import toml
-from ppca.federation.drafting import draft_fit, draft_server
 from ppca.federation.identity import KEY_FILE, Identity, key_text
-from ppca.federation.job import JobDescription
 from ppca.federation.objects import Header, Object
 from ppca.federation.parcels import Parcels
+from ppca.federation.proposal import ProposedJob
 from ppca.federation.roster import Roster, RosterFile, render, statement, write_signatures
 from ppca.federation.sealing import SealingKey
-from ppca.federation.serverfile import ServerFile, ServerSettings
+from ppca.federation.serverfile import ServerFile, ServerSettings, render_server
 from ppca.protocol import share
 from ppca.seat.api import Api
 from ppca.seat.office import Office
@@ -63,12 +63,19 @@ def roster(
 ROSTER = roster()
 
 
-def job(federation: Roster = ROSTER, name: str = "first", **more: Any) -> JobDescription:
-    fields: dict[str, Any] = {"owners": OWNERS, "columns": COLUMNS, "receivers": {RECEIVER: ["model"]}} | more
-    return draft_fit(federation, name, **fields)
+def job(
+    federation: Roster = ROSTER,
+    name: str = "first",
+    owners: Sequence[str] = OWNERS,
+    columns: Columns = COLUMNS,
+    receivers: Mapping[str, Sequence[str]] | None = None,
+    **fields: Any,
+) -> ProposedJob:
+    """A fit. fields: see `fit_job`."""
+    return fit_job(federation, name, owners, columns, receivers or {RECEIVER: ["model"]}, **fields)
 
 
-def make(author: str, kind: str, of: JobDescription | str, payload: bytes = b"", **about: Any) -> Object:
+def make(author: str, kind: str, of: ProposedJob | str, payload: bytes = b"", **about: Any) -> Object:
     return Object.make(IDENTITIES[author], kind, of if isinstance(of, str) else of.id, payload, **about)
 
 
@@ -76,13 +83,13 @@ SEAT_KEYS = [SealingKey() for _ in OPERATORS]
 RECEIVER_KEY = SealingKey()
 
 
-def offers(of: JobDescription) -> list[Object]:
+def offers(of: ProposedJob) -> list[Object]:
     """Of the four seats and the receivers."""
     seats = [make(name, "offer", of, SEAT_KEYS[seat].public, seat=seat) for seat, name in enumerate(OPERATORS)]
-    return [*seats, *(make(name, "offer", of, RECEIVER_KEY.public, receiver=name) for name in of.file.receivers)]
+    return [*seats, *(make(name, "offer", of, RECEIVER_KEY.public, receiver=name) for name in of.spec.receivers)]
 
 
-def contribution(of: JobDescription, owner: str, values: Any = (1.0, 2.0)) -> list[Object]:
+def contribution(of: ProposedJob, owner: str, values: Any = (1.0, 2.0)) -> list[Object]:
     """An owner's envelopes, and its contribution last."""
     made: list[Object] = []
     parcels = Parcels(IDENTITIES[owner], of.id, [key.public for key in SEAT_KEYS], made.append)
@@ -91,16 +98,20 @@ def contribution(of: JobDescription, owner: str, values: Any = (1.0, 2.0)) -> li
     return [*made, last]
 
 
-def ended(of: JobDescription, author: str, attempt: int = 1, outcome: str = "finished", **more: Any) -> Object:
+def ended(of: ProposedJob, author: str, attempt: int = 1, outcome: str = "finished", **more: Any) -> Object:
     about: dict[str, Any] = {"audit": "a", "rounds": 7, "sent": [5, 5, 5, 5], "received": [5, 5, 5, 5]}
     about = (about if outcome == "finished" else {}) | {"why": "", "final": False} | more
     return make(author, "ended", of, attempt=attempt, outcome=outcome, **about)
 
 
-def story(of: JobDescription) -> list[Object]:
+def story(of: ProposedJob) -> list[Object]:
     """All objects of a job that goes well, in an order in which they can happen."""
-    told = [make(RECEIVER, "job", of, of.data), *offers(of), *(make(owner, "approval", of) for owner in of.file.owners)]
-    for owner in of.file.owners:
+    told = [
+        make(RECEIVER, "job", of, of.data),
+        *offers(of),
+        *(make(owner, "approval", of) for owner in of.proposal.owners),
+    ]
+    for owner in of.proposal.owners:
         sent = contribution(of, owner)
         told += sent
         told += [make(name, "receipt", of, owner=owner, contribution=sent[-1].digest) for name in OPERATORS]
@@ -130,7 +141,7 @@ def write_files(folder: Path, federation: Roster, seat: int = 0, **tables: Any) 
     content: dict[str, Any] = {"seat": seat, "federation": "federation.toml", "identity": KEY_FILE} | tables
     content["listen"] = {"api": api, "mesh": "127.0.0.1:9", "local": "127.0.0.1:9"}
     content["store"] = {"path": "store"} | dict(tables.get("store", {}))
-    write_whole(folder / "server.toml", draft_server(toml.validated(ServerFile, content, "the server")))
+    write_whole(folder / "server.toml", render_server(toml.validated(ServerFile, content, "the server")))
     return folder
 
 

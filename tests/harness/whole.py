@@ -14,9 +14,9 @@ from typing import Any
 
 from harness.federation import IDENTITIES, OPERATORS, ROSTER, make, office
 from ppca.federation.course import Objects
-from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
 from ppca.federation.parcels import Parcels
+from ppca.federation.proposal import ProposedJob
 from ppca.federation.roster import Roster
 from ppca.jobs.uploads import Uploads
 from ppca.member import contributing
@@ -73,16 +73,16 @@ class FourServers:
 class WholeJob:
     """One job at four servers, with everybody's offers and approvals."""
 
-    def __init__(self, servers: FourServers, job: JobDescription) -> None:
+    def __init__(self, servers: FourServers, job: ProposedJob) -> None:
         self.job = job
         self.offices, self.conductors = servers.offices, servers.conductors
         self.traffic: Traffic | None = None
         self.audit: list[dict[str, Any]] = []
-        first = next(iter(job.file.receivers))
+        first = next(iter(job.spec.receivers))
         self.tell(make(first, "job", job, job.data))
         self.keys = [one.keys.make(JOB, job.id).public for one in self.offices]
         self.tell(*(make(OPERATORS[seat], "offer", job, key, seat=seat) for seat, key in enumerate(self.keys)))
-        self.tell(*(make(name, "approval", job) for name in job.file.approvers))
+        self.tell(*(make(name, "approval", job) for name in job.proposal.approvers))
 
     def tell(self, *items: Object) -> None:
         for item in items:

@@ -22,19 +22,19 @@ from harness.federation import (
     story,
 )
 from ppca.federation import parcels
-from ppca.federation.disclosure import disclosures
 from ppca.federation.errors import FederationError
 from ppca.federation.objects import Object
 from ppca.federation.parcels import pieces_in, result_info
 from ppca.federation.roster import Roster
 from ppca.federation.sealing import seal
+from ppca.jobs.registry import openings
 from ppca.member.fetching import Evidence, check_files
 from ppca.servers.control import encode
 
 JOB = job()
 FACTS = {"verified": True, "standardized": False, "rows": 10, "count": 3}
 STORY = story(JOB)
-LINES = [{"what": line.what, "to": line.to} for line in disclosures(JOB.file)]
+LINES = [{"what": line.what, "to": line.to} for line in openings(JOB.spec)]
 TOTAL = {"total": {"rounds": 7, "bytes_sent": 5, "sent_to": [5] * 4, "received_from": [5] * 4}}
 
 

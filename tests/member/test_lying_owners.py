@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.jobs import use_job
 from harness.federation import IDENTITIES, OWNERS, RECEIVER, ROSTER, job
 from harness.whole import Altered, FourServers, Owner, WholeJob
-from ppca.federation.drafting import draft_infer
-from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
 from ppca.federation.parcels import Parcels
+from ppca.federation.proposal import ProposedJob
 from ppca.jobs import columns, input_checks, rows, wide_columns, wide_rows
 from ppca.jobs.errors import Refusal
 from ppca.native import ring
@@ -40,12 +40,15 @@ class Form:
         width, count = (70, 6) if wide else (3, 40)
         names = [f"v{i}" for i in range(width)]
         owners = OWNERS[:2] if wide else OWNERS
-        fit = {"missing": "mean" if way == "missing" else "refuse", "standardize": way == "standardised"}
+        fit: dict[str, Any] = {
+            "missing": "mean" if way == "missing" else "refuse",
+            "standardize": way == "standardised",
+        }
         held = {owner: [f"{owner[0]}{name}" for name in names] for owner in owners} if by_columns else names
-        align: dict[str, Any] = {"way": "aligned" if way == "standardised" else way, "minimum": 2}
+        align: dict[str, Any] = {"alignment": "aligned" if way == "standardised" else way, "minimum": 2}
         align |= {"namespace": 200} if way == "namespace" else {}
-        self.job: JobDescription = job(
-            name=folder.name, owners=owners, columns=held, fit=fit, wide=wide, align=align if by_columns else None
+        self.job: ProposedJob = job(
+            name=folder.name, owners=owners, columns=held, wide=wide, **fit, align=align if by_columns else None
         )
         self.id = "id" if by_columns else None
         for owner in owners:
@@ -64,7 +67,7 @@ class Form:
     def begun(self) -> WholeJob:
         """Every owner but the liar has contributed."""
         whole = WholeJob(self.servers, self.job)
-        for owner in self.job.file.owners:
+        for owner in self.job.proposal.owners:
             if owner != LIAR:
                 assert whole.contribute(owner, self.file(owner), self.id) == [""] * 4
         return whole
@@ -269,9 +272,9 @@ def test_honest_extreme_numbers_pass(
     form: Form, entries: Callable[[Any], Any], stops: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Centred, "check_row_shares", lambda *_: None)
-    held = form.job.file.columns
+    held = form.job.spec.data.columns
     names = list(held[LIAR]) if isinstance(held, dict) else list(held)
-    count = 6 if form.job.file.is_wide else 40
+    count = 6 if form.job.spec.data.is_wide else 40
     table = entries(np.random.default_rng(8).standard_normal((count, len(names))))
     form.write(LIAR, table, names, np.arange(count) + 100)
     whole = form.begun()
@@ -287,7 +290,7 @@ def test_a_row_out_of_range_is_refused(form: Form, bits: int, stops: None) -> No
 
     def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
         if kind == "rows":
-            packets[0] = with_first(packets[0], 1 << (bits + (24 if form.job.file.is_wide else 0)))
+            packets[0] = with_first(packets[0], 1 << (bits + (24 if form.job.spec.data.is_wide else 0)))
         return kind, packets, fields
 
     assert form.lied(whole, change) == [""] * 4
@@ -301,7 +304,7 @@ def test_the_totals_of_one_owner_are_not_isolated(form: Form) -> None:
     rng = np.random.default_rng(1)
     tables = {"north": rng.standard_normal((40, 3)) + 100, "west": rng.standard_normal((30, 3)) + 3}
     for owner, table in tables.items():
-        form.write(owner, table, form.job.file.all_columns, range(len(table)))
+        form.write(owner, table, form.job.spec.data.column_names, range(len(table)))
     whole = form.begun()
 
     def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
@@ -441,10 +444,10 @@ def test_all_servers_get_the_same_messages(form: Form, what: str) -> None:
 @pytest.mark.parametrize("form", ["columns aligned", "widecolumns aligned"], indirect=True)
 @pytest.mark.parametrize("ids", ["another order", "other ids"])
 def test_aligned_owners_list_the_same_ids_in_the_same_order(form: Form, ids: str, stops: None) -> None:
-    count = 6 if form.job.file.is_wide else 40
+    count = 6 if form.job.spec.data.is_wide else 40
     listed = np.arange(count)[::-1] + 100 if ids == "another order" else np.arange(count) + 101
-    assert isinstance(form.job.file.columns, dict)
-    names = list(form.job.file.columns[LIAR])
+    assert isinstance(form.job.spec.data.columns, dict)
+    names = list(form.job.spec.data.columns[LIAR])
     form.write(LIAR, np.ones((count, len(names))) * np.arange(count)[:, None], names, listed)
     whole = form.begun()
     assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4
@@ -472,11 +475,14 @@ def test_no_key_of_the_owners_is_waited_for_without_need(form: Form, monkeypatch
         raise AssertionError("it waits for a key")
 
     monkeypatch.setattr(Owner, "group_key", group_key)
-    if form.job.file.align is not None and form.job.file.align.way == "aligned":
+    if form.job.spec.data.align is not None and form.job.spec.data.align.alignment == "aligned":
         form.id = None
-        assert isinstance(form.job.file.columns, dict)
+        assert isinstance(form.job.spec.data.columns, dict)
         form.write(
-            LIAR, np.random.default_rng(2).standard_normal((40, 3)), list(form.job.file.columns[LIAR]), np.arange(40)
+            LIAR,
+            np.random.default_rng(2).standard_normal((40, 3)),
+            list(form.job.spec.data.columns[LIAR]),
+            np.arange(40),
         )
     whole = WholeJob(form.servers, form.job)
     assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4
@@ -487,10 +493,10 @@ def test_no_key_of_the_owners_is_waited_for_without_need(form: Form, monkeypatch
 
 def marked(form: Form, column: Any) -> None:
     """The liar's second column is this one."""
-    assert isinstance(form.job.file.columns, dict)
+    assert isinstance(form.job.spec.data.columns, dict)
     table = np.random.default_rng(7).standard_normal((40, 3))
     table[:, 1] = column
-    form.write(LIAR, table, list(form.job.file.columns[LIAR]), np.arange(40) + 100)
+    form.write(LIAR, table, list(form.job.spec.data.columns[LIAR]), np.arange(40) + 100)
 
 
 FLAG = np.eye(40)[7]
@@ -541,9 +547,9 @@ def test_servers_refuse_a_column_whose_squares_overflow(form: Form, stops: None)
 @pytest.mark.parametrize("form", ["columns psi", "widecolumns psi"], indirect=True)
 def test_columns_of_the_smallest_doubles_are_sent(form: Form, stops: None) -> None:
     """Their scale is 2^-1073; its inverse is not a double."""
-    assert isinstance(form.job.file.columns, dict)
-    names = list(form.job.file.columns[LIAR])
-    count = 6 if form.job.file.is_wide else 40
+    assert isinstance(form.job.spec.data.columns, dict)
+    names = list(form.job.spec.data.columns[LIAR])
+    count = 6 if form.job.spec.data.is_wide else 40
     signs = np.where(np.random.default_rng(9).standard_normal((count, len(names))) > 0, 1.0, -1.0)
     form.write(LIAR, signs * 2.0**-1074, names, np.arange(count) + 100)
     whole = form.begun()
@@ -567,11 +573,11 @@ def test_a_flag_of_several_rows_passes(form: Form, stops: None) -> None:
 @pytest.mark.parametrize("lies", [False, True])
 def test_new_columns_out_of_range_are_refused(lies: bool, tmp_path: Path, servers: FourServers) -> None:
     """The model is that of two column owners, and both send columns of the new rows. The openings are those of the job."""
-    owners, align = OWNERS[:2], {"way": "aligned", "minimum": 2}
+    owners, align = OWNERS[:2], {"alignment": "aligned", "minimum": 2}
     held = {owner: [f"{owner[0]}{number}" for number in range(2)] for owner in owners}
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
     keep = {"until": until, "allow": {"flags": [RECEIVER]}}
-    fit = job(name=tmp_path.name, owners=owners, columns=held, fit={"components": 1}, align=align, keep=keep)
+    fit = job(name=tmp_path.name, owners=owners, columns=held, components=1, align=align, keep=keep)
     random = np.random.default_rng(4)
     for owner in owners:
         table = random.standard_normal((40, 2)) + 3
@@ -582,9 +588,9 @@ def test_new_columns_out_of_range_are_refused(lies: bool, tmp_path: Path, server
     exponents = np.broadcast_to(first.run()["to"][RECEIVER]["exponents"], (4,))
     for conductor, store in zip(first.conductors, first.stores, strict=True):
         conductor.staging.keep(fit.id, store[kept_name(fit.id)])
-    infer = {"model": fit.id, "model_owners": list(owners), "operation": "detect", "threshold": 4.0}
-    infer |= {"standardized": False, "scale_exponents": [int(e) for e in exponents]}
-    second = WholeJob(servers, draft_infer(ROSTER, tmp_path.name + "-use", owners, RECEIVER, infer, held, align=align))
+    more: dict[str, Any] = {"model": fit.id, "model_owners": owners, "threshold": 4.0, "align": align}
+    asked = use_job(ROSTER, tmp_path.name + "-use", owners, held, {RECEIVER: ["flags"]}, exponents, **more)
+    second = WholeJob(servers, asked)
 
     def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
         return kind, [with_first(packets[0], 1 << 100), *packets[1:]], fields

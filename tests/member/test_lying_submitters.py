@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.jobs import use_job
 from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
 from harness.whole import FourServers, WholeJob
-from ppca.federation.disclosure import in_words, scope
-from ppca.federation.drafting import draft_infer
-from ppca.federation.job import JobDescription
+from ppca.federation.disclosure import in_words, terms
+from ppca.federation.proposal import ProposedJob
 from ppca.federation.serverfile import Policy
 from ppca.jobs.errors import Refusal
 from ppca.seat.policy import refusal_of
@@ -34,7 +34,7 @@ class Kept:
             "until": datetime.now(UTC).replace(microsecond=0) + timedelta(days=1),
             "allow": {"flags": [RECEIVER], "transform": [RECEIVER]},
         }
-        self.fit = job(fit={"components": 1, "standardize": standardize}, keep=keep)
+        self.fit = job(components=1, standardize=standardize, keep=keep)
         whole = WholeJob(self.servers, self.fit)
         for owner in OWNERS:
             table = RNG.standard_normal((30, 3)) @ np.diag([3.0, 1.0, 0.1]) + 3
@@ -50,18 +50,13 @@ class Kept:
         np.savetxt(path, table, delimiter=",", header=",".join(COLUMNS), comments="", fmt="%.17g")
         return path
 
-    def use(self, name: str, rows_at_least: int | None = None, **more: Any) -> JobDescription:
-        infer: dict[str, Any] = {
-            "model": self.fit.id,
-            "model_owners": list(OWNERS),
-            "operation": "detect",
-            "threshold": 4.0,
-            "standardized": bool(self.fit.file.fit and self.fit.file.fit.standardize),
-            "scale_exponents": self.exponents,
-        } | more
-        return draft_infer(ROSTER, name, [OWNERS[0]], RECEIVER, infer, list(COLUMNS), rows_at_least=rows_at_least)
+    def use(self, name: str, rows_at_least: int | None = None, **more: Any) -> ProposedJob:
+        fields: dict[str, Any] = {"scales": self.exponents, "rows_at_least": rows_at_least} | more
+        fields |= {"model": self.fit.id, "model_owners": OWNERS, "threshold": 4.0}
+        fields |= {"standardize": self.fit.spec.data.standardize}
+        return use_job(ROSTER, name, [OWNERS[0]], COLUMNS, {RECEIVER: ["flags"]}, **fields)
 
-    def run(self, use: JobDescription) -> Any:
+    def run(self, use: ProposedJob) -> Any:
         self.whole = WholeJob(self.servers, use)
         assert self.whole.contribute(OWNERS[0], self.write("new", NEW)) == [""] * 4
         return self.whole.run()["to"][RECEIVER]["flags"]
@@ -86,7 +81,7 @@ def test_other_units_are_refused(kept: Kept) -> None:
     """With the second column 2^20 times as large, a flag says whether its value is above a threshold, and nothing else."""
     false = [kept.exponents[0], kept.exponents[1] - 20, kept.exponents[2]]
     with pytest.raises(Refusal, match="scale_exponents of this job are not those of the model"):
-        kept.run(kept.use("false", scale_exponents=false))
+        kept.run(kept.use("false", scales=false))
 
 
 def test_few_rows_are_refused(kept: Kept) -> None:
@@ -96,16 +91,16 @@ def test_few_rows_are_refused(kept: Kept) -> None:
 
 def test_the_limits_of_an_operator(kept: Kept) -> None:
     admission = kept.servers.offices[0].admission
-    assert refusal_of(kept.use("one").file, Policy(), admission) is None
-    assert "fewer rows" in str(refusal_of(kept.use("two").file, Policy(rows_at_least=5), admission))
-    assert refusal_of(kept.use("three", rows_at_least=5).file, Policy(rows_at_least=5), admission) is None
-    assert "columns" in str(refusal_of(kept.use("four").file, Policy(columns_at_most=2), admission))
+    assert refusal_of(kept.use("one").proposal, Policy(), admission) is None
+    assert "fewer rows" in str(refusal_of(kept.use("two").proposal, Policy(rows_at_least=5), admission))
+    assert refusal_of(kept.use("three", rows_at_least=5).proposal, Policy(rows_at_least=5), admission) is None
+    assert "columns" in str(refusal_of(kept.use("four").proposal, Policy(columns_at_most=2), admission))
 
 
 def test_approvers_read_threshold_and_units(kept: Kept) -> None:
-    file = kept.use("read", rows_at_least=10).file
-    text = "\n".join([scope(file), *in_words(file)])
+    spec = kept.use("read", rows_at_least=10).spec
+    text = "\n".join([*terms(spec, OWNERS[0]), *in_words(spec)])
     assert "above 4," in text
-    assert ("deviations of the columns" if kept.fit.file.fit.standardize else f"2^{kept.exponents[0]}") in text  # type: ignore[union-attr]
-    assert "at least 10 new rows" in text
+    assert ("deviations of the columns" if kept.fit.spec.data.standardize else f"2^{kept.exponents[0]}") in text
+    assert "minimum number of new rows: 10" in text
     assert "units of the model" in text

@@ -11,10 +11,10 @@ from harness.board import Board
 from harness.federation import OPERATORS, OWNERS
 from ppca.cli.member import _print_course, course_facts
 from ppca.federation.errors import FederationError
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
 
 
-def held(board: Board) -> JobDescription:
+def held(board: Board) -> ProposedJob:
     """A job whose attempt failed for the last time that its servers allow."""
     job = board.job()
     for owner in OWNERS:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from benchmarks.jobs import fit_job
 from harness.federation import (
     IDENTITIES,
     OPERATORS,
@@ -30,7 +31,6 @@ from harness.federation import (
     story,
 )
 from harness.waiting import PATIENCE
-from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import FederationError, FileRefused, NotReached, ObjectRefused
 from ppca.federation.identity import Identity, key_text
 from ppca.federation.objects import Object
@@ -494,7 +494,7 @@ def test_a_missing_part_is_named(four: Four) -> None:
 def test_invented_group_keys_neither_stop_nor_replace_the_real_one(four: Four, monkeypatch: pytest.MonkeyPatch) -> None:
     """A header that a server invented kept the first owner from sending the key, and the others from taking it."""
     owners = ("north", "south")
-    four.job = draft_fit(four.roster, "v", owners, {o: [f"{o}1"] for o in owners}, {RECEIVER: ["model"]})
+    four.job = fit_job(four.roster, "v", owners, {o: [f"{o}1"] for o in owners}, {RECEIVER: ["model"]})
     four.tell(make(RECEIVER, "job", four.job, four.job.data))
     for owner in owners:
         four.member(owner).approve(four.job)
@@ -516,7 +516,7 @@ def test_a_group_key_is_taken_from_the_first_owner_only(four: Four, monkeypatch:
     from ppca.federation.sealing import seal
 
     owners = ("north", "south", "west")
-    of = draft_fit(four.roster, "v", owners, {o: [f"{o}1"] for o in owners}, {RECEIVER: ["model"]})
+    of = fit_job(four.roster, "v", owners, {o: [f"{o}1"] for o in owners}, {RECEIVER: ["model"]})
     four.tell(make(RECEIVER, "job", of, of.data))
     member = four.member("south")
     key = member.state.make_key(of.id)

@@ -10,28 +10,28 @@ from typing import Any
 
 import pytest
 
+from benchmarks.jobs import fit_job
 from harness.admission import OF, STORY, Door, until
 from harness.federation import IDENTITIES, OWNERS, RECEIVER, ROSTER, contribution, job, make, offers, roster
 from harness.waiting import PATIENCE
-from ppca.federation.drafting import Lifetime, draft_fit
 from ppca.federation.errors import FederationError, NotNow, ObjectRefused
 from ppca.federation.identity import Identity, key_text
-from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object, sha256
+from ppca.federation.proposal import ProposedJob
 from ppca.federation.serverfile import Policy
 from ppca.seat import admission as module
 from ppca.seat.admission import pieces_of
 from ppca.seat.policy import refusal_of
 
 
-def submitted(of: JobDescription, author: str = RECEIVER) -> Object:
+def submitted(of: ProposedJob, author: str = RECEIVER) -> Object:
     return make(author, "job", of, of.data)
 
 
 def test_an_altered_job_is_another_job(door: Door) -> None:
     """No approval counts for it, and its name is not the digest of its file."""
     door.tell(*until("contribution"))
-    altered = JobDescription(OF.data.replace(b'name = "first"', b'name = "other"'))
+    altered = ProposedJob(OF.data.replace(b'name = "first"', b'name = "other"'))
     door.refuses(make(RECEIVER, "job", OF.id, altered.data), "not the digest")
     door.tell(submitted(altered))
     assert all(item.what.startswith(("offer", "approve")) for item in door.course(altered.id).waiting)
@@ -80,7 +80,7 @@ def test_jobs_of_members_that_there_are_not(door: Door) -> None:
 def test_jobs_of_another_revision_or_out_of_time(door: Door) -> None:
     door.refuses(submitted(job(roster(2))), "another revision")
     past = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
-    old = draft_fit(ROSTER, "old", OWNERS, ["a"], {RECEIVER: ["model"]}, lasts=Lifetime(past))
+    old = fit_job(ROSTER, "old", OWNERS, ["a"], {RECEIVER: ["model"]}, expires=past)
     door.refuses(submitted(old), "has expired")
     door.refuses(make(RECEIVER, "job", "0" * 64, b"no file"), "not the digest")
 
@@ -96,7 +96,7 @@ def test_files_that_are_no_jobs(data: bytes, door: Door) -> None:
 
 
 def test_a_job_file_that_is_too_long(door: Door) -> None:
-    long = JobDescription(OF.data + b"#" * (1 << 20))
+    long = ProposedJob(OF.data + b"#" * (1 << 20))
     door.refuses(submitted(long), "at most 1,048,576 are read")
 
 
@@ -268,12 +268,13 @@ def test_lost_content_is_taken_again_whatever_has_happened_since(door: Door) -> 
         ({"owners": OWNERS[:1]}, {}, "wants 3"),
         ({"owners": ("spare",), "receivers": {"spare": ["model"]}}, {}, None),
         ({}, {"columns_at_most": 2}, "at most 2"),
-        ({}, {"programs": ("pca-columns/1",)}, "not pca-rows/1"),
+        ({}, {"analyses": ("infer/1",)}, "runs infer/1, not pca/1"),
+        ({}, {"forms": ("columns",)}, "the forms columns, not rows"),
         ({}, {"rows_at_least": 50}, "rows_at_least = 50"),
         ({"rows_at_least": 50}, {"rows_at_least": 50}, None),
-        ({"lasts": Lifetime("91d")}, {}, "stay longer"),
-        ({"lasts": Lifetime(erase_after="91d")}, {}, "stay longer"),
-        ({"lasts": Lifetime("91d")}, {"longest": "100d"}, None),
+        ({"expires": "91d"}, {}, "stay longer"),
+        ({"erase_after": "91d"}, {}, "stay longer"),
+        ({"expires": "91d"}, {"longest": "100d"}, None),
         (
             {"keep": {"allow": {}, "until": datetime(9999, 1, 1, tzinfo=UTC)}},
             {},
@@ -285,14 +286,14 @@ def test_lost_content_is_taken_again_whatever_has_happened_since(door: Door) -> 
 def test_what_a_seat_takes_part_in(
     fields: dict[str, Any], policy: dict[str, Any], words: str | None, door: Door
 ) -> None:
-    found = refusal_of(job(**fields).file, Policy(**policy), door)
+    found = refusal_of(job(**fields).proposal, Policy(**policy), door)
     assert (found is None) == (words is None), found
     assert words is None or words in (found or "")
 
 
 def test_another_build_is_refused(door: Door) -> None:
-    other = JobDescription(OF.data.replace(b"+", b"+f", 1))
-    assert "must have the same" in (refusal_of(other.file, Policy(), door) or "")
+    other = ProposedJob(OF.data.replace(b"+", b"+f", 1))
+    assert "must have the same" in (refusal_of(other.proposal, Policy(), door) or "")
 
 
 @pytest.mark.parametrize(
@@ -322,12 +323,12 @@ def test_a_file_is_read_outside_the_lock(door: Door, monkeypatch: pytest.MonkeyP
     """While one member's file is read, others are served."""
     begun, go_on = threading.Event(), threading.Event()
 
-    def slow(data: bytes) -> JobDescription:
+    def slow(data: bytes) -> ProposedJob:
         begun.set()
         assert go_on.wait(PATIENCE)
-        return JobDescription(data)
+        return ProposedJob(data)
 
-    monkeypatch.setattr(module, "JobDescription", slow)
+    monkeypatch.setattr(module, "ProposedJob", slow)
     other = job(name="other")
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(door.admit, make(RECEIVER, "job", other, other.data), RECEIVER)

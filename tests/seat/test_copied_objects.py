@@ -76,7 +76,7 @@ def test_who_has_a_part_in_a_job_is_known_without_its_file(tmp_path: Path, monke
     def parse(*arguments: Any) -> None:
         raise AssertionError("the file was parsed again")
 
-    monkeypatch.setattr(module, "JobDescription", parse)
+    monkeypatch.setattr(module, "ProposedJob", parse)
     door._jobs.clear()
     assert door.members(of) == members
 

@@ -17,10 +17,9 @@ import pytest
 from harness import federation
 from harness.federation import OPERATORS, OWNERS, RECEIVER, ROSTER, contribution, ended, make, office
 from ppca.federation.course import Course
-from ppca.federation.drafting import Lifetime
 from ppca.federation.errors import ObjectRefused
-from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
+from ppca.federation.proposal import ProposedJob
 from ppca.seat.conductor import Conductor
 from ppca.seat.keys import JOB
 from ppca.seat.router import Router
@@ -47,7 +46,7 @@ class Clock:
 class Four:
     """Four servers that exchange objects when the test says so."""
 
-    def __init__(self, folder: Path, job: JobDescription) -> None:
+    def __init__(self, folder: Path, job: ProposedJob) -> None:
         self.job = job
         self.offices = [office(folder / name, ROSTER, seat) for seat, name in enumerate(OPERATORS)]
         self.routers = [Router(open_listener()) for _ in OPERATORS]
@@ -103,7 +102,7 @@ def contributed(four: Four, owner: str) -> set[str]:
     return {item.digest for item in sent if item.header.kind == "envelope"}
 
 
-@pytest.mark.parametrize("four", [{"lasts": Lifetime("1h")}], indirect=True)
+@pytest.mark.parametrize("four", [{"expires": "1h"}], indirect=True)
 def test_a_job_that_expires_is_erased_by_all(four: Four, clock: Clock) -> None:
     envelopes = contributed(four, "north")
     assert envelopes
@@ -121,7 +120,7 @@ def test_a_job_that_expires_is_erased_by_all(four: Four, clock: Clock) -> None:
         four.tell(make("south", "approval", four.job))
 
 
-@pytest.mark.parametrize("four", [{"lasts": Lifetime(erase_after="2h")}], indirect=True)
+@pytest.mark.parametrize("four", [{"erase_after": "2h"}], indirect=True)
 def test_a_finished_job_is_erased_when_its_time_has_come(four: Four, clock: Clock) -> None:
     envelopes = {digest for owner in OWNERS for digest in contributed(four, owner)}
     four.tell(make(RECEIVER, "offer", four.job, federation.RECEIVER_KEY.public, receiver=RECEIVER))

@@ -15,7 +15,7 @@ import pytest
 from harness.conductors import Federation
 from harness.federation import OPERATORS
 from ppca.federation.errors import FederationError
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
 from ppca.federation.roster import Seat
 from ppca.seat.keys import JOB
 from ppca.seat.mates import HalfLost, Mates, split_for
@@ -41,12 +41,12 @@ def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Federation:
     return found
 
 
-def lose_key(federation: Federation, of: JobDescription, seat: int, way: str) -> None:
+def lose_key(federation: Federation, of: ProposedJob, seat: int, way: str) -> None:
     path = federation.offices[seat].settings.keys / f"{JOB}-{of.id}.key"
     path.unlink() if way == "missing" else path.write_bytes(b"")
 
 
-async def failed_once(federation: Federation) -> JobDescription:
+async def failed_once(federation: Federation) -> ProposedJob:
     """A job for which everything is there, and whose first attempt has failed."""
     federation.hall.failing = lambda seat: "the machine has no memory left"
     of = await federation.submit("first")

@@ -13,8 +13,8 @@ from harness.conductors import Federation
 from harness.federation import OPERATORS, make
 from ppca.federation import parcels
 from ppca.federation.course import Course
-from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
+from ppca.federation.proposal import ProposedJob
 from ppca.seat.keys import JOB
 from ppca.seat.office import Office
 
@@ -22,11 +22,11 @@ DELTA = 3
 HONEST = (0, 1, 2)
 
 
-def courses(fed: Federation, of: JobDescription) -> list[Course]:
+def courses(fed: Federation, of: ProposedJob) -> list[Course]:
     return [fed.offices[seat].admission.course(of.id) for seat in HONEST]
 
 
-def keys(fed: Federation, of: JobDescription) -> list[bool]:
+def keys(fed: Federation, of: ProposedJob) -> list[bool]:
     return [fed.offices[seat].keys.of(JOB, of.id) is not None for seat in HONEST]
 
 

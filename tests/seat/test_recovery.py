@@ -15,10 +15,9 @@ import pytest
 from harness.federation import OWNERS, RECEIVER, ROSTER, job, make, office, story
 from harness.waiting import eventually
 from ppca.federation.course import course_of
-from ppca.federation.drafting import Lifetime
 from ppca.federation.errors import FederationError
-from ppca.federation.job import JobDescription
 from ppca.federation.objects import Object
+from ppca.federation.proposal import ProposedJob
 from ppca.seat import conductor as module
 from ppca.seat.clock import Clock
 from ppca.seat.conductor import Conductor
@@ -62,7 +61,7 @@ def damage(path: Path, way: str) -> None:
     path.write_bytes({"flip": data, "cut": data[: len(data) // 2], "empty": b""}[way])
 
 
-def ended(of: Office, known: JobDescription = OF) -> list[str]:
+def ended(of: Office, known: ProposedJob = OF) -> list[str]:
     return [h.about["why"] for h in of.mailbox.objects(known.id).of("ended") if h.author == of.identity.name]
 
 
@@ -178,7 +177,7 @@ def test_a_restore_goes_on_with_the_rest_and_lists_what_is_missing(
         monkeypatch.setattr(restoring, "_copy", lambda seat: (0, []))
         back = []
 
-        def bring_back(known: JobDescription, owner: str) -> None:
+        def bring_back(known: ProposedJob, owner: str) -> None:
             if known.name == "second":
                 raise FederationError("seat 1 (beta) answered 500")
             back.append(known.name)
@@ -236,7 +235,7 @@ def test_keys_are_destroyed_on_expiry_only_if_the_clocks_agree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: float, others: tuple[float, ...], erased: bool
 ) -> None:
     """A clock two days ahead for half a minute destroyed the keys of jobs that had not expired. Days ahead of the true time."""
-    of_a_day = job(lasts=Lifetime("1d"))
+    of_a_day = job(expires="1d")
     with server(tmp_path) as of:
         tell(of, [make(RECEIVER, "job", of_a_day, of_a_day.data)])
         at = conductor(of)
@@ -265,6 +264,6 @@ def test_times_that_are_none_are_ignored(told: object) -> None:
 def test_a_job_of_which_one_server_has_erased_its_shares_is_held() -> None:
     """It hung: the others waited for a server that had nothing left to compute with."""
     items = [*STORY[: KINDS.index("start")], make("beta", "erased", OF, what="job", seat=1)]
-    course = course_of(OF.file, [item.header for item in items], ROSTER, datetime.now(UTC))
+    course = course_of(OF.proposal, [item.header for item in items], ROSTER, datetime.now(UTC))
     assert course.stage == "held"
     assert "beta: the server says that it has erased its shares" in course.why

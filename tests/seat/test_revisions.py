@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.jobs import fit_job
 from harness.doors import OPERATORS, Doors
-from ppca.federation.drafting import draft_fit
 from ppca.federation.errors import ObjectRefused
 from ppca.federation.objects import Object
 from ppca.seat.office import Office
@@ -26,7 +26,7 @@ def doors(tmp_path: Path) -> Iterator[Doors]:
 def former(doors: Doors) -> Object:
     """A job that was proposed under revision 1, while there is revision 2 now."""
     Office(doors.settings(0)).mailbox.close()  # it was in force at alpha's seat
-    job = draft_fit(doors.roster("analyst"), "former", ["north"], ["a", "b"], {"analyst": ["model"]})
+    job = fit_job(doors.roster("analyst"), "former", ["north"], ["a", "b"], {"analyst": ["model"]})
     doors.found(revision=2)
     return Object.make(doors.identities["analyst"], "job", job.id, job.data)
 
@@ -41,7 +41,7 @@ def test_seats_pass_it_on_and_nobody_begins_with_it(doors: Doors, former: Object
     office = Office(doors.settings(0))
     assert office.admit(former, OPERATORS[1])
     job = office.admission.job(former.header.job)
-    why = refusal_of(job.file, office.settings.file.policy, office.admission)
+    why = refusal_of(job.proposal, office.settings.file.policy, office.admission)
     assert why == "the job is for another revision of the federation than 2; make it again"
 
 

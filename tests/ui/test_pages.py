@@ -15,7 +15,7 @@ from harness.desk import HOSTILE, TABLE, desk, visitor, write_result
 from harness.federation import RECEIVER
 from harness.waiting import eventually
 from ppca.cli.member import show_words
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
 from ppca.member.fetching import EVIDENCE
 from ppca.owner.tables.options import ReadOptions, settable
 from ppca.ui.door import COOKIE
@@ -276,7 +276,7 @@ def test_a_result_that_fails_the_check_is_not_shown(board: Board) -> None:
         job = board.finished()
         async with desk(board, RECEIVER) as here, visitor() as session:
 
-            def check(folder: Path, job: JobDescription) -> list[str]:
+            def check(folder: Path, job: ProposedJob) -> list[str]:
                 raise ValueError("model.json was changed: it is not what the evidence gives.")
 
             here.results._check = check

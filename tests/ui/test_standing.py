@@ -7,12 +7,12 @@ from pathlib import Path
 
 from harness.board import Board
 from harness.federation import OWNERS, RECEIVER, ROSTER, ended
-from ppca.federation.job import JobDescription
+from ppca.federation.proposal import ProposedJob
 from ppca.ui.following import Known
 from ppca.ui.standing import APPROVE, CONTRIBUTE, FETCH, Standing, standing_of
 
 
-def standing(board: Board, job: JobDescription, me: str, fetched: bool = False) -> Standing:
+def standing(board: Board, job: ProposedJob, me: str, fetched: bool = False) -> Standing:
     known = Known(job, board.member(me).seats.headers(job.id), None)
     return standing_of(known, ROSTER, me, fetched, datetime.now(UTC))
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import typer
 from rich.text import Text
 
+from ..jobs.checks import SpecError
 from ..owner.errors import BadColumns, BadValue, NoRows, OwnerError, ParameterRefused, UnreadableData
 from ..servers import ProgramError, ServersFailed
 from .terminal import Terminal
@@ -19,6 +20,17 @@ SHOWN_LENGTH = 60
 
 NAMES = {"n_components": "-k"}
 """Options that are not called like their parameter."""
+
+FIELDS = {
+    "analysis.components": "-k",
+    "analysis.model_owners": "--model",
+    "data.form": "--wide",
+    "data.owners": "--owner",
+    "data.scales": "--model",
+    "receivers": "--receiver",
+    "name": "NAME",
+}
+"""Options that are not called like their field of a job."""
 
 REMEDIES = {
     "columns": "--columns {common} chooses columns",
@@ -62,6 +74,9 @@ def in_words(error: Exception, offered: Container[str]) -> str:
         option = NAMES.get(error.parameter, f"--{error.parameter.replace('_', '-')}")
         value = "" if error.value is None else f" {error.value}"
         return f"{option}{value} {error.cause}."
+    if isinstance(error, SpecError):
+        value = "" if error.value is None else f" {_shown(error.value)}"
+        return f"{option_of(error.field)}{value}: {error.cause}."
     if not isinstance(error, OwnerError):
         return str(error)
     columns = error.columns if isinstance(error, BadValue | BadColumns) else ()
@@ -79,6 +94,18 @@ def in_words(error: Exception, offered: Container[str]) -> str:
     }
     found = [REMEDIES[name].format(**words) for name in error.options if name in offered]
     return f"{error} {'; '.join(found)}." if found else str(error)
+
+
+def option_of(field: str) -> str:
+    """The option that sets a field of a job."""
+    for start, option in FIELDS.items():
+        if field == start or field.startswith(f"{start}."):
+            return option
+    return f"--{field.rpartition('.')[2].replace('_', '-')}"
+
+
+def _shown(value: object) -> str:
+    return printable(value if isinstance(value, str) else repr(value))
 
 
 def typed(names: Sequence[str]) -> str:

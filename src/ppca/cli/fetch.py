@@ -14,7 +14,7 @@ from .options import COLUMNS, OutputOptions, command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from ..federation.job import JobDescription
+    from ..federation.proposal import ProposedJob
     from ..member import Member
     from ..member.fetching import Evidence
 
@@ -82,7 +82,7 @@ def _write_joined(
     write_table(path, {id or "id": own_ids(member, evidence, table, id), **columns})
 
 
-def fetch_into(member: Member, job: JobDescription, output: Path, *, replace: bool) -> Evidence:
+def fetch_into(member: Member, job: ProposedJob, output: Path, *, replace: bool) -> Evidence:
     """Fetches and checks a result, and writes its folder, whole or not at all."""
     from ..member.fetching import Evidence
     from .folder import whole_folder
@@ -97,23 +97,26 @@ def fetch_into(member: Member, job: JobDescription, output: Path, *, replace: bo
 def write_fetched(folder: Path, evidence: Evidence) -> None:
     """All files of a fetched result; the same bytes whenever it is made from the same evidence."""
     from ..estimator.federated import fitted_of, holds_model, parts_of
+    from ..jobs.pca import JointPCA, columns_for, own_columns
     from ..member.fetching import EVIDENCE
     from .fit import settings_of
     from .kept import write_table
     from .result import SHARED, write_result
 
-    file = evidence.job.file
-    if file.fit is None:
+    spec = evidence.job.spec
+    if not isinstance(spec.analysis, JointPCA):
         name, columns = inferred(evidence)
         write_table(folder / name, columns)
     elif holds_model(evidence):
         fitted = fitted_of(evidence)
         settings = settings_of(fitted, True, servers=f"the four seats of {evidence.roster.name}")
-        write_result(folder, fitted, title=evidence.job.name, settings=settings, owners=list(file.owners))
+        write_result(folder, fitted, title=evidence.job.name, settings=settings, owners=list(spec.data.owners))
     else:
-        for name, columns in parts_of(evidence).tables(file.columns_of(evidence.receiver)).items():
+        for name, columns in parts_of(evidence).tables(columns_for(spec, evidence.receiver)).items():
             write_table(folder / name, columns)
-    if file.keep is not None and not file.gets_own_only(evidence.receiver):  # who uses it must know all columns' units
+    if (
+        spec.keep is not None and own_columns(spec, evidence.receiver) is None
+    ):  # who uses it must know all columns' units
         fitted_of(evidence).facts.save(folder / SHARED)
     evidence.save(folder / EVIDENCE)
 
@@ -122,16 +125,17 @@ def inferred(evidence: Evidence) -> tuple[str, dict[str, object]]:
     """The table of an infer job: its name and columns."""
     import numpy as np
 
-    result, use = evidence.result(), evidence.job.file.infer
-    assert use is not None
+    from ..jobs.infer import unit_of
+
+    result, unit = evidence.result(), unit_of(evidence.job.spec)
     found: dict[str, object] = {}
     if "tags" in result:  # whose rows they are, for an owner among the receivers: see --join
         found["pseudonym"] = [f"{high:016x}{low:016x}" for high, low in np.asarray(result["tags"]).tolist()]
     if "coordinates" in result:
-        z = np.asarray(result["coordinates"]) * use.unit
+        z = np.asarray(result["coordinates"]) * unit
         return "projected.csv", found | {f"pc{i + 1}": z[:, i] for i in range(z.shape[1])}
     if "scores" in result:
-        found["score"] = np.maximum(result["scores"], 0.0) * use.unit**2
+        found["score"] = np.maximum(result["scores"], 0.0) * unit**2
     if "flags" in result:
         found["flag"] = np.asarray(result["flags"]).astype(np.int64)
     return "flags.csv", found
@@ -141,10 +145,11 @@ def _show(evidence: Evidence, output: Path, shown: OutputOptions) -> None:
     import json
 
     from ..estimator.federated import fitted_of, holds_model
+    from ..jobs.pca import JointPCA
     from .result import print_openings, print_scree, print_traffic
 
     console = Terminal(quiet=shown.quiet)
-    if evidence.job.file.fit is not None:
+    if isinstance(evidence.job.spec.analysis, JointPCA):
         account = evidence.account()
         if shown.as_json:
             typer.echo(json.dumps(_summary(evidence, output), indent=1))
@@ -163,8 +168,8 @@ def _summary(evidence: Evidence, output: Path) -> dict[str, object]:
     from ..estimator.federated import parts_of
     from .result import account_summary
 
-    parts, file = parts_of(evidence), evidence.job.file
-    found: dict[str, object] = {"job": evidence.job.id, "owners": list(file.owners), "rows": parts.rows}
+    parts, owners = parts_of(evidence), evidence.job.proposal.owners
+    found: dict[str, object] = {"job": evidence.job.id, "owners": list(owners), "rows": parts.rows}
     if parts.variances is not None and parts.variance_ratio is not None:
         found |= {
             "explained_variance": parts.variances.tolist(),

@@ -17,7 +17,6 @@ from .options import (
     KINDS,
     RESULT,
     SERVERS,
-    SOLVER,
     TABLES,
     AlignOptions,
     AnalysisOptions,
@@ -26,6 +25,7 @@ from .options import (
     Minimum,
     MinRows,
     OutputOptions,
+    Pieces,
     ServerOptions,
     names_in,
 )
@@ -65,9 +65,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
     ] = False
     id: IdColumns = None
     minimum: Minimum = 10
-    pieces: Annotated[
-        int | None, typer.Option(min=1, help="row pieces of the covariance step", rich_help_panel=COLUMNS)
-    ] = None
+    pieces: Pieces = None
     workers: Annotated[
         str,
         typer.Option(
@@ -75,10 +73,6 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
             rich_help_panel=COLUMNS,
         ),
     ] = "0"
-    max_iterations: Annotated[
-        int | None,
-        typer.Option(min=1, help="maximum iterations before falling back to jacobi", rich_help_panel=SOLVER),
-    ] = None
     output: Annotated[Path, typer.Option("--output", "-o", help="folder for the result", rich_help_panel=RESULT)] = (
         Path("result")
     )

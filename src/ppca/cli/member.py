@@ -19,7 +19,7 @@ from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..federation.course import Course
-    from ..federation.job import JobDescription
+    from ..federation.proposal import ProposedJob
     from ..member import Member
 
 JobName = Annotated[str, typer.Argument(help="job.toml, or the job's id or name")]
@@ -71,15 +71,15 @@ def approve(
         tell_course(member, known)
 
 
-def show_words(member: Member, job: JobDescription) -> None:
+def show_words(member: Member, job: ProposedJob) -> None:
     """What a job opens, for who must agree."""
     from ..federation.disclosure import scope, terms
 
-    console, file = Terminal(), job.file
-    console.print(Text(f"{job.name} ({file.program}), job {job.id}"), soft_wrap=True)
-    console.print(Text(f"of: {scope(file)}"), soft_wrap=True)
+    console = Terminal()
+    console.print(Text(f"{job.name} ({job.spec.analysis.NAME}, {job.spec.data.form}), job {job.id}"), soft_wrap=True)
+    console.print(Text(f"of: {scope(job.proposal)}"), soft_wrap=True)
     console.print("What it computes, and from which data:")
-    for line in terms(file, member.name):
+    for line in terms(job.spec, member.name):
         console.print(Text(f"  - {line}"), soft_wrap=True, highlight=False)
     opened, together = member.words(job)
     console.print("Opened, and nothing else:")
@@ -122,12 +122,11 @@ def contribute(
         from .progress import stage_bars
 
         known = member.find(job)
-        missing = "refuse" if known.file.fit is None else known.file.fit.missing
         with stage_bars(quiet=quiet) as show:
             sent = send(
                 *(member, known, data),
                 id=id,
-                options=replace(read, missing=missing),
+                options=replace(read, missing=known.spec.data.missing),
                 min_rows=min_rows,
                 patience=patience,
                 told=lambda text, fraction: show(text, fraction, 0),
@@ -162,7 +161,7 @@ def status(
             _print_course(known, course, place)
 
 
-def course_facts(job: JobDescription, course: Course, place: int | None = None) -> dict[str, Any]:
+def course_facts(job: ProposedJob, course: Course, place: int | None = None) -> dict[str, Any]:
     """The state of a job, for JSON."""
     return {
         "place": place,
@@ -175,11 +174,11 @@ def course_facts(job: JobDescription, course: Course, place: int | None = None) 
     }
 
 
-def tell_course(member: Member, job: JobDescription) -> None:
+def tell_course(member: Member, job: ProposedJob) -> None:
     _print_course(job, member.course(job))
 
 
-def _print_course(job: JobDescription, course: Course, place: int | None = None) -> None:
+def _print_course(job: ProposedJob, course: Course, place: int | None = None) -> None:
     console = Terminal()
     queued = f", place {place} in the queue" if place is not None and course.stage == "ready" else ""
     attempt = f", attempt {course.attempt}" if course.attempt else ""
@@ -234,7 +233,7 @@ def audit(
         _audit(member, known, as_json)
 
 
-def _audit(member: Member, job: JobDescription, as_json: bool) -> None:
+def _audit(member: Member, job: ProposedJob, as_json: bool) -> None:
     import json
 
     from ..federation.course import FINISHED

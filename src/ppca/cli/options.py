@@ -22,6 +22,8 @@ from .complaint import complaints
 
 if TYPE_CHECKING:
     from ..estimator.columns import Columns
+    from ..jobs.pca import JointPCA
+    from ..jobs.spec import Align
     from ..servers import LocalServers
 
 TABLES, RESULT, SOLVER = "Tables", "Result", "Eigensolver"
@@ -135,6 +137,7 @@ AsJson = Annotated[
 Minimum = Annotated[
     int, typer.Option(min=1, help="stop if fewer ids are common to all owners", rich_help_panel=COLUMNS)
 ]
+Pieces = Annotated[int | None, typer.Option(min=1, help="row pieces of the covariance step", rich_help_panel=COLUMNS)]
 IdColumns = Annotated[
     list[str] | None,
     typer.Option(
@@ -208,6 +211,31 @@ class AnalysisOptions:
             min=1, help="run exactly this many iterations and open no convergence bits", rich_help_panel=SOLVER
         ),
     ] = None
+    max_iterations: Annotated[
+        int | None,
+        typer.Option(min=1, help="maximum iterations before falling back to jacobi", rich_help_panel=SOLVER),
+    ] = None
+    until_converged: Annotated[
+        bool,
+        typer.Option(
+            "--until-converged",
+            help="open one bit per iteration, also in job.toml, where the iterations are otherwise fixed",
+            rich_help_panel=SOLVER,
+        ),
+    ] = False
+
+    @property
+    def analysis(self) -> JointPCA:
+        """The parameters of the analysis."""
+        from ..jobs.pca import JointPCA
+
+        return JointPCA(
+            components=self.component_count,
+            solver=self.solver,
+            tol=self.tol,
+            fixed_iterations=self.fixed_iterations,
+            max_iterations=self.max_iterations,
+        )
 
     @property
     def component_count(self) -> int | float | None:
@@ -242,6 +270,18 @@ class AlignOptions:
     fold_case: Annotated[bool, typer.Option("--fold-case", help="ids may differ in case", rich_help_panel=COLUMNS)] = (
         False
     )
+
+    def align(self, minimum: int, row_share_at_most: float) -> Align:
+        """Return how rows of column owners are joined in a job."""
+        from ..jobs.spec import Align
+
+        return Align(
+            alignment=self.alignment,
+            namespace=self.namespace,
+            minimum=minimum,
+            fold_case=self.fold_case,
+            row_share_at_most=row_share_at_most,
+        )
 
     def matched_by(
         self, id: Sequence[str] | None, minimum: int, pieces: int | None = None, workers: str = "0"

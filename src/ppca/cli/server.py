@@ -31,10 +31,9 @@ def init(
 ) -> None:
     """Write server.toml for your seat, with all settings and what they mean. Nothing is started."""
     from ..federation import toml
-    from ..federation.drafting import draft_server
     from ..federation.identity import Identity
     from ..federation.roster import Roster
-    from ..federation.serverfile import ServerFile
+    from ..federation.serverfile import ServerFile, render_server
     from ..servers.files import write_whole
 
     if config.exists():
@@ -52,7 +51,7 @@ def init(
         "listen": {"api": api, "mesh": mesh, "local": local},
         "store": {"path": store},
     }
-    write_whole(config, draft_server(toml.validated(ServerFile, content, str(config))))
+    write_whole(config, render_server(toml.validated(ServerFile, content, str(config))))
     Terminal().print(Text(f"written: {config}, seat {seat}. Next: ppca server run -c {config}"), soft_wrap=True)
 
 

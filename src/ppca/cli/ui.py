@@ -17,7 +17,7 @@ from .options import command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from ..federation.job import JobDescription
+    from ..federation.proposal import ProposedJob
     from ..federation.roster import Roster
     from ..member import Member
 
@@ -40,7 +40,7 @@ def ui(
     asyncio.run(_serve(lambda: Member.open(me.federation, me.identity, me.state), output, port, show))
 
 
-def checked(folder: Path, job: JobDescription, federation: Roster) -> list[str]:
+def checked(folder: Path, job: ProposedJob, federation: Roster) -> list[str]:
     """What was checked of the result of a job in a folder; raises at the first fault."""
     from ..member.fetching import EVIDENCE, Evidence
     from .fetch import verified

@@ -20,8 +20,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from .jobfile import JobFile
 from .objects import Header, is_digest
+from .proposal import Proposal
 from .roster import SEATS, Roster
 
 PROPOSED, GATHERING, READY, RUNNING, DONE = "proposed", "gathering", "ready", "running", "done"
@@ -218,7 +218,7 @@ def is_well_formed(header: Header) -> bool:
     return True
 
 
-def course_of(job: JobFile, headers: Iterable[Header] | Objects, roster: Roster, now: datetime) -> Course:
+def course_of(job: Proposal, headers: Iterable[Header] | Objects, roster: Roster, now: datetime) -> Course:
     """Where the job stands."""
     objects = headers if isinstance(headers, Objects) else Objects(list(headers))
     end = _end(job, objects, roster, now)
@@ -238,7 +238,7 @@ def course_of(job: JobFile, headers: Iterable[Header] | Objects, roster: Roster,
     return _under_way(job, objects, roster, now)
 
 
-def _end(job: JobFile, objects: Objects, roster: Roster, now: datetime) -> Course | None:
+def _end(job: Proposal, objects: Objects, roster: Roster, now: datetime) -> Course | None:
     """The end of the job, if it has one. One that was computed stays so, whatever comes later."""
     starts, operators = objects.starts(), set(roster.operators.values())
     last = max(starts, default=0)
@@ -294,12 +294,12 @@ def _entry(values: object, seat: int) -> object:
     return values[seat] if isinstance(values, list) and len(values) == len(SEATS) else None
 
 
-def missing(job: JobFile, objects: Objects, roster: Roster) -> Iterator[Waiting]:
+def missing(job: Proposal, objects: Objects, roster: Roster) -> Iterator[Waiting]:
     """Who has not yet done its part before the seats can start."""
     for seat, name in sorted(roster.operators.items()):
         if objects.offer(name, of_seat=True) is None:
             yield Waiting(name, f"offer a key (its server, seat {seat}, does it)")
-    for name in job.receivers:
+    for name in job.job.receivers:
         if objects.offer(name, of_seat=False) is None:
             yield Waiting(name, "offer a key (ppca approve)")
     for name in job.approvers:
@@ -367,7 +367,7 @@ class Attempts:
         )
 
 
-def _under_way(job: JobFile, objects: Objects, roster: Roster, now: datetime) -> Course:
+def _under_way(job: Proposal, objects: Objects, roster: Roster, now: datetime) -> Course:
     """The state of a job for which everything is there."""
     if job.not_before is not None and now < job.not_before:
         return Course(READY, waiting=(Waiting("the clock", f"reach {job.not_before:%Y-%m-%d %H:%M} UTC"),))

@@ -15,20 +15,20 @@ import numpy as np
 from ..algorithms import dual, entry, gram, scales, wide
 from ..jobs import columns, inference, wide_columns
 from ..jobs.openings import ROWS_TOGETHER
+from ..jobs.spec import Data
 from ..protocol import InputPacket, InputRefused, RingType
 from ..protocol.inputs import summands
 from ..servers.control import Message
 from .errors import ObjectRefused
-from .jobfile import JobFile
 from .objects import is_digest
 
 Input = tuple[tuple[int, ...], RingType]
 """Shape and type of one packet."""
 
 
-def checked(job: JobFile, owner: str, seat: int, messages: Iterator[Message]) -> Iterator[Message]:
+def checked(data: Data, owner: str, seat: int, messages: Iterator[Message]) -> Iterator[Message]:
     """Yield an owner's messages for a server; raise ObjectRefused at the first that the job does not ask for."""
-    check = _Check(job, owner, seat)
+    check = _Check(data, owner, seat)
     for kind, fields in messages:
         check.take(kind, fields)
         yield kind, fields
@@ -38,12 +38,12 @@ def checked(job: JobFile, owner: str, seat: int, messages: Iterator[Message]) ->
 class _Check:
     """One owner's messages, compared with the job as they come."""
 
-    def __init__(self, job: JobFile, owner: str, seat: int) -> None:
-        self.job = job
+    def __init__(self, data: Data, owner: str, seat: int) -> None:
+        self.data = data
         self.owner = owner
         self.seat = seat
-        self.widths = job.table_widths(owner)
-        self.sends_rows = job.by_columns or job.is_wide
+        self.widths = data.widths_of(owner)
+        self.sends_rows = data.by_columns or data.is_wide
         self.rows = [0] * len(self.widths)
         """Rows of every table so far; columns, if columns are sent one below the other."""
         self.lengths: list[int | None] = [None] * len(self.widths)
@@ -62,7 +62,7 @@ class _Check:
             self._refuse(f"a message {kind!r} has the unknown fields {', '.join(more)[:200]}")
         if kind == "rows" and not self.sends_rows:
             self._refuse("it sends rows; owners of this job send sums")
-        if self.batches and (kind == "rows" or self.job.infer is None):
+        if self.batches and (kind == "rows" or not self.data.uses_model):
             self._refuse("something follows after the last message that this job asks for")
         if kind == "rows":
             self._rows(packets, fields)
@@ -73,13 +73,13 @@ class _Check:
         """All messages are here."""
         if self.sends_rows and not all(self.rows):
             self._refuse("it sends no rows" if not any(self.rows) else "one of its tables has no rows")
-        namespace = None if self.job.align is None else self.job.align.namespace
-        if self.job.is_wide and self.rows != self.widths:
+        namespace = None if self.data.align is None else self.data.align.namespace
+        if self.data.is_wide and self.rows != self.widths:
             self._refuse(f"it sends {self.rows} columns; its tables have {self.widths}")
-        if namespace is not None and set(self.lengths if self.job.is_wide else self.rows) != {namespace}:
+        if namespace is not None and set(self.lengths if self.data.is_wide else self.rows) != {namespace}:
             self._refuse(f"its tables do not have one row for each of the {namespace:,} ids of the namespace")
-        if not self.batches and not (self.job.infer is not None and self.sends_rows):
-            self._refuse("its sums are missing" if self.job.infer is None else "it sends no rows")
+        if not self.batches and not (self.data.uses_model and self.sends_rows):
+            self._refuse("its sums are missing" if not self.data.uses_model else "it sends no rows")
 
     def _rows(self, packets: list[InputPacket], fields: dict[str, Any]) -> None:
         table = self._table(fields.get("part"))
@@ -87,16 +87,16 @@ class _Check:
             self._refuse(f"a message with rows has {len(packets)} packets; it has one")
         (packet,) = packets
         found, width = packet.shape, self.widths[table]
-        if self.job.is_wide:
+        if self.data.is_wide:
             length = self.lengths[table] or (found[1] if len(found) == 2 else 0)
             fits = found == (found[0], length) and length > 0 and 0 < found[0] <= width - self.rows[table]
-            fits &= self.job.by_columns or length % ROWS_TOGETHER == 0
+            fits &= self.data.by_columns or length % ROWS_TOGETHER == 0
             expected, kind = f"(columns, {length or 'rows'})", wide.ENTRIES
             self.lengths[table], tagged = length, length if self.rows[table] == 0 else 0
         else:
             fits = len(found) == 2 and found[0] > 0 and found[1] == width
             expected, tagged = f"(rows, {width})", found[0] if found else 0
-            kind = gram.ROWS if self.job.infer is None else inference.row_type(self.job.infer.standardized)
+            kind = gram.ROWS if not self.data.uses_model else inference.row_type(self.data.standardize)
         if not fits or packet.dtype != kind:
             self._refuse(
                 f"rows of shape {found} and type {packet.dtype}; shape {expected} and type {kind} were expected"
@@ -107,7 +107,7 @@ class _Check:
 
     def _table(self, part: Any) -> int:
         """The table that rows belong to: a field `part` counts only if the job says that the owner acts for several."""
-        if self.job.tables is None:
+        if self.data.tables is None:
             if part is not None:
                 self._refuse("it names a table (`part`); the job does not say that it acts for several tables")
             return 0
@@ -116,7 +116,7 @@ class _Check:
         return int(part)
 
     def _tags(self, tags: Any, rows: int) -> None:
-        wanted = self.job.align is not None and self.job.align.way == "psi" and rows > 0
+        wanted = self.data.align is not None and self.data.align.alignment == "psi" and rows > 0
         fits = isinstance(tags, np.ndarray) and tags.dtype == np.uint64 and tags.shape == (rows, 2)
         if wanted and not fits:
             self._refuse(f"tags of {rows:,} rows were expected, two words each")
@@ -125,15 +125,15 @@ class _Check:
 
     def _order(self, order: Any, *, first: bool) -> None:
         """The keyed digest of an owner's ids in their order, with its first rows, if it has ids."""
-        aligned = self.job.align is not None and self.job.align.way == "aligned"
+        aligned = self.data.align is not None and self.data.align.alignment == "aligned"
         if order is not None and not (aligned and first and is_digest(order)):
             self._refuse("it sends a digest of the order of its ids where none is expected, or not a digest")
 
     def _inputs(self, packets: list[InputPacket]) -> None:
         self.batches += 1
         found = [(packet.shape, packet.dtype) for packet in packets]
-        if self.job.infer is not None:
-            kind, width = inference.row_type(self.job.infer.standardized), self.widths[0]
+        if self.data.uses_model:
+            kind, width = inference.row_type(self.data.standardize), self.widths[0]
             (shape, dtype), *more = found
             if self.sends_rows or more or len(shape) != 2 or shape[0] < 1 or (shape[1], dtype) != (width, kind):
                 self._refuse(f"a batch of new rows has shape (rows, {width}) and type {kind}; it sends {_text(found)}")
@@ -145,26 +145,25 @@ class _Check:
     def _of_table(self, table: int) -> list[Input]:
         """The inputs of one table, in their order: see `entry.Sums`, `imputed.GapParts`, `wide_entry.RowSums`, and the programs
         `columns.fit` and `wide_columns.fit`."""
-        job, w = self.job, self.widths[table]
-        assert job.fit is not None
+        data, w = self.data, self.widths[table]
         numbers: list[Input] = [((w,), scales.EXPONENT), ((w,), scales.MANTISSA), ((w,), scales.UPPER_HALF)]
-        unit: Input = ((w if job.fit.standardize else 1,), scales.EXPONENT)
+        unit: Input = ((w if data.standardize else 1,), scales.EXPONENT)
         count: list[Input] = [((1,), entry.COUNT), ((1,), entry.ROOT)]
         if not self.sends_rows:
-            missing = job.fit.missing == "mean"
+            missing = data.missing == "mean"
             entries = w * (2 * w + 1) if missing else w * (w + 1) // 2 + w
             counts: Input = ((w,), entry.COUNT) if missing else count[1]
             return [count[0], counts, *numbers, ((w,), scales.EXPONENT), ((entries,), entry.ROOT)]
-        if not job.by_columns:
-            return [*count, *numbers, unit, *([((w,), entry.ROOT)] if job.fit.standardize else [])]
-        if not job.is_wide:
-            own: list[Input] = [((w * (w + 1) // 2,), columns.OWN)] if job.owner_multiplies else []
+        if not data.by_columns:
+            return [*count, *numbers, unit, *([((w,), entry.ROOT)] if data.standardize else [])]
+        if not data.is_wide:
+            own: list[Input] = [((w * (w + 1) // 2,), columns.OWN)] if data.owners_multiply else []
             return [((w,), scales.EXPONENT), *numbers, *own]
-        if not job.owner_multiplies:
+        if not data.owners_multiply:
             return [*numbers, unit]
         rows = self.lengths[table] or 0
         products: Input = ((rows * (rows + 1) // 2,), dual.SUMS)
-        return [*numbers, unit, products, *([((w,), wide_columns.INVERSE)] if job.fit.standardize else [])]
+        return [*numbers, unit, products, *([((w,), wide_columns.INVERSE)] if data.standardize else [])]
 
     def _refuse(self, why: str) -> None:
         raise ObjectRefused(f"the contribution of {self.owner} is not what the job asks for: {why}")

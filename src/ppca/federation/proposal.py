@@ -96,6 +96,11 @@ class Proposal:
         return [*self.owners, *(name for name in self.job.analysis.approvers if name not in self.owners)]
 
     @property
+    def kept_until(self) -> datetime | None:
+        """When the servers erase the model that they keep; None: they keep none."""
+        return None if self.job.keep is None else self.job.keep.until
+
+    @property
     def members(self) -> list[str]:
         """All members with a part in the job."""
         return list(dict.fromkeys([*self.approvers, *self.job.receivers]))
@@ -128,22 +133,14 @@ class ProposedJob:
 def propose(
     federation: str, name: str, job: JobSpec, *, expires: str | datetime = "7d", erase_after: str = "7d"
 ) -> ProposedJob:
-    """Return a job as a file for a federation. federation: the digest of its revision. expires: a time, or a span from now on."""
+    """Return a job as a file for a federation. federation: the digest of its revision. expires: a time, or a span from now on.
+
+    Raise `SpecError` if members of a federation cannot be asked for such a job.
+    """
     opens, reveals = _lists(job)
     end = expires if isinstance(expires, datetime) else moment(expires)
-    try:
-        proposal = Proposal(
-            name=name,
-            federation=federation,
-            build=build(),
-            expires=end,
-            erase_after=erase_after,
-            job=job,
-            opens=opens,
-            reveals=reveals,
-        )
-    except SpecError as error:
-        raise _refused("the job", error) from None
+    more: dict[str, Any] = {"job": job, "opens": opens, "reveals": reveals}
+    proposal = Proposal(name=name, federation=federation, build=build(), expires=end, erase_after=erase_after, **more)
     return ProposedJob(render(proposal))
 
 
@@ -159,7 +156,12 @@ def render(proposal: Proposal) -> bytes:
 
 def parse(data: bytes, label: str = JOB_FILE) -> Proposal:
     """Return what a job.toml says; raise `FileRefused` if it is not one. The cost of reading it is bounded before."""
-    found = toml.tables(data, label)
+    return proposal_of(toml.tables(data, label), label)
+
+
+def proposal_of(tables: Mapping[str, Any], label: str) -> Proposal:
+    """Return the proposal that the tables of a file describe; raise `FileRefused` if they describe none."""
+    found = dict(tables)
     try:
         job = job_of({name: found.pop(name) for name in TABLES if name in found})
         proposal: Proposal = record_of(found, Proposal, job=job)

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
+from ..jobs.registry import ANALYSES
+from ..jobs.spec import COORDINATES, FORMS
 from . import toml
-from .jobfile import PROGRAMS, Span, Texts
 from .roster import Address, address
+from .text import is_plain
+from .times import is_span
 
 SERVER_FILE = "server.toml"
+MAX_TEXT = 1000
+
+
+def _span(value: str) -> str:
+    if not is_span(value):
+        raise ValueError("write a number and s, m, h or d, such as 7d")
+    return value
+
+
+def _text(value: str) -> str:
+    if not value or not is_plain(value) or len(value) > MAX_TEXT:
+        raise ValueError(f"text without control or hidden characters was expected, at most {MAX_TEXT} of them")
+    return value
+
+
+Span = Annotated[str, AfterValidator(_span)]
+Texts = Annotated[tuple[Annotated[str, AfterValidator(_text)], ...], Field(strict=False, fail_fast=True)]
+"""The first wrong element of a list is refused; the others, which may be many, are not listed."""
 
 
 class Listen(toml.Strict):
@@ -44,6 +65,7 @@ class StoreSettings(toml.Strict):
 class Policy(toml.Strict):
     """What the operator computes for whom.
 
+    analyses, forms: the analyses that run here, and the forms of data (see [analysis] name and [data] form of job.toml).
     longest: how far ahead a job may expire, and how long its results may stay. models_longest: how far ahead a model may be kept.
     """
 
@@ -59,7 +81,8 @@ class Policy(toml.Strict):
     bytes_per_member: int = Field(default=16 << 30, ge=1 << 20)
     requests_per_second: float = Field(default=50.0, gt=0)
     attempts: int = Field(default=5, ge=1)
-    programs: Texts = PROGRAMS
+    analyses: Texts = tuple(sorted(ANALYSES))
+    forms: Texts = tuple(form for form in FORMS if form != COORDINATES)
 
 
 class Work(toml.Strict):
@@ -130,3 +153,23 @@ class ServerSettings:
     @property
     def keys(self) -> Path:
         return self.store / "keys" if self.file.store.keys is None else self.path(self.file.store.keys)
+
+
+def render_server(file: ServerFile) -> bytes:
+    """Return server.toml with all settings, so that an operator sees what there is to set."""
+    parts = [
+        "# One seat of a federation. Paths are seen from this file. Restart the server after a change here;\n"
+        "# a new revision of the federation's file is taken over without.\n",
+        toml.lines({"seat": file.seat, "federation": file.federation, "identity": file.identity}),
+        "[listen]\n# api: members and seats; mesh: the other seats while a job runs; local: this machine only.\n"
+        + toml.lines(file.listen.model_dump()),
+        "[store]\n# keys: destroying a key erases its job. Leave that folder out of backups. keep: records of old jobs.\n"
+        + toml.lines(file.store.model_dump()),
+        "[policy]\n# What is computed here, for whom. owners_at_least (fits): with two, each learns the other's sums.\n"
+        "# rows_at_least (not set): fits and uses of models must have this many rows; of row owners checked on shares.\n"
+        + toml.lines(file.policy.model_dump()),
+        "[work]\n# threads of a job (0: the cores of this machine, shared by its seats and the jobs at once);\n"
+        "# seconds that a round, finding all peers, and a whole attempt may take.\n"
+        + toml.lines(file.work.model_dump()),
+    ]
+    return "\n".join(parts).encode()

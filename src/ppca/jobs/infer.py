@@ -20,6 +20,11 @@ OPENED = {
 """What is revealed for each part."""
 
 
+def unit_of(job: JobSpec) -> float:
+    """Return one unit of the servers in the units of the data; scores have its square."""
+    return 1.0 if job.data.standardize or job.data.scales is None else math.ldexp(1.0, job.data.scales[0])
+
+
 @dataclass(frozen=True, kw_only=True)
 class UseModel(Analysis):
     """Coordinates, anomaly scores or flags of new rows, or rows rebuilt from coordinates.

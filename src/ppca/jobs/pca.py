@@ -139,6 +139,18 @@ def own_columns(job: JobSpec, receiver: str) -> slice | None:
     return job.data.columns_of(receiver) if LOADINGS in job.receivers[receiver] else None
 
 
+def columns_for(job: JobSpec, receiver: str) -> list[str]:
+    """Return the names of the columns that a receiver's result is about."""
+    own, names = own_columns(job, receiver), job.data.column_names
+    return names if own is None else names[own]
+
+
+def gets_model(job: JobSpec, receiver: str) -> bool:
+    """Whether a receiver gets all parts that make a whole model."""
+    whole = {part for part in WHOLE if part != "deviations" or job.data.standardize}
+    return isinstance(job.analysis, JointPCA) and not whole - set(parts_of(job, receiver))
+
+
 def has_scales(parts: Collection[str], standardized: bool) -> bool:
     """Return whether a receiver of these parts gets scale exponents: a receiver of loadings only if it needs them."""
     return LOADINGS not in parts or ("deviations" if standardized else "variances") in parts

@@ -171,6 +171,8 @@ class Data:
         if self.form == WIDE_ROWS and self.missing == MEAN:
             cause = f"is not possible with form {WIDE_ROWS!r}: the joint mean of missing values needs the covariance"
             raise SpecError("data.missing", self.missing, cause)
+        if self.uses_model and self.missing != REFUSE:
+            raise SpecError("data.missing", self.missing, "is not possible for new rows of a kept model")
         if self.rows_at_least is not None:
             check_whole("data.rows_at_least", self.rows_at_least, 1, MAX_ROWS_AT_LEAST)
         if self.add_to is not None and self.form != ROWS:
@@ -231,6 +233,11 @@ class Data:
     def is_wide(self) -> bool:
         """Whether there are more columns than rows."""
         return self.form in WIDE
+
+    @property
+    def uses_model(self) -> bool:
+        """Whether the rows are new ones, on which a kept model is used."""
+        return self.form in USES_SCALES
 
     @property
     def column_names(self) -> list[str]:

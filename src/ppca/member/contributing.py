@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..federation.errors import FederationError
-from ..federation.job import JobDescription
 from ..federation.parcels import Parcels
+from ..federation.proposal import ProposedJob
 from ..owner import columns as column_owner
 from ..owner import rows as row_owner
 from ..owner.alignment.arrangement import Alignment, arrange_rows, order_digest
@@ -30,7 +30,7 @@ PATIENCE = 600.0
 
 def contribute(
     member: Member,
-    job: JobDescription,
+    job: ProposedJob,
     data: Any,
     *,
     id: str | None = None,
@@ -54,7 +54,7 @@ def contribute(
             digests.append(item.digest)
 
         parcels = Parcels(member.identity, job.id, member.seat_keys(job), put)
-        least = min_rows if job.file.fit is not None and len(job.file.owners) > 1 else 1
+        least = min_rows if not job.spec.data.uses_model and len(job.proposal.owners) > 1 else 1
         _fill(member, job, data, parcels, id, options, least, patience, told)
         contribution = parcels.finish()
         put(contribution)
@@ -64,7 +64,7 @@ def contribute(
 
 def _fill(
     member: Member,
-    job: JobDescription,
+    job: ProposedJob,
     data: Any,
     parcels: Parcels,
     id: str | None,
@@ -73,42 +73,41 @@ def _fill(
     patience: float,
     told: Told | None,
 ) -> None:
-    if job.file.by_columns:
+    if job.spec.data.by_columns:
         _fill_columns(member, job, data, parcels, id, options, min_rows, patience, told)
-    elif job.file.infer is not None:
-        scale = np.asarray(job.file.infer.scale_exponents, np.int64)
-        table = open_like(data, list(job.file.all_columns), len(scale), options)
-        for batch in row_owner.new_rows(table.chunks(), scale, job.file.infer.standardized, table.names):
+    elif job.spec.data.uses_model:
+        scale = np.asarray(job.spec.data.scales, np.int64)
+        table = open_like(data, list(job.spec.data.column_names), len(scale), options)
+        for batch in row_owner.new_rows(table.chunks(), scale, job.spec.data.standardize, table.names):
             parcels.add("packets", [batch])
     else:
-        (table,) = open_rows([data], columns=list(job.file.all_columns), options=options)
+        (table,) = open_rows([data], columns=list(job.spec.data.column_names), options=options)
         table.min_rows = min_rows
-        if job.file.is_wide:
+        if job.spec.data.is_wide:
             _fill_wide_rows(member, job, table, parcels)
             return
         parcels.add("packets", _sums(job, table, _rows_told(told)))
 
 
-def _sums(job: JobDescription, table: Table, told: Any) -> list[list[InputPacket]]:
-    owners = len(job.file.widths)
-    if job.file.fit is not None and job.file.fit.missing == "mean":
+def _sums(job: ProposedJob, table: Table, told: Any) -> list[list[InputPacket]]:
+    owners = len(job.spec.data.widths)
+    if job.spec.data.missing == "mean":
         return row_owner.share_gap_sums(row_owner.gap_sums_of(table, told), owners)
     return row_owner.share_sums(row_owner.sums_of(table, told), owners)
 
 
-def _fill_wide_rows(member: Member, job: JobDescription, table: Table, parcels: Parcels) -> None:
-    assert job.file.fit is not None
+def _fill_wide_rows(member: Member, job: ProposedJob, table: Table, parcels: Parcels) -> None:
     records = Records.of(table)
     _refuse_tall(job, padded(len(records.values)))
-    rows = WideRows.of(records, job.file.fit.standardize)
-    for piece in rows.pieces(job.file.owners.index(member.name)):
+    rows = WideRows.of(records, job.spec.data.standardize)
+    for piece in rows.pieces(job.proposal.owners.index(member.name)):
         parcels.add("rows", [piece.packets])
     parcels.add("packets", rows.share_sums())
 
 
-def _refuse_tall(job: JobDescription, rows: int) -> None:
+def _refuse_tall(job: ProposedJob, rows: int) -> None:
     """Refuses rows that are not fewer than the columns of all owners, before any of them leaves."""
-    width = len(job.file.all_columns)
+    width = len(job.spec.data.column_names)
     if rows >= width:
         raise FederationError(
             f"{job.name!r} is for fewer rows than its {width:,} columns; this table has {rows:,}, rounded up as they are sent. "
@@ -118,7 +117,7 @@ def _refuse_tall(job: JobDescription, rows: int) -> None:
 
 def _fill_columns(
     member: Member,
-    job: JobDescription,
+    job: ProposedJob,
     data: Any,
     parcels: Parcels,
     id: str | None,
@@ -127,34 +126,31 @@ def _fill_columns(
     patience: float,
     told: Told | None,
 ) -> None:
-    assert job.file.align is not None
-    assert isinstance(job.file.columns, dict)
-    align, way = job.file.align, alignment_of(job)
-    mine = list(job.file.columns[member.name])
+    assert job.spec.data.align is not None
+    align, way = job.spec.data.align, alignment_of(job)
+    mine, place = own_columns(job, member.name), job.spec.data.columns_of(member.name)
     (table,) = open_columns([data], id, columns=mine, options=options)
     table = table.choose(mine, table.id)
     table.min_rows = min_rows
-    sends = way.in_order and job.file.infer is None
-    records = Records.for_upload(table, in_order=sends, columns=len(job.file.all_columns))
+    sends = way.in_order and not job.spec.data.uses_model
+    records = Records.for_upload(table, in_order=sends, columns=len(job.spec.data.column_names))
     ordered = way.in_order and records.ids is not None
     key = member.group_key(job, patience, told) if way.way == "psi" or ordered else b""
     order = order_digest(records, way, key) if ordered else None
     arranged = arrange_rows(records, way, key)
-    number = job.file.owners.index(member.name)
-    if job.file.infer is not None:
-        start = sum(len(job.file.columns[owner]) for owner in job.file.owners[:number])
-        scale = np.asarray(job.file.infer.scale_exponents, np.int64)[start : start + len(mine)]
-        _add_rows(parcels, column_owner.new_rows(number, arranged, scale, job.file.infer.standardized), order)
+    number = job.proposal.owners.index(member.name)
+    if job.spec.data.uses_model:
+        scale = np.asarray(job.spec.data.scales, np.int64)[place]
+        _add_rows(parcels, column_owner.new_rows(number, arranged, scale, job.spec.data.standardize), order)
         return
-    assert job.file.fit is not None
-    if job.file.is_wide:
+    if job.spec.data.is_wide:
         if way.owners_know_rows:
             _refuse_tall(job, len(arranged.values))
-        columns = WideColumns.of(arranged, job.file.fit.standardize, job.file.owner_multiplies)
+        columns = WideColumns.of(arranged, job.spec.data.standardize, job.spec.data.owners_multiply)
         _add_rows(parcels, columns.pieces(number), order)
         parcels.add("packets", columns.share_sums())
         return
-    own = job.file.owner_multiplies
+    own = job.spec.data.owners_multiply
     centred = column_owner.Centred.of(arranged)
     _add_rows(parcels, centred.pieces(number, own), order)
     if align.row_share_at_most is not None:
@@ -162,11 +158,16 @@ def _fill_columns(
     parcels.add("packets", [*centred.share_scales(), *([centred.share_own()] if own else [])])
 
 
-def alignment_of(job: JobDescription) -> Alignment:
+def own_columns(job: ProposedJob, owner: str) -> list[str]:
+    """The names of the columns of a column owner."""
+    return job.spec.data.column_names[job.spec.data.columns_of(owner)]
+
+
+def alignment_of(job: ProposedJob) -> Alignment:
     """How the rows of column owners are brought together."""
-    align = job.file.align
+    align = job.spec.data.align
     assert align is not None
-    return Alignment(align.way, align.namespace, align.minimum, align.fold_case)
+    return Alignment(align.alignment, align.namespace, align.minimum, align.fold_case)
 
 
 def _add_rows(parcels: Parcels, pieces: Iterable[Piece], order: bytes | None) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ..federation.course import HELD, Course, Objects, course_of
-from ..federation.disclosure import in_words, nature_in_words, together
+from ..federation.disclosure import in_words, nature_in_words
+from ..federation.earlier_jobs import together
 from ..federation.errors import FederationError, NotReached, ObjectRefused
 from ..federation.identity import Identity
-from ..federation.job import JobDescription
 from ..federation.objects import Header, Object, is_digest, sha256
+from ..federation.proposal import ProposedJob
 from ..federation.roster import SEATS, Roster
 from ..federation.sealing import seal
 from .seats import Seats
@@ -51,11 +52,11 @@ class Member:
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 
-    def find(self, what: str | Path) -> JobDescription:
+    def find(self, what: str | Path) -> ProposedJob:
         """A job by its file, its id or the beginning of it, or its name (the last one of that name)."""
         path = Path(what)
         if path.is_file() or (path / "job.toml").is_file():
-            return JobDescription.load(path)
+            return ProposedJob.load(path)
         text = str(what)
         if is_digest(text):  # whatever servers list, a job is found by its whole id
             return self.description(text)
@@ -74,7 +75,7 @@ class Member:
 
     def jobs(
         self, wanted: Callable[[dict[str, Any]], bool] = lambda told: True
-    ) -> Iterator[tuple[JobDescription, dict[str, Any]]]:
+    ) -> Iterator[tuple[ProposedJob, dict[str, Any]]]:
         """The jobs that this member has a part in, each with what a server tells of it (`Seats.jobs`).
 
         Ids that stand for no job are left out. After several of them the rest of the list is, too.
@@ -90,14 +91,14 @@ class Member:
                 if unknown == MOST_UNKNOWN:
                     return
 
-    def description(self, job: str) -> JobDescription:
+    def description(self, job: str) -> ProposedJob:
         """A job's file, as its submitter signed it."""
         headers = [h for h in self.seats.headers(job) if h.kind == "job"] if is_digest(job) else []
         files = (self.seats.get(header).payload for header in headers)
         found = next((data for data in files if sha256(data) == job), None)
         if found is None:
             raise FederationError(f"job {job[:12]} is not known to the servers")
-        return JobDescription(found)
+        return ProposedJob(found)
 
     def first(self, headers: Iterable[Header], *, present: bool = False) -> Object | None:
         """The first object of several headers that a server has, as its author signed it. Others may be invented.
@@ -109,41 +110,41 @@ class Member:
                 return self._present(header) if present else self.seats.get(header)
         return None
 
-    def audits(self, job: JobDescription, headers: Iterable[Header], attempt: int) -> dict[str, dict[str, Any]]:
+    def audits(self, job: ProposedJob, headers: Iterable[Header], attempt: int) -> dict[str, dict[str, Any]]:
         """Operator -> the audit of an attempt that it signed. An audit that does not say what it must is left out."""
         mine = [header for header in headers if header.kind == "audit" and header.about.get("attempt") == attempt]
         found = {}
-        for operator in self.roster.of_job(job.file.federation).operators.values():
+        for operator in self.roster.of_job(job.proposal.federation).operators.values():
             item = self.first(header for header in mine if header.author == operator)
             with suppress(ObjectRefused):
                 if item is not None and is_audit(content := item.json()):
                     found[operator] = content
         return found
 
-    def objects(self, job: JobDescription) -> Objects:
+    def objects(self, job: ProposedJob) -> Objects:
         return Objects(self.seats.headers(job.id))
 
-    def course(self, job: JobDescription, headers: list[Header] | None = None) -> Course:
+    def course(self, job: ProposedJob, headers: list[Header] | None = None) -> Course:
         """Where a job stands, computed here from its objects."""
         found = self.seats.headers(job.id) if headers is None else headers
-        return course_of(job.file, found, self.roster, datetime.now(UTC))
+        return course_of(job.proposal, found, self.roster, datetime.now(UTC))
 
     def _make(self, kind: str, job: str, payload: bytes = b"", **about: Any) -> Object:
         return Object.make(self.identity, kind, job, payload, **about)
 
     # -- verbs -------------------------------------------------------------------------------------------------------
 
-    def submit(self, job: JobDescription) -> None:
+    def submit(self, job: ProposedJob) -> None:
         """Lays a job before everybody. Submitting again does no harm."""
-        if job.file.federation != self.roster.digest:
+        if job.proposal.federation != self.roster.digest:
             raise FederationError(
                 f"{job.name!r} is for another revision of the federation; make it again with ppca job new."
             )
         self.seats.put_everywhere(self._make("job", job.id, job.data))
-        if self.name in job.file.receivers:
+        if self.name in job.spec.receivers:
             self._offer(job)
 
-    def _offer(self, job: JobDescription) -> None:
+    def _offer(self, job: ProposedJob) -> None:
         if self.objects(job).offer(self.name, of_seat=False) is not None:
             return
         try:
@@ -153,43 +154,43 @@ class Member:
             if not self.course(job).over:  # seats may have refused the job by now, which `status` tells
                 raise
 
-    def words(self, job: JobDescription) -> tuple[list[str], list[str]]:
+    def words(self, job: ProposedJob) -> tuple[list[str], list[str]]:
         """What the job opens to whom, and what it tells together with jobs that this member approved before."""
-        earlier = [(old.name, old.file) for old in self.state.approvals() if old.id != job.id]
-        return in_words(job.file), [*nature_in_words(job.file), *together(job.file, earlier, self.name)]
+        earlier = [(old.name, old.spec) for old in self.state.approvals() if old.id != job.id]
+        return in_words(job.spec), [*nature_in_words(job.spec), *together(job.spec, earlier, self.name)]
 
-    def approve(self, job: JobDescription) -> None:
+    def approve(self, job: ProposedJob) -> None:
         """Agrees to exactly this file, as owner; as receiver, offers the key for the result."""
         self._check_revision(job)
-        if self.name not in job.file.members:
+        if self.name not in job.proposal.members:
             raise FederationError(f"{self.name} has no part in {job.name!r}; there is nothing to approve.")
         headers = self.objects(job)
         if next(headers.of("job"), None) is None:
             raise FederationError(f"{job.name!r} was not submitted yet, or was changed since: ppca job submit.")
-        if self.name in job.file.approvers and headers.by("approval", self.name) is None:
+        if self.name in job.proposal.approvers and headers.by("approval", self.name) is None:
             self.seats.put_everywhere(self._make("approval", job.id))
             self.state.approved(job)
-        if self.name in job.file.receivers or (job.file.by_columns and self.name in job.file.owners):
+        if self.name in job.spec.receivers or (job.spec.data.by_columns and self.name in job.proposal.owners):
             self._offer(job)
 
-    def _check_revision(self, job: JobDescription) -> None:
+    def _check_revision(self, job: ProposedJob) -> None:
         """Refuses a job of a revision of the federation that is newer than this member's file, or that it has never used.
 
         An old file can hold keys of operators that were replaced because they were stolen.
         """
-        if not self.state.revisions.has_used(job.file.federation):
+        if not self.state.revisions.has_used(job.proposal.federation):
             raise FederationError(
                 f"{job.name!r} is for a revision of the federation that you have not used; your file has revision "
                 f"{self.roster.revision}. Get the present file from an operator, or have the job proposed again."
             )
 
-    def refuse(self, job: JobDescription, why: str) -> None:
+    def refuse(self, job: ProposedJob, why: str) -> None:
         self.seats.put_everywhere(self._make("refusal", job.id, why=why))
 
-    def cancel(self, job: JobDescription) -> None:
+    def cancel(self, job: ProposedJob) -> None:
         self.seats.put_everywhere(self._make("cancel", job.id))
 
-    def resume(self, job: JobDescription) -> None:
+    def resume(self, job: ProposedJob) -> None:
         """Let the servers attempt a job again that is held. For operators."""
         if self.roster.seat_of(self.name) is None:
             raise FederationError(f"{self.name} is not an operator in {self.roster.name}; only operators resume a job.")
@@ -200,7 +201,7 @@ class Member:
 
     # -- contributing ------------------------------------------------------------------------------------------------
 
-    def seat_keys(self, job: JobDescription) -> list[bytes]:
+    def seat_keys(self, job: ProposedJob) -> list[bytes]:
         """The keys that the four seats offer for this job."""
         objects = self.objects(job)
         keys = []
@@ -214,10 +215,10 @@ class Member:
             keys.append(self._present(header).payload)
         return keys
 
-    def check_may_contribute(self, job: JobDescription) -> None:
+    def check_may_contribute(self, job: ProposedJob) -> None:
         """Refuses what cannot be before a table is read."""
         self._check_revision(job)
-        if self.name not in job.file.owners:
+        if self.name not in job.proposal.owners:
             raise FederationError(f"{self.name} is no owner of {job.name!r}.")
         objects = self.objects(job)
         if objects.by("approval", self.name) is None:
@@ -238,9 +239,9 @@ class Member:
                 "contribution, and have it again now."
             )
 
-    def group_key(self, job: JobDescription, patience: float, told: Told | None = None) -> bytes:
+    def group_key(self, job: ProposedJob, patience: float, told: Told | None = None) -> bytes:
         """The key of the tags of owners of columns: made by the first owner, and sealed to each other one."""
-        owners = job.file.owners
+        owners = job.proposal.owners
         if self.name == owners[0]:
             return self._make_group_key(job, patience, told)
         key = self.state.key(job.id)
@@ -262,12 +263,12 @@ class Member:
         item.check_author(self.roster.present)
         return item
 
-    def _group_for(self, job: JobDescription, owner: str) -> Object | None:
+    def _group_for(self, job: ProposedJob, owner: str) -> Object | None:
         """What the first owner, and nobody else, has sealed for another one."""
-        found = (h for h in self.seats.headers(job.id) if (h.kind, h.author) == ("group", job.file.owners[0]))
+        found = (h for h in self.seats.headers(job.id) if (h.kind, h.author) == ("group", job.proposal.owners[0]))
         return self.first((h for h in found if h.about.get("to") == owner), present=True)
 
-    def _make_group_key(self, job: JobDescription, patience: float, told: Told | None) -> bytes:
+    def _make_group_key(self, job: ProposedJob, patience: float, told: Told | None) -> bytes:
         import secrets
 
         stored = self.state.folder / f"{job.id}.group"
@@ -276,7 +277,7 @@ class Member:
 
             write_whole(stored, secrets.token_bytes(16), 0o600)
         group = stored.read_bytes()
-        for other in job.file.owners[1:]:
+        for other in job.proposal.owners[1:]:
             header = self._await(
                 lambda other=other: self.objects(job).offer(other, of_seat=False),  # type: ignore[misc]
                 patience,
@@ -301,7 +302,7 @@ class Member:
                 told(f"waiting for {what}", None)
             time.sleep(0.5)
 
-    def send(self, job: JobDescription, told: Told | None = None) -> int:
+    def send(self, job: ProposedJob, told: Told | None = None) -> int:
         """Sends what is in the outbox of a job, from where it was cut off; the bytes of it.
 
         The contribution goes to every server, so that no server alone can hold it back. It is kept, and no other one is signed: a
@@ -323,9 +324,7 @@ class Member:
 
     # -- watching ----------------------------------------------------------------------------------------------------
 
-    def watch(
-        self, job: JobDescription, patience: float | None = None
-    ) -> Iterator[tuple[Course, dict[str, Any] | None]]:
+    def watch(self, job: ProposedJob, patience: float | None = None) -> Iterator[tuple[Course, dict[str, Any] | None]]:
         """Where the job stands, whenever that changes, with the progress of a running attempt; ends with the job."""
         deadline = None if patience is None else time.monotonic() + patience
         last: tuple[Course, Any] | None = None
@@ -347,7 +346,7 @@ class Member:
                 raise FederationError(f"{job.name!r} is still {course.stage}; `ppca status` tells whom it waits for.")
             time.sleep(0.3)
 
-    def _progress(self, job: JobDescription) -> dict[str, Any] | None:
+    def _progress(self, job: ProposedJob) -> dict[str, Any] | None:
         for each in self.seats.jobs():
             if each.get("id") == job.id:
                 return each.get("progress")
@@ -365,5 +364,5 @@ def is_audit(content: Any) -> bool:
     )
 
 
-def _group_info(job: JobDescription, to: str) -> dict[str, Any]:
+def _group_info(job: ProposedJob, to: str) -> dict[str, Any]:
     return {"what": "group", "job": job.id, "to": to}

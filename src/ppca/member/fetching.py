@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..federation.course import DONE, Objects, course_of, missing
-from ..federation.disclosure import disclosures
 from ..federation.errors import FederationError, ObjectRefused
-from ..federation.job import JobDescription
 from ..federation.objects import Header, Object, is_digest
 from ..federation.parcels import message_of, result_info
+from ..federation.proposal import ProposedJob
 from ..federation.roster import SEATS, Roster, read_signatures, write_signatures
 from ..federation.sealing import SealingKey
+from ..jobs.pca import JointPCA, columns_for
+from ..jobs.registry import openings
 from ..receiver.plausible import check_fit, check_uses
 from ..receiver.unsealing import unsealed
 from ..servers import Account
@@ -43,29 +44,31 @@ class Evidence:
     """Everything about a finished job that its receiver has."""
 
     roster: Roster
-    job: JobDescription
+    job: ProposedJob
     receiver: str
     key: SealingKey
     objects: list[Object]
 
     @classmethod
-    def gather(cls, member: Member, job: JobDescription, patience: float = 30.0) -> Self:
+    def gather(cls, member: Member, job: ProposedJob, patience: float = 30.0) -> Self:
         """From the seats; raises if the job is not done. Seats publish their parts a moment after the last has finished."""
-        if member.name not in job.file.receivers:
+        if member.name not in job.spec.receivers:
             raise FederationError(f"{member.name} is no receiver of {job.name!r}.")
         deadline = time.monotonic() + patience
         while True:
             headers = member.seats.headers(job.id)
             course = member.course(job, headers)
             if course.ended == DONE:
-                raise FederationError(f"the seats have erased {job.name!r}; it was there for {job.file.erase_after}.")
+                raise FederationError(
+                    f"the seats have erased {job.name!r}; it was there for {job.proposal.erase_after}."
+                )
             if course.stage != DONE:
                 waiting = "; ".join(f"waiting for {item.who} to {item.what}" for item in course.waiting)
                 raise FederationError(f"{job.name!r} is {course.stage}. {course.why}{waiting}.")
             key = member.state.key(job.id)
             if key is None:
                 raise FederationError(f"the key of {member.name} for {job.name!r} is not in {member.state.folder}.")
-            then = member.roster.of_job(job.file.federation)
+            then = member.roster.of_job(job.proposal.federation)
             parts, lacking = _parts(member, then, headers, course.attempt)
             if not lacking:
                 decided = (member.first([header]) for header in headers if header.kind in KINDS)
@@ -90,14 +93,14 @@ class Evidence:
         if faults:
             raise FederationError(f"the federation's file: {'; '.join(faults)}.")
         for item in self.objects:
-            item.check_author(self.roster.signers_for(self.job.file.federation))
+            item.check_author(self.roster.signers_for(self.job.proposal.federation))
             if item.header.job != self.job.id:
                 raise ObjectRefused(f"{item.header.kind} {item.digest[:12]} belongs to another job")
         attempt = self.attempt
         self._check_audits()
         return [
             f"federation {self.roster.name}, revision {self.roster.revision}: signed by all four operators",
-            f"job {self.job.name!r}: the file that {' and '.join(self.job.file.approvers)} approved",
+            f"job {self.job.name!r}: the file that {' and '.join(self.job.proposal.approvers)} approved",
             f"{len(self.objects)} objects: every signature is that of a pinned key",
             f"attempt {attempt}: all four seats finished it, and their accounts agree",
             "the audits list what the job allows to be opened, and nothing else",
@@ -109,11 +112,11 @@ class Evidence:
         headers = Objects([item.header for item in self.objects])
         # The time does not matter: what is finished has not expired.
         course = course_of(
-            self.job.file, headers.headers, self.roster, datetime.fromtimestamp(0, self.job.file.expires.tzinfo)
+            self.job.proposal, headers.headers, self.roster, datetime.fromtimestamp(0, self.job.proposal.expires.tzinfo)
         )
         if course.stage != DONE:
             raise FederationError(f"by these objects the job is {course.stage}. {course.why}".rstrip())
-        lacking = [f"{item.who} did not {item.what}" for item in missing(self.job.file, headers, self.roster)]
+        lacking = [f"{item.who} did not {item.what}" for item in missing(self.job.proposal, headers, self.roster)]
         if lacking or not any(headers.of("job")):
             raise FederationError(f"by these objects {_listed(lacking) or 'nobody submitted the job'}.")
         return course.attempt
@@ -136,12 +139,12 @@ class Evidence:
         return found
 
     def _check_audits(self) -> None:
-        allowed = {(line.what, line.to): line.most for line in disclosures(self.job.file)}
+        allowed = {(line.what, line.to): line.most for line in openings(self.job.spec)}
         self._pieces()
         said = {item.digest: item for item in self.objects if item.header.kind == "contribution"}
         for seat, audit in zip(SEATS, self.audits(), strict=True):
             used = {owner: said[digest].header.author for owner, digest in audit["contributions"].items()}
-            if audit["seat"] != seat or used != {owner: owner for owner in self.job.file.owners}:
+            if audit["seat"] != seat or used != {owner: owner for owner in self.job.proposal.owners}:
                 raise FederationError(f"seat {seat} signed an audit of other contributions.")
             if audit["contributions"] != self.audits()[0]["contributions"]:
                 raise FederationError(f"seats 0 and {seat} worked on different contributions.")
@@ -189,14 +192,14 @@ class Evidence:
 
         Raises if their parts do not fit together, or if no data can have this result.
         """
-        file = self.job.file
+        spec = self.job.spec
         try:
             found: dict[str, Any] = unsealed(self.parts())
             mine = {**{key: value for key, value in found.items() if key != "to"}, **found["to"]}
-            if file.fit is None:
+            if not isinstance(spec.analysis, JointPCA):
                 check_uses(mine)
             else:
-                check_fit(mine, len(file.columns_of(self.receiver)), standardized=file.fit.standardize)
+                check_fit(mine, len(columns_for(spec, self.receiver)), standardized=spec.data.standardize)
         except FederationError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
@@ -244,7 +247,7 @@ class Evidence:
                 raise FederationError(f"{folder / OBJECTS} does not hold the objects that {CONTENTS} lists, each once.")
             return cls(
                 roster,
-                JobDescription((folder / "job.toml").read_bytes()),
+                ProposedJob((folder / "job.toml").read_bytes()),
                 (folder / "receiver").read_bytes().decode(errors="replace").strip(),
                 SealingKey.from_bytes((folder / KEY).read_bytes()),
                 items,

@@ -10,7 +10,7 @@ from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..owner.tables.owners import open_columns
 from ..owner.tables.records import Records
 from ..receiver.joined import ids_of
-from .contributing import alignment_of
+from .contributing import alignment_of, own_columns
 from .desk import Member
 from .fetching import Evidence
 
@@ -18,11 +18,11 @@ from .fetching import Evidence
 def own_ids(member: Member, evidence: Evidence, data: Any, id: str | None, options: ReadOptions = DEFAULTS) -> Any:
     """The ids, as the member wrote them in its own table, of the rows of a result, in their order."""
     job = evidence.job
-    if not job.file.by_columns or member.name not in job.file.owners or not isinstance(job.file.columns, dict):
+    if not job.spec.data.by_columns or member.name not in job.proposal.owners:
         raise FederationError(
             f"{member.name} is no owner of columns in {job.name!r}: only owners know whose rows they are."
         )
-    mine = list(job.file.columns[member.name])
+    mine = own_columns(job, member.name)
     (table,) = open_columns([data], id, columns=mine, options=options)
     result, way = evidence.result(), alignment_of(job)
     key = member.group_key(job, 0.0) if way.way == "psi" else b""  # ids of the other ways are not made into tags

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from ..federation.errors import FederationError, NotReached, ObjectRefused
 from ..federation.identity import Identity
-from ..federation.job import JobDescription
 from ..federation.objects import DECIDING, FIELDS, MOST_BYTES, Header, Object, is_digest, sha256
+from ..federation.proposal import ProposedJob
 from ..federation.roster import SEATS, Roster, address
 from ..federation.text import plain
 from ..transport import CertificateError
@@ -265,7 +265,7 @@ class Seats:
         """Whether a job is for the present revision. Objects that former keys signed then do not count."""
         files = (self.get(header).payload for header in headers if header.kind == "job")
         data = next((data for data in files if sha256(data) == job), None)
-        return data is None or JobDescription(data).file.federation == self.roster.digest
+        return data is None or ProposedJob(data).proposal.federation == self.roster.digest
 
     def _shelf(self, client: SeatClient, job: str) -> Shelf:
         """What a server has of a job; what it listed before is not asked for again."""

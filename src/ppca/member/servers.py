@@ -9,23 +9,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from ..federation.course import Course
-from ..federation.drafting import Lifetime, draft_fit, draft_infer
 from ..federation.errors import FederationError
 from ..federation.identity import Identity
-from ..federation.job import JobDescription
-from ..federation.jobfile import after
 from ..federation.parcels import Parcels
+from ..federation.proposal import USES, ProposedJob, propose
 from ..federation.roster import Roster
+from ..federation.times import moment
+from ..jobs.build import infer_job, pca_job
+from ..jobs.infer import FLAGS, SCORES, UseModel
+from ..jobs.infer import TRANSFORM as TRANSFORMED
 from ..jobs.loading import job_of
 from ..jobs.pca import JointPCA
-from ..jobs.spec import CLIENT, JobSpec
+from ..jobs.spec import ALIGNED, CLIENT, PSI, JobSpec, Keep
 from ..protocol import InputPacket
 from ..servers import Account, Outcome, ProgramError, ServersFailed
 from ..servers.files import write_whole
@@ -41,7 +43,7 @@ TRANSFORM, ADD_SCORES, DETECT = (
     "ppca.jobs.inference:add_scores",
     "ppca.jobs.inference:detect",
 )
-LASTS, KEEP_FOR = Lifetime("1d", "1h"), "365d"
+LASTS, KEEP_FOR = {"expires": "1d", "erase_after": "1h"}, "365d"
 PATIENCE = 3600.0
 """Seconds to wait for the seats to finish a job."""
 
@@ -127,42 +129,43 @@ class Federation:
         columns = [f"c{i + 1}" for i in range(data.width)]
         keep = None
         if spec.keep is not None:
-            allow = {use: [me] for use in spec.keep.allow if use in ("transform", "flags", "scores")}
-            keep = {"until": after(_now(), KEEP_FOR), "allow": allow}
-        way = "psi" if pieces and pieces[0][2] is not None else "aligned"
-        job = draft_fit(
-            self.member.roster,
-            f"fit-{time.time_ns():x}",
+            allow = {use: (me,) for use in spec.keep.allow if use in USES}
+            keep = Keep(until=moment(KEEP_FOR), allow=allow)
+        align = data.align
+        if align is not None:
+            way = PSI if pieces and pieces[0][2] is not None else ALIGNED
+            align = replace(align, alignment=way, namespace=None)
+        fitted = pca_job(
             [me],
-            {me: columns} if data.align is not None else columns,
+            columns if align is None else {me: columns},
             {me: spec.receivers[CLIENT]},
-            lasts=LASTS,
-            fit=_parameters(spec),
-            align=None if data.align is None else {"minimum": data.align.minimum, "way": way},
-            tables=data.widths,
+            _analysis(spec),
             wide=data.is_wide,
+            federated=True,
+            align=align,
             keep=keep,
+            tables=tuple(data.widths),
+            standardize=data.standardize,
+            missing=data.missing,
         )
+        job = propose(self.member.roster.digest, f"fit-{time.time_ns():x}", fitted, **LASTS)
         outcome = self._run(job, [("packets", list(inputs), {})], pieces, progress)
         if spec.keep is not None and spec.keep.name is not None:
             self._remember(spec.keep.name, job, outcome)
         return outcome
 
     def _infer(self, model: str, batches: Packets, wanted: dict[str, Any], progress: Progress | None) -> Outcome:
-        kept = self._recall(model)
+        kept, me = self._recall(model), self.member.name
         unit = 1.0 if kept["standardized"] else 2.0 ** kept["scale_exponents"][0]
         if "threshold" in wanted:
             wanted["threshold"] *= unit**2
-        job = draft_infer(
-            self.member.roster,
-            f"use-{time.time_ns():x}",
-            [self.member.name],
-            self.member.name,
-            {"model": kept["job"], "model_owners": [self.member.name], **wanted}
-            | {key: kept[key] for key in ("standardized", "scale_exponents")},
-            kept["columns"],
-            lasts=LASTS,
-        )
+        limits = {key: wanted[key] for key in ("threshold", "contamination") if key in wanted}
+        parts = [TRANSFORMED] if wanted["operation"] == "transform" else [FLAGS] if limits else []
+        parts += [SCORES] if wanted.get("scores") else []
+        use = UseModel(model=kept["job"], model_owners=(me,), **limits)
+        more = {"standardize": kept["standardized"]}
+        used = infer_job([me], kept["columns"], {me: parts}, use, kept["scale_exponents"], federated=True, **more)
+        job = propose(self.member.roster.digest, f"use-{time.time_ns():x}", used, **LASTS)
         outcome = self._run(job, [("packets", [batch], {}) for batch in batches], [], progress)
         return Outcome([part["to"][CLIENT] for part in outcome.parts], outcome.account)
 
@@ -170,7 +173,7 @@ class Federation:
 
     def _run(
         self,
-        job: JobDescription,
+        job: ProposedJob,
         messages: list[tuple[str, Packets, dict[str, Any]]],
         pieces: list[tuple[int, list[InputPacket], Any]],
         progress: Progress | None,
@@ -197,7 +200,7 @@ class Federation:
         evidence.check()
         return Outcome([_as_client(part, member.name) for part in evidence.parts()], evidence.account())
 
-    def _await_offers(self, job: JobDescription) -> None:
+    def _await_offers(self, job: ProposedJob) -> None:
         """The seats answer within a moment."""
         deadline = time.monotonic() + 60
         while True:
@@ -212,17 +215,17 @@ class Federation:
 
     # -- kept models -------------------------------------------------------------------------------------------------
 
-    def _remember(self, name: str, job: JobDescription, outcome: Outcome) -> None:
+    def _remember(self, name: str, job: ProposedJob, outcome: Outcome) -> None:
         from ..receiver.unsealing import unsealed
 
         found = unsealed(outcome.parts)["to"][CLIENT]
-        width, standardized = len(job.file.all_columns), bool(job.file.fit and job.file.fit.standardize)
+        width, standardized = job.spec.data.width, job.spec.data.standardize
         scale = np.broadcast_to(np.asarray(found["exponents"], np.int64), (width,))
         fact = {
             "job": job.id,
             "standardized": standardized,
             "scale_exponents": [int(e) for e in scale],
-            "columns": job.file.all_columns,
+            "columns": job.spec.data.column_names,
         }
         write_whole(self._models() / f"{name}.json", json.dumps(fact).encode(), 0o600)
 
@@ -241,24 +244,9 @@ class Federation:
         return folder
 
 
-def _now() -> Any:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).replace(microsecond=0)
-
-
 def _analysis(job: JobSpec) -> JointPCA:
     assert isinstance(job.analysis, JointPCA)
     return job.analysis
-
-
-def _parameters(job: JobSpec) -> dict[str, Any]:
-    """The parameters of an analysis as a job file has them."""
-    chosen = _analysis(job)
-    fit = {key: getattr(chosen, key) for key in ("solver", "tol", "fixed_iterations", "max_iterations")}
-    fit |= {"standardize": job.data.standardize, "missing": job.data.missing}
-    fit["components"] = "all" if chosen.components is None else chosen.components
-    return {key: value for key, value in fit.items() if value is not None or key == "fixed_iterations"}
 
 
 def _as_client(part: dict[str, Any], me: str) -> dict[str, Any]:

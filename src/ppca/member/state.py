@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..federation.errors import FederationError
-from ..federation.job import JobDescription
 from ..federation.objects import Object, is_digest
+from ..federation.proposal import ProposedJob
 from ..federation.revisions import Revisions
 from ..federation.sealing import SealingKey
 from ..servers.files import write_whole
@@ -45,13 +45,13 @@ class MemberState:
 
     # -- approvals ---------------------------------------------------------------------------------------------------
 
-    def approved(self, job: JobDescription) -> None:
+    def approved(self, job: ProposedJob) -> None:
         write_whole(self.folder / f"{job.id}.approved", job.data, 0o600)
 
-    def approvals(self) -> list[JobDescription]:
+    def approvals(self) -> list[ProposedJob]:
         """All jobs that this member approved, oldest first."""
         paths = sorted(self.folder.glob("*.approved"), key=lambda path: path.stat().st_mtime)
-        return [JobDescription(path.read_bytes()) for path in paths]
+        return [ProposedJob(path.read_bytes()) for path in paths]
 
     # -- contributions -----------------------------------------------------------------------------------------------
 

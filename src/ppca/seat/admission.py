@@ -12,9 +12,8 @@ from typing import Any
 
 from ..federation.course import Course, Objects, course_of, is_well_formed, times_before
 from ..federation.errors import FederationError, NotNow, ObjectRefused
-from ..federation.job import JobDescription
-from ..federation.jobfile import JobFile
 from ..federation.objects import PIECE_BYTES, RECORDS, Header, Object, is_digest, sha256
+from ..federation.proposal import Proposal, ProposedJob
 from ..federation.roster import SEATS, Roster
 from ..federation.sealing import PUBLIC_BYTES
 from ..federation.serverfile import Policy
@@ -67,7 +66,7 @@ class Admission:
         self._roster = roster
         self._policy = policy
         self._at_most = at_most
-        self._jobs: dict[str, JobDescription] = {}
+        self._jobs: dict[str, ProposedJob] = {}
         self._parsed = 0
         self._refused: dict[str, deque[float]] = {}
         self._lock = threading.RLock()
@@ -77,7 +76,7 @@ class Admission:
         """The federation as it is now."""
         return self._roster()
 
-    def job(self, job: str) -> JobDescription:
+    def job(self, job: str) -> ProposedJob:
         """A job whose object is here."""
         known = self._jobs.get(job)
         if known is None:
@@ -85,7 +84,7 @@ class Admission:
             item = next((item for item in found if item is not None), None)
             if item is None:
                 raise NotNow(f"job {job[:12]} is not known here; submit it first")
-            known = JobDescription(item.payload)
+            known = ProposedJob(item.payload)
             with self._lock:
                 if job not in self._jobs:
                     self._parsed += len(known.data)
@@ -113,7 +112,7 @@ class Admission:
             self.mailbox.forget(job)
 
     def course(self, job: str) -> Course:
-        return course_of(self.job(job).file, self.mailbox.objects(job), self._roster(), self.now())
+        return course_of(self.job(job).proposal, self.mailbox.objects(job), self._roster(), self.now())
 
     def admit(self, item: Object, carrier: str) -> bool:
         """Stores an object that may be here; False if it is here already. `carrier`: the member that brought it."""
@@ -135,7 +134,7 @@ class Admission:
                 self._check_job(item, job, roster, passed_on=roster.seat_of(carrier) is not None)
                 self._check_rate(header.author)
             else:
-                self._check_place(item, self.job(header.job).file, roster, carrier)
+                self._check_place(item, self.job(header.job).proposal, roster, carrier)
             return self.mailbox.put(item)
 
     def _check_author(self, item: Object, roster: Roster, carrier: str) -> None:
@@ -146,7 +145,7 @@ class Admission:
         """
         known = roster.present
         if item.header.kind in RECORDS and roster.seat_of(carrier) is not None:
-            known = roster.signers_for(self.job(item.header.job).file.federation)
+            known = roster.signers_for(self.job(item.header.job).proposal.federation)
         item.check_author(known)
 
     def check_copied(self, item: Object) -> None:
@@ -159,7 +158,7 @@ class Admission:
         if header.kind == "job":
             _refuse_unless(sha256(item.payload) == header.job, header, "its name is not the digest of its file")
             return
-        job, seat = self.job(header.job).file, self._roster().seat_of(header.author)
+        job, seat = self.job(header.job).proposal, self._roster().seat_of(header.author)
         if header.kind == "envelope":  # one server has some of an owner's envelopes, another one the others
             _refuse_unless(header.author in job.owners, header, "it is no owner of this job")
         elif header.kind in WRITERS:
@@ -169,10 +168,10 @@ class Admission:
         """The members that have a part in a job, or submitted it. A large file is not parsed again for this."""
         noted = self.mailbox.note(f"members {job}")
         if noted is None:
-            noted = self.mailbox.note(f"members {job}", " ".join(self.job(job).file.members))
+            noted = self.mailbox.note(f"members {job}", " ".join(self.job(job).proposal.members))
         return frozenset(str(noted).split()) | self.mailbox.submitters(job)
 
-    def _read(self, item: Object, carrier: str) -> JobDescription | None:
+    def _read(self, item: Object, carrier: str) -> ProposedJob | None:
         """Parses a payload before the lock is taken: the job of a job object; what a contribution lists is only checked.
 
         A member that brings files that are refused has spent them: they count as jobs of its day.
@@ -193,7 +192,7 @@ class Admission:
                 raise ObjectRefused(
                     f"the file of the job has {len(item.payload):,} bytes; at most {MOST_JOB:,} are read"
                 )
-            return JobDescription(item.payload)
+            return ProposedJob(item.payload)
         except FederationError:
             if carrier == header.author:
                 self._refused[header.author].append(time.monotonic())
@@ -217,23 +216,23 @@ class Admission:
         if self.mailbox.bytes_of(author) + size > self._policy.bytes_per_member:
             raise NotNow(f"{author} has stored as much as this seat allows a member; wait for erasures")
 
-    def _check_job(self, item: Object, job: JobDescription, roster: Roster, *, passed_on: bool) -> None:
+    def _check_job(self, item: Object, job: ProposedJob, roster: Roster, *, passed_on: bool) -> None:
         """passed_on: by another seat, which may have taken it under a revision that was in force here, too, before."""
-        before = passed_on and self.mailbox.note(f"federation {job.file.federation}") is not None
-        if job.file.federation != roster.digest and not before:
+        before = passed_on and self.mailbox.note(f"federation {job.proposal.federation}") is not None
+        if job.proposal.federation != roster.digest and not before:
             raise ObjectRefused(
                 f"the job is for another revision of the federation; this seat has {roster.name}, revision {roster.revision} "
                 f"({roster.digest[:12]})"
             )
-        if job.file.expires <= self.now() and not passed_on:
+        if job.proposal.expires <= self.now() and not passed_on:
             raise ObjectRefused("the job has expired")
         author = item.header.author
-        if author not in job.file.members and roster.seat_of(author) is None:
+        if author not in job.proposal.members and roster.seat_of(author) is None:
             raise ObjectRefused(f"{author} has no part in the job; an owner, a receiver or an operator submits it")
         if author in self.mailbox.submitters(job.id):
             raise ObjectRefused(f"{author} has submitted this job already")
-        if job.file.federation == roster.digest:
-            check_members(job.file, roster)
+        if job.proposal.federation == roster.digest:
+            check_members(job.proposal, roster)
 
     def _check_rate(self, author: str) -> None:
         pending = [known for known in self.mailbox.open_jobs_of(author) if not self.course(known).over]
@@ -246,7 +245,7 @@ class Admission:
         if self.mailbox.submitted(author, time.time() - DAY) + self._refusals(author) >= self._policy.jobs_per_day:
             raise NotNow(f"{author} has submitted as many jobs as this seat allows in a day")
 
-    def _check_place(self, item: Object, job: JobFile, roster: Roster, carrier: str) -> None:
+    def _check_place(self, item: Object, job: Proposal, roster: Roster, carrier: str) -> None:
         header = item.header
         headers = self.mailbox.objects(header.job)
         _refuse_unless(is_well_formed(header), header, "it does not say what it must")
@@ -265,12 +264,12 @@ class Admission:
             raise ObjectRefused(f"job {job.name!r} is over")
 
 
-def check_members(job: JobFile, roster: Roster) -> None:
+def check_members(job: Proposal, roster: Roster) -> None:
     """Refuses a job of members that there are not, or in roles that they do not have."""
     for name in job.owners:
         if "owner" not in roster.roles(name):
             raise ObjectRefused(f"{name} is no owner in {roster.name}, revision {roster.revision}")
-    for name in job.receivers:
+    for name in job.job.receivers:
         if "receiver" not in roster.roles(name):
             raise ObjectRefused(f"{name} is no receiver in {roster.name}, revision {roster.revision}")
     for name in job.approvers:
@@ -283,9 +282,9 @@ def _refuse_unless(fits: object, header: Header, why: str) -> None:
         raise ObjectRefused(f"{header.kind} of {header.author}: {why}")
 
 
-def _offer(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _offer(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     of_seat = "seat" in header.about
-    receives = header.author in job.receivers or (job.by_columns and header.author in job.owners)
+    receives = header.author in job.job.receivers or (job.job.data.by_columns and header.author in job.owners)
     fits = (seat is not None and _is(header.about["seat"], seat)) if of_seat else receives
     _refuse_unless(fits, header, "it has no part in this job that needs a key")
     _refuse_unless(len(payload) == PUBLIC_BYTES, header, "it holds no key")
@@ -294,12 +293,12 @@ def _offer(header: Header, payload: bytes, job: JobFile, seat: int | None, heade
     _refuse_unless(before is None or again, header, "it has offered a key already")
 
 
-def _approval(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _approval(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     _refuse_unless(header.author in job.approvers, header, "it is not among those who are asked")
     _refuse_unless(not payload, header, "it has a payload")
 
 
-def _refusal(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _refusal(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     fits = seat is not None or header.author in job.members
     _refuse_unless(fits and not payload, header, "it is not among those who are asked")
     _text(header, "why")
@@ -315,19 +314,19 @@ def _is(value: object, number: int) -> bool:
     return type(value) is int and value == number
 
 
-def _owner(header: Header, job: JobFile, headers: Objects) -> None:
+def _owner(header: Header, job: Proposal, headers: Objects) -> None:
     _refuse_unless(header.author in job.owners, header, "it is no owner of this job")
     _refuse_unless(headers.by("approval", header.author) is not None, header, "it has not approved the job")
 
 
-def _group(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
-    fits = job.by_columns and header.author == job.owners[0] and header.about.get("to") in job.owners[1:]
+def _group(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    fits = job.job.data.by_columns and header.author == job.owners[0] and header.about.get("to") in job.owners[1:]
     _refuse_unless(
         fits and len(payload) < MOST_SMALL, header, "only the first owner of columns makes a key for the others"
     )
 
 
-def _envelope(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _envelope(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     _owner(header, job, headers)
     piece = header.about.get("piece")
     to = header.about.get("to")
@@ -337,26 +336,26 @@ def _envelope(header: Header, payload: bytes, job: JobFile, seat: int | None, he
     _refuse_unless(headers.by("contribution", header.author) is None, header, "it has finished its contribution")
 
 
-def _contribution(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _contribution(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     _owner(header, job, headers)
 
 
-def _of_seat(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _of_seat(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     _refuse_unless(seat is not None, header, "only seats write that")
 
 
-def _receipt(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _receipt(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     _of_seat(header, payload, job, seat, headers)
     _refuse_unless(header.about.get("owner") in job.owners, header, "it is for no owner of this job")
 
 
-def _start(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _start(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     _refuse_unless(seat == 0, header, "seat 0 proposes the start")
     last = max(headers.starts(), default=0)
     _refuse_unless(header.about["attempt"] == last + 1, header, f"attempt {last + 1} comes next")
 
 
-def _ready(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _ready(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     _of_seat(header, payload, job, seat, headers)
     number = header.about["attempt"]
     if number not in headers.starts():
@@ -364,12 +363,12 @@ def _ready(header: Header, payload: bytes, job: JobFile, seat: int | None, heade
     _refuse_unless(header.author not in headers.ready(number), header, "it has said so already")
 
 
-def _resume(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _resume(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     _of_seat(header, payload, job, seat, headers)
     _refuse_unless(header.about["attempt"] in headers.starts(), header, "there was no such attempt")
 
 
-def _ended(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _ended(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     _of_seat(header, payload, job, seat, headers)
     about = header.about
     if about["attempt"] not in headers.starts():
@@ -377,10 +376,10 @@ def _ended(header: Header, payload: bytes, job: JobFile, seat: int | None, heade
     _text(header, "why")
 
 
-def _result(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _result(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     _of_seat(header, payload, job, seat, headers)
     receiver = header.about.get("receiver")
-    fits = isinstance(receiver, str) and receiver in job.receivers
+    fits = isinstance(receiver, str) and receiver in job.job.receivers
     _refuse_unless(fits, header, "it is for no receiver of this job")
     _of_attempt(header, headers)
     piece = header.about.get("piece")
@@ -388,13 +387,13 @@ def _result(header: Header, payload: bytes, job: JobFile, seat: int | None, head
     _once(header, headers, "receiver", "attempt", "piece")
 
 
-def _audit(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _audit(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     _of_seat(header, payload, job, seat, headers)
     _of_attempt(header, headers)
     _once(header, headers, "attempt")
 
 
-def _erased(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _erased(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     _of_seat(header, payload, job, seat, headers)
     _refuse_unless(header.about.get("what") in ("job", "model"), header, "it names nothing that can be erased")
     _once(header, headers, "what")
@@ -415,13 +414,13 @@ def _once(header: Header, headers: Objects, *names: str) -> None:
     _refuse_unless(not again, header, "it has said so already")
 
 
-def _cancel(header: Header, payload: bytes, job: JobFile, seat: int | None, headers: Objects) -> None:
+def _cancel(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     submitters = {known.author for known in headers.of("job")}
     fits = header.author in submitters or header.author in job.owners
     _refuse_unless(fits, header, "only who submitted it, or an owner, cancels a job")
 
 
-WRITERS: dict[str, Callable[[Header, bytes, JobFile, int | None, Objects], Any]] = {
+WRITERS: dict[str, Callable[[Header, bytes, Proposal, int | None, Objects], Any]] = {
     "offer": _offer,
     "approval": _approval,
     "refusal": _refusal,

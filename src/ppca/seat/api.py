@@ -313,7 +313,7 @@ class Api:
         split = split_for(self._asking_seat(request), self.office.seat)
         known = self.office.admission.job(request.match_info["job"])
         self._check_position(request, known.id)
-        if request.match_info["owner"] not in known.file.owners:
+        if request.match_info["owner"] not in known.proposal.owners:
             return _refusal(404, "there is no such owner")
         try:
             stream = await asyncio.to_thread(self.conductor.shares.give_back, known, request.match_info["owner"], split)
@@ -420,10 +420,11 @@ def describe(office: Office, job: str) -> dict[str, Any]:
     return {
         "id": job,
         "name": known.name,
-        "program": known.file.program,
-        "owners": list(known.file.owners),
-        "receivers": list(known.file.receivers),
-        "expires": known.file.expires.isoformat(),
+        "analysis": known.spec.analysis.NAME,
+        "form": known.spec.data.form,
+        "owners": list(known.proposal.owners),
+        "receivers": list(known.spec.receivers),
+        "expires": known.proposal.expires.isoformat(),
         "stage": course.stage,
         "attempt": course.attempt,
         "why": course.why,

@@ -27,9 +27,9 @@ from typing import Any
 
 from ..federation.errors import FederationError, ObjectRefused
 from ..federation.expected import checked
-from ..federation.job import JobDescription
 from ..federation.objects import Object, sha256
 from ..federation.parcels import messages, opened, summands_at
+from ..federation.proposal import ProposedJob
 from ..federation.sealing import SealingKey
 from ..protocol.inputs import size_of
 from ..servers.codec import CodecError
@@ -126,11 +126,11 @@ def examine(
 
     restored : whether they came back from the mates; then the files are sealed pieces, else objects
     """
-    known, sealing = JobDescription(job.encode()), SealingKey.from_bytes(bytes.fromhex(key))
+    known, sealing = ProposedJob(job.encode()), SealingKey.from_bytes(bytes.fromhex(key))
     sealed = _envelopes(files, owner, known.id)
     pieces = _restored(files, sealing, known.id, owner) if restored else opened(sealed, sealing, seat)
     taken = Taken(memory)
-    found = summands_at(seat, taken.count(checked(known.file, owner, seat, messages(pieces, memory))))
+    found = summands_at(seat, taken.count(checked(known.spec.data, owner, seat, messages(pieces, memory))))
     wrong = [name for name, digest in found.items() if signed.get(name) != digest]
     if wrong:
         raise ObjectRefused(f"{' and '.join(wrong)} are not what the contribution says")

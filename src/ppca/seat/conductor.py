@@ -35,13 +35,15 @@ from ..federation.course import (
     may_become_done,
 )
 from ..federation.errors import FederationError
-from ..federation.job import JobDescription
-from ..federation.jobfile import COLUMNS, seconds
 from ..federation.objects import Object
 from ..federation.parcels import pieces_in, result_info
+from ..federation.proposal import ProposedJob
 from ..federation.roster import SEATS, address
 from ..federation.sealing import seal
 from ..federation.text import plain
+from ..federation.times import seconds
+from ..jobs.infer import UseModel
+from ..jobs.spec import COLUMNS
 from ..jobs.workers import DASK
 from ..servers.control import encode
 from ..servers.cores import threads_for
@@ -267,7 +269,7 @@ class Conductor:
         if job in self._unmended:
             self._spawn(job, KEY, self._mend_key, known)
         receipts = objects.receipts()
-        for owner in known.file.owners:
+        for owner in known.proposal.owners:
             contribution = objects.by("contribution", owner)
             if contribution is not None and (me, owner) not in receipts:
                 self._spawn(job, f"check {owner}", self.shares.check, known, owner, contribution.digest)
@@ -279,7 +281,7 @@ class Conductor:
         startable = course.stage in (READY, RUNNING) and all(item.who != "the clock" for item in course.waiting)
         self.scheduler.see(View.of(job, objects, self.office.roster, me, startable=startable))
 
-    def _mend_key(self, known: JobDescription) -> None:
+    def _mend_key(self, known: ProposedJob) -> None:
         """Look once after a start whether the key of a job is still there; again later if that is not possible now."""
         self.shares.mend_key(known)
         self._unmended.discard(known.id)
@@ -328,9 +330,9 @@ class Conductor:
         if job in self.running:
             self.running[job].kill(why)
 
-    def _answer(self, known: JobDescription) -> None:
+    def _answer(self, known: ProposedJob) -> None:
         """Offer a key, or refuse the job. Server 0 gives the job its place in the queue."""
-        why = refusal_of(known.file, self.office.settings.file.policy, self.office.admission)
+        why = refusal_of(known.proposal, self.office.settings.file.policy, self.office.admission)
         if why is not None:
             self.office.publish("refusal", known.id, why=why)
         else:
@@ -343,7 +345,7 @@ class Conductor:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def _attempt(self, known: JobDescription, number: int, start: str, gate: Gate) -> None:
+    def _attempt(self, known: ProposedJob, number: int, start: str, gate: Gate) -> None:
         """Prepare an attempt, run it when all servers are ready, and say what became of it."""
         job, attempt = known.id, None
         try:
@@ -382,17 +384,17 @@ class Conductor:
             self.office.publish("ready", job, attempt=number, seat=self.office.seat)
         gate.wait()
 
-    def _work(self, known: JobDescription, start: str) -> Work:
+    def _work(self, known: ProposedJob, start: str) -> Work:
         office, settings = self.office, self.office.settings.file
         program, public = call(known)
-        if settings.workers is not None and known.file.program == COLUMNS:
+        if settings.workers is not None and known.spec.data.form == COLUMNS:
             public["workers"] = DASK
         kept = {}
-        if known.file.infer is not None:
-            kept[kept_name(known.file.infer.model)] = self._model(known.file.infer.model)
+        if isinstance(known.spec.analysis, UseModel):
+            kept[kept_name(known.spec.analysis.model)] = self._model(known.spec.analysis.model)
         packets = [
             packet
-            for owner in known.file.owners
+            for owner in known.proposal.owners
             for kind, fields in self.shares.messages_of(known, owner)
             if kind == "packets"
             for packet in fields["packets"]
@@ -433,17 +435,17 @@ class Conductor:
         hosts = {number: address(seat.mesh)[0] for number, seat in self.office.roster.seats.items()}
         return list(hosts.values()).count(hosts[self.office.seat])
 
-    def _pieces(self, known: JobDescription) -> Iterator[Piece]:
+    def _pieces(self, known: ProposedJob) -> Iterator[Piece]:
         """Rows of owners of columns, and of owners of rows that are fewer than columns, piece by piece."""
-        if not (known.file.by_columns or known.file.is_wide):
+        if not (known.spec.data.by_columns or known.spec.data.is_wide):
             return
-        for number, owner in enumerate(known.file.owners):
+        for number, owner in enumerate(known.proposal.owners):
             for kind, fields in self.shares.messages_of(known, owner):
                 if kind == "rows":
                     table = number + fields.get("part", 0)  # `part`: of a sole owner that acts for several tables
                     yield table, fields["packets"][0], fields.get("tags"), fields.get("order")
 
-    def _finish(self, known: JobDescription, number: int, done: Done, began: datetime) -> None:
+    def _finish(self, known: ProposedJob, number: int, done: Done, began: datetime) -> None:
         """Seals the parts of the result to their receivers, puts everything on the disk, and says that it is there."""
         office, ran = self.office, done.ran
         if "refused" in ran.result:  # by what all four servers see alike
@@ -451,7 +453,7 @@ class Conductor:
             return
         total = ran.stats["total"]
         results: dict[str, list[Object]] = {}
-        for receiver in known.file.receivers:
+        for receiver in known.spec.receivers:
             offer = office.mailbox.objects(known.id).offer(receiver, of_seat=False)
             item = None if offer is None else office.mailbox.get(offer.digest)
             if item is None:
@@ -478,7 +480,7 @@ class Conductor:
             "results": {receiver: [item.digest for item in items] for receiver, items in results.items()},
             "contributions": {
                 owner: header.digest
-                for owner in known.file.owners
+                for owner in known.proposal.owners
                 if (header := office.mailbox.objects(known.id).by("contribution", owner)) is not None
             },
         }
@@ -535,7 +537,7 @@ class Conductor:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
-    def _close(self, known: JobDescription, course: Course) -> None:
+    def _close(self, known: ProposedJob, course: Course) -> None:
         """Publishes what was staged, once the job is done; erases, when it is time to."""
         office, job = self.office, known.id
         now = office.clock.now().timestamp()
@@ -547,11 +549,12 @@ class Conductor:
             return
         if done and office.mailbox.note(f"committed {job}") is None:
             self._commit(known, course.attempt)
-        late = now >= since + seconds(known.file.erase_after)
+        late = now >= since + seconds(known.proposal.erase_after)
         awaited = may_become_done(office.mailbox.objects(job), office.identity.name)
         by_time = late or course.stage == EXPIRED
         self._erase(known, (late or not (done or awaited)) and (office.clock.agreed or not by_time))
-        gone = known.file.keep is not None and now >= known.file.keep.until.timestamp() and office.clock.agreed
+        until = known.proposal.kept_until
+        gone = until is not None and now >= until.timestamp() and office.clock.agreed
         if gone and self.staging.erase_model(job):
             office.publish("erased", job, what="model", seat=office.seat)
         if office.mailbox.note(f"erased {job}") is not None:
@@ -560,7 +563,7 @@ class Conductor:
             if now >= kept and office.clock.agreed and not self.staging.has_model(job):
                 office.admission.forget(job)
 
-    def _commit(self, known: JobDescription, attempt: int) -> None:
+    def _commit(self, known: ProposedJob, attempt: int) -> None:
         """Publishes what was staged; what the disk has lost of it is noted, and shown to the operator."""
         office, job, me = self.office, known.id, self.office.identity.name
         items, lost = self.staging.items(job, attempt)
@@ -569,7 +572,7 @@ class Conductor:
         mine = [header.about for header in office.mailbox.objects(job).of("result") if header.author == me]
         count = Counter(about["receiver"] for about in mine)
         whole = {about["receiver"] for about in mine if count[about["receiver"]] == about.get("pieces")}
-        lacking = sorted(set(known.file.receivers) - whole)
+        lacking = sorted(set(known.spec.receivers) - whole)
         if lost or lacking:
             why = f"this server's part of the result for {' and '.join(lacking) or 'the audit'} is lost: both copies were damaged"
             office.mailbox.note(f"missing {job}", why)
@@ -578,7 +581,7 @@ class Conductor:
         self.staging.drop(job)
         office.mailbox.note(f"committed {job}", "yes")
 
-    def _erase(self, known: JobDescription, due: bool) -> None:
+    def _erase(self, known: ProposedJob, due: bool) -> None:
         """Destroys the key of a job and drops what was sealed to it or by it."""
         office, job = self.office, known.id
         if not due or office.mailbox.note(f"erased {job}") is not None:

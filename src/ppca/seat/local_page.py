@@ -76,9 +76,9 @@ def job_facts(office: Office, job: str) -> Facts:
     known, objects = office.admission.job(job), office.mailbox.objects(job)
     return describe(office, job) | {
         "submitted_by": next((header.author for header in objects.of("job")), ""),
-        "columns": len(known.file.all_columns),
-        "opens": in_words(known.file),
-        "erase_after": known.file.erase_after,
+        "columns": len(known.spec.data.column_names),
+        "opens": in_words(known.spec),
+        "erase_after": known.proposal.erase_after,
         "failures": [
             {"attempt": header.about["attempt"], "who": header.author, "why": header.about["why"]}
             for header in objects.of("ended")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..federation.disclosure import disclosures, job_of
-from ..federation.job import JobDescription
+from ..federation.proposal import ProposedJob
 from ..jobs import spec
 from ..jobs.infer import UseModel
 from ..jobs.loading import as_data
+from ..jobs.registry import openings
 from ..jobs.spec import JobSpec, Keep
 from .work import TABLE
 
@@ -29,12 +29,12 @@ def kept_name(job: str) -> str:
     return f"model-{job[:32]}"
 
 
-def rules(job: JobDescription) -> list[dict[str, Any]]:
+def rules(job: ProposedJob) -> list[dict[str, Any]]:
     """All that the job may open, as the engine enforces it."""
-    return [line.rule() for line in disclosures(job.file)]
+    return [line.rule() for line in openings(job.spec)]
 
 
-def call(job: JobDescription) -> tuple[str, dict[str, Any]]:
+def call(job: ProposedJob) -> tuple[str, dict[str, Any]]:
     """The program, and its public parameters."""
     found = _named(job)
     public: dict[str, Any] = {"job": as_data(found)}
@@ -43,9 +43,9 @@ def call(job: JobDescription) -> tuple[str, dict[str, Any]]:
     return PROGRAMS[found.data.form], public
 
 
-def _named(job: JobDescription) -> JobSpec:
+def _named(job: ProposedJob) -> JobSpec:
     """The job with the names under which servers keep the models that it makes or uses."""
-    found = job_of(job.file)
+    found = job.spec
     if found.keep is not None:
         found = replace(found, keep=Keep(allow=found.keep.allow, name=kept_name(job.id)))
     if isinstance(found.analysis, UseModel):

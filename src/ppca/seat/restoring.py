@@ -13,9 +13,9 @@ import numpy as np
 
 from ..federation.course import times_before
 from ..federation.errors import FederationError, ObjectRefused
-from ..federation.job import JobDescription
 from ..federation.objects import Object, is_digest, sha256
 from ..federation.parcels import message_of
+from ..federation.proposal import ProposedJob
 from ..federation.roster import SEATS
 from .keys import JOB
 from .mates import check_position
@@ -47,7 +47,7 @@ class Restoring:
             missing += self._restore(self.office.admission.job(job))
         return missing
 
-    def _restore(self, known: JobDescription) -> list[str]:
+    def _restore(self, known: ProposedJob) -> list[str]:
         """One job; what is missing of it does not keep the others from being restored."""
         course, missing = self.office.admission.course(known.id), []
         objects, me = self.office.mailbox.objects(known.id), self.office.identity.name
@@ -57,7 +57,7 @@ class Restoring:
             check_position(objects, me, self.office.seat)
             if not course.over:
                 missing = self._restore_job(known)
-            elif course.done and known.file.keep is not None:
+            elif course.done and known.spec.keep is not None:
                 self.restore_model(known)
         except (FederationError, OSError) as error:
             missing = [f"{known.name}: {error}"]
@@ -85,16 +85,16 @@ class Restoring:
         item = Object.parse(data)  # the other seat admitted it in its time, perhaps under an earlier revision
         self.office.admission.check_room(item.header.author, item.header.size)
         if item.header.kind == "job":
-            federation = JobDescription(item.payload).file.federation
+            federation = ProposedJob(item.payload).proposal.federation
         else:
-            federation = self.office.admission.job(item.header.job).file.federation
+            federation = self.office.admission.job(item.header.job).proposal.federation
         item.check_author(self.office.roster.signers_for(federation))
         self.office.admission.check_copied(item)
         if item.header.kind == "job":
             self.office.mailbox.note(f"federation {federation}", "earlier")
         return self.office.mailbox.put(item)
 
-    def _restore_job(self, known: JobDescription) -> list[str]:
+    def _restore_job(self, known: ProposedJob) -> list[str]:
         """A new key, offered to owners who have not contributed yet; the shares of those who have."""
         office, objects = self.office, self.office.mailbox.objects(known.id)
         former = objects.offer(office.identity.name, of_seat=True)
@@ -103,7 +103,7 @@ class Restoring:
         before = times_before(former) + 1
         office.publish("offer", known.id, key.public, seat=office.seat, again=before)
         missing = []
-        for owner in known.file.owners:
+        for owner in known.proposal.owners:
             if objects.by("contribution", owner) is not None:
                 try:
                     self.shares.bring_back(known, owner)
@@ -112,7 +112,7 @@ class Restoring:
                     missing.append(f"{known.name}, the shares of {owner}: {error}")
         return missing
 
-    def restore_model(self, known: JobDescription) -> None:
+    def restore_model(self, known: ProposedJob) -> None:
         halves_of = self.shares.mates.halves(f"/v1/restore-model/{known.id}", missing_ok=True)
         if not all(halves_of):
             return

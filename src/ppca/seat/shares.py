@@ -18,9 +18,9 @@ from pathlib import Path
 from ..federation.course import times_before
 from ..federation.errors import FederationError, ObjectRefused
 from ..federation.expected import checked
-from ..federation.job import JobDescription
 from ..federation.objects import PIECE_BYTES, Object
 from ..federation.parcels import messages, opened
+from ..federation.proposal import ProposedJob
 from ..federation.sealing import SealingKey, seal
 from ..federation.text import plain
 from ..servers.control import Message
@@ -51,7 +51,7 @@ class Shares:
         self._replacing = threading.Lock()
         self._checker = Checker(office.settings.file.policy.memory)
 
-    def messages_of(self, known: JobDescription, owner: str) -> Iterator[Message]:
+    def messages_of(self, known: ProposedJob, owner: str) -> Iterator[Message]:
         """What an owner sent to this server; ObjectRefused at the first message that the job does not ask for."""
         key = self.office.keys.of(JOB, known.id)
         if key is None:
@@ -63,13 +63,13 @@ class Shares:
             else opened(self._envelopes(known, owner), key, self.office.seat)
         )
         found = messages(pieces, self.office.settings.file.policy.memory)
-        return checked(known.file, owner, self.office.seat, found)
+        return checked(known.spec.data, owner, self.office.seat, found)
 
-    def _restored(self, known: JobDescription, owner: str, key: SealingKey) -> Iterator[bytes]:
+    def _restored(self, known: ProposedJob, owner: str, key: SealingKey) -> Iterator[bytes]:
         for number, path in enumerate(self._restored_files(known, owner)):
             yield key.open(path.read_bytes(), what="restored", job=known.id, owner=owner, piece=number)
 
-    def _restored_files(self, known: JobDescription, owner: str) -> list[Path]:
+    def _restored_files(self, known: ProposedJob, owner: str) -> list[Path]:
         place = self._place(known.id, owner)
         text = (place / "pieces").read_text()
         if not (text.isascii() and text.isdigit()) or int(text) > MOST_PIECES:
@@ -81,10 +81,10 @@ class Shares:
         """Where the shares of an owner lie that came back from this seat's mates."""
         return self.office.settings.store / "restored" / job / owner
 
-    def _is_restored(self, known: JobDescription, owner: str) -> bool:
+    def _is_restored(self, known: ProposedJob, owner: str) -> bool:
         return (self._place(known.id, owner) / "pieces").exists()
 
-    def _envelopes(self, known: JobDescription, owner: str) -> Iterator[Object]:
+    def _envelopes(self, known: ProposedJob, owner: str) -> Iterator[Object]:
         contribution = self.office.mailbox.objects(known.id).by("contribution", owner)
         item = None if contribution is None else self.office.mailbox.get(contribution.digest)
         if item is None:
@@ -97,7 +97,7 @@ class Shares:
                 raise ObjectRefused(f"the contribution of {owner} lists an envelope that is not its own")
             yield envelope
 
-    def _intact(self, known: JobDescription) -> bool | None:
+    def _intact(self, known: ProposedJob) -> bool | None:
         """Whether the key of a job is the one that this server has offered; None if it has offered none, or the job is erased.
 
         OSError if the key cannot be read now.
@@ -117,7 +117,7 @@ class Shares:
             return False
         return key is not None and key.public == offered.payload
 
-    def ensure_key(self, known: JobDescription) -> None:
+    def ensure_key(self, known: ProposedJob) -> None:
         """Compare the key of a job with the public half that this server has offered.
 
         If the disk has lost or damaged it, this server offers a new one; what owners sealed to the old one comes back from the
@@ -133,11 +133,11 @@ class Shares:
             office.keys.destroy(JOB, known.id)
             key = office.keys.make(JOB, known.id)
             office.publish("offer", known.id, key.public, seat=office.seat, again=times_before(former) + 1)
-        for owner in known.file.owners:
+        for owner in known.proposal.owners:
             if objects.by("contribution", owner) is not None:
                 self.bring_back(known, owner)
 
-    def check(self, known: JobDescription, owner: str, contribution: str) -> None:
+    def check(self, known: ProposedJob, owner: str, contribution: str) -> None:
         """Has all envelopes of an owner opened and compared with what it signed; writes the receipt, or refuses by its name."""
         place = known.id, owner
         due, pause = self._again.get(place, (0.0, 0.0))
@@ -153,7 +153,7 @@ class Shares:
             self._again[place] = time.monotonic() + pause, pause
             raise
 
-    def _check(self, known: JobDescription, owner: str, contribution: str) -> None:
+    def _check(self, known: ProposedJob, owner: str, contribution: str) -> None:
         item = self.office.mailbox.get(contribution)
         if item is None or not (self._has_all(known, owner, item) or self._mended(known, owner)):
             return  # the rest is on its way
@@ -168,12 +168,12 @@ class Shares:
             return
         self.office.publish("receipt", known.id, owner=owner, contribution=contribution)
 
-    def _was_replaced(self, known: JobDescription) -> bool:
+    def _was_replaced(self, known: ProposedJob) -> bool:
         """Whether this server has offered more than one key for a job."""
         offer = self.office.mailbox.objects(known.id).offer(self.office.identity.name, of_seat=True)
         return offer is not None and times_before(offer) > 0
 
-    def _check_sum(self, known: JobDescription, owner: str, taken: int) -> None:
+    def _check_sum(self, known: ProposedJob, owner: str, taken: int) -> None:
         """Bounds what all owners of a job send together."""
         box, most = self.office.mailbox, self.office.settings.file.policy.memory
         name = f"inputs {known.id} "
@@ -185,7 +185,7 @@ class Shares:
                 "([policy] memory)"
             )
 
-    def _compare(self, known: JobDescription, owner: str, contribution: Object) -> int:
+    def _compare(self, known: ProposedJob, owner: str, contribution: Object) -> int:
         """Has the shares of an owner opened in a process of its own; bytes that they take in memory.
 
         ObjectRefused if they are not what the job asks for and the owner has signed; CheckFailed if a file is damaged.
@@ -216,11 +216,11 @@ class Shares:
                     office.mailbox.get(path.name)  # notes what is lost
             raise
 
-    def _has_all(self, known: JobDescription, owner: str, contribution: Object) -> bool:
+    def _has_all(self, known: ProposedJob, owner: str, contribution: Object) -> bool:
         mine = pieces_of(contribution)[self.office.seat]
         return self._is_restored(known, owner) or all(map(self.office.mailbox.has, mine))
 
-    def _mended(self, known: JobDescription, owner: str) -> bool:
+    def _mended(self, known: ProposedJob, owner: str) -> bool:
         """Shares that do not come, or that the disk has lost, are asked for at the mates of this seat, who hold the same."""
         now = time.monotonic()
         due = self._mending.setdefault((known.id, owner), now + MENDING)
@@ -237,24 +237,24 @@ class Shares:
         log.warning("shares mended by the mates of this seat", extra={"job": known.id, "member": owner})
         return True
 
-    def mend(self, known: JobDescription) -> None:
+    def mend(self, known: ProposedJob) -> None:
         """Before an attempt: what the disk has lost since the receipt comes back from the mates."""
         with self._giving_up(known):
             self.ensure_key(known)
             objects = self.office.mailbox.objects(known.id)
-            for owner in known.file.owners:
+            for owner in known.proposal.owners:
                 header = objects.by("contribution", owner)
                 item = None if header is None else self.office.mailbox.get(header.digest)
                 if item is not None and not self._whole(known, owner, item):
                     self.bring_back(known, owner)
 
-    def mend_key(self, known: JobDescription) -> None:
+    def mend_key(self, known: ProposedJob) -> None:
         """After a start: repair a damaged key at once, before a mate loses its key, too."""
         if self._intact(known) is False or self._was_replaced(known):
             self.mend(known)
 
     @contextmanager
-    def _giving_up(self, known: JobDescription) -> Iterator[None]:
+    def _giving_up(self, known: ProposedJob) -> Iterator[None]:
         """Refuse the job if one half of an owner's shares is lost for good, so that it ends everywhere and says why.
 
         Two servers hold each half, sealed to a key of each. If both have lost their key, nobody can open it any more.
@@ -271,13 +271,13 @@ class Shares:
                     self.office.publish("refusal", known.id, why=why)
             raise FederationError(f"{lost} has lost its key of this job, too") from None
 
-    def give_back(self, known: JobDescription, owner: str, split: str) -> Iterator[bytes]:
+    def give_back(self, known: ProposedJob, owner: str, split: str) -> Iterator[bytes]:
         """For a mate: one half of what an owner sent. HalfLost if this server can never open it again."""
         if self._intact(known) is False or self._sealed_to_lost_key(known, owner):
             raise HalfLost("this server has lost its key of the job, too")
         return halves(self.messages_of(known, owner), split)
 
-    def _sealed_to_lost_key(self, known: JobDescription, owner: str) -> bool:
+    def _sealed_to_lost_key(self, known: ProposedJob, owner: str) -> bool:
         """Whether what an owner sent was sealed to a key that this server had before, and did not come back, or was damaged."""
         if not self._was_replaced(known):
             return False
@@ -293,7 +293,7 @@ class Shares:
             return True
         return False
 
-    def _whole(self, known: JobDescription, owner: str, contribution: Object) -> bool:
+    def _whole(self, known: ProposedJob, owner: str, contribution: Object) -> bool:
         """Whether all shares of an owner can be read: damage shows when they are.
 
         What was sealed to a key that this server had before does not open, and must have come back from the mates.
@@ -306,14 +306,14 @@ class Shares:
                 return False
         return all(self.office.mailbox.get(digest) is not None for digest in pieces_of(contribution)[self.office.seat])
 
-    def drop_forwarded(self, known: JobDescription) -> None:
+    def drop_forwarded(self, known: ProposedJob) -> None:
         """Envelopes for other seats that have reached them are not needed here."""
         receipts = self.office.mailbox.objects(known.id).receipts()
-        everybody = {(name, owner) for name in self.office.roster.operators.values() for owner in known.file.owners}
+        everybody = {(name, owner) for name in self.office.roster.operators.values() for owner in known.proposal.owners}
         if everybody <= receipts:
             self.office.mailbox.drop(known.id, ["envelope"], to_others_than=self.office.seat)
 
-    def bring_back(self, known: JobDescription, owner: str) -> None:
+    def bring_back(self, known: ProposedJob, owner: str) -> None:
         """The shares of one owner from the mates of this seat, checked against what the owner signed."""
         office = self.office
         key = office.keys.of(JOB, known.id)
@@ -328,7 +328,7 @@ class Shares:
             shutil.rmtree(self._place(known.id, owner), ignore_errors=True)
             raise ObjectRefused(f"the shares of {owner} for {known.name!r} came back wrong: {error}") from None
 
-    def _store(self, known: JobDescription, owner: str, key: SealingKey, stream: Iterator[bytes]) -> None:
+    def _store(self, known: ProposedJob, owner: str, key: SealingKey, stream: Iterator[bytes]) -> None:
         """The stream in sealed pieces, as envelopes are."""
         place, piece, left = self._place(known.id, owner), 0, bytearray()
         for data in stream:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..federation.errors import FederationError, NotReached
-from ..federation.job import JobDescription
 from ..federation.objects import Header, is_digest
+from ..federation.proposal import ProposedJob
 from ..federation.roster import SEATS
 from ..member import Member
 from ..member.seats import progress_of
@@ -25,7 +25,7 @@ PAUSES = (0.2, 0.5, 1, 2, 5)
 class Known:
     """A job, the headers of its objects, and how far a running attempt is."""
 
-    job: JobDescription
+    job: ProposedJob
     headers: list[Header]
     progress: dict[str, Any] | None
 
@@ -37,7 +37,7 @@ class Following:
         self._watching, self._asking = open_member(), open_member()
         self._changed = changed
         self._lock, self._request = threading.Lock(), threading.Lock()
-        self._jobs: dict[str, JobDescription] = {}
+        self._jobs: dict[str, ProposedJob] = {}
         self._headers: dict[str, list[Header]] = {}
         self._progress: dict[str, dict[str, Any]] = {}
         self._audits: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
@@ -71,12 +71,12 @@ class Following:
                 self._headers[job] = headers
         self._changed()
 
-    def _description(self, job: str, headers: list[Header]) -> JobDescription | None:
+    def _description(self, job: str, headers: list[Header]) -> ProposedJob | None:
         header = next((each for each in headers if each.kind == "job"), None)
         try:
             if header is None:
                 raise FederationError("its file is not there")
-            found = JobDescription(self._asking.seats.get(header).payload)
+            found = ProposedJob(self._asking.seats.get(header).payload)
             if found.id != job:
                 raise FederationError("it is another file than its name says")
         except NotReached:

@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ..federation.job import JobDescription
+from ..federation.proposal import ProposedJob
 from ..member.fetching import EVIDENCE
 from ..receiver import PCAModel
 from ..receiver.model import MODEL_FILE
@@ -18,7 +18,7 @@ from ..report import charts, percent
 from ..report.page import feature_names
 
 REPORT = "report.html"
-Check = Callable[[Path, JobDescription], list[str]]
+Check = Callable[[Path, ProposedJob], list[str]]
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Results:
         self._check = check
         self._seen: dict[Path, tuple[Any, Result]] = {}
 
-    def place(self, job: JobDescription) -> Path:
+    def place(self, job: ProposedJob) -> Path:
         name = re.sub(r"[^\w-]+", "-", job.name).strip("-")[:40]
         return self.folder / f"{name or 'result'}-{job.id[:8]}"
 
-    def fetched(self, job: JobDescription) -> bool:
+    def fetched(self, job: ProposedJob) -> bool:
         return (self.place(job) / EVIDENCE).is_dir()
 
-    def of(self, job: JobDescription) -> Result | None:
+    def of(self, job: ProposedJob) -> Result | None:
         """The result of a job, if it was fetched; checked again whenever a file of it has changed."""
         if not self.fetched(job):
             return None
@@ -58,7 +58,7 @@ class Results:
             self._seen[place] = (stamp, self._load(place, job))
         return self._seen[place][1]
 
-    def _load(self, place: Path, job: JobDescription) -> Result:
+    def _load(self, place: Path, job: ProposedJob) -> Result:
         try:
             checked = self._check(place, job)
             files = {path.name: path.stat().st_size for path in sorted(place.iterdir()) if path.is_file()}

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from ..federation.disclosure import scope, terms
 from ..federation.errors import FederationError
-from ..federation.job import JobDescription
+from ..federation.proposal import ProposedJob
 from ..html.formats import size
 from ..html.local_site import LocalSite, follow
 from ..member import Member
@@ -24,14 +24,14 @@ from .door import Door
 from .errands import Errands, Told
 from .following import Following
 from .results import REPORT, Results
-from .standing import PROGRAMS, Standing, standing_of
+from .standing import Standing, parameters_of, standing_of, title_of
 from .uploads import READING, Uploads
 
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
 QUICK = 20.0
 """Seconds that a request waits for an approval to be with a seat; after that the page says that it is under way."""
 
-Fetch = Callable[[Member, JobDescription, Path], object]
+Fetch = Callable[[Member, ProposedJob, Path], object]
 Work = Callable[[Member, Told], str]
 
 
@@ -137,9 +137,10 @@ class Pages:
         return self._render(
             "job.html",
             standing=found,
-            program=PROGRAMS[found.job.file.program],
-            scope=scope(found.job.file),
-            terms=terms(found.job.file, self.member.name),
+            parameters=parameters_of(found.job.spec),
+            program=title_of(found.job.spec),
+            scope=scope(found.job.proposal),
+            terms=terms(found.job.spec, self.member.name),
             opened=opened,
             together=together,
             errand=self.errands.of(found.job.id),
@@ -251,9 +252,10 @@ class Pages:
         form = await self.uploads.read(request)
 
         def body(member: Member, told: Told) -> str:
-            missing = "refuse" if job.file.fit is None else job.file.fit.missing
             data = form.table(needed=not member.state.outbox(job.id).complete)
-            sent = contribute(member, job, data, id=form.id or None, options=form.options(missing), told=told)
+            sent = contribute(
+                member, job, data, id=form.id or None, options=form.options(job.spec.data.missing), told=told
+            )
             return f"You have contributed: {size(sent)} in sealed shares. Your part is done; you may leave for good."
 
         return await self._do(request, "contribute", body, after=form.clear)

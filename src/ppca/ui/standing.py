@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from ..federation.course import DONE, GATHERING, PROPOSED, READY, RUNNING, Course, Objects, course_of
-from ..federation.job import JobDescription
+from ..federation.proposal import ProposedJob
 from ..federation.roster import Roster
+from ..jobs.loading import as_data
+from ..jobs.spec import COLUMNS, NEW_COLUMNS, NEW_ROWS, ROWS, WIDE_COLUMNS, WIDE_ROWS, JobSpec
 from .following import Known
 
 APPROVE, CONTRIBUTE, FETCH = "approve", "contribute", "fetch"
@@ -20,20 +22,25 @@ MEANING = {
     RUNNING: "the seats compute on shares",
     DONE: "receivers fetch their results",
 }
-PROGRAMS = {
-    "pca-rows/1": "Joint principal components of the rows of all owners together",
-    "pca-columns/1": "Joint principal components of the columns of all owners, joined row by row",
-    "pca-rows-wide/1": "Joint principal components of the rows of all owners together, which are fewer than columns",
-    "pca-columns-wide/1": "Joint principal components of the columns of all owners, who have fewer rows than columns",
-    "infer/1": "Use of a kept model on new rows",
+TITLES = {
+    ("pca/1", ROWS): "Joint principal components of the rows of all owners together",
+    ("pca/1", COLUMNS): "Joint principal components of the columns of all owners, joined row by row",
+    ("pca/1", WIDE_ROWS): "Joint principal components of the rows of all owners together, which are fewer than columns",
+    (
+        "pca/1",
+        WIDE_COLUMNS,
+    ): "Joint principal components of the columns of all owners, who have fewer rows than columns",
+    ("infer/1", NEW_ROWS): "Use of a kept model on new rows",
+    ("infer/1", NEW_COLUMNS): "Use of a kept model on new rows",
 }
+"""By analysis and form of data."""
 
 
 @dataclass(frozen=True)
 class Standing:
     """todo: what the member is waited for to do, or may do now; "" if nothing. may_refuse: whether it still can."""
 
-    job: JobDescription
+    job: ProposedJob
     course: Course
     objects: Objects
     progress: dict[str, Any] | None
@@ -55,12 +62,22 @@ class Standing:
         ]
 
 
+def title_of(job: JobSpec) -> str:
+    """What a job computes, in a few words."""
+    return TITLES.get((job.analysis.NAME, job.data.form), job.analysis.NAME)
+
+
+def parameters_of(job: JobSpec) -> dict[str, Any]:
+    """The parameters of the analysis that are set, by name."""
+    return {name: value for name, value in as_data(job)["analysis"].items() if name != "name"}
+
+
 def standing_of(known: Known, roster: Roster, me: str, fetched: bool, now: datetime) -> Standing:
-    file, objects = known.job.file, Objects(known.headers)
-    course = course_of(file, known.headers, roster, now)
-    owner, receiver = me in file.owners, me in file.receivers
-    offers = receiver or (file.by_columns and owner)
-    lacks_approval = me in file.approvers and objects.by("approval", me) is None
+    proposal, objects = known.job.proposal, Objects(known.headers)
+    course = course_of(proposal, known.headers, roster, now)
+    owner, receiver = me in proposal.owners, me in proposal.job.receivers
+    offers = receiver or (proposal.job.data.by_columns and owner)
+    lacks_approval = me in proposal.approvers and objects.by("approval", me) is None
     lacks_offer = offers and objects.offer(me, of_seat=False) is None
     contributed = objects.by("contribution", me) is not None
     todo = ""
@@ -76,7 +93,7 @@ def standing_of(known: Known, roster: Roster, me: str, fetched: bool, now: datet
         for name, has in (
             ("an owner", owner),
             ("a receiver", receiver),
-            ("an owner of the model", me in file.approvers and not owner),
+            ("an owner of the model", me in proposal.approvers and not owner),
         )
         if has
     ]
@@ -87,9 +104,9 @@ def standing_of(known: Known, roster: Roster, me: str, fetched: bool, now: datet
         progress=known.progress if course.stage == RUNNING else None,
         roles=tuple(roles or ["who submitted it"]),
         todo=todo,
-        approved=me in file.members and not lacks_approval and not lacks_offer,
+        approved=me in proposal.members and not lacks_approval and not lacks_offer,
         contributed=contributed,
-        may_refuse=not course.over and me in file.members,
+        may_refuse=not course.over and me in proposal.members,
     )
 
 

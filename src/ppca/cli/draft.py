@@ -1,0 +1,179 @@
+"""Options of a job that is proposed to a federation, and the job.toml that they make: `ppca job new` and `ppca fit --draft`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+from rich.text import Text
+
+from ..owner.tables.options import ReadOptions
+from .options import COLUMNS, RESULT, names_in
+from .terminal import Terminal
+
+if TYPE_CHECKING:
+    from ..federation.proposal import ProposedJob
+    from ..federation.roster import Roster
+    from ..jobs.pca import JointPCA
+    from ..jobs.spec import Align, JobSpec, Keep
+
+DRAFT = "Job of a federation (job.toml)"
+
+
+class Chosen(Protocol):
+    """Options of a fit, wherever it runs."""
+
+    @property
+    def analysis(self) -> JointPCA: ...
+    @property
+    def until_converged(self) -> bool: ...
+    @property
+    def standardize(self) -> bool: ...
+    @property
+    def read(self) -> ReadOptions: ...
+    @property
+    def minimum(self) -> int: ...
+    @property
+    def pieces(self) -> int | None: ...
+    @property
+    def allow(self) -> list[str] | None: ...
+    def align(self, minimum: int, row_share_at_most: float) -> Align: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LifetimeOptions:
+    """How long a job lasts."""
+
+    expires: Annotated[
+        str,
+        typer.Option(
+            help="the job ends unfinished after this time, such as 7d, or then: 2030-01-31T12:00:00Z",
+            rich_help_panel=DRAFT,
+        ),
+    ] = "7d"
+    erase_after: Annotated[
+        str,
+        typer.Option(help="the servers erase the job this long after its end, such as 7d", rich_help_panel=DRAFT),
+    ] = "7d"
+
+    def propose(self, roster: Roster, name: str, job: JobSpec) -> ProposedJob:
+        """Return the job as a file for the members of the federation."""
+        from ..federation.proposal import propose
+
+        return propose(roster.digest, name, job, expires=self.expires, erase_after=self.erase_after)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftOptions(LifetimeOptions):
+    """A fit of several members: who they are, and what only a federation needs to know."""
+
+    owners: Annotated[
+        list[str] | None, typer.Option("--owner", help="an owner, or several: a,b,c", rich_help_panel=DRAFT)
+    ] = None
+    receivers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--receiver",
+            help="a receiver of the model; name:components,variances for parts of it; of an owner of columns name:loadings",
+            rich_help_panel=DRAFT,
+        ),
+    ] = None
+    wide: Annotated[
+        bool,
+        typer.Option(
+            "--wide",
+            help="there are fewer rows than columns: analyse products of rows, not the covariance",
+            rich_help_panel=DRAFT,
+        ),
+    ] = False
+    rows_at_least: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="compute nothing if there are fewer rows; of owners of rows checked on shares",
+            rich_help_panel=DRAFT,
+        ),
+    ] = None
+    row_share_at_most: Annotated[
+        float,
+        typer.Option(
+            help="stop if one row has more of a column's sum of squares; 1: no check", rich_help_panel=COLUMNS
+        ),
+    ] = 0.75
+    keep_for: Annotated[
+        str | None,
+        typer.Option(
+            "--keep-for",
+            help="servers keep the model in shares for this time, such as 90d, or until then",
+            rich_help_panel=RESULT,
+        ),
+    ] = None
+
+    def job(
+        self,
+        owners: Sequence[str],
+        receivers: Sequence[str],
+        columns: Sequence[str] | Mapping[str, Sequence[str]],
+        chosen: Chosen,
+    ) -> JobSpec:
+        """Return the job of these members. columns: a list or, of column owners, by owner."""
+        from ..jobs.build import pca_job
+
+        by_columns = isinstance(columns, Mapping)
+        data: dict[str, Any] = {"standardize": chosen.standardize, "missing": chosen.read.missing}
+        data |= {"rows_at_least": self.rows_at_least, "pieces": chosen.pieces if by_columns else None}
+        return pca_job(
+            *(owners, columns, _parts(receivers), chosen.analysis),
+            wide=self.wide,
+            federated=True,
+            fixed=not chosen.until_converged,
+            align=chosen.align(chosen.minimum, self.row_share_at_most) if by_columns else None,
+            keep=self.keep(chosen.allow),
+            **data,
+        )
+
+    def keep(self, allow: Sequence[str] | None) -> Keep | None:
+        """Return what servers keep, and for whom. allow: as operation:receiver."""
+        from ..federation.times import moment
+        from ..jobs.spec import Keep
+
+        if self.keep_for is None:
+            if allow:
+                raise ValueError("--allow is about a model that servers keep: add --keep-for.")
+            return None
+        allowed: dict[str, tuple[str, ...]] = {}
+        for text in names_in(allow) or []:
+            operation, _, receiver = text.partition(":")
+            if not receiver:
+                raise ValueError(f"--allow {text}: name the receiver too, as {operation}:analyst.")
+            allowed[operation] = (*allowed.get(operation, ()), receiver)
+        return Keep(until=moment(self.keep_for), allow=allowed)
+
+
+def _parts(receivers: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in receivers:
+        receiver, _, parts = text.partition(":")
+        found[receiver] = [part.strip() for part in parts.split(",")] if parts else ["model"]
+    return found
+
+
+def write_draft(job: ProposedJob, path: Path, *, quiet: bool = False) -> None:
+    """Write job.toml, and tell what comes next."""
+    from ..servers.files import write_whole
+
+    write_whole(path, job.data)
+    text = f"written: {path}, job {job.id[:12]}. Next: ppca job submit {path}"
+    Terminal(quiet=quiet).print(Text(text), soft_wrap=True)
+
+
+def trusted(federation: Path, output: Path) -> Roster:
+    """Return the members of the federation; refuse to replace a file."""
+    from ..federation.roster import Roster
+
+    if output.exists():
+        raise ValueError(f"{output} exists. Choose another file.")
+    return Roster.trusted(federation)

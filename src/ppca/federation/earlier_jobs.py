@@ -1,0 +1,42 @@
+"""What several results of overlapping owners tell together, in words for those who approve the last of the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..jobs.spec import JobSpec
+
+
+def together(job: JobSpec, earlier: Iterable[tuple[str, JobSpec]], me: str) -> list[str]:
+    """What this job and earlier ones on overlapping columns tell together that neither tells alone."""
+    found = []
+    mine, names = set(job.data.owners), set(job.data.column_names)
+    for name, other in earlier:
+        if job.data.uses_model or other.data.uses_model or not names & set(other.data.column_names):
+            continue
+        readers = set(job.receivers) & set(other.receivers) or {"whoever sees both results"}
+        theirs = set(other.data.owners)
+        for larger, smaller in ((mine, theirs), (theirs, mine)):
+            rest = larger - smaller
+            if smaller < larger and _one_apart(larger, smaller):
+                whose = "you" if rest == {me} else next(iter(rest))
+                found.append(
+                    f"you approved {name!r} of {' + '.join(sorted(theirs))}; this is {' + '.join(sorted(mine))}: "
+                    f"{' and '.join(sorted(readers))} can compute from the difference what {whose} alone contributed"
+                )
+        if mine & theirs and mine != theirs and not _one_apart(mine, theirs):
+            found.append(
+                f"you approved {name!r} of {' + '.join(sorted(theirs))}; this is {' + '.join(sorted(mine))}: results of several "
+                f"such jobs together can tell {' and '.join(sorted(readers))} what single owners contributed"
+            )
+        if mine == theirs:
+            found.append(
+                f"you approved {name!r} of the same owners: if anybody's rows changed since, the difference of the two results "
+                "tells about the rows that changed"
+            )
+    return found
+
+
+def _one_apart(a: set[str], b: set[str]) -> bool:
+    """Whether one set of owners is the other one and one owner more."""
+    return len(a ^ b) == 1
