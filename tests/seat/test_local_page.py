@@ -49,7 +49,8 @@ def job(number: int, stage: str, name: str = "", **more: Any) -> dict[str, Any]:
     found = {
         "id": f"{number:064x}",
         "name": name or f"job {number}",
-        "program": "pca-rows/1",
+        "analysis": "pca/1",
+        "form": "rows",
         "owners": ["north", "harbour", "hill"],
         "receivers": ["analyst"],
         "expires": "2030-01-31T12:00:00+00:00",
