@@ -99,3 +99,80 @@ def test_iterations_are_fixed_unless_asked_otherwise(federation: Path, words: tu
     assert job.data.missing == "mean"
     assert (fit.fixed_iterations is not None) == fixed
     assert fit.fixed_iterations == 9 or "--fixed-iterations" not in words
+
+
+UNTIL = "2031-01-01T00:00:00Z"
+MEMBERS = ["--owner", "north,south,west", "--receiver", "analyst:components,variances"]
+LIFE = ["--expires", "2030-01-01T00:00:00Z", "--erase-after", "3d", "--rows-at-least", "50"]
+SAME = [
+    ["-k", "2", "--standardize", "--missing", "mean"],
+    ["-k", "0.9", "--solver", "jacobi", "--tol", "1e-6", "--max-iterations", "90", "--missing", "drop"],
+    ["--wide", "--until-converged", "-k", "1"],
+    ["--keep-for", UNTIL, "--allow", "transform:analyst", "--allow", "flags:north", "--fixed-iterations", "9"],
+]
+BY_COLUMNS = [
+    ["--alignment", "psi", "--minimum", "7", "--fold-case", "--row-share-at-most", "0.5"],
+    ["--alignment", "namespace", "--namespace", "99", "--pieces", "3", "-k", "2"],
+    ["--wide", "--standardize"],
+]
+
+
+def drafts(federation: Path, columns: list[str], files: list[str], more: list[str]) -> tuple[bytes, bytes]:
+    """The job.toml of `ppca job new` and of `ppca fit --draft`."""
+    folder = federation.parent
+    made, drafted = folder / "new.toml", folder / "draft.toml"
+    common = [*MEMBERS, *LIFE, *more]
+    commands = [
+        ["job", "new", "study", *columns, *common, "-f", str(federation), "-o", str(made)],
+        ["fit", *files, *common, "--name", "study", "--federation", str(federation), "--draft", str(drafted)],
+    ]
+    for command in commands:
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+    return made.read_bytes(), drafted.read_bytes()
+
+
+@pytest.mark.parametrize("more", SAME)
+def test_a_fit_drafts_the_same_bytes_as_a_new_job(federation: Path, more: list[str]) -> None:
+    table = federation.parent / "north.csv"
+    table.write_text("age,pressure,name\n40,120,x\n")
+    files = [str(table), "--drop", "name"]
+    made, drafted = drafts(federation, ["--columns", "age,pressure"], files, more)
+    assert made == drafted
+    assert ProposedJob(drafted).spec.data.columns == ("age", "pressure")
+
+
+@pytest.mark.parametrize("more", BY_COLUMNS)
+def test_a_fit_of_columns_drafts_the_same_bytes_as_a_new_job(federation: Path, more: list[str]) -> None:
+    files = []
+    for owner, names in (("north", "a,b"), ("south", "c"), ("west", "d,e")):
+        path = federation.parent / f"{owner}.csv"
+        path.write_text(f"id,{names}\n1,{','.join('2' for _ in names.split(','))}\n")
+        files.append(str(path))
+    made, drafted = drafts(federation, COLUMNS, [*files, "--vertical", "--id", "id"], more)
+    assert made == drafted
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--owner", "north"], "--owner: only a job of a federation has this. Add --draft job.toml"),
+        (["--draft", "job.toml", "--owner", "north"], "--draft needs --name, --owner and --receiver"),
+        (["--draft", "job.toml", "--keep"], "with --draft give --keep-for and --allow"),
+        (["--draft", "job.toml", "--name", "n", *MEMBERS, "--vertical", "--id", "a"], "3 owners for 1 files"),
+        (["--draft", "job.toml", "--name", "n", *MEMBERS, "-k", "7"], "-k 7: must be at most 2"),
+        (["--draft", "job.toml", "--name", "n", *MEMBERS, "--tol", "1"], "--tol 1.0: must lie between"),
+        (
+            ["--draft", "job.toml", "--name", "n", "--owner", "North", *MEMBERS[2:]],
+            "--owner North: must consist of a-z",
+        ),
+        (["--draft", "job.toml", "--name", "n", *MEMBERS, "--expires", "soon"], "'soon' is no time"),
+    ],
+)
+def test_options_that_make_no_draft(federation: Path, words: list[str], told: str) -> None:
+    table = federation.parent / "north.csv"
+    table.write_text("a,b\n1,2\n")
+    done = CliRunner().invoke(app, ["fit", str(table), *words, "--federation", str(federation)])
+    assert done.exit_code == 1
+    assert told in " ".join(done.output.split())
+    assert not (federation.parent / "job.toml").exists()

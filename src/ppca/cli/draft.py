@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 from ..owner.tables.options import ReadOptions
+from .federation import FEDERATION
 from .options import COLUMNS, RESULT, names_in
 from .terminal import Terminal
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from ..federation.roster import Roster
     from ..jobs.pca import JointPCA
     from ..jobs.spec import Align, JobSpec, Keep
+    from .fit_options import FitOptions
+
+OPTIONS = {"owners": "--owner", "receivers": "--receiver"}
+"""Options that are not called like their field."""
 
 DRAFT = "Job of a federation (job.toml)"
 
@@ -135,6 +140,13 @@ class DraftOptions(LifetimeOptions):
             **data,
         )
 
+    def check_unused(self) -> None:
+        """Refuse options that have a meaning in job.toml only."""
+        given = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        if given:
+            options = ", ".join(OPTIONS.get(name, f"--{name.replace('_', '-')}") for name in given)
+            raise ValueError(f"{options}: only a job of a federation has this. Add --draft job.toml to write one.")
+
     def keep(self, allow: Sequence[str] | None) -> Keep | None:
         """Return what servers keep, and for whom. allow: as operation:receiver."""
         from ..federation.times import moment
@@ -151,6 +163,28 @@ class DraftOptions(LifetimeOptions):
                 raise ValueError(f"--allow {text}: name the receiver too, as {operation}:analyst.")
             allowed[operation] = (*allowed.get(operation, ()), receiver)
         return Keep(until=moment(self.keep_for), allow=allowed)
+
+
+def draft_fit(files: Sequence[str], options: FitOptions, draft: DraftOptions, name: str | None, path: Path) -> None:
+    """Write the job.toml of a fit whose columns are those of these files. Their rows are not read."""
+    if options.keeps:
+        raise ValueError("--keep and --no-reveal are for local servers: with --draft give --keep-for and --allow.")
+    if name is None or not draft.owners or not draft.receivers:
+        raise ValueError("--draft needs --name, --owner and --receiver: the files do not say who their owners are.")
+    roster = trusted(options.federation or FEDERATION, path)
+    owners = names_in(draft.owners) or []
+    tables = options.tables(files)
+    if unnamed := [table.label for table in tables if table.names is None]:
+        raise ValueError(f"--draft: {', '.join(unnamed)} has no column names; a job needs them.")
+    columns: Sequence[str] | dict[str, list[str]] = list(tables[0].names or ())
+    if options.vertical:
+        if len(tables) != len(owners):
+            raise ValueError(
+                f"--owner: {len(owners)} owners for {len(tables)} files; give one for each file, in their order."
+            )
+        columns = {owner: list(table.names or ()) for owner, table in zip(owners, tables, strict=True)}
+    job = draft.job(owners, draft.receivers, columns, options)
+    write_draft(draft.propose(roster, name, job), path, quiet=options.quiet)
 
 
 def _parts(receivers: Sequence[str]) -> dict[str, list[str]]:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from ..html.formats import counted
 from .complaint import in_words, note
+from .draft import DRAFT, DraftOptions, draft_fit
 from .fit_options import Files, FitOptions
 from .options import command
 from .terminal import Terminal
@@ -35,7 +36,22 @@ LONG = 10.0
 
 
 @command(CHECK)
-def fit(files: Files, options: FitOptions) -> None:
+def fit(
+    files: Files,
+    options: FitOptions,
+    proposal: DraftOptions,
+    draft: Annotated[
+        Path | None,
+        typer.Option(
+            "--draft",
+            help="write this job.toml for the members of --federation, and compute nothing",
+            rich_help_panel=DRAFT,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="what the job of --draft is called", rich_help_panel=DRAFT)
+    ] = None,
+) -> None:
     """Joint PCA of several owners' files, on four servers that this command starts on this machine.
 
     A file is opened once for its columns and once for its rows; only shares of its sums reach the servers. The result folder gets
@@ -45,8 +61,14 @@ def fit(files: Files, options: FitOptions) -> None:
 
     With --dask the workers of a Dask cluster read the files and sum their rows, portion by portion; sums come back.
 
+    With --draft nothing is computed: the columns of the files and the options become a job.toml, the same as from ppca job new.
+
     With --vertical owners hold different columns of the same individuals, joined by --id; their rows reach the servers as shares.
     """
+    if draft is not None:
+        draft_fit(files, options, proposal, name, draft)
+        return
+    proposal.check_unused()
     with ExitStack() as work:
         from .folder import whole_folder
         from .result import KNOWN, SHARED, write_result
