@@ -206,12 +206,12 @@ def test_one_person_for_all_owners(field: Field, way: str) -> None:
 
 
 def test_a_seat_may_refuse_it(tmp_path: Path) -> None:
-    """An operator lists the programs that its seat runs."""
-    programs = {"policy": {"programs": ["pca-rows/1", "pca-columns/1", "infer/1"]}}
-    with Field(tmp_path / "old", OWNERS, ("analyst",), settings=programs) as field:
+    """An operator lists the forms of data that its seat takes."""
+    settings = {"policy": {"forms": ["rows", "columns", "new-rows"]}}
+    with Field(tmp_path / "old", OWNERS, ("analyst",), settings=settings) as field:
         analyst = field.member("analyst")
         job = draft(field, "wide", NAMES)
         analyst.submit(job)
         *_, (course, _) = analyst.watch(job, PATIENCE)
         assert not course.done
-        assert "this seat runs pca-rows/1, pca-columns/1, infer/1, not pca-rows-wide/1" in course.why
+        assert "this seat takes data of the forms rows, columns, new-rows, not wide-rows" in course.why

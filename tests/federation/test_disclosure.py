@@ -23,7 +23,8 @@ from ppca.federation.disclosure import (
 from ppca.federation.earlier_jobs import together
 from ppca.federation.proposal import ProposedJob
 from ppca.jobs.openings import MEANING, SERVERS
-from ppca.jobs.pca import OPENED, PARTS, own_columns
+from ppca.jobs.parts import PARTS, own_columns
+from ppca.jobs.pca import OPENED
 from ppca.jobs.registry import openings
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "openings.md").read_text()

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from harness.federation import IDENTITIES, ROSTER, job, make, roster
 from ppca.federation.errors import FederationError, ObjectRefused
 from ppca.federation.identity import Identity
-from ppca.federation.objects import KINDS, MAGIC, MOST_BYTES, MOST_HEADER, Header, Object, is_digest, sha256
+from ppca.federation.objects import KINDS, MAGIC, MOST_BYTES, MOST_HEADER, Header, Object, sha256
 from ppca.federation.sealing import PRIVATE_BYTES, PUBLIC_BYTES, SealingKey, seal
 from ppca.federation.text import is_plain, plain
-from ppca.jobs.checks import SpecError
+from ppca.jobs.checks import SpecError, is_digest
 from ppca.jobs.spec import ROWS, Data
 from ppca.jobs.text import is_hidden
 

@@ -21,7 +21,8 @@ from ppca.federation.times import after, moment, seconds
 from ppca.jobs.build import infer_job, pca_job
 from ppca.jobs.checks import SpecError
 from ppca.jobs.infer import UseModel
-from ppca.jobs.pca import JointPCA, columns_for
+from ppca.jobs.parts import columns_for
+from ppca.jobs.pca import JointPCA
 from ppca.jobs.spec import ALIGNMENTS, MAX_NAMESPACE, MISSING, NAMESPACE, Align, JobSpec, Keep
 from ppca.jobs.text import is_plain
 

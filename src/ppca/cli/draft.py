@@ -45,7 +45,7 @@ class Chosen(Protocol):
     def pieces(self) -> int | None: ...
     @property
     def allow(self) -> list[str] | None: ...
-    def align(self, minimum: int, row_share_at_most: float) -> Align: ...
+    def align(self, minimum: int, row_share_at_most: float | None) -> Align: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +103,11 @@ class DraftOptions(LifetimeOptions):
         ),
     ] = None
     row_share_at_most: Annotated[
-        float,
+        float | None,
         typer.Option(
-            help="stop if one row has more of a column's sum of squares; 1: no check", rich_help_panel=COLUMNS
+            help="stop if one row has more of a column's sum of squares (0.75); 1: no check", rich_help_panel=COLUMNS
         ),
-    ] = 0.75
+    ] = None
     keep_for: Annotated[
         str | None,
         typer.Option(

@@ -97,7 +97,8 @@ def fetch_into(member: Member, job: ProposedJob, output: Path, *, replace: bool)
 def write_fetched(folder: Path, evidence: Evidence) -> None:
     """All files of a fetched result; the same bytes whenever it is made from the same evidence."""
     from ..estimator.federated import fitted_of, holds_model, parts_of
-    from ..jobs.pca import JointPCA, columns_for, own_columns
+    from ..jobs.parts import columns_for, own_columns
+    from ..jobs.pca import JointPCA
     from ..member.fetching import EVIDENCE
     from .fit import settings_of
     from .kept import write_table

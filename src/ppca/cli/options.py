@@ -271,7 +271,7 @@ class AlignOptions:
         False
     )
 
-    def align(self, minimum: int, row_share_at_most: float) -> Align:
+    def align(self, minimum: int, row_share_at_most: float | None) -> Align:
         """Return how rows of column owners are joined in a job."""
         from ..jobs.spec import Align
 

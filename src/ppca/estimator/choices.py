@@ -10,12 +10,11 @@ import numpy as np
 
 from ..algorithms.solvers import AUTO, NAMES, TOLERANCE, TOPK
 from ..jobs.kept import Allowed, allowance
-from ..jobs.pca import MODEL, JointPCA
+from ..jobs.parts import MODEL
+from ..jobs.pca import TOLERANCES, JointPCA
 from ..jobs.spec import CLIENT, Data, JobSpec, Keep
 from ..owner.errors import ParameterRefused
 from .columns import Columns
-
-TOLERANCES = (1e-9, 1e-2)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from ..jobs import columns as programs
 from ..jobs import uploads, wide_columns
 from ..jobs.loading import as_data
-from ..jobs.matching import MINIMUM, MatchError
-from ..jobs.spec import COLUMNS, WIDE_COLUMNS, Align, Data, JobSpec, local_owners, numbered
+from ..jobs.matching import MatchError
+from ..jobs.spec import COLUMNS, MIN_COMMON_IDS, WIDE_COLUMNS, Align, Data, JobSpec, local_owners, numbered
 from ..jobs.workers import Workers, check_workers
 from ..owner.alignment.arrangement import Alignment, Arranged, arrange
 from ..owner.alignment.ids import DECIMALS, LETTERS, ZEROS, spellings
@@ -46,7 +46,7 @@ class Columns:
     id: IdNames = None
     alignment: str = "psi"
     namespace: int | None = None
-    minimum: int = MINIMUM
+    minimum: int = MIN_COMMON_IDS
     fold_case: bool = False
     pieces: int | None = None
     workers: Workers = 0

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..federation.proposal import ProposedJob
-from ..jobs.pca import JointPCA, columns_for, gets_model
+from ..jobs.parts import columns_for
+from ..jobs.pca import JointPCA, gets_model
 from ..member.fetching import Evidence
 from ..receiver.parts import Parts
 from .choices import Choices

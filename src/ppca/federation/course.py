@@ -20,7 +20,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from .objects import Header, is_digest
+from ..jobs.checks import is_digest
+from .objects import Header
 from .proposal import Proposal
 from .roster import SEATS, Roster
 

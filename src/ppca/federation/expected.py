@@ -14,13 +14,13 @@ import numpy as np
 
 from ..algorithms import dual, entry, gram, scales, wide
 from ..jobs import columns, inference, wide_columns
+from ..jobs.checks import is_digest
 from ..jobs.openings import ROWS_TOGETHER
 from ..jobs.spec import Data
 from ..protocol import InputPacket, InputRefused, RingType
 from ..protocol.inputs import summands
 from ..servers.control import Message
 from .errors import ObjectRefused
-from .objects import is_digest
 
 Input = tuple[tuple[int, ...], RingType]
 """Shape and type of one packet."""

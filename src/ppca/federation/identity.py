@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -18,11 +17,11 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from ..jobs.checks import NAME
 from ..protocol.opening import SERVERS
 from .errors import FileRefused
 
 KEY_FILE = "identity.key"
-NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?")
 PREFIX = "ed25519:"
 TITLE = "ppca identity of "
 PUBLIC_BYTES = 32

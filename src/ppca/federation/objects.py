@@ -29,8 +29,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from ..jobs.checks import NAME, is_digest
 from .errors import ObjectRefused
-from .identity import NAME, Identity, signed_by
+from .identity import Identity, signed_by
 
 MAGIC = b"ppca-object-1\n"
 SIGNATURE_BYTES = 64
@@ -55,16 +56,10 @@ RECORDS = frozenset(["receipt", "ready", "ended", "result", "audit", "erased"])
 """Kinds by which servers record what they did. Everything else asks for something, or agrees to something."""
 
 FIELDS = ("kind", "author", "job", "about")
-DIGEST = 64
-_HEX = frozenset("0123456789abcdef")
 
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def is_digest(text: object) -> bool:
-    return isinstance(text, str) and len(text) == DIGEST and set(text) <= _HEX
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..jobs.build import checks_inputs
-from ..jobs.checks import SpecError, in_utc, is_digest
+from ..jobs.checks import SpecError, brief, in_utc, is_digest
 from ..jobs.infer import UseModel
 from ..jobs.loading import as_data, job_of, record_of
 from ..jobs.openings import SERVERS
@@ -214,10 +214,5 @@ def _check_text(field: str, value: str, most: int) -> None:
 
 
 def _refused(label: str, error: SpecError) -> FileRefused:
-    value: Any = "" if error.value is None else f" = {_brief(error.value)}"
+    value: Any = "" if error.value is None else f" = {brief(error.value)}"
     return FileRefused(plain(f"{label}: {error.field}{value}: {error.cause}."))
-
-
-def _brief(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else text[:97] + "..."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ..algorithms.certificate import promise
 from ..algorithms.covariance import Normalised, normalised_correlation, normalised_covariance
@@ -20,11 +20,11 @@ from ..algorithms.entry import Joint
 from ..algorithms.orientation import oriented
 from ..algorithms.scales import MEAN_FRAC, floating, in_units
 from ..protocol import Party, RingType, SecretArray, together
-from . import inference
 from .errors import Refusal
-from .kept import keep
+from .input_types import RAW
+from .kept import UNITS, keep
 from .openings import NEXT
-from .pca import JointPCA, has_scales, own_columns, parts_by_receiver
+from .parts import has_scales, own_columns, parts_by_receiver
 from .spec import JobSpec
 
 SCALING_ERROR = 1.1e-9
@@ -49,9 +49,20 @@ async def analyse(party: Party, joint: Joint, job: JobSpec) -> dict[str, Any]:
     return await concluded(party, joint, scaled, spectrum, count, means, job)
 
 
-def parameters_of(job: JobSpec) -> JointPCA:
+@runtime_checkable
+class Parameters(Protocol):
+    """What an analysis must have whose result is a PCA, such as `JointPCA`."""
+
+    components: int | float | None
+    solver: str
+    tol: float
+    fixed_iterations: int | None
+    max_iterations: int | None
+
+
+def parameters_of(job: JobSpec) -> Parameters:
     """Return the parameters of the analysis."""
-    if not isinstance(job.analysis, JointPCA):
+    if not isinstance(job.analysis, Parameters):
         raise Refusal(f"{job.analysis.NAME} is not a principal component analysis")
     return job.analysis
 
@@ -104,7 +115,7 @@ async def concluded(
         if job.keep is not None:
             assert means.kept is not None
             kept = {"vectors": spectrum.vectors[:count], "values": spectrum.values[:count], "mean": means.kept}
-            kept[inference.UNITS] = joint.exponent
+            kept[UNITS] = joint.exponent
             if scaled.inverse_deviation is not None:
                 inverse, kept["power"] = scaled.inverse_deviation
                 kept["inverse"] = await _unshrunk(inverse, joint.ratio)
@@ -171,7 +182,7 @@ async def _kept_mean(joint: Joint, job: JobSpec) -> SecretArray | None:
         return None
     mean: SecretArray = await in_units(joint.grid, joint.largest, joint.exponent)
     if not job.data.standardize:
-        mean = await mean.truncate(MEAN_FRAC - inference.RAW.frac)
+        mean = await mean.truncate(MEAN_FRAC - RAW.frac)
     return mean
 
 

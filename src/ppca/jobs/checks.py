@@ -18,11 +18,17 @@ class SpecError(Refusal):
     """A field of a job has a value that is not possible. Each interface names the field in its own way."""
 
     def __init__(self, field: str, value: object, cause: str) -> None:
-        super().__init__(f"{field}={value!r}: {cause}")
+        super().__init__(f"{field}={brief(value)}: {cause}")
         self.field, self.value, self.cause = field, value, cause
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.field, self.value, self.cause)
+
+
+def brief(value: object) -> str:
+    """Return a value as text that is not too long for a message."""
+    text = repr(value)
+    return text if len(text) <= 100 else text[:97] + "..."
 
 
 def check_name(field: str, value: object) -> None:

@@ -15,7 +15,7 @@ from ..algorithms.input_ranges import Ranges, table_bound, table_projections
 from ..algorithms.row_shares import MOST_ROWS, row_shares
 from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UPPER_HALF, on_grid
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
-from .analysis import analyse, parameters_of
+from .analysis import Parameters
 from .input_checks import check_ranges, check_row_shares
 from .kept import drop_sums
 from .loading import job_of
@@ -73,7 +73,8 @@ async def fit(
         if not data.standardize:
             centred, exponent = await in_common_scale(centred, exponent)
             exponent = exponent.reshape(1)
-    return await analyse(party, Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2, COLUMN_ERROR), spec)
+    joint = Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2, COLUMN_ERROR)
+    return {"rows": rows, **await spec.analysis.run(party, joint, spec)}
 
 
 async def _check(
@@ -98,7 +99,8 @@ async def _check(
 
 def too_few(rows: int, job: JobSpec) -> str | None:
     """Why so few common rows cannot give what was chosen, or are fewer than the least that are worked on."""
-    width, least, components = job.data.width, job.data.rows_at_least, parameters_of(job).components
+    width, least = job.data.width, job.data.rows_at_least
+    components = job.analysis.components if isinstance(job.analysis, Parameters) else None
     if least is not None and rows < least:
         return f"all owners together have fewer than {least:,} rows in common, the fewest that this job or an operator allows"
     if rows < 2:

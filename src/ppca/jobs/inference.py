@@ -20,7 +20,7 @@ from ..protocol import Party, RingType, SecretArray, concatenate, together
 from .errors import Refusal
 from .infer import SCORES, TRANSFORM, UseModel
 from .input_checks import check_ranges
-from .kept import CLIENT, check_allowed, kept, recall
+from .kept import CLIENT, UNITS, check_allowed, kept, recall
 from .loading import job_of
 from .openings import SAME_UNITS
 from .spec import JobSpec
@@ -44,9 +44,6 @@ COARSE = RingType(128, 16, 92)
 
 NUMBERS = 1 << 19
 """Numbers of joint rows worked on at a time, however many rows there are."""
-
-UNITS = "exponents"
-"""The scale exponents of a kept model: rows come in units of 2^exponent of their columns."""
 
 RAW = RingType(128, 40, 20)
 STANDARD = RingType(128, ROW_FRAC, 20)
@@ -143,7 +140,7 @@ class Use:
 
     @property
     def needs(self) -> list[str]:
-        """What the model must allow for it (`kept.OPERATIONS`)."""
+        """What the model must allow for it (`spec.USES`)."""
         if self.operation == "transform":
             return ["transform"]
         flags = self.threshold is not None or self.contamination is not None

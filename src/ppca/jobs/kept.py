@@ -19,12 +19,10 @@ from typing import Any
 
 from ..protocol import Party, SecretArray
 from .errors import Refusal
-from .spec import CLIENT, Keep, local_owners
+from .spec import CLIENT, USES, Keep, local_owners
 
 SUMS = ".sums"
 """Kept sums stand beside a kept model under its name with this ending."""
-
-OPERATIONS = ("transform", "flags", "scores", "inverse", "partial_fit")
 
 Allowed = dict[str, list[str]]
 """Operations, each with the receivers its results may go to."""
@@ -32,6 +30,10 @@ Allowed = dict[str, list[str]]
 
 class NotAllowed(Refusal):
     """A kept model may not be used for this, or not for this receiver."""
+
+
+UNITS = "exponents"
+"""The array of a kept model with its scale exponents: new rows come in units of 2^exponent of their columns."""
 
 
 def owner_name(position: int) -> str:
@@ -46,10 +48,8 @@ def allowance(allow: Sequence[str] | Mapping[str, Sequence[str]], owners: int = 
     everybody = [CLIENT, *(owner_name(position) for position in range(owners))]
     named = allow if isinstance(allow, Mapping) else dict.fromkeys(allow, everybody)
     for operation, receivers in named.items():
-        if operation not in OPERATIONS:
-            raise ValueError(
-                f"allow: {operation!r} is no operation of a kept model; choose from {', '.join(OPERATIONS)}"
-            )
+        if operation not in USES:
+            raise ValueError(f"allow: {operation!r} is no operation of a kept model; choose from {', '.join(USES)}")
         for receiver in receivers:
             if receiver not in everybody:
                 raise ValueError(f"allow: {receiver!r} is no receiver; choose from {', '.join(everybody)}")

@@ -53,11 +53,11 @@ def _plain(value: Any) -> Any:
 
 def _fields(place: str, value: Any, known: set[str] | None) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise SpecError(place or "job", _brief(value), "a table was expected")
+        raise SpecError(place or "job", value, "a table was expected")
     for name in value:
         if known is not None and name not in known:
             raise SpecError(
-                _inside(place, str(name)[:60]), _brief(value[name]), f"is unknown; known are {', '.join(sorted(known))}"
+                _inside(place, str(name)[:60]), value[name], f"is unknown; known are {', '.join(sorted(known))}"
             )
     return value
 
@@ -78,7 +78,7 @@ def _loaded(place: str, value: Any, expected: Any) -> Any:
     if expected is float and type(value) is int:
         return float(value)
     if not isinstance(expected, type) or type(value) is not expected:
-        raise SpecError(place, _brief(value), f"{_word(expected)} was expected")
+        raise SpecError(place, value, f"{_word(expected)} was expected")
     return value
 
 
@@ -108,7 +108,7 @@ def _chosen(place: str, value: Any, expected: tuple[Any, ...]) -> Any:
         if fits:
             return _loaded(place, value, one)
     words = " or ".join(_word(one) for one in expected if one is not types.NoneType)
-    raise SpecError(place, _brief(value), f"{words} was expected")
+    raise SpecError(place, value, f"{words} was expected")
 
 
 def _hints(expected: type[Any]) -> dict[str, Any]:
@@ -129,8 +129,3 @@ def _word(expected: Any) -> str:
     words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", datetime: "a time"}
     form = typing.get_origin(expected) or expected
     return words.get(form, "a list" if form is tuple else "a table")
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

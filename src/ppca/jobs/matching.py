@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MINIMUM = 10
+from .spec import MIN_COMMON_IDS
+
 """The smallest intersection that is worked on unless the job says otherwise: a covariance of fewer rows says too much of them."""
 
 
@@ -16,7 +17,7 @@ class MatchError(ValueError):
     """The owners' rows do not match well enough; nothing was computed."""
 
 
-def match(tags: Sequence[NDArray[np.uint64]], minimum: int = MINIMUM) -> list[NDArray[np.integer[Any]]]:
+def match(tags: Sequence[NDArray[np.uint64]], minimum: int = MIN_COMMON_IDS) -> list[NDArray[np.integer[Any]]]:
     """For every owner the positions of the common rows in its (tag-sorted) table, in the common order of tags: ascending.
 
     `tags` is asked for one owner at a time, so that they need not all be in memory. The error does not say how many ids are

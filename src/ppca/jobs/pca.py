@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from ..algorithms.entry import Joint
 from ..algorithms.solvers import AUTO, NAMES, TOLERANCE, TOPK, chosen, max_convergence_bits
 from ..algorithms.topk import DEGREES
+from ..protocol import Party
+from .analysis import analyse
 from .checks import SpecError, check_choice, check_range, check_whole
 from .openings import BY_COLUMN, NEXT, AllowedOpening
+from .parts import LOADINGS, MODEL, PARTS, WHOLE, has_scales, parts_of
 from .spec import COLUMNS, ROWS, WIDE_COLUMNS, WIDE_ROWS, Analysis, JobSpec
-
-MODEL = "model"
-"""All parts that make a whole model."""
-
-LOADINGS = "loadings"
-"""For a column owner, in place of components: the rows of the components that belong to its own columns. Of means and
-deviations it then gets those of its own columns, too."""
-
-PARTS = ("components", LOADINGS, "variances", "means", "deviations")
-"""What a receiver can get beside the facts: number of rows and, if `has_scales`, scale exponents."""
-
-WHOLE = tuple(part for part in PARTS if part != LOADINGS)
-"""The parts of a whole model."""
 
 OPENED = {
     "components": ("components",),
@@ -90,6 +80,10 @@ class JointPCA(Analysis):
         """See `Analysis.openings`."""
         return [*self._to_servers(job), *(line for name in job.receivers for line in _to_receiver(job, name))]
 
+    async def run(self, party: Party, table: Joint, job: JobSpec) -> dict[str, Any]:
+        """See `Analysis.run`."""
+        return await analyse(party, table, job)
+
     def terms(self, job: JobSpec) -> list[str]:
         """See `Analysis.terms`."""
         width = job.data.width
@@ -122,38 +116,10 @@ class JointPCA(Analysis):
         return found
 
 
-def parts_of(job: JobSpec, receiver: str) -> list[str]:
-    """Return the parts that a receiver gets, in the order of `PARTS`, a whole model as its parts."""
-    named = job.receivers[receiver]
-    wanted = WHOLE if MODEL in named else tuple(part for part in PARTS if part in named)
-    return [part for part in wanted if part != "deviations" or job.data.standardize]
-
-
-def parts_by_receiver(job: JobSpec) -> dict[str, list[str]]:
-    """Return the parts of every receiver."""
-    return {receiver: parts_of(job, receiver) for receiver in job.receivers}
-
-
-def own_columns(job: JobSpec, receiver: str) -> slice | None:
-    """Return the columns of a receiver of loadings; None: the receiver gets values of all columns."""
-    return job.data.columns_of(receiver) if LOADINGS in job.receivers[receiver] else None
-
-
-def columns_for(job: JobSpec, receiver: str) -> list[str]:
-    """Return the names of the columns that a receiver's result is about."""
-    own, names = own_columns(job, receiver), job.data.column_names
-    return names if own is None else names[own]
-
-
 def gets_model(job: JobSpec, receiver: str) -> bool:
     """Whether a receiver gets all parts that make a whole model."""
     whole = {part for part in WHOLE if part != "deviations" or job.data.standardize}
     return isinstance(job.analysis, JointPCA) and not whole - set(parts_of(job, receiver))
-
-
-def has_scales(parts: Collection[str], standardized: bool) -> bool:
-    """Return whether a receiver of these parts gets scale exponents: a receiver of loadings only if it needs them."""
-    return LOADINGS not in parts or ("deviations" if standardized else "variances") in parts
 
 
 def _check_loadings(job: JobSpec, receiver: str) -> None:

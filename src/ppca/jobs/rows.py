@@ -9,12 +9,11 @@ from ..algorithms.entry import COUNT, COUNT_BITS, Sums, enter
 from ..algorithms.imputed import GapParts, enter_imputed
 from ..algorithms.input_ranges import ranges_of_sums
 from ..protocol import Party, SecretArray, concatenate, stack
-from .analysis import analyse
 from .errors import Refusal
 from .input_checks import check_ranges
 from .kept import keep_sums, recall_sums
 from .loading import job_of
-from .pca import parts_by_receiver
+from .parts import parts_by_receiver
 from .spec import MEAN, JobSpec
 
 
@@ -54,7 +53,7 @@ async def fit(party: Party, *inputs: SecretArray, job: dict[str, Any]) -> dict[s
         )
         del sums
         joint = await entered
-    return {"fit": party.run, **await analyse(party, joint, spec)}
+    return {"fit": party.run, **await spec.analysis.run(party, joint, spec)}
 
 
 def check_width(job: JobSpec, width: int) -> None:

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from ..algorithms import scales
+from ..protocol import Party
 from .checks import (
     SpecError,
     check_choice,
@@ -192,7 +193,7 @@ class Data:
     def _check_columns(self) -> None:
         if isinstance(self.columns, Mapping) != self.by_columns or not self.columns:
             cause = "must be a list of names; for column owners, a table with the list of each owner"
-            raise SpecError("data.columns", _brief(self.columns), cause)
+            raise SpecError("data.columns", self.columns, cause)
         if isinstance(self.columns, Mapping) and (
             list(self.columns) != list(self.owners) or not all(map(_count, self.columns.values()))
         ):
@@ -201,7 +202,7 @@ class Data:
         names = self.column_names
         if len(set(map(looks_like, names))) < len(names) or len(names) > MAX_COLUMNS:
             cause = f"no two names may look the same; at most {MAX_COLUMNS:,} names"
-            raise SpecError("data.columns", _brief(names), cause)
+            raise SpecError("data.columns", names, cause)
         for name in names:
             if not name or len(name) > MAX_TEXT or not is_plain(name):
                 cause = f"a column name has 1 to {MAX_TEXT} characters and no hidden or control characters"
@@ -302,6 +303,10 @@ class Analysis:
         """Return everything that the analysis opens to the servers or reveals to receivers."""
         raise NotImplementedError(type(self).__name__)
 
+    async def run(self, party: Party, table: Any, job: JobSpec) -> dict[str, Any]:
+        """Compute from the shared table that the form of the data makes, and reveal to each receiver its parts, as "to"."""
+        raise NotImplementedError(type(self).__name__)
+
     def terms(self, job: JobSpec) -> list[str]:
         """Return what approvers read of the parameters: what is computed, in words."""
         return []
@@ -377,8 +382,3 @@ def numbered(count: int, start: int = 0) -> OwnColumns:
 
 def _count(columns: OwnColumns) -> int:
     return columns.count if isinstance(columns, ColumnList) else len(columns)
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) < 200 else text[:200] + "..."

@@ -14,10 +14,11 @@ from ..federation.disclosure import in_words, nature_in_words
 from ..federation.earlier_jobs import together
 from ..federation.errors import FederationError, NotReached, ObjectRefused
 from ..federation.identity import Identity
-from ..federation.objects import Header, Object, is_digest, sha256
+from ..federation.objects import Header, Object, sha256
 from ..federation.proposal import ProposedJob
 from ..federation.roster import SEATS, Roster
 from ..federation.sealing import seal
+from ..jobs.checks import is_digest
 from .seats import Seats
 from .state import MemberState, default_folder
 

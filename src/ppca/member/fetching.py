@@ -17,12 +17,14 @@ from typing import Any, Self
 
 from ..federation.course import DONE, Objects, course_of, missing
 from ..federation.errors import FederationError, ObjectRefused
-from ..federation.objects import Header, Object, is_digest
+from ..federation.objects import Header, Object
 from ..federation.parcels import message_of, result_info
 from ..federation.proposal import ProposedJob
 from ..federation.roster import SEATS, Roster, read_signatures, write_signatures
 from ..federation.sealing import SealingKey
-from ..jobs.pca import JointPCA, columns_for
+from ..jobs.checks import is_digest
+from ..jobs.parts import columns_for
+from ..jobs.pca import JointPCA
 from ..jobs.registry import openings
 from ..receiver.plausible import check_fit, check_uses
 from ..receiver.unsealing import unsealed

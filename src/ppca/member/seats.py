@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 from ..federation.errors import FederationError, NotReached, ObjectRefused
 from ..federation.identity import Identity
-from ..federation.objects import DECIDING, FIELDS, MOST_BYTES, Header, Object, is_digest, sha256
+from ..federation.objects import DECIDING, FIELDS, MOST_BYTES, Header, Object, sha256
 from ..federation.proposal import ProposedJob
 from ..federation.roster import SEATS, Roster, address
 from ..federation.text import plain
+from ..jobs.checks import is_digest
 from ..transport import CertificateError
 from ..transport.deadline import cut_after
 from ..transport.pinned import PinnedTls, issue_leaf

@@ -10,10 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..federation.errors import FederationError
-from ..federation.objects import Object, is_digest
+from ..federation.objects import Object
 from ..federation.proposal import ProposedJob
 from ..federation.revisions import Revisions
 from ..federation.sealing import SealingKey
+from ..jobs.checks import is_digest
 from ..servers.files import write_whole
 
 

@@ -12,12 +12,13 @@ from typing import Any
 
 from ..federation.course import Course, Objects, course_of, is_well_formed, times_before
 from ..federation.errors import FederationError, NotNow, ObjectRefused
-from ..federation.objects import PIECE_BYTES, RECORDS, Header, Object, is_digest, sha256
+from ..federation.objects import PIECE_BYTES, RECORDS, Header, Object, sha256
 from ..federation.proposal import Proposal, ProposedJob
 from ..federation.roster import SEATS, Roster
 from ..federation.sealing import PUBLIC_BYTES
 from ..federation.serverfile import Policy
 from ..federation.text import is_plain
+from ..jobs.checks import is_digest
 from .mailbox import LOST, Mailbox
 
 MOST_TEXT = 2000

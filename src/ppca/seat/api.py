@@ -29,7 +29,8 @@ from aiohttp import web
 from ..federation.build import build
 from ..federation.course import Objects
 from ..federation.errors import FederationError, NotNow
-from ..federation.objects import DECIDING, Header, Object, is_digest, sha256
+from ..federation.objects import DECIDING, Header, Object, sha256
+from ..jobs.checks import is_digest
 from ..servers.control import encode
 from ..transport import CertificateError
 from .conductor import Conductor

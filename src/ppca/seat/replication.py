@@ -19,8 +19,9 @@ from typing import Any
 import aiohttp
 
 from ..federation.errors import FederationError, NotNow
-from ..federation.objects import MOST_BYTES, Object, is_digest, sha256
+from ..federation.objects import MOST_BYTES, Object, sha256
 from ..federation.roster import SEATS, address
+from ..jobs.checks import is_digest
 from .office import Office
 
 log = logging.getLogger("ppca.replication")

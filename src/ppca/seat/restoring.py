@@ -13,10 +13,11 @@ import numpy as np
 
 from ..federation.course import times_before
 from ..federation.errors import FederationError, ObjectRefused
-from ..federation.objects import Object, is_digest, sha256
+from ..federation.objects import Object, sha256
 from ..federation.parcels import message_of
 from ..federation.proposal import ProposedJob
 from ..federation.roster import SEATS
+from ..jobs.checks import is_digest
 from .keys import JOB
 from .mates import check_position
 from .office import Office

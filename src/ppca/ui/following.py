@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..federation.errors import FederationError, NotReached
-from ..federation.objects import Header, is_digest
+from ..federation.objects import Header
 from ..federation.proposal import ProposedJob
 from ..federation.roster import SEATS
+from ..jobs.checks import is_digest
 from ..member import Member
 from ..member.seats import progress_of
 

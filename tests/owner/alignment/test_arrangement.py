@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppca.owner.alignment.arrangement import LARGEST_NAMESPACE, Alignment, arrange, arrange_rows, order_digest
+from ppca.jobs.spec import MAX_NAMESPACE
+from ppca.owner.alignment.arrangement import Alignment, arrange, arrange_rows, order_digest
 from ppca.owner.alignment.ids import IdError
 from ppca.owner.tables.records import Records
 
@@ -93,7 +94,7 @@ def test_ids_are_needed(way: Alignment) -> None:
     [
         ({"way": "magic"}, "choose from psi, aligned, namespace"),
         ({"way": "namespace"}, "must be the number of ids"),
-        ({"way": "namespace", "namespace": LARGEST_NAMESPACE + 1}, "use 'psi' for a larger range"),
+        ({"way": "namespace", "namespace": MAX_NAMESPACE + 1}, "use 'psi' for a larger range"),
         ({"way": "psi", "namespace": 9}, "no meaning"),
         ({"minimum": 0}, "at least 1"),
     ],

@@ -16,16 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...jobs.matching import MINIMUM
+from ...jobs.spec import ALIGNMENTS, MAX_NAMESPACE, MIN_COMMON_IDS
 from ..errors import ParameterRefused
 from ..tables.integers import Rest
 from ..tables.records import Records
 from .ids import IdError, arrow_ids, integer_ids, normalise_ids
 from .tags import BLOCK, Words, make_tags, order_of
-
-ALIGNMENTS = ("psi", "aligned", "namespace")
-LARGEST_NAMESPACE = 1 << 26
-"""Rows of a namespace: every owner sends all of them."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +34,17 @@ class Alignment:
 
     way: str = "psi"
     namespace: int | None = None
-    minimum: int = MINIMUM
+    minimum: int = MIN_COMMON_IDS
     fold_case: bool = False
 
     def __post_init__(self) -> None:
         if self.way not in ALIGNMENTS:
             raise ParameterRefused("alignment", self.way, f"is unknown; choose from {', '.join(ALIGNMENTS)}")
-        if self.way == "namespace" and not 2 <= (self.namespace or 0) <= LARGEST_NAMESPACE:
+        if self.way == "namespace" and not 2 <= (self.namespace or 0) <= MAX_NAMESPACE:
             raise ParameterRefused(
                 "namespace",
                 self.namespace,
-                f"must be the number of ids (they run from 0), 2 to {LARGEST_NAMESPACE:,}, with alignment 'namespace'; "
+                f"must be the number of ids (they run from 0), 2 to {MAX_NAMESPACE:,}, with alignment 'namespace'; "
                 "use 'psi' for a larger range",
             )
         if self.way != "namespace" and self.namespace is not None:

@@ -1,0 +1,29 @@
+"""Number formats of what owners send, besides those that the algorithms define."""
+
+from __future__ import annotations
+
+from ..algorithms.gram import GRID
+from ..protocol import RingType
+
+OWN = RingType(128, 2 * GRID, 40)
+"""A column owner's sums of products of its own columns."""
+
+INVERSE = RingType(128, 40, 2)
+"""2^e / deviation of a column, e the exponent of the deviation: from column owners of a wide table."""
+
+ROW_FRAC = 80
+"""Fractional bits of standardised new rows before scaling: small columns must keep their digits."""
+
+RAW = RingType(128, 40, 20)
+"""New rows in units of the model's scale."""
+
+STANDARD = RingType(128, ROW_FRAC, 20)
+"""The same if columns are still to be divided by deviations."""
+
+COORDINATE = RingType(128, 40, 30)
+"""Coordinates from which rows are rebuilt."""
+
+
+def row_type(standardized: bool) -> RingType:
+    """Return the format of new rows."""
+    return STANDARD if standardized else RAW
