@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -90,12 +93,17 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True, scope="session")
 def ports() -> Iterator[None]:
-    """Give each worker its own ports: no other worker binds one between `free_ports` and its use."""
-    slices = 20
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-    first = (os.getppid() + worker) % slices  # workers have the same parent
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connect, "PORTS", connect.PORTS[first::slices])
+    """Give each worker its own ports, also beside other runs of the tests: nobody binds one between `free_ports` and its use."""
+    slices = 40
+    with ExitStack() as held, pytest.MonkeyPatch.context() as patch:
+        for number in range(slices):
+            lock = held.enter_context(Path(tempfile.gettempdir(), f"ppca-tests-{os.getuid()}-{number}.lock").open("w"))
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+        else:
+            raise RuntimeError(f"more than {slices} workers of tests run on this machine")
+        patch.setattr(connect, "PORTS", connect.PORTS[number::slices])
         yield
 
 

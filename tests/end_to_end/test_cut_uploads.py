@@ -46,7 +46,7 @@ class Scissors(threading.Thread):
                     proxy.cut()
                 self._left -= 1
                 self.cuts += 1
-                due = self.passed() + self._random.randrange(12 << 20)
+                due = self.passed() + self._random.randrange(8 << 20)
 
 
 @pytest.mark.processes

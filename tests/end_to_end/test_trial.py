@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.commands import ppca
+from harness.waiting import PATIENCE
 from ppca.cli.fetch import verified
 from ppca.cli.trial import Stage
 from ppca.member.fetching import EVIDENCE, Evidence
@@ -75,6 +76,7 @@ def test_owners_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return done.stdout
 
     monkeypatch.setattr(Stage, "run", run)
+    monkeypatch.setattr("ppca.cli.trial.START_SECONDS", PATIENCE)
     done = ppca(tmp_path, "trial", "--vertical")
     assert done.returncode == 0, done.stderr
     assert "Beside scikit-learn on the pooled table" in done.stdout
