@@ -265,4 +265,13 @@ def table() -> str:
         f"A wrong result of row owners that nobody notices has a probability below 2^-40 per fit up to {safe[-1]:,} columns"
         + ("." if safe[-1] == SHOWN[-1] else f", and below {power_of_two(wrong[-1])} at {SHOWN[-1]:,}.")
     )
-    return "\n".join([*lines, "", said])
+    return "\n".join([*lines, "", said, "", passed(found)])
+
+
+def passed(found: dict[str, tuple[str, list[float]]]) -> str:
+    """How often verification may pass a failure in the iteration without changing the sentence about wrong results."""
+    likely = max(max(many) for name, (_, many) in found.items() if name.startswith(ITERATION))
+    return (
+        f"The iteration fails with a probability below {power_of_two(likely)}. If verification passes at most one such failure "
+        f"in {power_of_two(2.0**40 * likely)}, this adds less than 2^-40."
+    )

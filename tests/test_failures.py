@@ -62,3 +62,10 @@ def test_unnoticed_failures_grow_with_the_number_of_elements() -> None:
             tally.truncations.append(failures.Truncation(failures.REST, 2.0**-60, elements, 0.0, 0.5))
     for d in (failures.COUNTED[1], 5000):
         assert failures.unnoticed(few, more, d) == pytest.approx(2.0**-60 * (1 + d + d * d))
+
+
+def test_what_verification_may_pass_follows_from_the_likeliest_failure() -> None:
+    found = {"iteration, a": ("", [2.0**-30, 2.0**-20]), "iteration, b": ("", [2.0**-14]), "verification": ("", [0.5])}
+    said = failures.passed(found)
+    assert "below 2^-14" in said
+    assert "one such failure in 2^26" in said

@@ -70,8 +70,8 @@ def run(options: Options) -> Result:
             records.append({"name": one.name, **held, **record, "paper": one.seconds})
     conditions = [
         *(f"{record['name']}: {record['note']}." for record in records),
-        f"All eigenpairs, tolerance {PCA().tol:g}, the default (the paper's threshold is 1e-5). Owners of rows: correlation "
-        "(standardised); owners of columns (MOOC): covariance, rows aligned.",
+        f"All eigenpairs, tolerance {PCA().tol:g}, the default of this commit (the paper's threshold is 1e-5). Owners of rows: "
+        "correlation (standardised); owners of columns (MOOC): covariance, rows aligned.",
         "Covariance: the longest of the owners' own passes (the paper's local preprocessing; here one core each), or arranging "
         "and uploading of columns, and the servers' stage. Decomposition includes verification and sort; sort is also measured "
         "alone.",

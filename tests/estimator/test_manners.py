@@ -358,6 +358,20 @@ def test_a_component_that_is_one_column_is_warned_of(seats: LockstepServers, tmp
         PCA(2, servers=seats).fit(PARTS)
 
 
+def test_a_component_with_a_second_small_loading_is_warned_of(seats: LockstepServers) -> None:
+    """As in the table of wine quality: 95 % explained, squared loadings 0.945 and 0.053, and nothing else."""
+    rng = np.random.default_rng(0)
+    dioxide = 56 * rng.normal(size=80)
+    X = np.column_stack(
+        [0.24 * dioxide + 12 * rng.normal(size=80), dioxide, rng.normal(size=(80, 3)) * [4.7, 1.2, 0.1]]
+    )
+    with pytest.warns(
+        UserWarning, match=r"component 1 explains 95\.\d\d % .* almost only column 2 .* standardise them"
+    ):
+        pca = PCA(2, servers=seats).fit([X[:40], X[40:]])
+    assert 0.94 < pca.components_[0, 1] ** 2 < 0.95
+
+
 # -- small groups ---------------------------------------------------------------------------------------------------------
 
 
