@@ -14,9 +14,10 @@ import pytest
 
 import ppca
 from ppca.cli import fit, infer
-from ppca.cli.complaint import NAMES, REMEDIES, in_words
+from ppca.cli.complaint import REMEDIES, in_words
 from ppca.estimator import advice
-from ppca.owner.errors import BadColumns, BadValue, ParameterRefused
+from ppca.jobs.checks import SpecError
+from ppca.owner.errors import BadColumns, BadValue
 
 SOURCE = Path(ppca.__file__).parent
 COMMANDS = (fit.fit, infer.transform, infer.detect)
@@ -50,7 +51,6 @@ def test_options_that_are_advised_exist() -> None:
     assert REMEDIES.keys() == advice.REMEDIES.keys()
     for name in REMEDIES:
         assert any(name in signature(command).parameters for command in COMMANDS), name
-    assert set(NAMES) == {"n_components"}
 
 
 def test_only_options_of_the_command_are_advised() -> None:
@@ -60,8 +60,17 @@ def test_only_options_of_the_command_are_advised() -> None:
     assert in_words(BadColumns("no."), ["drop"]) == "no."
 
 
-def test_parameters_become_options() -> None:
-    assert in_words(ParameterRefused("n_components", 9, "is too many"), ()) == "-k 9 is too many."
-    assert in_words(ParameterRefused("max_iterations", 0, "is too few"), ()) == "--max-iterations 0 is too few."
-    assert in_words(ParameterRefused("namespace", None, "is needed"), ()) == "--namespace is needed."
-    assert str(ParameterRefused("n_components", 9, "is too many")) == "n_components=9 is too many"
+def test_fields_become_options_and_parameters() -> None:
+    """One error names its field in the words of each interface."""
+    for field, option, parameter in (
+        ("analysis.components", "-k 9", "n_components=9"),
+        ("analysis.max_iterations", "--max-iterations 9", "max_iterations=9"),
+        ("data.align.minimum", "--minimum 9", "minimum=9"),
+        ("receivers.analyst", "--receiver 9", "analyst=9"),
+        ("decimal", "--decimal 9", "decimal=9"),
+    ):
+        error = SpecError(field, 9, "is too many")
+        assert str(error) == f"{field}=9: is too many"
+        assert in_words(error, ()) == f"{option}: is too many."
+        assert str(advice.renamed(error)) == f"{parameter}: is too many"
+    assert in_words(SpecError("data.align.namespace", None, "is needed"), ()) == "--namespace: is needed."

@@ -6,6 +6,7 @@ import json
 import random
 import shlex
 from collections.abc import Callable
+from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from harness.commands import ppca
 from ppca.cli.check import check
+from ppca.cli.draft import DraftOptions
 from ppca.cli.fit import fit
 from ppca.receiver import PCAModel
 
@@ -108,7 +110,7 @@ def test_all_problems_of_all_files_at_once(tmp_path: Path) -> None:
         "c: column 'name' has text 'x' in row 1",
         "d: the file is empty",
         "absent: there is no such file",
-        "-k 9 must be between 1 and 3",
+        "-k 9: must be at most 3",
         "good: 30 rows, 3 columns",
         "8 problems in 6 files: ppca fit would fail.",
     ):
@@ -240,13 +242,14 @@ def test_options_that_a_fit_refuses(case: str, tmp_path: Path) -> None:
 
 
 def test_the_check_takes_the_command_line_of_the_fit(tmp_path: Path) -> None:
-    assert signature(check).parameters.keys() == signature(fit).parameters.keys()
+    only_fit = {"draft", "name"} | {field.name for field in fields(DraftOptions)}
+    assert signature(check).parameters.keys() | only_fit == signature(fit).parameters.keys()
     TABLE.astype({"age": int}).assign(age=[7, *["x"] * 29]).to_csv(tmp_path / "a.csv", index=False)
     done = ppca(
         tmp_path, "check", "a.csv", "-k", "0", "--tol", "1", "-o", "a.csv", "--title", "T", "--profile", "--tls"
     )
     assert "3 problems in 1 file: ppca fit would fail." in done.stdout, done.stdout
-    for text in ("column 'age' has text 'x'", "a.csv is a file", "-k 0 must be at least 1"):
+    for text in ("column 'age' has text 'x'", "a.csv is a file", "-k 0: must be a whole number, at least 1"):
         assert text in done.stdout
 
 

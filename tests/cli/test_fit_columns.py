@@ -129,10 +129,10 @@ def test_aligned_and_namespace(tmp_path: Path) -> None:
         (["--vertical", "--id", "nobody"], "there is no id column 'nobody'"),
         (["--vertical", "--id", "student_id", "--alignment", "magic"], "choose from psi, aligned, namespace"),
         (["--vertical", "--id", "student_id", "--alignment", "aligned"], "numbers differ"),
-        (["--vertical", "--id", "student_id", "--alignment", "namespace"], "--namespace must be the number of ids"),
+        (["--vertical", "--id", "student_id", "--alignment", "namespace"], "--namespace: must be the number of ids"),
         (["--vertical", "--id", "student_id", "--minimum", "1000"], "fewer than 1000 ids are common"),
         (["--vertical", "--id", "student_id", "--columns", "alcohol,nonsense"], "no owner has a column 'nonsense'"),
-        (["--vertical", "--id", "student_id", "-k", "40"], "between 1 and 13"),
+        (["--vertical", "--id", "student_id", "-k", "40"], "-k 40: must be at most 13"),
     ],
 )
 def test_refused_with_nothing_written(tmp_path: Path, options: list[str], message: str) -> None:

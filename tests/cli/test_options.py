@@ -61,7 +61,7 @@ def test_help_texts_may_differ() -> None:
     ("words", "said"),
     [
         (["--count", "3"], "error: --count is too large."),
-        (["--decimal", "x"], "error: --decimal x must be '.' or ','."),
+        (["--decimal", "x"], "error: --decimal x: must be '.' or ','."),
     ],
 )
 def test_errors_of_a_command_and_of_its_options_are_messages(words: list[str], said: str) -> None:

@@ -239,8 +239,8 @@ def test_other_solvers(servers: LocalServers, solver: str) -> None:
 @pytest.mark.parametrize(
     ("parameters", "cause"),
     [
-        ({"n_components": 14}, "between 1 and 13"),
-        ({"n_components": 0}, "n_components=0 must be at least 1"),
+        ({"n_components": 14}, "n_components=14: must be at most 13"),
+        ({"n_components": 0}, "n_components=0: must be a whole number, at least 1"),
         ({"n_components": 1.0}, "strictly between 0 and 1"),
         ({"solver": "magic"}, "choose from auto, topk, allpairs"),
         ({"tol": 1.0}, "must lie between"),

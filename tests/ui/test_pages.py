@@ -184,7 +184,7 @@ def test_an_uploaded_table_is_deleted_once_it_is_shared(board: Board) -> None:
     [
         ({"path": ""}, "choose a file, or type the path"),
         ({"path": "/nowhere/table.csv"}, "/nowhere/table.csv"),
-        ({"path": "x.csv", "encoding": "klingon"}, "klingon is unknown"),
+        ({"path": "x.csv", "encoding": "klingon"}, "klingon: is unknown"),
         ({"path": "x.csv", "decimal": ";"}, "must be"),
         ({"path": "x.csv", "thousands": "x"}, "thousands: x must be"),
     ],

@@ -12,14 +12,11 @@ import typer
 from rich.text import Text
 
 from ..jobs.checks import SpecError
-from ..owner.errors import BadColumns, BadValue, NoRows, OwnerError, ParameterRefused, UnreadableData
+from ..owner.errors import BadColumns, BadValue, NoRows, OwnerError, UnreadableData
 from ..servers import ProgramError, ServersFailed
 from .terminal import Terminal
 
 SHOWN_LENGTH = 60
-
-NAMES = {"n_components": "-k"}
-"""Options that are not called like their parameter."""
 
 FIELDS = {
     "analysis.components": "-k",
@@ -70,10 +67,6 @@ def complaints(offered: Container[str] = (), advice: str = "") -> Iterator[None]
 
 def in_words(error: Exception, offered: Container[str]) -> str:
     """The message, with the options of this command in place of parameters."""
-    if isinstance(error, ParameterRefused):
-        option = NAMES.get(error.parameter, f"--{error.parameter.replace('_', '-')}")
-        value = "" if error.value is None else f" {error.value}"
-        return f"{option}{value} {error.cause}."
     if isinstance(error, SpecError):
         value = "" if error.value is None else f" {_shown(error.value)}"
         return f"{option_of(error.field)}{value}: {error.cause}."

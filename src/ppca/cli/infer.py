@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from ..html.formats import counted
-from ..owner.errors import ParameterRefused
+from ..jobs.checks import SpecError
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from .options import (
     COLUMNS,
@@ -234,7 +234,7 @@ def _infer(wanted: Ending, options: InferOptions, output: Path) -> None:
     check_file(output, ENDINGS, replace=options.force)
     if options.read.missing == "mean":
         cause = "is for fits: a model's means are not known where new rows are read; use 'drop', or fill the values in"
-        raise ParameterRefused("missing", "mean", cause)
+        raise SpecError("missing", "mean", cause)
     if partition is not None and options.copied:
         raise ValueError(
             "--keep-columns is for one table with all columns; of several owners the receiver gets its ids."

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..jobs.checks import SpecError
 from ..owner.errors import OwnerError
+
+NAMES = {"components": "n_components"}
+"""Parameters that are not called like their field of a job."""
 
 REMEDIES = {
     "columns": "PCA(columns=[...]) chooses columns",
@@ -25,13 +29,21 @@ REMEDIES = {
 
 @contextmanager
 def advised() -> Iterator[None]:
-    """Adds to an owner's error what may help."""
+    """Adds to an owner's error what may help, and names parameters as Python does."""
     try:
         yield
     except OwnerError as error:
         for name in error.options:
             error.add_note(REMEDIES[name])
         raise
+    except SpecError as error:
+        raise renamed(error) from None
+
+
+def renamed(error: SpecError) -> SpecError:
+    """The same error with the parameter of Python that sets the field."""
+    name = error.field.rpartition(".")[2]
+    return SpecError(NAMES.get(name, name), error.value, error.cause)
 
 
 def with_advice(error: OwnerError) -> str:

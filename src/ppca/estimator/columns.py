@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ..jobs import columns as programs
 from ..jobs import uploads, wide_columns
+from ..jobs.checks import SpecError
 from ..jobs.loading import as_data
 from ..jobs.matching import MatchError
 from ..jobs.spec import COLUMNS, MIN_COMMON_IDS, WIDE_COLUMNS, Align, Data, JobSpec, local_owners, numbered
@@ -17,7 +18,7 @@ from ..jobs.workers import Workers, check_workers
 from ..owner.alignment.arrangement import Alignment, Arranged, arrange
 from ..owner.alignment.ids import DECIMALS, LETTERS, ZEROS, spellings
 from ..owner.columns import Centred, Piece
-from ..owner.errors import OwnerError, ParameterRefused
+from ..owner.errors import OwnerError
 from ..owner.tables.owners import IdNames
 from ..owner.tables.records import Records
 from ..owner.tables.table import listed
@@ -55,7 +56,7 @@ class Columns:
         self.way  # noqa: B018 - refuses what cannot be
         check_workers(self.workers)
         if self.pieces is not None and self.pieces < 1:
-            raise ParameterRefused("pieces", self.pieces, "must be at least 1")
+            raise SpecError("pieces", self.pieces, "must be at least 1")
 
     @property
     def align(self) -> Align:

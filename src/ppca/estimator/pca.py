@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..algorithms.solvers import TOLERANCE
 from ..html.formats import counted
+from ..jobs.checks import check_switch
 from ..owner.rows import MIN_ROWS
 from ..owner.tables.owners import are_several, match_names, open_columns, open_like, open_rows
 from ..owner.tables.table import Table
@@ -30,7 +31,7 @@ from ..receiver.model import MODEL_FILE
 from ..servers import Servers
 from ..servers.interface import Progress
 from .advice import advised, with_advice
-from .choices import Choices, check_switch
+from .choices import Choices
 from .columns import Columns
 from .fitting import Fitted, add_tables, fit_tables
 from .job import Job
@@ -204,8 +205,9 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _checked(self) -> Choices:
         """The parameters, refused if they cannot be."""
         self._check_attached()
-        check_switch("whiten", self.whiten)
-        return Choices(**{field.name: getattr(self, field.name) for field in fields(Choices)})
+        with advised():
+            check_switch("whiten", self.whiten)
+            return Choices(**{field.name: getattr(self, field.name) for field in fields(Choices)})
 
     def _opened(self, X: Any) -> list[Table]:
         if isinstance(self.partition, Columns):

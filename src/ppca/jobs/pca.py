@@ -48,9 +48,8 @@ class JointPCA(Analysis):
     fixed_iterations: int | None = None
     max_iterations: int | None = None
 
-    def check(self, job: JobSpec) -> None:
-        """See `Analysis.check`."""
-        self._check_components(job.data.width)
+    def __post_init__(self) -> None:
+        self._check_components()
         check_choice("analysis.solver", self.solver, NAMES)
         if self.solver == TOPK and not isinstance(self.components, int):
             raise SpecError("analysis.solver", self.solver, "needs a number of components, or take 'allpairs'")
@@ -58,11 +57,8 @@ class JointPCA(Analysis):
         for name in ("fixed_iterations", "max_iterations"):
             if getattr(self, name) is not None:
                 check_whole(f"analysis.{name}", getattr(self, name), 1, MAX_ITERATIONS)
-        for receiver, parts in job.receivers.items():
-            if LOADINGS in parts:
-                _check_loadings(job, receiver)
 
-    def _check_components(self, width: int) -> None:
+    def _check_components(self) -> None:
         if self.components is None:
             return
         if isinstance(self.components, float):
@@ -73,8 +69,13 @@ class JointPCA(Analysis):
                 raise SpecError("analysis.components", self.components, cause)
             return
         check_whole("analysis.components", self.components, 1)
-        if self.components > width:
-            raise SpecError("analysis.components", self.components, f"must be at most {width}, the number of columns")
+
+    def check(self, job: JobSpec) -> None:
+        """See `Analysis.check`."""
+        check_components(self.components, job.data.width)
+        for receiver, parts in job.receivers.items():
+            if LOADINGS in parts:
+                _check_loadings(job, receiver)
 
     def openings(self, job: JobSpec) -> list[AllowedOpening]:
         """See `Analysis.openings`."""
@@ -114,6 +115,12 @@ class JointPCA(Analysis):
         if job.data.is_wide:
             found.append(AllowedOpening("verification of components"))
         return found
+
+
+def check_components(components: int | float | None, width: int) -> None:
+    """Raise `SpecError` for more components than columns."""
+    if isinstance(components, int) and components > width:
+        raise SpecError("analysis.components", components, f"must be at most {width}, the number of columns")
 
 
 def gets_model(job: JobSpec, receiver: str) -> bool:

@@ -1,7 +1,7 @@
 """What can be wrong with an owner's data or with what was asked. Messages say what is wrong, where, and what to do next.
 
-A message is written for every surface: it names no option of the command line and no keyword of Python. `options` and
-`ParameterRefused.parameter` name what helps by the parameter's name; each surface says it in its own words.
+A message is written for every surface: it names no option of the command line and no keyword of Python. `options`
+name what helps by the parameter's name; each surface says it in its own words.
 """
 
 from __future__ import annotations
@@ -95,14 +95,3 @@ class BadValue(OwnerError):
 
 class NotANumber(BadValue, TypeError):
     """A cell holds an object that is neither a number nor text."""
-
-
-class ParameterRefused(ValueError):
-    """A parameter that cannot be; nothing has run. Python says `name=value cause`, the command line its option."""
-
-    def __init__(self, parameter: str, value: object, cause: str) -> None:
-        super().__init__(f"{parameter}={value!r} {cause}")
-        self.parameter, self.value, self.cause = parameter, value, cause
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.parameter, self.value, self.cause)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..owner.errors import ParameterRefused
+from ..jobs.checks import SpecError
 
 Floats = NDArray[np.float64]
 
@@ -19,9 +19,9 @@ def check_limits(threshold: float | None, contamination: float | None, scores: b
     if threshold is not None and contamination is not None:
         raise ValueError("give either a threshold or a contamination, not both")
     if contamination is not None and not 0 < contamination <= 0.5:
-        raise ParameterRefused("contamination", contamination, "must lie in (0, 0.5]")
+        raise SpecError("contamination", contamination, "must lie in (0, 0.5]")
     if threshold is not None and not 0 <= threshold < np.inf:
-        raise ParameterRefused("threshold", threshold, "must be a number, at least 0")
+        raise SpecError("threshold", threshold, "must be a number, at least 0")
 
 
 def flags_of(scores: Floats, threshold: float | None, contamination: float | None) -> NDArray[np.bool_] | None:

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..owner.errors import BadValue, OwnerError, ParameterRefused
+from ..jobs.checks import SpecError
+from ..owner.errors import BadValue, OwnerError
 from ..servers import ProgramError
 
 REMEDIES = {
@@ -78,8 +79,8 @@ class Errands:
 
 def in_words(error: Exception) -> str:
     """The message, with what the form offers in place of parameters."""
-    if isinstance(error, ParameterRefused):
-        return f"{error.parameter}: {error.value} {error.cause}."
+    if isinstance(error, SpecError):
+        return f"{error.field.rpartition('.')[2]} {error.value}: {error.cause}."
     found = [REMEDIES[name] for name in getattr(error, "options", ()) if name in REMEDIES]
     if not isinstance(error, OwnerError | BadValue) or not found:
         return str(error)

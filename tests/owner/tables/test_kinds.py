@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 
-from ppca.owner.errors import BadColumns, BadValue, OwnerError, ParameterRefused, UnreadableData
+from ppca.jobs.checks import SpecError
+from ppca.owner.errors import BadColumns, BadValue, OwnerError, UnreadableData
 from ppca.owner.tables.opening import open_table
 from ppca.owner.tables.owners import labels_of, open_columns, open_rows
 from ppca.owner.tables.reading import CompleteRows
@@ -120,7 +121,7 @@ def test_encodings(tmp_path: Path, encoding: str, named: str) -> None:
 
 def test_unknown_ways_of_reading() -> None:
     for how in ({"decimal": ";"}, {"encoding": "klingon"}, {"missing": "fill"}):
-        with pytest.raises(ParameterRefused, match=next(iter(how))):
+        with pytest.raises(SpecError, match=next(iter(how))):
             open_table(VALUES, **how)  # type: ignore[arg-type]
 
 

@@ -12,7 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from ppca.owner.errors import BadColumns, BadValue, OwnerError, ParameterRefused, UnreadableData
+from ppca.jobs.checks import SpecError
+from ppca.owner.errors import BadColumns, BadValue, OwnerError, UnreadableData
 from ppca.owner.moments import moments
 from ppca.owner.tables.opening import open_table
 from ppca.owner.tables.options import ReadOptions
@@ -88,7 +89,7 @@ def test_large_integers_with_thousands_are_exact(tmp_path: Path) -> None:
      ({"thousands": ",", "decimal": ","}, "set the decimal separator to '.'")],
 )  # fmt: skip
 def test_refused_separators(options: dict[str, str], message: str) -> None:
-    with pytest.raises(ParameterRefused, match=message):
+    with pytest.raises(SpecError, match=message):
         ReadOptions(**options)  # type: ignore[arg-type]
 
 

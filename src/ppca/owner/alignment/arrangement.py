@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...jobs.checks import SpecError
 from ...jobs.spec import ALIGNMENTS, MAX_NAMESPACE, MIN_COMMON_IDS
-from ..errors import ParameterRefused
 from ..tables.integers import Rest
 from ..tables.records import Records
 from .ids import IdError, arrow_ids, integer_ids, normalise_ids
@@ -39,18 +39,18 @@ class Alignment:
 
     def __post_init__(self) -> None:
         if self.way not in ALIGNMENTS:
-            raise ParameterRefused("alignment", self.way, f"is unknown; choose from {', '.join(ALIGNMENTS)}")
+            raise SpecError("alignment", self.way, f"is unknown; choose from {', '.join(ALIGNMENTS)}")
         if self.way == "namespace" and not 2 <= (self.namespace or 0) <= MAX_NAMESPACE:
-            raise ParameterRefused(
+            raise SpecError(
                 "namespace",
                 self.namespace,
                 f"must be the number of ids (they run from 0), 2 to {MAX_NAMESPACE:,}, with alignment 'namespace'; "
                 "use 'psi' for a larger range",
             )
         if self.way != "namespace" and self.namespace is not None:
-            raise ParameterRefused("namespace", self.namespace, f"has no meaning with alignment {self.way!r}")
+            raise SpecError("namespace", self.namespace, f"has no meaning with alignment {self.way!r}")
         if self.minimum < 1:
-            raise ParameterRefused("minimum", self.minimum, "must be at least 1: one common id is needed")
+            raise SpecError("minimum", self.minimum, "must be at least 1: one common id is needed")
 
     @property
     def in_order(self) -> bool:

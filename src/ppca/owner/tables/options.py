@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ParameterRefused
+from ...jobs.checks import SpecError
 
 SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
 """Spaces that separate thousands. A file may mix them, so one stands for all."""
@@ -62,22 +62,22 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
-            raise ParameterRefused("decimal", self.decimal, "must be '.' or ','")
+            raise SpecError("decimal", self.decimal, "must be '.' or ','")
         object.__setattr__(self, "thousands", self.thousands or "")
         if self.thousands and self.thousands not in (",", ".", "_", *APOSTROPHES, *SPACES):
-            raise ParameterRefused("thousands", self.thousands, "must be ',', '.', '_', an apostrophe or a space")
+            raise SpecError("thousands", self.thousands, "must be ',', '.', '_', an apostrophe or a space")
         if self.thousands == self.decimal:
             other = "." if self.decimal == "," else ","
-            raise ParameterRefused(
+            raise SpecError(
                 "thousands", self.thousands, f"is the decimal separator, too; set the decimal separator to {other!r}"
             )
         object.__setattr__(self, "na_values", tuple(str(value).strip() for value in self.na_values))
         if self.missing not in MISSING:
-            raise ParameterRefused("missing", self.missing, "must be 'refuse', 'drop' or 'mean'")
+            raise SpecError("missing", self.missing, "must be 'refuse', 'drop' or 'mean'")
         try:
             codecs.lookup(self.encoding)
         except LookupError:
-            raise ParameterRefused(
+            raise SpecError(
                 "encoding", self.encoding, "is unknown; give utf-8, latin-1, utf-16, or another name that Python knows"
             ) from None
 

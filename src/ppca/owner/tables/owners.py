@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BadColumns, OwnerError, ParameterRefused
+from ...jobs.checks import SpecError
+from ..errors import BadColumns, OwnerError
 from .addresses import shown
 from .opening import Names, check_numeric, chosen, named, opened, stem_of
 from .options import DEFAULTS, ReadOptions
@@ -143,13 +144,13 @@ def id_names(id: IdNames, labels: Sequence[str]) -> list[str | None]:
     if isinstance(id, Mapping):
         absent = [label for label in labels if label not in id]
         if absent:
-            raise ParameterRefused("id", dict(id), f"names no id column of {listed(absent)}")
+            raise SpecError("id", dict(id), f"names no id column of {listed(absent)}")
         return [id[label] for label in labels]
     names: list[str | None] = list(id)
     if len(names) == 1:
         return names * len(labels)
     if len(names) != len(labels):
-        raise ParameterRefused(
+        raise SpecError(
             "id", names, f"names {len(names)} id columns for {len(labels)} owners; give one, or one for each"
         )
     return names
