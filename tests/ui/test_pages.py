@@ -186,7 +186,7 @@ def test_an_uploaded_table_is_deleted_once_it_is_shared(board: Board) -> None:
         ({"path": "/nowhere/table.csv"}, "/nowhere/table.csv"),
         ({"path": "x.csv", "encoding": "klingon"}, "klingon: is unknown"),
         ({"path": "x.csv", "decimal": ";"}, "must be"),
-        ({"path": "x.csv", "thousands": "x"}, "thousands: x must be"),
+        ({"path": "x.csv", "thousands": "x"}, "thousands x: must be"),
     ],
 )
 def test_what_is_wrong_with_a_contribution_is_said(board: Board, fields: dict[str, str], said: str) -> None:
