@@ -41,6 +41,7 @@ from ppca.federation.course import (
     Course,
     Objects,
     course_of,
+    is_well_formed,
     may_become_done,
 )
 from ppca.federation.objects import Object
@@ -218,6 +219,7 @@ def test_a_job_is_held_and_not_lost_after_its_last_failure() -> None:
     again = [*told, make("beta", "resume", JOB, attempt=2), *tried(3)]
     assert course(again).stage == READY
     assert Attempts.of(Objects(headers(again)), ROSTER).failures == 1, "counted anew"
+    assert Attempts.of(Objects(headers(told)), ROSTER).failures == 2, "the first attempt counts, too"
     assert course(again, JOB.proposal.expires).stage == EXPIRED
 
 
@@ -228,6 +230,52 @@ def test_a_result_that_servers_disagree_about_can_be_computed_again() -> None:
     assert course(told).stage == READY
     told += [make("alpha", "start", JOB, attempt=2), *(make(name, "ready", JOB, attempt=2) for name in OPERATORS)]
     assert course([*told, *(ended(JOB, name, 2) for name in OPERATORS)]) == Course(DONE, 2)
+
+
+def test_what_an_author_has_stated_of_an_attempt_is_compared_with_the_same_attempt() -> None:
+    first, other, second = ended(JOB, "beta", 1), ended(JOB, "beta", 1, audit="b"), ended(JOB, "beta", 2)
+    objects = Objects(headers([*STORY[:-4], first, second, ended(JOB, "gamma", 1)]))
+    assert objects.alike(other.header) == [first.header]
+    assert objects.alike(second.header) == [second.header]
+    assert objects.tells_more(other.header), "two proofs of one contradiction"
+    objects.add(other.header)
+    assert {header.digest for header in objects.alike(first.header)} == {first.digest, other.digest}
+    assert not objects.tells_more(ended(JOB, "beta", 1, audit="c").header), "a third one proves nothing more"
+
+
+GOOD_END = {"attempt": 1, "outcome": "finished", "final": False, "why": ""}
+
+
+@pytest.mark.parametrize(
+    ("kind", "about", "good"),
+    [
+        ("ended", GOOD_END, True),
+        ("ended", GOOD_END | {"outcome": "lost"}, False),
+        ("ended", GOOD_END | {"final": 0}, False),
+        ("ended", GOOD_END | {"why": None}, False),
+        ("ended", GOOD_END | {"outcome": "lost", "final": 0}, False),
+        ("ended", GOOD_END | {"attempt": 0}, False),
+        ("ended", GOOD_END | {"attempt": (1 << 20) - 1}, True),
+        ("ended", GOOD_END | {"attempt": 1 << 20}, False),
+        ("ended", GOOD_END | {"attempt": -1}, False),
+        ("ended", GOOD_END | {"attempt": True}, False),
+        ("offer", {"again": 0, "place": 0}, True),
+        ("offer", {"again": -1}, False),
+        ("offer", {"again": 1 << 20}, False),
+        ("offer", {"place": (1 << 53) - 1}, True),
+        ("offer", {"place": 1 << 53}, False),
+        ("offer", {"place": 1.0}, False),
+        ("start", {"attempt": 1, "turn": 1 << 53}, False),
+        ("start", {"attempt": 1, "turn": 0}, True),
+        ("start", {}, False),
+        ("receipt", {"owner": "north", "contribution": "0" * 64}, True),
+        ("receipt", {"owner": 7, "contribution": "0" * 64}, False),
+        ("receipt", {"owner": "north", "contribution": "0" * 63}, False),
+    ],
+)
+def test_what_an_object_must_say(kind: str, about: dict[str, object], good: bool) -> None:
+    """Numbers are bounded: a server writes them again, plus one."""
+    assert is_well_formed(make("alpha", kind, JOB, **about).header) == good
 
 
 def test_accounts_that_contradict_each_other_are_no_result() -> None:
@@ -354,6 +402,7 @@ def test_a_server_that_erases_a_job_too_early_ends_it_for_nobody_else() -> None:
     for items in (STORY[:5], BEFORE, STORY[:-1]):
         found = course([*items, make("delta", "erased", JOB, what="job")])
         assert (found.stage, found.over) == (HELD, False)
+        assert found.attempt == (1 if items == STORY[:-1] else 0)
         assert found.why == "delta: the server says that it has erased its shares before the job ended"
         assert found.waiting[0].who == "an owner"
     assert course([*BEFORE, make("delta", "erased", JOB, what="job")], JOB.proposal.expires).stage == EXPIRED
