@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import fields
 from inspect import signature
 from pathlib import Path
@@ -278,3 +280,22 @@ def test_files_of_one_table_that_only_look_alike_are_read(tmp_path: Path) -> Non
         (tmp_path / f"month={month}").mkdir()
         write(tmp_path / f"month={month}" / "part.csv", "a,b\n5,6\n")
     assert rows_of(tmp_path).shape == (4, 2)
+
+
+def test_no_thread_of_arrow_destroys_a_handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Destroyed by a thread of Arrow while the interpreter exits, a handler aborts the process: exit code 134."""
+    handlers = []
+
+    def options(**given: Any) -> Any:
+        if given["invalid_row_handler"] is not None:
+            handlers.append(weakref.ref(given["invalid_row_handler"]))
+        return made(**given)
+
+    made = pa.csv.ParseOptions
+    monkeypatch.setattr(pa.csv, "ParseOptions", options)
+    (tmp_path / "t.csv").write_text("a,b\n1,x\n2,3\n")
+    with pytest.raises(BadValue):
+        moments(open_table(tmp_path / "t.csv"))
+    gc.collect()
+    assert len(handlers) >= 2  # of the first lines, and of the pass that lists all text
+    assert all(handler() is not None for handler in handlers)

@@ -6,6 +6,7 @@ import codecs
 import copy
 import gzip
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -37,6 +38,10 @@ MOST_RAGGED = 20
 
 CSV_BLOCK = 8 << 20
 """Bytes of text parsed at a time; a line must fit."""
+
+RECENT: deque[Any] = deque(maxlen=64)
+"""Parse options of the last readers with a handler of ragged lines, which is a Python function. A thread of Arrow can be the last
+to release a reader. If that destroyed the handler while the interpreter exits, the process would be aborted."""
 
 MOST_COLUMNS = 1 << 17
 """Columns of a text file; a job has at most 2^16."""
@@ -132,6 +137,8 @@ class CsvTable(ArrowTable):
             invalid_row_handler=collect if serial else None,
             newlines_in_values=self.header is not None and any("\n" in name for name in self.header),
         )
+        if serial:
+            RECENT.append(parse)
         convert = pa.csv.ConvertOptions(
             column_types=types,
             include_columns=None if types is None else list(types),
