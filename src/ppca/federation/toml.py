@@ -19,6 +19,8 @@ MOST_PARTS = 8
 """Parts of a dotted key. tomllib needs memory quadratic in them."""
 
 MOST_KEYS = 1 << 13
+"""Keys and tables of a file, each. tomllib makes a dictionary for every part of the name of a table."""
+
 MOST_VALUES = 1 << 18
 """Commas in a file: a bound on the elements of its arrays, and so on the errors that a model can find in them."""
 
@@ -32,6 +34,7 @@ _TEXTS = re.compile(
     """,
     re.VERBOSE,
 )
+_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _LONG_KEY = re.compile(rf"(?:\.[^.=,\[\]{{}}\n]*+){{{MOST_PARTS}}}")
 
 
@@ -73,7 +76,7 @@ def tables(data: bytes, label: str) -> dict[str, Any]:
 
 
 def _check_cost(text: str, label: str) -> None:
-    """Bounds the number of keys, of their parts and of values, outside texts and comments."""
+    """Bounds the number of keys, of their parts, of tables and of values, outside texts and comments."""
     if len(text) > MOST_BYTES:
         raise FileRefused(f"{label} has {len(text):,} characters, more than {MOST_BYTES:,}.")
     bare = _TEXTS.sub("s", text.replace("\r\n", "\n"))
@@ -81,9 +84,14 @@ def _check_cost(text: str, label: str) -> None:
     if long is not None:
         line = bare.count("\n", 0, long.start()) + 1
         raise FileRefused(f"{label}: near line {line}, a key has more than {MOST_PARTS} parts. Shorten it.")
-    for sign, most, what in (("=", MOST_KEYS, "keys"), (",", MOST_VALUES, "values")):
-        if bare.count(sign) > most:
-            raise FileRefused(f"{label} has {bare.count(sign):,} {what}; at most {most:,} are read.")
+    found = [
+        (bare.count("="), MOST_KEYS, "keys"),
+        (sum(1 for _ in _TABLE.finditer(bare)), MOST_KEYS, "tables"),
+        (bare.count(","), MOST_VALUES, "values"),
+    ]
+    for count, most, what in found:
+        if count > most:
+            raise FileRefused(f"{label} has {count:,} {what}; at most {most:,} are read.")
 
 
 def validated(model: type[Model], found: Mapping[str, Any], label: str) -> Model:
