@@ -1,4 +1,4 @@
-"""Attacks on a federation while honest jobs run: strangers, members in every role, lying owners, damaged stores, wrong clocks.
+"""Attacks on a federation while honest jobs run: strangers, members, lying owners and servers, damaged stores, wrong clocks.
 
 Every attack is one function that takes some seconds at most. What it sends must be refused, or end in a clear state; `verdicts`
 says afterwards what was not. Attacks on a store kill the server first, as a failing disk and a crash come together.
@@ -19,9 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import lying
 from benchmarks.field import OPERATORS, Field
 from benchmarks.jobs import fit_job
 from benchmarks.malformed import changed, restructured
+from ppca.federation.course import BROKEN, READY, RUNNING, WITHDRAWN
 from ppca.federation.errors import FederationError
 from ppca.federation.objects import Object, sha256
 from ppca.federation.parcels import envelope_info
@@ -41,7 +43,10 @@ CONNECTIONS = 400
 """Connections of one flood."""
 
 SKEW = "PPCA_BENCH_SKEW"
-"""Names the file with the seconds by which the clock of a server process is wrong (`skewed`)."""
+"""Names the file with the seconds by which the clock of a server process is wrong (`altered_servers`)."""
+
+LIE = "PPCA_BENCH_LIE"
+"""Names the file that says how the frames of a server are wrong (`lying`)."""
 
 DAYS = (-30.0, -2.0, 2.0, 30.0, 4000.0)
 WAYS = ("flip", "cut", "empty", "missing", "old copy")
@@ -87,6 +92,8 @@ class Adversary:
             (1, "wrong objects of a member", self._objects),
             (1, "wrong objects of an operator", self._as_operator),
             (2, "contribution of a lying owner", self._lie),
+            (1, "false end of an attempt by an operator", self._contradict),
+            (2, "server that lies below the protocol", self._frames),
             (1, "wrong clock for a while", self._skew),
         ]
         return [*found, *((1, f"kill of a server, and damage of {what}", self._damaging(what)) for what in STORED)]
@@ -167,6 +174,29 @@ class Adversary:
                 ("ended", ended),
             ]
             return all(self._refused(seats, *self._wrong(name, *each)) for each in wrong)
+
+    def _contradict(self) -> bool:
+        """An operator signs the end of an attempt that is under way. Its server says later what really became of it."""
+        seat = self._random.randrange(4)
+        name = OPERATORS[seat]
+        with contextlib.closing(Seats(self._field.member(MALLORY).roster, self._field.identities[name])) as seats:
+            try:
+                jobs = json.loads(seats.clients[self._random.randrange(4)].request("GET", "/v1/jobs")[1])
+                open_jobs = [each for each in jobs if each["stage"] in (READY, RUNNING) and each["attempt"]]
+                if not open_jobs:
+                    return False
+                job = self._random.choice(open_jobs)
+                said = {
+                    "outcome": self._random.choice((WITHDRAWN, BROKEN)),
+                    "why": "a lie",
+                    "final": False,
+                    "hold": False,
+                }
+                item = self._made(name, "ended", job["id"], b"", attempt=job["attempt"], seat=seat, **said)
+                client = seats.clients[self._random.randrange(4)]
+                return client.request("PUT", f"/v1/objects/{item.digest}", item.data)[0] == 201
+            except (FederationError, OSError):
+                return False
 
     def _wrong(self, author: str, kind: str, about: dict[str, Any]) -> tuple[Object, str]:
         job = self._random.choice(self._lying).id if self._lying and self._random.random() < 0.5 else "0" * 64
@@ -261,6 +291,18 @@ class Adversary:
         place.write_text("0")
         return True
 
+    def _frames(self) -> bool:
+        """The frames of one server to the others are wrong until some were sent. Whether there were any."""
+        place = lie_file(self._field.folder / self._random.choice(OPERATORS))
+        before = _size(lying.counts_of(place))
+        place.write_text(self._random.choice(lying.WAYS))
+        deadline = time.monotonic() + self._random.uniform(5.0, 20.0)
+        while not (told := _size(lying.counts_of(place)) > before) and time.monotonic() < deadline:
+            self._over.wait(0.2)
+        self._over.wait(self._random.uniform(0.0, 2.0))
+        place.write_text("")
+        return told
+
     # -- afterwards ----------------------------------------------------------------------------------------------------
 
     def verdicts(self, seconds: float) -> list[str]:
@@ -291,9 +333,17 @@ def skew_file(folder: Path) -> Path:
     return folder / "skew"
 
 
-def skewed(folder: Path) -> dict[str, str]:
-    """The environment of server processes whose clock (`time.time`) is wrong by what the file says."""
-    place = folder / "skewed"
+def lie_file(folder: Path) -> Path:
+    return folder / "lie"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def altered_servers(folder: Path) -> dict[str, str]:
+    """The environment of server processes that lie as the file LIE says, with clocks (`time.time`) wrong as SKEW says."""
+    place = folder / "altered"
     place.mkdir(exist_ok=True)
     (place / "sitecustomize.py").write_text(
         "import os, time\n"
@@ -306,8 +356,13 @@ def skewed(folder: Path) -> dict[str, str]:
         "        return _real()\n"
         "if _file:\n"
         "    time.time = _skewed\n"
+        f"if os.environ.get({LIE!r}):\n"
+        "    import benchmarks.lying\n"
+        f"    benchmarks.lying.install(os.environ[{LIE!r}])\n"
     )
-    return {"PYTHONPATH": os.pathsep.join([str(place), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    root = Path(__file__).resolve().parents[1]
+    paths = [str(place), str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 def peak_memory(pid: int) -> int:

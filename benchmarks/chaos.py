@@ -26,10 +26,11 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from benchmarks import table_console
-from benchmarks.adversary import MALLORY, SKEW, skew_file, skewed
+from benchmarks.adversary import LIE, MALLORY, SKEW, altered_servers, lie_file, skew_file
 from benchmarks.field import OPERATORS, Field
 from benchmarks.jobs import fit_job
 from benchmarks.misfortune import Chaos, Tally
+from ppca.federation.course import HELD
 from ppca.federation.errors import FederationError
 from ppca.federation.proposal import ProposedJob
 from ppca.member import Member
@@ -64,9 +65,10 @@ class Run:
         self._random = np.random.default_rng(seed)
         owners, receivers = (*OWNERS, MALLORY), (RECEIVER, MALLORY)
         self.field = Field(folder / "field", owners, receivers, api={}, mesh={}, settings=SETTINGS)
-        environment = skewed(folder)
+        environment = altered_servers(folder)
         for seat, name in enumerate(OPERATORS):
-            self.field.environments[seat] = environment | {SKEW: str(skew_file(self.field.folder / name))}
+            place = self.field.folder / name
+            self.field.environments[seat] = environment | {SKEW: str(skew_file(place)), LIE: str(lie_file(place))}
         self._small = self._small_disk()
         self._files: dict[str, Path] = {}
         self.chaos = Chaos(self.field, self.tally, seed, self._small)
@@ -221,7 +223,16 @@ class Run:
         while not self._over(job, member):
             if time.monotonic() - began > LONGEST:
                 raise TimeoutError(f"it has not ended: {member.course(job)}")
+            self._resume(job, member)
             time.sleep(0.2)
+
+    def _resume(self, job: ProposedJob, member: Member) -> None:
+        """Resume a held job, as an operator does who has read why it is held."""
+        with contextlib.suppress(FederationError, OSError):
+            if member.course(job).stage == HELD:
+                with contextlib.closing(self.field.member(OPERATORS[-1])) as operator:
+                    operator.resume(job)
+                self.tally.done["held job resumed by an operator"] += 1
 
     def _judge(self, job: ProposedJob, member: Member, joint: NDArray[np.float64], calm: bool) -> None:
         course = member.course(job)

@@ -79,7 +79,9 @@ class Floods:
             f"idle TCP connections to the API ports, {RATE} per second each": self._idle(0),
             "TLS handshakes of a member": [self._repeat(self._handshake)] * THREADS,
             "requests of a member": [self._repeat(self._request)] * THREADS,
-            "malformed contributions of a member": [self._lies],
+            "expensive job files of a member": [self._attack("expensive files of a member")],
+            "objects that a member may not write": [self._attack("wrong objects of a member")],
+            "malformed contributions of a member": [self._attack("contribution of a lying owner")],
         }
 
     def _idle(self, which: int) -> list[Callable[[], None]]:
@@ -115,11 +117,17 @@ class Floods:
     def _request(self, member: Member, seat: int) -> None:
         member.seats.clients[seat].request("GET", "/v1/jobs")
 
-    def _lies(self) -> None:
-        adversary = Adversary(self.field, random.Random(0), self.over)  # noqa: S311 - no secret
-        (lie,) = [action for _, name, action in adversary.actions() if name == "contribution of a lying owner"]
-        while not self.over.is_set():
-            self.actions += lie()
+    def _attack(self, wanted: str) -> Callable[[], None]:
+        """An attack of the adversary of `ppca bench chaos`, again and again."""
+
+        def body() -> None:
+            adversary = Adversary(self.field, random.Random(0), self.over)  # noqa: S311 - no secret
+            (attack,) = [action for _, name, action in adversary.actions() if name == wanted]
+            while not self.over.is_set():
+                with contextlib.suppress(FederationError, OSError):
+                    self.actions += attack()
+
+        return body
 
     @contextlib.contextmanager
     def _flooded(self, name: str) -> Iterator[None]:

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import adversary
-from benchmarks.adversary import EXPENSIVE, SKEW, STORED, WAYS, Adversary, skewed
+from benchmarks import adversary, lying
+from benchmarks.adversary import EXPENSIVE, LIE, SKEW, STORED, WAYS, Adversary, altered_servers
+from harness.four_servers import Rogue, exchange
 from ppca.federation.errors import FederationError
 from ppca.federation.proposal import ProposedJob
+from ppca.transport import TransportError
+from ppca.transport.frames import DATA, pack_header
 
 
 def attacker(**field: Any) -> Adversary:
@@ -61,9 +64,43 @@ def test_every_kind_of_file_of_a_store_is_damaged() -> None:
     assert all(any(what in name for name in names) for what in STORED)
 
 
+@pytest.mark.parametrize("way", lying.WAYS)
+def test_a_wrong_frame_is_refused_by_the_name_of_its_sender(way: str) -> None:
+    for seed in range(5):
+        rogue = Rogue(timeout=0.2)
+        frame = pack_header(DATA, 2, 0, 8) + bytes(8)
+        rogue.peers[2].sendall(lying.altered(frame, way, random.Random(seed)))
+        if way == "cut":
+            rogue.peers[2].close()
+        with pytest.raises(TransportError) as caught:
+            exchange(rogue.mesh, {}, {2: 8})
+        assert (caught.value.peer, caught.value.step) == (2, 0)
+        rogue.close()
+
+
+@pytest.mark.processes
+def test_a_server_process_lies_as_its_file_says(tmp_path: Path) -> None:
+    place = adversary.lie_file(tmp_path)
+    place.write_text("step")
+    program = (
+        "import ssl, socket\n"
+        "from benchmarks import lying\n"
+        "from ppca.transport.link import TlsLink\n"
+        "lying.PART, sent = 1.0, []\n"
+        "link = object.__new__(TlsLink)\n"
+        "link._tls = type('Tls', (), {'send': lambda self, part: sent.append(bytes(part)) or len(part)})()\n"
+        "print(link.sendmsg((bytes(24), b'payload')), sent)\n"
+    )
+    environment = altered_servers(tmp_path) | {LIE: str(place)}
+    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    length, _, sent = told.stdout.partition(" ")
+    assert (length, "payload" in sent, str(bytes(24))[2:-1] in sent) == ("31", True, False)
+    assert lying.counts_of(place).read_bytes() == b"."
+
+
 @pytest.mark.processes
 def test_a_clock_can_be_wrong(tmp_path: Path) -> None:
-    environment = skewed(tmp_path) | {SKEW: str(tmp_path / "skew")}
+    environment = altered_servers(tmp_path) | {SKEW: str(tmp_path / "skew")}
     (tmp_path / "skew").write_text("172800")
     command = [sys.executable, "-c", "import time; print(time.time())"]
     told = float(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)

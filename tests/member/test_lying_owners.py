@@ -570,8 +570,8 @@ def test_a_flag_of_several_rows_passes(form: Form, stops: None) -> None:
 # -- new rows for a kept model ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lies", [False, True])
-def test_new_columns_out_of_range_are_refused(lies: bool, tmp_path: Path, servers: FourServers) -> None:
+@pytest.mark.parametrize("how", ["honest", "a lie", "too few rows"])
+def test_new_columns_out_of_range_or_of_few_rows_are_refused(how: str, tmp_path: Path, servers: FourServers) -> None:
     """The model is that of two column owners, and both send columns of the new rows. The openings are those of the job."""
     owners, align = OWNERS[:2], {"alignment": "aligned", "minimum": 2}
     held = {owner: [f"{owner[0]}{number}" for number in range(2)] for owner in owners}
@@ -588,7 +588,14 @@ def test_new_columns_out_of_range_are_refused(lies: bool, tmp_path: Path, server
     exponents = np.broadcast_to(first.run()["to"][RECEIVER]["exponents"], (4,))
     for conductor, store in zip(first.conductors, first.stores, strict=True):
         conductor.staging.keep(fit.id, store[kept_name(fit.id)])
-    more: dict[str, Any] = {"model": fit.id, "model_owners": owners, "threshold": 4.0, "align": align}
+    least = 41 if how == "too few rows" else 40
+    more: dict[str, Any] = {
+        "model": fit.id,
+        "model_owners": owners,
+        "threshold": 4.0,
+        "align": align,
+        "rows_at_least": least,
+    }
     asked = use_job(ROSTER, tmp_path.name + "-use", owners, held, {RECEIVER: ["flags"]}, exponents, **more)
     second = WholeJob(servers, asked)
 
@@ -596,13 +603,20 @@ def test_new_columns_out_of_range_are_refused(lies: bool, tmp_path: Path, server
         return kind, [with_first(packets[0], 1 << 100), *packets[1:]], fields
 
     for owner in owners:
-        altered = (lambda parcels: Altered(parcels, change)) if lies and owner == LIAR else (lambda parcels: parcels)
+        altered = (
+            (lambda parcels: Altered(parcels, change)) if (how, owner) == ("a lie", LIAR) else (lambda parcels: parcels)
+        )
         file = tmp_path / f"{owner}.csv"
         assert second.send(owner, lambda parcels: second.fill(owner, file, altered(parcels))) == [""] * 4  # noqa: B023
-    if lies:
-        with pytest.raises(Refusal, match=f"contribution of {LIAR} holds numbers outside the range"):
-            second.run()
-    else:
+    if how == "honest":
         assert second.run()["to"][RECEIVER]["flags"].shape == (40,)
-    wanted = ["units of the model", "inputs in range", *([] if lies else ["anomaly flags"])]
-    assert [line["what"] for line in second.audit] == wanted
+    else:
+        refusal = {
+            "a lie": f"contribution of {LIAR} holds numbers outside the range",
+            "too few rows": "there are 40 new rows; this job needs at least 41",
+        }
+        with pytest.raises(Refusal, match=refusal[how]):
+            second.run()
+    opened = {"honest": 3, "a lie": 2, "too few rows": 0}
+    wanted = ["units of the model", "inputs in range", "anomaly flags"]
+    assert [line["what"] for line in second.audit] == wanted[: opened[how]]
