@@ -9,7 +9,7 @@ servers run, with the value that it truncates.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,11 +19,14 @@ import numpy as np
 
 from ppca import PCA, open_table
 from ppca.algorithms import decomposition
+from ppca.jobs.chunks import Chunk
+from ppca.jobs.spec import JobSpec
 from ppca.native import ring
 from ppca.protocol import InputPacket, SecretArray, local_parties, multiply, run_lockstep
 from ppca.protocol.dtypes import LOCAL_RISK, RingType
 from ppca.protocol.shares import Held, Shares
 from ppca.servers import Account, Outcome
+from ppca.servers.job_runs import run_job
 from ppca.servers.programs import stores_packets
 
 ITERATION, VERIFICATION, REST = "iteration", "verification", "rest"
@@ -124,6 +127,7 @@ class OneThread:
     """Four servers in one thread, as the servers of an estimator."""
 
     running: bool = True
+    member: None = None
 
     def start(self) -> None:
         """They always run."""
@@ -151,6 +155,12 @@ class OneThread:
         counters: dict[str, Any] = {"total": {"rounds": traffic.rounds}, "stages": {}}
         audit = [line.as_dict() for line in parties[0].audit]
         return Outcome(parts, Account(0.0, traffic.rounds, traffic.sent, [counters] * 4, audit))
+
+    def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Any = None) -> Outcome:
+        return run_job(self, job, chunks, progress)
+
+    def erase(self, model: str) -> None:
+        """Nothing is kept here."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OneThread:
         return self

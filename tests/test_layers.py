@@ -21,6 +21,11 @@ PLAINTEXT = {"owner", "receiver", "member", "estimator", "report", "ui", "cli"}
 """Packages that see an owner's rows or a receiver's results."""
 
 
+DATA_MODULES = ("checks", "chunks", "errors", "input_types", "matching", "openings", "spec", "text")
+DATA_ONLY = {"jobs", *(f"jobs.{name}" for name in DATA_MODULES)}
+"""Modules of jobs that say what data are, and nothing of what is computed from them."""
+
+
 def imports(path: Path) -> Iterator[str]:
     """Modules of the package that a module imports anywhere in its text, by their path below src/ppca with dots."""
     here = path.relative_to(SOURCE).parent.parts
@@ -70,6 +75,16 @@ def test_no_module_is_in_a_cycle() -> None:
         for module, targets in graph().items()
     }
     assert list(TopologicalSorter(names).static_order())  # raises CycleError with the cycle
+
+
+def test_owners_know_no_analysis() -> None:
+    """What an owner sends follows from `Data`: no analysis can change it."""
+    reached, left = set(), [module for module in graph() if package(module) == "owner"]
+    while left:
+        module = left.pop()
+        reached.add(module)
+        left += [target for target in graph().get(module, ()) if target not in reached]
+    assert {module for module in reached if package(module) == "jobs"} <= DATA_ONLY
 
 
 def test_servers_import_no_package_that_sees_plaintext() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.data_sets import Floats
 from ppca import PCA
-from ppca.jobs.inference import row_type
+from ppca.jobs.input_types import row_type
 from ppca.servers import LocalServers
 
 from .result import Options, Plot, Result, Table, cell

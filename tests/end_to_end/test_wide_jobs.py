@@ -24,11 +24,11 @@ from benchmarks.field import OPERATORS, Field
 from benchmarks.jobs import fit_job
 from ppca.cli.fetch import fetch_into
 from ppca.estimator.federated import fitted_of
-from ppca.federation.errors import FederationError
 from ppca.federation.proposal import ProposedJob
 from ppca.jobs.registry import openings
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
+from ppca.owner.errors import OwnerError
 
 pytestmark = pytest.mark.processes
 
@@ -184,7 +184,7 @@ def test_rows_that_are_not_fewer_are_refused(field: Field, tmp_path: Path) -> No
         assert time.monotonic() < deadline
         time.sleep(0.1)
     table = write(tmp_path / "few.csv", NAMES[:20], BY_ROWS["north"][:, :20])
-    with pytest.raises(FederationError, match="this table has 32, rounded up as they are sent"):
+    with pytest.raises(OwnerError, match="this table has 32, rounded up as they are sent"):
         contribute(field.member("north"), job, table, min_rows=1)
     job = draft(field, "tall-together", NAMES[:96])
     tables = {o: write(tmp_path / f"{o}.csv", NAMES[:96], part[:, :96]) for o, part in BY_ROWS.items()}

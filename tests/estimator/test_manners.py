@@ -38,12 +38,13 @@ class Untouched:
     """Servers that must not be used."""
 
     running = True
+    member = None
 
     def start(self) -> None:
         pytest.fail("servers were started")
 
-    def run(self, *_: Any, **__: Any) -> None:
-        pytest.fail("a program was run")
+    def run_job(self, job: Any, chunks: Any, progress: Any = None) -> None:
+        pytest.fail("a job was run")
 
 
 def test_transform_refuses_columns_in_another_order_as_scikit_learn_does(seats: LockstepServers) -> None:

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns
-from ppca.estimator.rows import wide_records
+from ppca.owner.contribute import are_wide
 from ppca.owner.tables.owners import open_rows
 from ppca.servers import LocalServers
 
@@ -252,9 +252,9 @@ def test_as_many_rows_as_columns_are_not_wide(seats: LockstepServers) -> None:
     """Rows of zeros count: one row each of three owners are 96."""
     assert not is_dual(fitted("aligned", sample(40, 40, 13), seats, k=2))
     X = sample(3, 97, 13)
-    assert wide_records(open_rows(list(X[:, None]))) is not None
-    assert wide_records(open_rows(list(X[:, None, 1:]))) is None
-    assert wide_records(open_rows([sample(33, 97, 14), *X[1:, None]])) is None
+    assert are_wide(open_rows(list(X[:, None])))
+    assert not are_wide(open_rows(list(X[:, None, 1:])))
+    assert not are_wide(open_rows([sample(33, 97, 14), *X[1:, None]]))
 
 
 @pytest.mark.parametrize("way", ["aligned", "psi", "rows"])

@@ -7,12 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from ppca.estimator.choices import Choices
+from ppca.estimator.job import Job
 from ppca.estimator.rows import row_data
+from ppca.jobs.chunks import Chunk
 from ppca.jobs.infer import UseModel
-from ppca.jobs.loading import as_data
+from ppca.jobs.loading import as_data, job_of
 from ppca.jobs.spec import CLIENT, NEW_ROWS, ROWS, JobSpec
+from ppca.protocol import InputPacket
 
 Receivers = Mapping[str, Sequence[str]]
+
+
+def run_rows(servers: Any, job: Mapping[str, Any], *packets: list[InputPacket]) -> Any:
+    """Run a job on rows, one packet after the other; return the opened answer."""
+    return Job(servers).run_job(job_of(job), [Chunk(0, [each], rows=True) for each in packets])
 
 
 def for_receivers(job: JobSpec, receivers: Receivers | None) -> JobSpec:

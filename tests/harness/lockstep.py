@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from ppca.jobs.chunks import Chunk
+from ppca.jobs.kept import erase
+from ppca.jobs.spec import JobSpec
 from ppca.protocol import InputPacket, Opening, RingType, SecretArray, Traffic, local_parties, run_lockstep, share
 from ppca.protocol.opening import limits
 from ppca.receiver.unsealing import unsealed
 from ppca.servers import Account, Outcome
+from ppca.servers.job_runs import run_job
 from ppca.servers.programs import rules_of, stores_packets
 
 Tap = Callable[[int, int, Any], None]
@@ -44,6 +48,16 @@ class LockstepServers:
 
     def stop(self) -> None:
         """There is nothing to stop."""
+
+    @property
+    def member(self) -> None:
+        """See `Servers.member`."""
+
+    def erase(self, model: str) -> None:
+        self.run(erase, [], {"model": model})
+
+    def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Any = None) -> Outcome:
+        return run_job(self, job, chunks, progress)
 
     def run(
         self,

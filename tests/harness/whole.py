@@ -115,7 +115,9 @@ class WholeJob:
         return self.send(owner, lambda parcels: self.fill(owner, data, parcels, id))
 
     def fill(self, owner: str, data: Any, parcels: Any, id: str | None = None) -> None:
-        contributing._fill(Owner(owner), self.job, data, parcels, id, DEFAULTS, 1, 0.0, None)  # type: ignore[arg-type]
+        table = contributing.table_of(self.job.spec.data, owner, data, id, DEFAULTS, 1)
+        for chunk in contributing.chunks_of(Owner(owner), self.job, table):  # type: ignore[arg-type]
+            contributing.add(parcels, chunk, tables=self.job.spec.data.tables is not None)
 
     def run(self) -> dict[str, Any]:
         """One attempt: the unsealed result. Raises what the program raises."""

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.jobs import fit_job, use_job
+from harness.jobs import fit_job, run_rows, use_job
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns, Job
-from ppca.jobs import inference, rows, uploads
+from ppca.jobs import rows
+from ppca.jobs.chunks import Chunk
 from ppca.jobs.errors import Refusal
 from ppca.jobs.infer import UseModel
+from ppca.jobs.input_types import RAW, row_type
 from ppca.jobs.kept import NotAllowed
-from ppca.jobs.loading import as_data
 from ppca.jobs.spec import NEW_COLUMNS, Align, Data, JobSpec
 from ppca.native import ring
 from ppca.owner.moments import moments
@@ -39,8 +40,8 @@ def kept() -> tuple[LockstepServers, PCA]:
 
 def infer(kept: tuple[LockstepServers, PCA], *batches: Any, parts: Sequence[str] = ("transform",), **use: Any) -> Any:
     seats, pca = kept
-    scaled = [share(np.ldexp(batch, -int(pca.scale_exponents_[0])), inference.RAW) for batch in batches]
-    return Job(seats).run(inference.infer, *scaled, job=use_job(pca.scale_exponents_, parts, **use))
+    scaled = [share(np.ldexp(batch, -int(pca.scale_exponents_[0])), RAW) for batch in batches]
+    return run_rows(seats, use_job(pca.scale_exponents_, parts, **use), *scaled)
 
 
 def opened(seats: LockstepServers) -> list[tuple[str, tuple[int, ...], str]]:
@@ -156,10 +157,12 @@ def of_columns(request: pytest.FixtureRequest) -> tuple[LockstepServers, PCA]:
 def flags_of(of_columns: tuple[LockstepServers, PCA], south: Any) -> Any:
     """Flags of rows beyond 2^42, with these numbers of the second owner in units of the model: rows in range are below 2^42."""
     seats, pca = of_columns
-    kind, table = inference.row_type(pca.standardize), f"table {len(seats.public)}"
+    kind = row_type(pca.standardize)
     north = np.ldexp(NEW[:, :2], -pca.scale_exponents_[:2])
-    for number, part in enumerate((share(north, kind), share_ring(ring.constants(south, 2), kind))):
-        Job(seats).run(uploads.upload, part, table=table, owner=number)
+    chunks = [
+        Chunk(0, [share(north, kind)], rows=True),
+        Chunk(1, [share_ring(ring.constants(south, 2), kind)], rows=True),
+    ]
     scales = tuple(int(exponent) for exponent in pca.scale_exponents_)
     data = Data(
         form=NEW_COLUMNS,
@@ -172,20 +175,20 @@ def flags_of(of_columns: tuple[LockstepServers, PCA], south: Any) -> Any:
     )
     unit = 1.0 if pca.standardize else 4.0 ** scales[0]
     spec = JobSpec(data=data, analysis=UseModel(model="m", threshold=2.0**42 * unit), receivers={"client": ("flags",)})
-    return received(Job(seats).run(inference.infer_table, table=table, job=as_data(spec)))
+    return received(Job(seats).run_job(spec, chunks))
 
 
 @pytest.mark.parametrize("bits", [40, 47, 60])
 def test_new_columns_out_of_range_are_refused(of_columns: tuple[LockstepServers, PCA], bits: int) -> None:
     """One owner of columns would otherwise decide every flag, whatever the threshold and the numbers of the others."""
-    frac = inference.row_type(of_columns[1].standardize).frac
+    frac = row_type(of_columns[1].standardize).frac
     false = [[0, 1 << min(frac + bits, 126)]] * len(NEW)
     with pytest.raises(Refusal, match="the contribution of south holds numbers outside the range"):
         flags_of(of_columns, false)
 
 
 def test_new_columns_at_the_end_of_the_range_pass(of_columns: tuple[LockstepServers, PCA]) -> None:
-    kind = inference.row_type(of_columns[1].standardize)
+    kind = row_type(of_columns[1].standardize)
     largest = (1 << (kind.frac + kind.span)) - 1
     signs = np.random.default_rng(6).choice([-1, 1], (len(NEW), 2)).tolist()
     found = flags_of(of_columns, [[sign * largest for sign in row] for row in signs])

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.jobs import run_rows, use_job
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
-from ppca import PCA, Columns, Job
-from ppca.jobs import inference
+from ppca import PCA, Columns
+from ppca.jobs.input_types import RAW
 from ppca.jobs.kept import NotAllowed, allowance
 from ppca.protocol import InconsistentShares, share
 from ppca.servers.store import Store, StoreError
@@ -37,25 +38,15 @@ def test_scores_and_inverse_are_off_unless_allowed(seats: LockstepServers) -> No
 def test_a_client_that_asks_servers_directly_gets_no_more(seats: LockstepServers) -> None:
     """Whatever the estimator checks, the servers check themselves, by what stands in the record."""
     PCA(2, servers=seats, keep="m", reveal=False, allow=("flags", "partial_fit")).fit([X])
-    job, new = Job(seats), share(NEW / 16)
+    new = share(NEW / 16, RAW)
     with pytest.raises(NotAllowed, match="kept without 'transform'"):
-        job.run(inference.transform, new, model="m")
+        run_rows(seats, use_job([4] * 4, ["transform"]), new)
     with pytest.raises(NotAllowed, match="does not allow 'flags' for mallory"):
-        _flags(job, new, receiver="mallory", threshold=1.0)
+        run_rows(seats, use_job([4] * 4, ["flags"], receiver="mallory", threshold=1.0), new)
     with pytest.raises(NotAllowed, match="kept without 'scores'"):
-        _flags(job, new, threshold=1.0, scores=True)
-    with pytest.raises(ValueError, match="no scores in this table"):
-        job.run(inference.detect, table="empty", scores=True)
-    PCA(2, servers=seats, keep="other", allow=("scores",)).fit([X])
-    job.run(inference.add_scores, new, model="m", table="mixed")
-    with pytest.raises(ValueError, match="scores of one model"):
-        job.run(inference.add_scores, new, model="other", table="mixed")
-
-
-def _flags(job: Job, new: Any, **wanted: Any) -> Any:
-    with job.table() as table:
-        job.run(inference.add_scores, new, model="m", table=table)
-        return job.run(inference.detect, table=table, **wanted)
+        run_rows(seats, use_job([4] * 4, ["scores", "flags"], threshold=1.0), new)
+    with pytest.raises(ValueError, match="there are no rows"):
+        run_rows(seats, use_job([4] * 4, ["flags"], threshold=1.0))
 
 
 def test_a_partial_fit_gives_no_more_than_the_fit(seats: LockstepServers) -> None:
@@ -72,18 +63,6 @@ def test_a_partial_fit_gives_no_more_than_the_fit(seats: LockstepServers) -> Non
     assert "m.sums" not in seats.stores[0]  # those of the first fit lack the new rows
     PCA(2, servers=seats, keep="n", allow=("transform",)).fit([X])
     assert "n.sums" not in seats.stores[0]
-
-
-def test_scores_are_allowed_what_their_model_allowed(seats: LockstepServers) -> None:
-    """Also when another model has taken its name since."""
-    PCA(2, servers=seats, keep="m", allow=("flags",)).fit([X])
-    job = Job(seats)
-    job.run(inference.add_scores, share(NEW / 16), model="m", table="old")
-    PCA(2, servers=seats, keep="m", allow=("flags", "scores")).fit([X])
-    with pytest.raises(NotAllowed, match="kept without 'scores'"):
-        job.run(inference.detect, table="old", scores=True)
-    with pytest.raises(ValueError, match="scores of one model"):
-        job.run(inference.add_scores, share(NEW / 16), model="m", table="old")
 
 
 @pytest.mark.parametrize("by_columns", [False, True])

@@ -22,8 +22,8 @@ from ppca import PCA, Columns
 from ppca.estimator.choices import Choices
 from ppca.estimator.columns import fit_columns
 from ppca.estimator.job import Job
+from ppca.owner.contribute import Source
 from ppca.owner.tables.owners import open_columns
-from ppca.owner.tables.records import Records
 from ppca.receiver.parts import Parts
 from ppca.receiver.unsealing import received
 
@@ -54,21 +54,21 @@ def owners(X: Floats) -> list[Any]:
 
 
 class Recording(Job):
-    """A job that remembers what its last program returned, to all receivers."""
+    """A job that remembers what the servers returned, to all receivers."""
 
     last: Any = None
 
-    def run(self, program: Any, /, *inputs: Any, **public: Any) -> Any:
-        self.last = super().run(program, *inputs, **public)
+    def run_job(self, spec: Any, chunks: Any) -> Any:
+        self.last = super().run_job(spec, chunks)
         return self.last
 
 
 def fit(seats: LockstepServers, X: Floats, way: str, standardize: bool, receivers: Any = RECEIVERS) -> Any:
     partition = Columns("id", way, minimum=2)
-    records = [Records.of(each) for each in open_columns(owners(X), "id")]
+    sources = [Source(each) for each in open_columns(owners(X), "id")]
     choices = Choices(K, standardize=standardize, partition=partition)
     job = Recording(seats)
-    fit_columns(job, records, partition, lambda data: for_receivers(choices.job(data, 3), receivers), lambda rows: None)
+    fit_columns(job, sources, partition, lambda data: for_receivers(choices.job(data, 3), receivers), lambda rows: None)
     return job.last
 
 

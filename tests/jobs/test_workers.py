@@ -16,7 +16,7 @@ from harness.tables import with_ids
 from harness.waiting import until
 from ppca import PCA, Columns, Job
 from ppca.algorithms.gram import Blocks, local_product
-from ppca.estimator.columns import upload
+from ppca.jobs import uploads
 from ppca.jobs.operator import Operator
 from ppca.jobs.workers import submitter
 from ppca.owner.alignment.arrangement import Alignment, arrange
@@ -34,15 +34,19 @@ def moments(servers: LocalServers, workers: int | str) -> list[Any]:
     records = [Records.of(table) for table in open_columns(TABLES, "id")]
     owners = [Centred.of(rows) for rows in arrange(records, Alignment("aligned"))]
     job = Job(servers)
-    with job.table() as table:
-        pieces = (piece for i, owner in enumerate(owners) for piece in owner.pieces(i, False))
-        upload(job, table, pieces, 3 * len(X))
-        found = job.run(programs.moments, table=table, rows=len(X), starts=[0, 2, 4, 6], workers=workers)
+    for chunk in (chunk for i, owner in enumerate(owners) for chunk in owner.chunks(i, False)):
+        job.run(uploads.upload, *chunk.packets, table="moments", owner=chunk.table)
+    found = job.run(programs.moments, table="moments", rows=len(X), starts=[0, 2, 4, 6], workers=workers)
+    job.run(uploads.forget, table="moments")
     return [(np.asarray(found[key]) * 2.0**48).tolist() for key in ("products", "columns")]
 
 
 def fit(servers: LocalServers, workers: int | str) -> PCA:
-    return PCA(partition=Columns("id", pieces=6, workers=workers), servers=servers).fit(TABLES)
+    servers.workers = workers
+    try:
+        return PCA(partition=Columns("id", pieces=6), servers=servers).fit(TABLES)
+    finally:
+        servers.workers = 0
 
 
 def check(servers: LocalServers, workers: int | str) -> None:
@@ -98,14 +102,14 @@ def _alive(pid: int) -> bool:
 def test_workers_end_with_a_killed_server() -> None:
     """A server that dies in the middle of a job leaves no process behind."""
     orphans: list[int] = []
-    with LocalServers(timeout=60) as servers:
+    with LocalServers(timeout=60, workers=1) as servers:
 
         def kill(text: str, fraction: float | None, rounds: int) -> None:
             if text.startswith("second moments") and not orphans:
                 orphans.extend(_children(servers.pids[2]))
                 os.kill(servers.pids[2], 9)
 
-        partition = Columns("id", pieces=200, workers=1)
+        partition = Columns("id", pieces=200)
         with pytest.raises(ServersFailed):
             PCA(partition=partition, servers=servers).fit(TABLES, progress=kill)
     assert orphans
@@ -116,7 +120,7 @@ def test_a_job_cannot_say_where_pieces_go(servers: LocalServers) -> None:
     """Neither an address nor more processes than the operator allows; and the servers' own refusal is heard."""
     for place in ({"kind": "dask", "schedulers": ["tcp://127.0.0.1:9"] * 4}, "tls://elsewhere:8786", -1, True):
         with pytest.raises(ValueError, match="give a number of processes"):
-            Columns("id", workers=place)  # type: ignore[arg-type]
+            LocalServers(workers=place)  # type: ignore[arg-type]
     with (
         pytest.raises(OperatorError, match=r"operator named no Dask cluster \(PPCA_DASK_SCHEDULER\)"),
         submitter("dask"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ppca.algorithms.entry import COUNT_BITS, ROOT_FRAC
 from ppca.algorithms.scales import HALF_BITS, MANTISSA_BITS, NONE
+from ppca.jobs.input_types import RAW
 from ppca.native import ring
 from ppca.owner.errors import BadValue, OwnerError
 from ppca.owner.moments import Moments, moments
@@ -128,7 +129,7 @@ def test_new_rows_come_in_batches_that_share_to_the_same_values(monkeypatch: pyt
     monkeypatch.setattr("ppca.owner.rows.BATCH", 6)
     rows, scale = np.random.default_rng(1).standard_normal((11, 3)), np.array([3, 0, -2])
     rows *= 2.0**scale
-    batches = list(new_rows([rows[:5], rows[5:]], scale, False, None))
+    batches = list(new_rows([rows[:5], rows[5:]], scale, RAW, None))
     assert [packets[0].shape for packets in batches] == [(2, 3), (2, 3), (1, 3)] + [(2, 3)] * 3
     found = np.array([value for packets in batches for value in plain(packets)]).reshape(11, 3) / 2.0**40
     np.testing.assert_allclose(found.astype(float), rows / 2.0**scale, rtol=0, atol=2.0**-40)
@@ -138,12 +139,12 @@ def test_rows_beyond_the_model_are_refused() -> None:
     with pytest.raises(
         BadValue, match=r"column 'b' has 2e\+06 in row 13; this model takes magnitudes below 1.04858e\+06"
     ) as caught:
-        list(new_rows([np.zeros((12, 2)), np.array([[0, 2e6]])], np.array([0, 0]), False, ["a", "b"]))
+        list(new_rows([np.zeros((12, 2)), np.array([[0, 2e6]])], np.array([0, 0]), RAW, ["a", "b"]))
     assert (caught.value.columns, caught.value.row) == (("b",), 13)
     with pytest.raises(BadValue, match="north: column '2' has nan in row 1"):
         in_units(np.array([[0, np.nan]]), np.zeros(2, np.int64), RingType(128, 40, 20), None, "north: ")
     with pytest.raises(ValueError, match="must have 2 columns"):
-        list(new_rows([np.zeros((2, 3))], np.array([0, 0]), False, None))
+        list(new_rows([np.zeros((2, 3))], np.array([0, 0]), RAW, None))
 
 
 def test_columns_that_were_constant_count_for_nothing() -> None:

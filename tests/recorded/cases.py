@@ -22,10 +22,10 @@ from ppca.estimator.choices import Choices
 from ppca.estimator.columns import fit_columns
 from ppca.estimator.job import Job
 from ppca.jobs import rows
+from ppca.owner.contribute import Source
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
 from ppca.owner.tables.owners import open_columns
-from ppca.owner.tables.records import Records
 
 Floats = NDArray[np.float64]
 Values = dict[str, Any]
@@ -175,15 +175,14 @@ def loadings(alignment: str, columns: int = 6, rows: int = 60, **options: Any) -
         found: Values = {}
 
         class Recording(Job):
-            def run(self, program: Any, /, *inputs: Any, **public: Any) -> Any:
-                answer = super().run(program, *inputs, **public)
-                if isinstance(answer, dict) and "to" in answer:
-                    found.update((f"{n}: {p}", v) for n, parts in answer["to"].items() for p, v in parts.items())
+            def run_job(self, spec: Any, chunks: Any) -> Any:
+                answer = super().run_job(spec, chunks)
+                found.update((f"{n}: {p}", v) for n, parts in answer["to"].items() for p, v in parts.items())
                 return answer
 
-        records = [Records.of(each) for each in open_columns(owners, "id")]
+        sources = [Source(each) for each in open_columns(owners, "id")]
         make = lambda data: for_receivers(choices.job(data, 3), receivers)  # noqa: E731
-        fit_columns(Recording(servers), records, partition, make, lambda rows: None)
+        fit_columns(Recording(servers), sources, partition, make, lambda rows: None)
         return found
 
     return run

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.jobs import fit_job
+from harness.jobs import fit_job, use_job
 from harness.lockstep import LockstepServers
 from harness.processes import assert_gone, running
 from harness.seats import Running, Seats
@@ -236,15 +236,14 @@ def test_what_a_program_keeps_comes_back_and_can_be_recalled(seats: Seats) -> No
     assert not np.array_equal(done[0].kept["kept"]["vectors"][0], done[1].kept["kept"]["vectors"][0])  # type: ignore[index]
     result = received(unsealed([one.ran.result for one in done]))
     new = np.ldexp(values[:3], -int(result["exponents"][0]))
+    rows = share(new)
     again = seats.start(
-        "ppca.jobs.inference:transform",
-        [share(new)],
-        public={"model": "kept"},
-        own=lambda seat: {"kept": done[seat].kept},
+        "ppca.jobs.inference:infer",
+        public={"job": use_job([int(result["exponents"][0])] * 4, ["transform"], model="kept")},
+        own=lambda seat: {"kept": done[seat].kept, "pieces": [(0, rows[seat], None, None)]},
     ).done()
-    coordinates = unsealed([one.ran.result for one in again])["coordinates"] * np.ldexp(
-        1.0, int(result["exponents"][0])
-    )
+    found = received(unsealed([one.ran.result for one in again]))["coordinates"]
+    coordinates = found * np.ldexp(1.0, int(result["exponents"][0]))
     expected = (values[:3] - values.mean(0)) @ np.asarray(result["components"]).T
     np.testing.assert_allclose(coordinates, expected, atol=1e-6)
     assert [one.kept for one in again] == [{}] * 4
@@ -296,7 +295,9 @@ def test_one_seat_with_a_shorter_list_stops_the_job(seats: Seats) -> None:
 
 
 def test_a_refusal_is_final_and_says_why(seats: Seats) -> None:
-    failed = seats.start("ppca.jobs.inference:transform", [share(np.eye(2))], public={"model": "nothing"}).failed()
+    job, rows = use_job([0, 0], ["transform"], model="nothing"), share(np.eye(2))
+    own = lambda seat: {"pieces": [(0, rows[seat], None, None)]}  # noqa: E731
+    failed = seats.start("ppca.jobs.inference:infer", public={"job": job}, own=own).failed()
     assert any(one.final for one in failed)
     assert any("keeps nothing under the name 'nothing'" in str(one) for one in failed)
 
@@ -307,23 +308,21 @@ def test_a_refusal_is_final_and_says_why(seats: Seats) -> None:
 def columns_job(tables: list[Any], way: Alignment = WAY) -> tuple[list[list[InputPacket]], list[Any], dict[str, Any]]:
     """What owners of columns send: packets, pieces of all four seats, and the public parameters."""
     arranged = arrange([Records.of(table) for table in open_columns(tables, "id")], way)
-    parts = [Centred.of(rows) for rows in arranged]
+    parts, widths = [Centred.of(rows) for rows in arranged], [rows.values.shape[1] for rows in arranged]
     own = way.owners_know_rows
     packets = [
         packet
         for part in parts
         for packet in ([*part.share_scales(), part.share_own()] if own else part.share_scales())
     ]
-    pieces = [piece for number, part in enumerate(parts) for piece in part.pieces(number, own)]
+    pieces = [piece for number, part in enumerate(parts) for piece in part.chunks(number, own)]
     partition = Columns("id", way.way, minimum=way.minimum)
-    job = Choices(fixed_iterations=14, partition=partition).job(
-        column_data("columns", arranged, partition), len(tables)
-    )
+    job = Choices(fixed_iterations=14, partition=partition).job(column_data("columns", widths, partition), len(tables))
     return packets, pieces, {"job": as_data(job)}
 
 
 def pieces_of(pieces: list[Any], seat: int) -> Iterator[Any]:
-    return ((piece.owner, piece.packets[seat], piece.tags, None) for piece in pieces)
+    return ((piece.table, piece.packets[0][seat], piece.tags, None) for piece in pieces)
 
 
 def halves(values: np.ndarray[Any, Any], skip: int = 10) -> list[Any]:

@@ -18,11 +18,14 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from harness.jobs import use_job
 from harness.processes import assert_gone, program, run, running
 from harness.waiting import PATIENCE
 from ppca import PCA
 from ppca.estimator.job import Job
-from ppca.jobs import inference, uploads
+from ppca.jobs.chunks import Chunk
+from ppca.jobs.loading import job_of
+from ppca.protocol import share
 from ppca.servers import LocalServers, ServersFailed, conversation, local
 from ppca.servers.conversation import GRACE
 from ppca.servers.failure import Failure, explain
@@ -202,14 +205,12 @@ def test_a_table_is_forgotten_when_a_program_fails() -> None:
         job = Job(servers)
         count = f"{Path(__file__).parents[1] / 'harness' / 'programs_on_tables.py'}:count_tables"
 
-        def too_many_rows() -> None:
-            with job.table() as table:
-                job.run(uploads.upload, np.eye(2), table=table, owner=0)
-                assert job.run(count) == [1] * 4
-                job.run(inference.transform, np.eye(2), model="m")
+        def chunks() -> Iterator[Chunk]:
+            yield Chunk(0, [share(np.eye(2))], rows=True)
+            assert job.run(count) == [1] * 4
 
         with pytest.raises(ServersFailed, match="keeps nothing under the name 'm'"):
-            too_many_rows()
+            job.run_job(job_of(use_job([0, 0], ["transform"])), chunks())
         assert job.run(count) == [0] * 4
 
 

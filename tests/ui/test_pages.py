@@ -211,7 +211,7 @@ def test_what_is_wrong_with_a_contribution_is_said(board: Board, fields: dict[st
 
 def test_the_form_has_all_options_for_reading(board: Board) -> None:
     given = {"decimal": ",", "thousands": " ", "na_values": 'n/k, "a,b"', "encoding": ""}
-    assert Form(reading=given).options("drop") == ReadOptions(",", " ", ("n/k", "a,b"), "utf-8", "drop")
+    assert Form(reading=given).options() == ReadOptions(",", " ", ("n/k", "a,b"), "utf-8")
 
     async def body() -> None:
         job = board.job()

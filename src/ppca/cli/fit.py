@@ -120,12 +120,13 @@ def fit_shown(
     from ..estimator.fitting import fit_tables
     from ..estimator.forecast import forecast_of
     from ..estimator.job import Job
-    from ..estimator.rows import counts_means
+    from ..jobs.spec import MEAN
+    from ..owner.contribute import missing_of
     from ..report import duration, size
     from .progress import stage_bars
 
     widths = [table.n_columns for table in tables]
-    expected = forecast_of(choices, widths, [table.rows for table in tables], counts_means(tables))
+    expected = forecast_of(choices, widths, [table.rows for table in tables], missing_of(tables) == MEAN)
     if expected is not None and expected.seconds > LONG:
         cost = f"about {duration(expected.seconds)} and {size(expected.bytes)} for every server"
         width = widths[0] if choices.partition == "rows" else sum(widths)

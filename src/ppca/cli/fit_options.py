@@ -152,10 +152,10 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
             from ..member.servers import Federation
 
             return Federation.open(self.federation, self.identity)
-        return self.local_servers(state)
+        return self.local_servers(state, self.workers)
 
     def partition(self) -> str | Columns:
-        return self.matched_by(self.id, self.minimum, self.pieces, self.workers) if self.vertical else "rows"
+        return self.matched_by(self.id, self.minimum, self.pieces) if self.vertical else "rows"
 
     def choices(self, partition: str | Columns, keep: str | None) -> Choices:
         """The parameters of the fit. keep: the name under which servers keep the model."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -126,7 +126,7 @@ def contribute(
             sent = send(
                 *(member, known, data),
                 id=id,
-                options=replace(read, missing=known.spec.data.missing),
+                options=read,
                 min_rows=min_rows,
                 patience=patience,
                 told=lambda text, fraction: show(text, fraction, 0),

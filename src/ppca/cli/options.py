@@ -174,12 +174,17 @@ class ServerOptions:
     ] = None
     servers_state: ServersState = None
 
-    def local_servers(self, state: Path | None) -> LocalServers:
-        """Return local servers that keep shares in `state`. They are not started yet."""
+    def local_servers(self, state: Path | None, workers: str = "0") -> LocalServers:
+        """Return local servers that keep shares in `state`. They are not started yet.
+
+        workers: number of worker processes of each server, or 'dask'.
+        """
         from ..servers import LocalServers
         from ..servers.cores import threads_for
 
-        return LocalServers(tls=self.tls, timeout=self.timeout, threads=self.threads or threads_for(4), state=state)
+        pool = int(workers) if workers.isascii() and workers.isdigit() else workers
+        threads = self.threads or threads_for(4)
+        return LocalServers(tls=self.tls, timeout=self.timeout, threads=threads, state=state, workers=pool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,10 +288,8 @@ class AlignOptions:
             row_share_at_most=row_share_at_most,
         )
 
-    def matched_by(
-        self, id: Sequence[str] | None, minimum: int, pieces: int | None = None, workers: str = "0"
-    ) -> Columns:
-        """Return how tables with these columns of ids come together. workers: a number of processes, or 'dask'."""
+    def matched_by(self, id: Sequence[str] | None, minimum: int, pieces: int | None = None) -> Columns:
+        """Return how tables with these columns of ids come together."""
         from ..estimator.columns import Columns
 
         if not id and self.alignment != "aligned":
@@ -294,8 +297,7 @@ class AlignOptions:
                 "owners of columns are joined by id: name its column with --id, or give --alignment aligned."
             )
         names = None if not id else id[0] if len(id) == 1 else list(id)
-        pool = int(workers) if workers.isascii() and workers.isdigit() else workers
-        return Columns(names, self.alignment, self.namespace, minimum, self.fold_case, pieces, pool)
+        return Columns(names, self.alignment, self.namespace, minimum, self.fold_case, pieces)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..jobs.matching import MatchError, match
+from ..jobs.spec import MEAN
+from ..jobs.uploads import MATCH
 from ..jobs.wide import too_large
 from ..owner.alignment.arrangement import arrange
 from ..owner.columns import Centred
+from ..owner.contribute import are_wide, missing_of
 from ..owner.errors import BadValue, OwnerError
 from ..owner.rows import gap_sums_of, sums_of
 from ..owner.tables.opening import check_numeric
@@ -25,9 +28,8 @@ from ..owner.tables.records import Records
 from ..owner.tables.table import Table, listed
 from ..owner.wide import WideColumns, WideRows, padded
 from .choices import Choices
-from .columns import Columns, check_matched, check_number, is_wide
+from .columns import Columns, check_matched, check_number
 from .forecast import Forecast, forecast_of
-from .rows import are_wide, counts_means
 
 T = TypeVar("T")
 
@@ -69,7 +71,7 @@ def check_tables(tables: Sequence[Table], choices: Choices, problems: Problems) 
             choices,
             [each.columns for each in found.tables],
             [each.rows for each in found.tables],
-            counts_means(tables),
+            missing_of(tables) == MEAN,
         )
     return found
 
@@ -81,7 +83,7 @@ def _check_rows(tables: Sequence[Table], choices: Choices, problems: Problems) -
     width = tables[0].n_columns
     with problems.collect():
         choices.check_width(width)
-    means, wide = counts_means(tables), width > MOST_SUMMED
+    means, wide = missing_of(tables) == MEAN, width > MOST_SUMMED
     with problems.collect():
         wide = are_wide(tables)
 
@@ -155,7 +157,7 @@ def _check_columns(tables: Sequence[Table], choices: Choices, problems: Problems
 def _check_match(owners: Sequence[Records], partition: Columns, choices: Choices, width: int) -> list[str]:
     """Refuse ids that do not match; else a note with the number of common rows. The user of a check has all tables."""
     arranged = arrange(owners, partition.way)
-    wide = is_wide(arranged)
+    wide = min(len(each.values) for each in arranged) < width
     for each in arranged:  # refuses values that are too large
         WideColumns.of(each, bool(choices.standardize)) if wide else Centred.of(each)
     rows = len(arranged[0].values)
@@ -164,7 +166,7 @@ def _check_match(owners: Sequence[Records], partition: Columns, choices: Choices
         try:
             rows = len(match(tags, partition.minimum)[0])
         except MatchError as error:
-            check_matched({"refused": str(error)}, partition, owners)
+            check_matched({"refused": str(error), "cause": MATCH}, partition, owners)
     choices.check_rows(rows, width)
     if wide and (refused := too_large(rows, width)) is not None:
         raise OwnerError(f"{refused}.")

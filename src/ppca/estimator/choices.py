@@ -74,13 +74,13 @@ class Choices:
         """What the kept model may be used for, in full."""
         return {} if self.keep is None else allowance(self.allow, column_owners)
 
-    def job(self, data: Data, column_owners: int = 0, without: Collection[str] = ()) -> JobSpec:
+    def job(self, data: Data, column_owners: int = 0, without: Collection[str] = (), receiver: str = CLIENT) -> JobSpec:
         """Return the job that fits these data. without: uses that a kept model of this form cannot have."""
         allow = {use: tuple(whom) for use, whom in self.allowed(column_owners).items() if use not in without}
         return JobSpec(
             data=replace(data, standardize=bool(self.standardize)),
             analysis=self.analysis,
-            receivers={CLIENT: (MODEL,) if self.reveal else ()},
+            receivers={receiver: (MODEL,) if self.reveal else ()},
             keep=None if self.keep is None else Keep(name=self.keep, allow=allow),
         )
 

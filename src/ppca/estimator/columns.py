@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from ..jobs import columns as programs
-from ..jobs import uploads, wide_columns
 from ..jobs.checks import SpecError
-from ..jobs.loading import as_data
 from ..jobs.matching import MatchError
-from ..jobs.spec import COLUMNS, MIN_COMMON_IDS, WIDE_COLUMNS, Align, Data, JobSpec, local_owners, numbered
-from ..jobs.workers import Workers, check_workers
-from ..owner.alignment.arrangement import Alignment, Arranged, arrange
-from ..owner.alignment.ids import DECIMALS, LETTERS, ZEROS, spellings
-from ..owner.columns import Centred, Piece
+from ..jobs.spec import COLUMNS, MIN_COMMON_IDS, Align, Data, JobSpec, local_owners, numbered
+from ..jobs.uploads import MATCH, ORDER
+from ..owner.alignment.arrangement import Alignment
+from ..owner.alignment.ids import DECIMALS, LETTERS, ZEROS, IdError, spellings
+from ..owner.contribute import Source, form_of, missing_of
 from ..owner.errors import OwnerError
 from ..owner.tables.owners import IdNames
 from ..owner.tables.records import Records
 from ..owner.tables.table import listed
-from ..owner.wide import WideColumns
-from ..protocol import InputPacket
 from ..receiver.unsealing import received
 from .job import Job
-
-T = TypeVar("T")
+from .runs import run
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,6 @@ class Columns:
     minimum : the fewest common ids that are worked on (psi)
     fold_case : whether ids that differ in case only are equal
     pieces : row pieces of the second moments; None: as few as the ring allows
-    workers : worker processes of every server that compute the pieces, or "dask": its operator's cluster; 0: the server itself
     """
 
     id: IdNames = None
@@ -50,11 +43,9 @@ class Columns:
     minimum: int = MIN_COMMON_IDS
     fold_case: bool = False
     pieces: int | None = None
-    workers: Workers = 0
 
     def __post_init__(self) -> None:
         self.way  # noqa: B018 - refuses what cannot be
-        check_workers(self.workers)
         if self.pieces is not None and self.pieces < 1:
             raise SpecError("pieces", self.pieces, "must be at least 1")
 
@@ -87,20 +78,6 @@ class ColumnFit:
     doubt: FewMatches | None
 
 
-def upload(job: Job, table: str, pieces: Iterable[Piece], total: int) -> dict[int, int]:
-    """Uploads pieces as they are made, the next one while one travels; bytes by owner."""
-    sent: dict[int, int] = {}
-    done = 0
-    for piece in _one_ahead(iter(pieces)):
-        size = sum(len(packet.row) + len(packet.column) for packet in piece.packets)
-        size += 0 if piece.tags is None else 4 * piece.tags.nbytes
-        job.run(uploads.upload, piece.packets, table=table, owner=piece.owner, tags=piece.tags)
-        sent[piece.owner] = sent.get(piece.owner, 0) + size
-        done += piece.rows
-        job.progress(f"upload, {piece.label}", done / total)
-    return sent
-
-
 def check_number(owners: int) -> None:
     """Refuse a sole owner of columns."""
     if owners < 2:
@@ -108,11 +85,23 @@ def check_number(owners: int) -> None:
 
 
 def check_matched(answer: dict[str, Any], partition: Columns, owners: Sequence[Records]) -> None:
-    """Raises `MatchError` if the servers found too few common rows to go on."""
-    if "refused" in answer:
-        doubts, options = doubts_of(owners, partition.fold_case)
-        message = "; ".join([answer["refused"], *doubts])
-        raise FewMatches(f"{message}.", options=[*options, *(["minimum"] if partition.minimum > 1 else [])])
+    """Raise what the servers refused, with what the owners can do about it."""
+    if "refused" not in answer:
+        return
+    text, cause = answer["refused"], answer.get("cause")
+    if cause == ORDER:
+        raise IdError(_labelled(text, owners))
+    if cause != MATCH:
+        raise OwnerError(f"{text}.")
+    doubts, options = doubts_of(owners, partition.fold_case)
+    message = "; ".join([text, *doubts])
+    raise FewMatches(f"{message}.", options=[*options, *(["minimum"] if partition.minimum > 1 else [])])
+
+
+def _labelled(text: str, owners: Sequence[Records]) -> str:
+    """A refusal with the labels of the owners' tables in place of the names that servers know."""
+    labels = dict(zip(local_owners(len(owners)), (owner.label for owner in owners), strict=True))
+    return re.sub(r"\bowner-\d+\b", lambda found: labels.get(found[0], found[0]), text)
 
 
 def doubts_of(owners: Sequence[Records], fold_case: bool) -> tuple[list[str], list[str]]:
@@ -132,111 +121,49 @@ def doubts_of(owners: Sequence[Records], fold_case: bool) -> tuple[list[str], li
     return doubts, options
 
 
-def _one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items; each is made in a thread while the caller works with the one before."""
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = pool.submit(next, items, None)
-            yield item
-
-
-class _Clock:
-    """Seconds by step."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def done(self, step: str) -> None:
-        now = time.perf_counter()
-        self.seconds[step], self._last = now - self._last, now
-
-
 def fit_columns(
     job: Job,
-    owners: Sequence[Records],
+    sources: Sequence[Source],
     partition: Columns,
     make_job: Callable[[Data], JobSpec],
     check_rows: Callable[[int], None],
 ) -> ColumnFit:
     """The whole job: owners arrange and share their rows, servers align and analyse them."""
-    check_number(len(owners))
-    way, clock = partition.way, _Clock()
-    arranged = arrange(owners, way)
-    wide = is_wide(arranged)
-    spec = make_job(column_data(WIDE_COLUMNS if wide else COLUMNS, arranged, partition))
-    sending = _wide(arranged, spec) if wide else _tall(arranged, partition)
-    clock.done("arrange")
-    with job.table() as table:
-        sent = upload(job, table, sending.pieces, sending.total)
-        clock.done("upload")
-        packets = [packet for owner in sending.packets() for packet in owner]
-        result = job.run(sending.program, *packets, table=table, job=as_data(spec), **sending.public)
-        if "rows" in result:
-            check_rows(result["rows"])  # as the servers did, in the words of this surface
-        check_matched(result, partition, owners)
-    clock.done("analysis")
+    check_number(len(sources))
+    start = time.perf_counter()
+    form = form_of(sources, partition.align)
+    missing = missing_of([source.table for source in sources])
+    widths = [source.table.n_columns for source in sources]
+    spec = make_job(column_data(form, widths, partition, job.servers.member, missing=missing))
+    read = time.perf_counter() - start
+    done = run(job, spec, sources)
+    owners = [source.records() for source in sources]
+    if "rows" in done.answer:
+        check_rows(done.answer["rows"])  # as the servers did, in the words of this surface
+    check_matched(done.answer, partition, owners)
+    done.seconds["arrange"] += read
     return ColumnFit(
-        received(result),
+        received(done.answer, job.receiver),
         spec.data.widths,
         [len(owner.values) for owner in owners],
-        [sent[number] for number in range(len(owners))],
-        clock.seconds,
-        _doubt(owners, partition, result["rows"]),
+        done.sent,
+        done.seconds,
+        _doubt(owners, partition, done.answer["rows"]),
     )
 
 
-def column_data(form: str, arranged: Sequence[Arranged], partition: Columns, **more: Any) -> Data:
-    """Return the data of column owners on local servers."""
-    owners, columns, start = local_owners(len(arranged)), {}, 0
-    for name, rows in zip(owners, arranged, strict=True):
-        columns[name] = numbered(rows.values.shape[1], start)
-        start += rows.values.shape[1]
+def column_data(form: str, widths: Sequence[int], partition: Columns, member: str | None = None, **more: Any) -> Data:
+    """Return the data of column owners. member: of a federation, who acts for all of them."""
     pieces = partition.pieces if form == COLUMNS else None
+    if member is not None:
+        every = {member: numbered(sum(widths))}
+        more |= {"align": partition.align, "pieces": pieces, "tables": tuple(widths)}
+        return Data(form=form, owners=(member,), columns=every, **more)
+    owners, columns, start = local_owners(len(widths)), {}, 0
+    for name, width in zip(owners, widths, strict=True):
+        columns[name] = numbered(width, start)
+        start += width
     return Data(form=form, owners=owners, columns=columns, align=partition.align, pieces=pieces, **more)
-
-
-def is_wide(arranged: Sequence[Arranged]) -> bool:
-    """Whether there are more columns than rows that owners can have in common."""
-    width: int = sum(owner.values.shape[1] for owner in arranged)
-    return min(len(owner.values) for owner in arranged) < width
-
-
-@dataclass
-class _Sending:
-    """What owners upload, how much of it there is, what they send then, and the program that takes it."""
-
-    pieces: Iterable[Piece]
-    total: int
-    packets: Callable[[], list[list[list[InputPacket]]]]
-    program: Any
-    public: dict[str, Any]
-
-
-def _tall(arranged: Sequence[Arranged], partition: Columns) -> _Sending:
-    """Rows, and where owners know the common ones their own sums."""
-    own = partition.way.owners_know_rows
-    parts = [Centred.of(owner) for owner in arranged]
-    return _Sending(
-        (piece for number, part in enumerate(parts) for piece in part.pieces(number, own)),
-        sum(len(owner.values) for owner in arranged),
-        lambda: [[*part.share_scales(), part.share_own()] if own else part.share_scales() for part in parts],
-        programs.fit,
-        {"workers": partition.workers},
-    )
-
-
-def _wide(arranged: Sequence[Arranged], job: JobSpec) -> _Sending:
-    """Columns, and products of rows."""
-    parts = [WideColumns.of(owner, job.data.standardize) for owner in arranged]
-    return _Sending(
-        (piece for number, part in enumerate(parts) for piece in part.pieces(number)),
-        sum(part.width for part in parts),
-        lambda: [part.share_sums() for part in parts],
-        wide_columns.fit,
-        {},
-    )
 
 
 def _doubt(owners: Sequence[Records], partition: Columns, rows: int) -> FewMatches | None:

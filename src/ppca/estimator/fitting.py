@@ -12,14 +12,17 @@ from numpy.typing import NDArray
 
 from ..jobs.kept import Allowed
 from ..jobs.spec import MEAN, REFUSE, ROWS, WIDE_ROWS, JobSpec
-from ..owner.tables.records import Records, joint_names
+from ..owner.contribute import Source, form_of, missing_of
+from ..owner.tables.records import joint_names
 from ..owner.tables.table import Table
 from ..receiver import PCAModel, SharedFacts
+from ..receiver.unsealing import received
 from ..servers import Account
 from .choices import Choices
 from .columns import ColumnFit, Columns, fit_columns
 from .job import Job
-from .rows import counts_means, fit_rows, fit_wide_rows, row_data, wide_records
+from .rows import row_data
+from .runs import run
 
 
 @dataclass
@@ -114,7 +117,8 @@ def add_tables(tables: Sequence[Table], choices: Choices, job: Job, former: Fitt
     choices.allowed()  # refuses uses that a model cannot have, before servers start
     if former is not None and former.width != width:
         raise ValueError(f"X has {width} features, but PCA is expecting {former.width} features as input")
-    means = counts_means(tables)
+    sources = [Source(table) for table in tables]
+    means = missing_of(tables) == MEAN
     if former is not None and former.mean_for_missing != means:
         raise ValueError(
             f"missing values {'counted' if former.mean_for_missing else 'did not count'} as the joint mean in the fit to which "
@@ -125,14 +129,11 @@ def add_tables(tables: Sequence[Table], choices: Choices, job: Job, former: Fitt
             "partial_fit: a fit with more columns than rows keeps no sums to which rows could be added; fit all owners again"
         )
     job.start_soon()
-    owners = wide_records(tables) if former is None else None
-    if owners is None:
-        more = {"missing": MEAN if means else REFUSE, "add_to": None if former is None else choices.keep}
-        spec = choices.job(row_data(ROWS, len(tables), width, **more))
-        result = fit_rows(job, tables, spec)
-    else:
-        spec = choices.job(row_data(WIDE_ROWS, len(tables), width), without=("partial_fit",))
-        result = fit_wide_rows(job, owners, spec)
+    form = form_of(sources) if former is None else ROWS
+    more = {"missing": MEAN if means else REFUSE, "add_to": None if former is None else choices.keep}
+    data = row_data(form, len(tables), width, job.servers.member, **more)
+    spec = choices.job(data, without=("partial_fit",) if form == WIDE_ROWS else (), receiver=job.receiver)
+    result = received(run(job, spec, sources).answer, job.receiver)
     return Fitted(choices, result, width, tables[0].names, job.account, _allowed(spec), mean_for_missing=means)
 
 
@@ -146,14 +147,14 @@ def _fit_columns(tables: Sequence[Table], choices: Choices, partition: Columns, 
     allowed = choices.allowed(len(tables))
     job.start_soon()
     job.progress("owners, reading", None)
-    in_order = partition.way.in_order
-    owners = [Records.for_upload(table, in_order=in_order, columns=width, fill=True) for table in tables]
-    means = any(table.mean_for_missing for table in tables)
+    sources = [Source(table) for table in tables]
     found = fit_columns(
         job,
-        owners,
+        sources,
         partition,
-        lambda data: choices.job(data, len(tables)),
+        lambda data: choices.job(data, len(tables), receiver=job.receiver),
         lambda rows: choices.check_rows(rows, width),
     )
-    return Fitted(choices, found.result, width, joint_names(owners), job.account, allowed, found, means)
+    names = joint_names([source.records() for source in sources])
+    means = missing_of(tables) == MEAN
+    return Fitted(choices, found.result, width, names, job.account, allowed, found, means)

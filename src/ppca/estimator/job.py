@@ -10,17 +10,18 @@ runs a job acts for its owners and its receiver.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any, Self
 
-from ..jobs.uploads import forget
+from ..jobs.chunks import Chunk
+from ..jobs.spec import CLIENT, JobSpec
 from ..protocol import InputPacket, share
 from ..receiver.unsealing import unsealed
-from ..servers import Account, LocalServers, Servers
+from ..servers import Account, LocalServers, ProgramError, Servers
 from ..servers.interface import Progress
+from ..servers.job_runs import RunsPrograms
 from ..servers.programs import Program
 
 
@@ -53,6 +54,11 @@ class Job:
             self.servers.stop()
             self._started = False
 
+    @property
+    def receiver(self) -> str:
+        """The name of whoever runs this job, as a receiver."""
+        return self.servers.member or CLIENT
+
     def start_soon(self) -> None:
         """Starts the servers of this block in the background: they are up by the time the owners have read their tables."""
         if self._may_start and not self._started and not self.servers.running:
@@ -61,6 +67,19 @@ class Job:
             self._starting = pool.submit(self.servers.start)
             pool.shutdown(wait=False)
 
+    def run_job(self, spec: JobSpec, chunks: Iterable[Chunk]) -> Any:
+        """What the servers returned for a job: public values, and what was revealed to receivers, in the clear.
+
+        The first chunk is made while the servers start.
+        """
+        self.start_soon()
+        coming = iter(chunks)
+        first = list(islice(coming, 1))
+        self._await_start()
+        outcome = self.servers.run_job(spec, chain(first, coming), None if self._told is None else self.progress)
+        self._accounts.append(outcome.account)
+        return unsealed(outcome.parts)
+
     def run(self, program: Program | str, /, *inputs: Any, **public: Any) -> Any:
         """What the program returned: opened values, and revealed ones in the clear.
 
@@ -68,14 +87,21 @@ class Job:
         public: parameters that all servers see.
         """
         packets = [_packets(values, f"input {i}") for i, values in enumerate(inputs)]
+        if not isinstance(self.servers, RunsPrograms):
+            raise ProgramError(
+                "the servers of a federation run jobs only. Use ppca.LocalServers for programs of your own."
+            )
         self.start_soon()
+        self._await_start()
+        outcome = self.servers.run(program, packets, public, None if self._told is None else self.progress)
+        self._accounts.append(outcome.account)
+        return unsealed(outcome.parts)
+
+    def _await_start(self) -> None:
         if self._starting is not None:
             self.progress("servers", None)
             self._starting.result()
             self._starting = None
-        outcome = self.servers.run(program, packets, public, None if self._told is None else self.progress)
-        self._accounts.append(outcome.account)
-        return unsealed(outcome.parts)
 
     def progress(self, text: str, fraction: float | None, rounds: int = 0) -> None:
         """Tells how far the job is; `rounds` of the present run are added to those before."""
@@ -88,17 +114,6 @@ class Job:
         if not self._accounts:
             raise ValueError("no program of this job has run yet")
         return Account.total(self._accounts)
-
-    @contextmanager
-    def table(self) -> Iterator[str]:
-        """The name of a new table to which owners upload; if the block fails, the servers forget it and keep everything else."""
-        name = secrets.token_hex(8)
-        try:
-            yield name
-        except Exception:
-            if self.servers.running:  # else the table has ended with the servers
-                self.run(forget, table=name)
-            raise
 
 
 def _packets(values: Any, name: str) -> list[InputPacket]:

@@ -9,23 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..jobs import inference
 from ..jobs.infer import UseModel
-from ..jobs.kept import erase, owner_name
-from ..jobs.loading import as_data
-from ..jobs.spec import NEW_COLUMNS, JobSpec
-from ..owner import columns as owner_columns
-from ..owner import rows as owner_rows
-from ..owner.alignment.arrangement import Arranged, arrange
+from ..jobs.kept import owner_name
+from ..jobs.spec import COORDINATES, NEW_COLUMNS, NEW_ROWS, JobSpec
+from ..owner.contribute import Source, contribution
 from ..owner.errors import BadColumns
 from ..owner.tables.owners import open_columns, open_like
-from ..owner.tables.records import Records
-from ..protocol import share
 from ..receiver.joined import Joined, ids_of
 from ..receiver.unsealing import received
 from ..receiver.verdicts import check_limits
-from .columns import Columns, check_matched, column_data, upload
+from .columns import Columns, check_matched, column_data
 from .job import Job
+from .rows import row_data
+from .runs import run
 
 Floats = NDArray[np.float64]
 FAR = 2.0**36
@@ -59,7 +55,7 @@ class SharedModel:
 
     def forget(self) -> None:
         """The servers erase their shares of the model and of its sums."""
-        self.job.run(erase, model=self.name)
+        self.job.servers.erase(self.name)
 
     # -- rows with all columns -----------------------------------------------------------------------------------------
 
@@ -68,21 +64,25 @@ class SharedModel:
 
         Columns are matched by name where the table and the model have names; others are left out.
         """
-        return np.vstack(list(self.transform_batches(self._chunks(rows))))
+        source = Source(open_like(rows, self.names, len(self.scale)))
+        return self._coordinates(run(self.job, self._spec(NEW_ROWS, ["transform"]), [source]).answer)
 
     def transform_batches(self, chunks: Iterable[ArrayLike]) -> Iterator[Floats]:
-        """The same for a table in pieces of any length; yields the coordinates piece by piece."""
-        done = 0
-        for packets in self._shared(chunks):
-            found = np.asarray(self.job.run(inference.transform, packets, model=self.name)["coordinates"])
+        """The same for a table in pieces of any length, with one job for each batch; yields the coordinates batch by batch."""
+        spec, done = self._spec(NEW_ROWS, ["transform"]), 0
+        for chunk in contribution(spec.data, 0, Source(None, chunks, self.names), _no_key):
+            found = self._coordinates(self.job.run_job(spec, [chunk]))
             done += len(found)
             self.job.progress(f"transform, {done:,} rows", None)
-            yield found * self.unit
+            yield found
 
     def inverse_transform(self, coordinates: ArrayLike) -> Floats:
         """Rows rebuilt from coordinates; of a standardised model in standardised units."""
-        packets = share(np.asarray(coordinates, np.float64) / self.unit, name="coordinates")
-        rows = np.asarray(self.job.run(inference.inverse_transform, packets, model=self.name)["rows"])
+        array = np.asarray(coordinates, np.float64)
+        scale = np.full(array.shape[1], 0 if self.standardized else self.scale[0])
+        spec = self._spec(COORDINATES, ["inverse"], scale=scale)
+        answer = run(self.job, spec, [Source(None, [array])]).answer
+        rows = np.asarray(received(answer, self.job.receiver)["rebuilt"])
         if self.standardized:
             return rows
         far = np.abs(rows).max(axis=0, initial=0.0) >= FAR
@@ -119,28 +119,40 @@ class SharedModel:
     ) -> Verdicts:
         """Scores and flags, as far as they are asked for, of a table in pieces. Scores stay shared until all are there."""
         check_limits(threshold, contamination, scores)
-        with self.job.table() as table:
-            done = 0
-            for packets in self._shared(chunks):
-                self.job.run(inference.add_scores, packets, model=self.name, table=table)
-                done += packets[0].shape[0]
-                self.job.progress(f"detect, {done:,} rows", None)
-            limits = self._limits(threshold, contamination, scores)
-            return self._verdicts(self.job.run(inference.detect, table=table, **limits))
+        spec = self._spec(NEW_ROWS, _verdict_parts(threshold, contamination, scores), threshold, contamination)
+        return self._verdicts(
+            received(run(self.job, spec, [Source(None, chunks, self.names)]).answer, self.job.receiver)
+        )
 
     def _chunks(self, rows: Any) -> Iterator[Floats]:
         for chunk in open_like(rows, self.names, len(self.scale)).chunks():
             yield chunk.astype(np.float64)
 
-    def _shared(self, chunks: Iterable[ArrayLike]) -> Iterator[list[Any]]:
-        return owner_rows.new_rows(chunks, self.scale, self.standardized, self.names)
+    def _spec(
+        self,
+        form: str,
+        parts: Sequence[str],
+        threshold: float | None = None,
+        contamination: float | None = None,
+        scale: NDArray[np.int64] | None = None,
+    ) -> JobSpec:
+        """A use of the model on rows with all columns."""
+        exponents = tuple(int(exponent) for exponent in (self.scale if scale is None else scale))
+        data = row_data(
+            form, 1, len(exponents), self.job.servers.member, standardize=self.standardized, scales=exponents
+        )
+        return JobSpec(
+            data=data,
+            analysis=self._use(threshold, contamination),
+            receivers={self.job.receiver: tuple(parts)},
+        )
 
-    def _limits(self, threshold: float | None, contamination: float | None, scores: bool) -> dict[str, Any]:
-        """What is asked of scores, in the units of the servers."""
-        highest = inference.HIGHEST
-        if threshold is not None:  # where all columns were constant, the unit is zero and so are all scores
-            threshold = min(float(threshold) / self.unit**2, highest) if self.unit else highest
-        return {"threshold": threshold, "contamination": contamination, "scores": scores}
+    def _use(self, threshold: float | None, contamination: float | None) -> UseModel:
+        limits = [None if limit is None else float(limit) for limit in (threshold, contamination)]
+        return UseModel(model=self.name, threshold=limits[0], contamination=limits[1])
+
+    def _coordinates(self, answer: dict[str, Any]) -> Floats:
+        return np.asarray(received(answer, self.job.receiver)["coordinates"]) * self.unit
 
     def _verdicts(self, answer: dict[str, Any]) -> Verdicts:
         """Scores and flags, as far as the servers gave them."""
@@ -154,9 +166,9 @@ class SharedModel:
 
         receiver: the position of the owner that gets the results, with its own ids: only an owner knows whose tags they are.
         """
-        arranged = self._arranged(owners, partition, receiver)
-        found = self._inferred(arranged, partition, receiver, ["transform"])
-        return Joined(_ids(arranged[receiver], found), coordinates=np.asarray(found["coordinates"]) * self.unit)
+        sources = self._opened(owners, partition, receiver)
+        found = self._inferred(sources, partition, receiver, ["transform"])
+        return Joined(_ids(sources[receiver], found), coordinates=np.asarray(found["coordinates"]) * self.unit)
 
     def detect_columns(
         self,
@@ -170,20 +182,19 @@ class SharedModel:
     ) -> Joined:
         """Scores and flags of new rows, as far as they are asked for, each owner giving its columns; see `transform_columns`."""
         check_limits(threshold, contamination, scores)
-        arranged = self._arranged(owners, partition, receiver)
-        flags = threshold is not None or contamination is not None
-        parts = [*(["scores"] if scores else []), *(["flags"] if flags else [])]
-        answer = self._inferred(arranged, partition, receiver, parts, threshold=threshold, contamination=contamination)
+        sources = self._opened(owners, partition, receiver)
+        parts = _verdict_parts(threshold, contamination, scores)
+        answer = self._inferred(sources, partition, receiver, parts, threshold=threshold, contamination=contamination)
         found, flagged = self._verdicts(answer)
-        return Joined(_ids(arranged[receiver], answer), scores=found, flags=flagged)
+        return Joined(_ids(sources[receiver], answer), scores=found, flags=flagged)
 
-    def _arranged(self, owners: Any, partition: Columns, receiver: int) -> list[Arranged]:
-        """Every owner's rows in the order of the alignment, checked against the model."""
+    def _opened(self, owners: Any, partition: Columns, receiver: int) -> list[Source]:
+        """Every owner's table, checked against the model."""
         tables = open_columns(owners, partition.id)
         if not 0 <= receiver < len(tables):
             raise ValueError(f"receiver={receiver}: there are {len(tables)} owners, counted from 0")
         self._check_columns([(table.names, table.n_columns) for table in tables])
-        return arrange([Records.of(table) for table in tables], partition.way)
+        return [Source(table) for table in tables]
 
     def _check_columns(self, owners: Sequence[tuple[list[str] | None, int]]) -> None:
         width = sum(count for _, count in owners)
@@ -201,7 +212,7 @@ class SharedModel:
 
     def _inferred(
         self,
-        arranged: Sequence[Arranged],
+        sources: Sequence[Source],
         partition: Columns,
         receiver: int,
         parts: Sequence[str],
@@ -209,26 +220,29 @@ class SharedModel:
         contamination: float | None = None,
     ) -> dict[str, Any]:
         """Shares all rows and has the servers match them and use the model on them; what the receiver gets."""
-        scale = tuple(int(exponent) for exponent in self.scale)
-        data = column_data(NEW_COLUMNS, arranged, partition, standardize=self.standardized, scales=scale)
-        limit = None if threshold is None else float(threshold)
-        use = UseModel(model=self.name, threshold=limit, contamination=contamination)
-        widths = [rows.values.shape[1] for rows in arranged]
-        scales = np.split(self.scale, np.cumsum(widths)[:-1])
-        pieces = (
-            piece
-            for number, (rows, scale) in enumerate(zip(arranged, scales, strict=True))
-            for piece in owner_columns.new_rows(number, rows, scale, self.standardized)
-        )
-        name = owner_name(receiver)
-        with self.job.table() as table:
-            upload(self.job, table, pieces, sum(len(rows.values) for rows in arranged))
-            spec = JobSpec(data=data, analysis=use, receivers={name: tuple(parts)})
-            answer = self.job.run(inference.infer_table, table=table, job=as_data(spec))
-            check_matched(answer, partition, [rows.table for rows in arranged])
+        scale, member = tuple(int(exponent) for exponent in self.scale), self.job.servers.member
+        widths = [source.table.n_columns for source in sources]
+        data = column_data(NEW_COLUMNS, widths, partition, member, standardize=self.standardized, scales=scale)
+        name = self.job.servers.member or owner_name(receiver)
+        use = self._use(threshold, contamination)
+        spec = JobSpec(data=data, analysis=use, receivers={name: tuple(parts)})
+        answer = run(self.job, spec, sources).answer
+        check_matched(answer, partition, [source.records() for source in sources])
         return received(answer, name)
 
 
-def _ids(own: Arranged, answer: dict[str, Any]) -> Any:
+def _verdict_parts(threshold: float | None, contamination: float | None, scores: bool) -> list[str]:
+    """Parts of the result that are asked for."""
+    flags = threshold is not None or contamination is not None
+    return [*(["scores"] if scores else []), *(["flags"] if flags else [])]
+
+
+def _no_key() -> bytes:
+    """Rows with all columns are not joined by ids."""
+    raise AssertionError
+
+
+def _ids(own: Source, answer: dict[str, Any]) -> Any:
     """Whose rows they are, as the receiver knows them."""
-    return ids_of(own, answer["rows"], answer.get("tags"))
+    assert own.arranged is not None
+    return ids_of(own.arranged, answer["rows"], answer.get("tags"))

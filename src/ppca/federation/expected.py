@@ -1,8 +1,8 @@
 """What an owner's contribution must hold: number, shapes and types of its packets follow from the job.
 
 An owner sends messages of two kinds. "rows" brings some rows of one of its tables (columns, if there are more columns than
-rows). "packets" brings the other inputs: all of them in one message, after the rows; in a job that uses a kept model instead
-one batch of new rows in every message. `checked` refuses everything else by the owner's name, before a server uses any of it.
+rows). "packets" brings the other inputs: those of a table in one message, after its rows. A job that uses a kept model has none.
+`checked` refuses everything else by the owner's name, before a server uses any of it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..algorithms import dual, entry, gram, scales, wide
-from ..jobs import columns, inference, wide_columns
 from ..jobs.checks import is_digest
+from ..jobs.input_types import INVERSE, OWN, row_type
 from ..jobs.openings import ROWS_TOGETHER
 from ..jobs.spec import Data
 from ..protocol import InputPacket, InputRefused, RingType
@@ -43,12 +43,13 @@ class _Check:
         self.owner = owner
         self.seat = seat
         self.widths = data.widths_of(owner)
-        self.sends_rows = data.by_columns or data.is_wide
+        self.sends_rows = data.by_columns or data.is_wide or data.uses_model
         self.rows = [0] * len(self.widths)
         """Rows of every table so far; columns, if columns are sent one below the other."""
         self.lengths: list[int | None] = [None] * len(self.widths)
         """Length of the columns of every table, if columns are sent."""
-        self.batches = 0
+        self.inputs = 0
+        """Messages with inputs so far: one for each table, in the order of the tables."""
 
     def take(self, kind: str, fields: dict[str, Any]) -> None:
         packets: list[InputPacket] = fields["packets"]
@@ -57,17 +58,18 @@ class _Check:
                 summands(packet, *divmod(self.seat, 2))
             except InputRefused as error:
                 self._refuse(str(error))
-        known = {"packets", "tags", "part", "order"} if kind == "rows" else {"packets"}
+        known = {"packets", "part"} | ({"tags", "order"} if kind == "rows" else set())
         if more := sorted(set(fields) - known):
             self._refuse(f"a message {kind!r} has the unknown fields {', '.join(more)[:200]}")
         if kind == "rows" and not self.sends_rows:
             self._refuse("it sends rows; owners of this job send sums")
-        if self.batches and (kind == "rows" or not self.data.uses_model):
-            self._refuse("something follows after the last message that this job asks for")
+        table = self._table(fields.get("part"))
+        if table < self.inputs:
+            self._refuse("something follows after the last message of a table that this job asks for")
         if kind == "rows":
-            self._rows(packets, fields)
+            self._rows(packets, fields, table)
         else:
-            self._inputs(packets)
+            self._inputs(packets, table)
 
     def end(self) -> None:
         """All messages are here."""
@@ -78,11 +80,10 @@ class _Check:
             self._refuse(f"it sends {self.rows} columns; its tables have {self.widths}")
         if namespace is not None and set(self.lengths if self.data.is_wide else self.rows) != {namespace}:
             self._refuse(f"its tables do not have one row for each of the {namespace:,} ids of the namespace")
-        if not self.batches and not (self.data.uses_model and self.sends_rows):
-            self._refuse("its sums are missing" if not self.data.uses_model else "it sends no rows")
+        if self.inputs < len(self.widths) and not self.data.uses_model:
+            self._refuse("its sums are missing")
 
-    def _rows(self, packets: list[InputPacket], fields: dict[str, Any]) -> None:
-        table = self._table(fields.get("part"))
+    def _rows(self, packets: list[InputPacket], fields: dict[str, Any], table: int) -> None:
         if len(packets) != 1:
             self._refuse(f"a message with rows has {len(packets)} packets; it has one")
         (packet,) = packets
@@ -96,7 +97,7 @@ class _Check:
         else:
             fits = len(found) == 2 and found[0] > 0 and found[1] == width
             expected, tagged = f"(rows, {width})", found[0] if found else 0
-            kind = gram.ROWS if not self.data.uses_model else inference.row_type(self.data.standardize)
+            kind = gram.ROWS if not self.data.uses_model else row_type(self.data.standardize)
         if not fits or packet.dtype != kind:
             self._refuse(
                 f"rows of shape {found} and type {packet.dtype}; shape {expected} and type {kind} were expected"
@@ -106,7 +107,7 @@ class _Check:
         self.rows[table] += found[0]
 
     def _table(self, part: Any) -> int:
-        """The table that rows belong to: a field `part` counts only if the job says that the owner acts for several."""
+        """The table that a message belongs to: a field `part` counts only if the job says that the owner acts for several."""
         if self.data.tables is None:
             if part is not None:
                 self._refuse("it names a table (`part`); the job does not say that it acts for several tables")
@@ -129,16 +130,14 @@ class _Check:
         if order is not None and not (aligned and first and is_digest(order)):
             self._refuse("it sends a digest of the order of its ids where none is expected, or not a digest")
 
-    def _inputs(self, packets: list[InputPacket]) -> None:
-        self.batches += 1
+    def _inputs(self, packets: list[InputPacket], table: int) -> None:
         found = [(packet.shape, packet.dtype) for packet in packets]
         if self.data.uses_model:
-            kind, width = inference.row_type(self.data.standardize), self.widths[0]
-            (shape, dtype), *more = found
-            if self.sends_rows or more or len(shape) != 2 or shape[0] < 1 or (shape[1], dtype) != (width, kind):
-                self._refuse(f"a batch of new rows has shape (rows, {width}) and type {kind}; it sends {_text(found)}")
-            return
-        expected = [one for table in range(len(self.widths)) for one in self._of_table(table)]
+            self._refuse(f"a job that uses a kept model has rows only; it sends {_text(found)}")
+        if table > self.inputs:
+            self._refuse("the inputs of its tables are not in the order of the tables")
+        self.inputs += 1
+        expected = self._of_table(table)
         if found != expected:
             self._refuse(f"{len(expected)} inputs were expected, {_text(expected)}; it sends {_text(found)}")
 
@@ -157,13 +156,13 @@ class _Check:
         if not data.by_columns:
             return [*count, *numbers, unit, *([((w,), entry.ROOT)] if data.standardize else [])]
         if not data.is_wide:
-            own: list[Input] = [((w * (w + 1) // 2,), columns.OWN)] if data.owners_multiply else []
+            own: list[Input] = [((w * (w + 1) // 2,), OWN)] if data.owners_multiply else []
             return [((w,), scales.EXPONENT), *numbers, *own]
         if not data.owners_multiply:
             return [*numbers, unit]
         rows = self.lengths[table] or 0
         products: Input = ((rows * (rows + 1) // 2,), dual.SUMS)
-        return [*numbers, unit, products, *([((w,), wide_columns.INVERSE)] if data.standardize else [])]
+        return [*numbers, unit, products, *([((w,), INVERSE)] if data.standardize else [])]
 
     def _refuse(self, why: str) -> None:
         raise ObjectRefused(f"the contribution of {self.owner} is not what the job asks for: {why}")

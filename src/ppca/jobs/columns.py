@@ -23,9 +23,6 @@ from .spec import JobSpec
 from .uploads import Uploads, align, forget
 from .workers import Workers, submitter
 
-OWN = RingType(128, 2 * GRID, 40)
-"""An owner's sums of products of its own columns."""
-
 
 async def fit(
     party: Party, *inputs: SecretArray, table: str, workers: Workers = 0, job: dict[str, Any]

@@ -2,7 +2,7 @@
 
 transform   rows projected onto the components               raw: 2 rounds; standardised: 4
 inverse     rows rebuilt from projected ones                  2 rounds; standardised: the units are put back by the receiver
-scores      squared distance of every row to its projection   8 rounds more (standardised: 10); batch by batch, they stay shared
+scores      squared distance of every row to its projection   8 rounds more (standardised: 10); shared until all are there
 flags       score above a public threshold, or the `contamination` fraction of rows with the largest scores
 """
 
@@ -18,16 +18,14 @@ import numpy as np
 from ..algorithms.input_ranges import Ranges, table_bound, table_projections
 from ..protocol import Party, RingType, SecretArray, concatenate, together
 from .errors import Refusal
-from .infer import SCORES, TRANSFORM, UseModel
+from .infer import INVERSE, SCORES, TRANSFORM, UseModel
 from .input_checks import check_ranges
-from .kept import CLIENT, UNITS, check_allowed, kept, recall
+from .input_types import COORDINATE, ROW_FRAC, row_type
+from .kept import UNITS, check_allowed, kept
 from .loading import job_of
 from .openings import SAME_UNITS
-from .spec import JobSpec
+from .spec import COORDINATES, Data, JobSpec
 from .uploads import Uploads, align, forget
-
-ROW_FRAC = 80
-"""Fractional bits of standardised rows before scaling: small columns must keep their digits."""
 
 SCORE_FRAC = 50
 """Fractional bits of scores: squares of small residuals keep their digits."""
@@ -44,14 +42,6 @@ COARSE = RingType(128, 16, 92)
 
 NUMBERS = 1 << 19
 """Numbers of joint rows worked on at a time, however many rows there are."""
-
-RAW = RingType(128, 40, 20)
-STANDARD = RingType(128, ROW_FRAC, 20)
-
-
-def row_type(standardized: bool) -> RingType:
-    """How rows come: in units of the model's scale, with more digits where columns are still to be scaled."""
-    return STANDARD if standardized else RAW
 
 
 async def centred(rows: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
@@ -87,6 +77,12 @@ async def project(rows: SecretArray, model: dict[str, SecretArray]) -> tuple[Sec
     return x, z
 
 
+async def rebuilt(z: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
+    """Rows in units of the model from their coordinates; of a standardised model in standardised units."""
+    rows: SecretArray = await (z @ model["vectors"])
+    return rows if "inverse" in model else rows + model["mean"].astype(40)
+
+
 async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
     """Squared distance of every centred row to its projection; `LARGEST_SCORE` for those beyond 2^45, which have no room.
 
@@ -108,46 +104,14 @@ async def residuals(x: SecretArray, z: SecretArray, model: dict[str, SecretArray
     return score.retype(SCORE)
 
 
-async def transform(party: Party, rows: SecretArray, *, model: str, receiver: str = CLIENT) -> dict[str, Any]:
-    """Coordinates of secret rows under a shared model."""
-    arrays, fit = recall(party, model, "transform", receiver)
-    with party.stage("transform"):
-        z = await coordinates(rows, arrays)
-        return {"fit": fit, "coordinates": z.reveal(receiver, what="coordinates", why="agreed result")}
-
-
-async def inverse_transform(
-    party: Party, coordinates: SecretArray, *, model: str, receiver: str = CLIENT
-) -> dict[str, Any]:
-    """Rows in scaled units from secret coordinates under a shared model."""
-    arrays, fit = recall(party, model, "inverse", receiver)
-    with party.stage("inverse transform"):
-        rows = await (coordinates @ arrays["vectors"])
-        if "inverse" not in arrays:
-            rows = rows + arrays["mean"].astype(40)
-        return {"fit": fit, "rows": rows.reveal(receiver, what="rebuilt rows", why="agreed result")}
-
-
 @dataclass(frozen=True)
 class Use:
-    """What is asked of a kept model: "transform" (coordinates), or "detect" (scores, flags, or both)."""
+    """What is asked of a kept model: parts of `UseModel`, for one receiver. threshold: in squared units of the servers."""
 
-    operation: str
+    parts: tuple[str, ...]
     threshold: float | None
     contamination: float | None
-    scores: bool
     receiver: str
-
-    @property
-    def needs(self) -> list[str]:
-        """What the model must allow for it (`spec.USES`)."""
-        if self.operation == "transform":
-            return ["transform"]
-        flags = self.threshold is not None or self.contamination is not None
-        found = [name for name, asked in (("scores", self.scores), ("flags", flags)) if asked]
-        if self.operation != "detect" or not found:
-            raise Refusal("ask for 'transform', or for 'detect' with scores, a threshold or a contamination")
-        return found
 
     @classmethod
     def of(cls, job: JobSpec) -> Self:
@@ -160,47 +124,39 @@ class Use:
         threshold = use.threshold
         if threshold is not None:  # if all columns were constant, the unit is zero and so are all scores
             threshold = min(threshold / unit**2, HIGHEST) if unit else HIGHEST
-        return cls(
-            TRANSFORM if TRANSFORM in parts else "detect", threshold, use.contamination, SCORES in parts, receiver
-        )
+        return cls(tuple(parts), threshold, use.contamination, receiver)
 
 
-async def infer(party: Party, *batches: SecretArray, job: dict[str, Any]) -> dict[str, Any]:
-    """All of one use of a model on secret rows, in one run."""
-    spec = job_of(job)
-    use = Use.of(spec)
-    arrays, fit = _granted(party, spec, use)
-    if not batches:
-        raise Refusal("there are no rows to use the model on")
-    check_number(sum(batch.shape[0] for batch in batches), spec.data.rows_at_least)
-    await check_units(party, arrays, spec)
-    return {"fit": fit, "to": {use.receiver: await _inferred(party, batches, arrays, use)}}
+async def infer(party: Party, *, table: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Use a kept model on uploaded rows, which are then forgotten; or say why there are too few rows in common.
 
-
-async def infer_table(party: Party, *, table: str, job: dict[str, Any]) -> dict[str, Any]:
-    """The same of the rows that several owners of columns have in common, which are then forgotten; or why there are too few.
-
-    The receiver is told their tags: if it is one of the owners, it knows its ids by them. If several owners are
-    checked, what they sent must be in range (`input_checks`).
+    If rows are joined by tags, the receiver is told their tags: if it is one of the owners, it knows its ids by them. If several
+    column owners are checked, what they sent must be in range (`input_checks`).
     """
     spec = job_of(job)
-    use = Use.of(spec)
+    use, data = Use.of(spec), spec.data
     arrays, fit = _granted(party, spec, use)
-    with party.stage("align"):
-        answer = align(party, table, spec.data)
-    if "refused" in answer:
-        return answer
-    check_number(answer["rows"], spec.data.rows_at_least)
+    uploads, told = Uploads.of(party, table), {}
+    if data.align is not None:
+        with party.stage("align"):
+            answer = align(party, table, data)
+        if "refused" in answer:
+            return answer
+        told = {"rows": answer["rows"]}
+    rows = told["rows"] if told else sum(spool.rows for spool in uploads.rows.values())
+    if not rows:
+        raise Refusal("there are no rows to use the model on")
+    check_number(rows, data.rows_at_least)
     await check_units(party, arrays, spec)
-    owners = spec.data.checked_owners
-    if owners is not None and len(owners) > 1:
+    owners = data.checked_owners
+    if data.align is not None and owners is not None and len(owners) > 1:
         with party.stage("input checks"):
-            await _check_rows(party, table, answer["rows"], spec.data.standardize, owners)
-    batches = _common_rows(party, table, answer["rows"], spec.data.standardize)
+            await _check_rows(party, uploads, rows, data, owners)
+    batches = _own_rows(party, uploads, data) if data.align is None else _common_rows(party, uploads, rows, data)
     found = await _inferred(party, batches, arrays, use)
     await forget(party, table=table)
-    told = {"tags": answer["tags"]} if "tags" in answer else {}
-    return {"fit": fit, "rows": answer["rows"], "to": {use.receiver: {**told, **found}}}
+    tags = {"tags": answer["tags"]} if told and "tags" in answer else {}
+    return {"fit": fit, **told, "to": {use.receiver: {**tags, **found}}}
 
 
 def check_number(rows: int, least: int | None) -> None:
@@ -216,12 +172,13 @@ async def check_units(party: Party, model: dict[str, SecretArray], job: JobSpec)
 
     In other units a column weighs more than the model says. Scores and flags could then be made to tell that column alone.
     """
-    if not job.data.check_inputs:
+    rebuilds = job.data.form == COORDINATES and "inverse" in model  # coordinates of a standardised model have no unit
+    if not job.data.check_inputs or rebuilds:
         return
     if UNITS not in model:
         raise Refusal("this model was kept without its scale exponents, by an earlier build. Fit and keep it again.")
     with party.stage("units"):
-        width = model["vectors"].shape[1]
+        width = len(job.data.scales or ())
         others = await (model[UNITS].broadcast_to((width,)) != np.asarray(job.data.scales, np.int64))
         same = await (others.sum().within(width) == 0)
         if not await same.open(what=SAME_UNITS, why="new rows must be in the units of the model"):
@@ -235,8 +192,8 @@ def _granted(party: Party, job: JobSpec, use: Use) -> tuple[dict[str, SecretArra
     """The arrays of a model and the run that made it, if the model may be used so."""
     assert isinstance(job.analysis, UseModel)
     arrays, public = kept(party, job.analysis.model)
-    for operation in use.needs:
-        check_allowed(public["allowed"], operation, use.receiver)
+    for part in use.parts:
+        check_allowed(public["allowed"], part, use.receiver)
     return arrays, public["fit"]
 
 
@@ -244,32 +201,39 @@ async def _inferred(
     party: Party, batches: Iterable[SecretArray], model: dict[str, SecretArray], use: Use
 ) -> dict[str, Any]:
     """What is asked for of all rows, for the receiver."""
-    parts: list[SecretArray] = []
-    with party.stage(use.operation):
+    found: list[SecretArray] = []
+    kind = use.parts[0] if use.parts[0] in (TRANSFORM, INVERSE) else SCORES
+    with party.stage({TRANSFORM: "transform", INVERSE: "inverse transform"}.get(kind, "detect")):
         for batch in batches:
-            _check_width(batch, model)
-            if use.operation == "transform":
-                parts.append(await coordinates(batch, model))
+            _check_width(batch, model, kind)
+            if kind == TRANSFORM:
+                found.append(await coordinates(batch, model))
+            elif kind == INVERSE:
+                found.append(await rebuilt(batch, model))
             else:
-                parts.append(await residuals(*await project(batch, model), model))
-        every: SecretArray = concatenate(parts)
-        if use.operation == "transform":
+                found.append(await residuals(*await project(batch, model), model))
+        every: SecretArray = concatenate(found)
+        if kind == TRANSFORM:
             return {"coordinates": every.reveal(use.receiver, what="coordinates", why="agreed result")}
+        if kind == INVERSE:
+            return {"rebuilt": every.reveal(use.receiver, what="rebuilt rows", why="agreed result")}
         return await _verdicts(party, every.retype(SCORE), use)
 
 
-def _check_width(rows: SecretArray, model: dict[str, SecretArray]) -> None:
-    width = model["vectors"].shape[1]
-    if len(rows.shape) != 2 or rows.shape[1] != width:
+def _check_width(rows: SecretArray, model: dict[str, SecretArray], kind: str) -> None:
+    count, width = model["vectors"].shape
+    if kind == INVERSE and rows.shape[1] != count:
+        raise Refusal(f"coordinates of shape {rows.shape} do not fit a model of {count} components")
+    if kind != INVERSE and rows.shape[1] != width:
         raise Refusal(f"rows of shape {rows.shape} do not fit a model of {width} columns; give the columns of the fit")
 
 
-async def _check_rows(party: Party, table: str, rows: int, standardized: bool, owners: Sequence[str]) -> None:
+async def _check_rows(party: Party, uploads: Uploads, rows: int, data: Data, owners: Sequence[str]) -> None:
     """Refuse owners whose new rows are out of range: their squares would overflow, and scores would be of no rows at all."""
-    kind, tables = row_type(standardized), Uploads.of(party, table).rows
-    widths = [spool.width // kind.limbs for _, spool in sorted(tables.items())]
+    kind = row_type(data.standardize)
+    widths = [spool.width // kind.limbs for _, spool in sorted(uploads.rows.items())]
     ranges, whose = Ranges(len(widths)), np.repeat(np.arange(len(widths)), widths)
-    pieces = (batch.data for batch in _common_rows(party, table, rows, standardized))
+    pieces = (batch.data for batch in _common_rows(party, uploads, rows, data))
     sums = table_projections(party, pieces, whose, len(widths))
     for number, width in enumerate(widths):
         bound = table_bound(rows * width, kind.frac + kind.span)
@@ -277,10 +241,22 @@ async def _check_rows(party: Party, table: str, rows: int, standardized: bool, o
     await check_ranges(party, ranges, owners)
 
 
-def _common_rows(party: Party, table: str, rows: int, standardized: bool) -> Iterator[SecretArray]:
+def _own_rows(party: Party, uploads: Uploads, data: Data) -> Iterator[SecretArray]:
+    """The rows of all owners, one owner after the other, a batch at a time."""
+    kind = COORDINATE if data.form == COORDINATES else row_type(data.standardize)
+    total, done = sum(spool.rows for spool in uploads.rows.values()), 0
+    for _, spool in sorted(uploads.rows.items()):
+        step = max(1, NUMBERS // max(1, spool.width // kind.limbs))
+        for start in range(0, spool.rows, step):
+            party.progress(f"new rows, {done:,} of {total:,}", done / total)
+            words = spool.take(slice(start, start + step))
+            done += words.shape[1]
+            yield SecretArray(party, words.reshape(2, words.shape[1], -1, kind.limbs), kind)
+
+
+def _common_rows(party: Party, uploads: Uploads, rows: int, data: Data) -> Iterator[SecretArray]:
     """The common rows with all columns side by side, a batch at a time."""
-    kind = row_type(standardized)
-    uploads = Uploads.of(party, table)
+    kind = row_type(data.standardize)
     width = sum(spool.width for spool in uploads.rows.values()) // kind.limbs
     count = max(1, -(-rows * width // NUMBERS))
     for done, words in enumerate(uploads.pieces(rows, count)):
@@ -288,45 +264,10 @@ def _common_rows(party: Party, table: str, rows: int, standardized: bool) -> Ite
         yield SecretArray(party, words.reshape(2, -1, width, kind.limbs), kind)
 
 
-async def add_scores(party: Party, rows: SecretArray, *, model: str, table: str) -> None:
-    """Anomaly scores of secret rows, still shared, are added to a table, with what the model allows of them."""
-    uploads = Uploads.of(party, table)
-    arrays, public = kept(party, model)
-    if uploads.scored_by not in (None, public):
-        raise Refusal("a table takes the scores of one model; use another table for another model")
-    with party.stage("detect"):
-        x, z = await project(rows, arrays)
-        score = await residuals(x, z, arrays)
-    uploads.scored_by = public
-    uploads.scores.append(score.data)
-
-
-async def detect(
-    party: Party,
-    *,
-    table: str,
-    threshold: float | None = None,
-    contamination: float | None = None,
-    scores: bool = False,
-    receiver: str = CLIENT,
-) -> dict[str, Any]:
-    """Anomaly scores and flags from a table of shared scores, which ends here. Only what is asked for is revealed."""
-    uploads = Uploads.of(party, table)
-    if uploads.scored_by is None:
-        raise Refusal("there are no scores in this table; add some first")
-    use = Use("detect", threshold, contamination, scores, receiver)
-    for operation in use.needs:
-        check_allowed(uploads.scored_by["allowed"], operation, receiver)
-    score = SecretArray(party, np.concatenate(uploads.scores, axis=1), SCORE)
-    await forget(party, table=table)
-    with party.stage("detect"):
-        return {"fit": uploads.scored_by["fit"], **await _verdicts(party, score, use)}
-
-
 async def _verdicts(party: Party, score: SecretArray, use: Use) -> dict[str, Any]:
     """Scores and flags, as far as they are asked for."""
     result: dict[str, Any] = {}
-    if use.scores:
+    if SCORES in use.parts:
         result["scores"] = score.reveal(use.receiver, what="anomaly scores", why="agreed result")
     flags: SecretArray | None = None
     if use.threshold is not None:

@@ -101,13 +101,6 @@ def kept(party: Party, name: str) -> tuple[dict[str, SecretArray], dict[str, Any
     return {key: SecretArray(party, *value) for key, value in record.items() if key != "public"}, record["public"]
 
 
-def recall(party: Party, name: str, operation: str, receiver: str | None) -> tuple[dict[str, SecretArray], str]:
-    """Shared arrays kept under a name, for an allowed operation, and by which run."""
-    arrays, public = kept(party, name)
-    check_allowed(public["allowed"], operation, receiver)
-    return arrays, public["fit"]
-
-
 Receivers = Mapping[str, Sequence[str]]
 """Who gets which parts of a result."""
 

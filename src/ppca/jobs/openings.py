@@ -54,6 +54,7 @@ MEANING = {
     NEXT: "a number that no variance along a component that was left out exceeds, close to the largest of these",
     **{f"own {what}": f"{meaning}, its own columns only" for what, meaning in BY_COLUMN.items()},
     "coordinates": "the coordinates of the new rows along the components",
+    "rebuilt rows": "the rows that belong to the coordinates, as far as the components describe them",
     "anomaly scores": "how far every new row is from what the model expects",
     "anomaly flags": "which of the new rows are anomalous",
     TAGS: "which of its own rows all owners have in common",

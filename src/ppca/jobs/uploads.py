@@ -1,4 +1,4 @@
-"""What owners upload for a job and what becomes of it: rows as shares, tags, the rows that all owners have, shared scores.
+"""What owners upload for a job and what becomes of it: rows as shares, tags, the rows that all owners have.
 
 upload    rows of one owner, as shares, appended to its part of the table, with their tags (psi)
 forget    drops a table: at the end of a job, or when it will not be finished
@@ -24,18 +24,18 @@ from .matching import MatchError, match
 from .spec import Data
 from .spool import Spool
 
+MATCH, ORDER = "match", "order"
+"""Causes of refusals to which an interface adds hints: too few common ids; other ids or another order of aligned rows."""
+
 
 class Uploads:
-    """One job's table on this server: the owners' rows, their tags, the rows they have in common, scores, and the public
-    facts of the model that gave them."""
+    """One job's table on this server: the owners' rows, their tags, and the rows they have in common."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Spool] = {}
         self.tags: dict[int, Spool] = {}
         self.orders: dict[int, str] = {}
         self.common: list[NDArray[np.integer[Any]]] | None = None
-        self.scores: list[NDArray[np.uint64]] = []
-        self.scored_by: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, party: Party, table: str) -> Uploads:
@@ -80,10 +80,16 @@ class Uploads:
 
 
 async def upload(
-    party: Party, piece: InputPacket, *, table: str, owner: int, tags: NDArray[np.uint64] | None = None
+    party: Party,
+    piece: InputPacket,
+    *,
+    table: str,
+    owner: int,
+    tags: NDArray[np.uint64] | None = None,
+    order: str | None = None,
 ) -> int:
     """Appends rows to the table of an owner; returns how many it has. The tags are pseudonyms, seen by all servers."""
-    return Uploads.of(party, table).append(owner, piece, tags, party.seat)
+    return Uploads.of(party, table).append(owner, piece, tags, party.seat, order)
 
 
 def align(party: Party, table: str, data: Data, turned: bool = False) -> dict[str, Any]:
@@ -102,10 +108,8 @@ def align(party: Party, table: str, data: Data, turned: bool = False) -> dict[st
     if not counts:
         return {"refused": "no owner has sent rows"}
     if not uploads.tags:
-        if len(set(counts)) > 1:
-            return {"refused": f"aligned owners must have the same number of rows, got {counts}"}
-        if refused := _other_order(uploads.orders, len(counts), data.checked_owners):
-            return {"refused": refused}
+        if refused := _other_order(uploads.orders, counts, tables_of(data)):
+            return {"refused": refused, "cause": ORDER}
         return {"rows": counts[0]}
     if [uploads.tags[owner].rows for owner in sorted(uploads.tags)] != counts:
         return {"refused": "an owner did not send one tag for every row"}
@@ -113,7 +117,7 @@ def align(party: Party, table: str, data: Data, turned: bool = False) -> dict[st
     try:
         uploads.common = match(tags, data.align.minimum)
     except MatchError as error:
-        return {"refused": str(error)}
+        return {"refused": str(error), "cause": MATCH}
     common = len(uploads.common[0])
     told = tags[0][uploads.common[0]]
     for spool in uploads.tags.values():
@@ -122,9 +126,19 @@ def align(party: Party, table: str, data: Data, turned: bool = False) -> dict[st
     return {"rows": common, "tags": told}
 
 
-def _other_order(orders: dict[int, str], count: int, owners: Sequence[str] | None) -> str | None:
-    """Why `count` owners are not aligned, from the keyed digests of their ids."""
-    every = [owners[number] if owners else f"owner {number + 1}" for number in range(count)]
+def tables_of(data: Data) -> list[str]:
+    """Return what refusals call each table: its owner, or the number of the table of an owner that has several."""
+    if data.tables is None:
+        return list(data.owners)
+    return [f"table {number} of {data.owners[0]}" for number in range(1, len(data.tables) + 1)]
+
+
+def _other_order(orders: dict[int, str], counts: list[int], every: list[str]) -> str | None:
+    """Why tables are not aligned, from their numbers of rows and the keyed digests of their ids. every: names of the tables."""
+    count = len(counts)
+    if len(set(counts)) > 1:
+        listed = ", ".join(f"{name}: {rows:,}" for name, rows in zip(every, counts, strict=False))
+        return f"aligned tables must have the same rows, but their numbers differ ({listed}); join by id with 'psi'"
     if orders and len(orders) < count:
         return (
             f"{', '.join(every[number] for number in range(count) if number not in orders)} sent rows without ids, the other "

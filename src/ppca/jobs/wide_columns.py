@@ -24,9 +24,6 @@ from .spec import JobSpec
 from .uploads import Uploads, align, forget
 from .wide import SCALED_AT_ONCE, analyse_standardised, analyse_wide, too_large, too_tall
 
-INVERSE = RingType(128, 40, 2)
-"""2^e / deviation of a column, e the exponent of the deviation."""
-
 Words = NDArray[np.uint64]
 
 

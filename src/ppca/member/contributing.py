@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ..federation.errors import FederationError
 from ..federation.parcels import Parcels
 from ..federation.proposal import ProposedJob
-from ..owner import columns as column_owner
-from ..owner import rows as row_owner
-from ..owner.alignment.arrangement import Alignment, arrange_rows, order_digest
-from ..owner.columns import Piece
+from ..jobs.chunks import Chunk
+from ..jobs.spec import ColumnList, Data
+from ..owner.contribute import Source, contribution
+from ..owner.rows import MIN_ROWS
 from ..owner.tables.opening import opened
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..owner.tables.owners import open_columns, open_like, open_rows
-from ..owner.tables.records import Records
 from ..owner.tables.table import Table
-from ..owner.wide import WideColumns, WideRows, padded
-from ..protocol import InputPacket
 from .desk import Member, Told
 
 PATIENCE = 600.0
@@ -35,13 +31,14 @@ def contribute(
     *,
     id: str | None = None,
     options: ReadOptions = DEFAULTS,
-    min_rows: int = row_owner.MIN_ROWS,
+    min_rows: int = MIN_ROWS,
     patience: float = PATIENCE,
     told: Told | None = None,
 ) -> int:
     """Share, seal and send an owner's table; return the bytes sent. After an interruption, call it again.
 
-    min_rows: the fewest rows with which the owner takes part in a fit with other owners.
+    options: how the table is read; the job says how missing values count. min_rows: the fewest rows with which the owner takes
+    part in a fit with other owners.
     """
     member.check_may_contribute(job)
     outbox = member.state.outbox(job.id)
@@ -53,134 +50,63 @@ def contribute(
             outbox.put(item)
             digests.append(item.digest)
 
+        wanted = job.spec.data
+        table = table_of(wanted, member.name, data, id, options, min_rows)
         parcels = Parcels(member.identity, job.id, member.seat_keys(job), put)
-        least = min_rows if not job.spec.data.uses_model and len(job.proposal.owners) > 1 else 1
-        _fill(member, job, data, parcels, id, options, least, patience, told)
-        contribution = parcels.finish()
-        put(contribution)
+        for chunk in chunks_of(member, job, table, patience, told):
+            add(parcels, chunk, tables=wanted.tables is not None)
+        put(parcels.finish())
         outbox.finish(digests)
     return member.send(job, told)
 
 
-def _fill(
-    member: Member,
-    job: ProposedJob,
-    data: Any,
-    parcels: Parcels,
-    id: str | None,
-    options: ReadOptions,
-    min_rows: int,
-    patience: float,
-    told: Told | None,
-) -> None:
-    if job.spec.data.by_columns:
-        _fill_columns(member, job, data, parcels, id, options, min_rows, patience, told)
-    elif job.spec.data.uses_model:
-        scale = np.asarray(job.spec.data.scales, np.int64)
-        table = open_like(data, list(job.spec.data.column_names), len(scale), options)
-        for batch in row_owner.new_rows(table.chunks(), scale, job.spec.data.standardize, table.names):
-            parcels.add("packets", [batch])
+def table_of(data: Data, owner: str, table: Any, id: str | None, options: ReadOptions, min_rows: int) -> Table:
+    """Open an owner's table with the columns that it has in a job."""
+    options = replace(options, missing=data.missing)
+    own = data.columns[owner] if isinstance(data.columns, Mapping) else data.columns
+    if isinstance(own, ColumnList):
+        raise FederationError(f"the job gives {own.count:,} columns of {owner} by their digest only.")
+    names = list(own)
+    if data.by_columns:
+        (found,) = open_columns([table], id, columns=names, options=options)
+        found = found.choose(names, found.id)
+    elif data.uses_model:
+        return open_like(table, names, data.width, options)
     else:
-        (table,) = open_rows([data], columns=list(job.spec.data.column_names), options=options)
-        table.min_rows = min_rows
-        if job.spec.data.is_wide:
-            _fill_wide_rows(member, job, table, parcels)
-            return
-        parcels.add("packets", _sums(job, table, _rows_told(told)))
+        (found,) = open_rows([table], columns=names, options=options)
+    new, alone = data.uses_model, len(data.owners) == 1
+    found.min_rows = 1 if new or alone else min_rows
+    return found
 
 
-def _sums(job: ProposedJob, table: Table, told: Any) -> list[list[InputPacket]]:
-    owners = len(job.spec.data.widths)
-    if job.spec.data.missing == "mean":
-        return row_owner.share_gap_sums(row_owner.gap_sums_of(table, told), owners)
-    return row_owner.share_sums(row_owner.sums_of(table, told), owners)
+def chunks_of(
+    member: Member, job: ProposedJob, table: Table, patience: float = PATIENCE, told: Told | None = None
+) -> Iterator[Chunk]:
+    """Yield what a member sends for its table: the table 0 of this sender."""
+    data = job.spec.data
+
+    def key() -> bytes:
+        return member.group_key(job, patience, told)
+
+    def show(done: int, total: int | None) -> None:
+        if told is not None:
+            told(f"{done:,} {'columns' if data.is_wide else 'rows'} read", done / total if total else None)
+
+    first = data.owners.index(member.name)
+    for chunk in contribution(data, first, Source(table), key, show):
+        chunk.table -= first
+        yield chunk
 
 
-def _fill_wide_rows(member: Member, job: ProposedJob, table: Table, parcels: Parcels) -> None:
-    records = Records.of(table)
-    _refuse_tall(job, padded(len(records.values)))
-    rows = WideRows.of(records, job.spec.data.standardize)
-    for piece in rows.pieces(job.proposal.owners.index(member.name)):
-        parcels.add("rows", [piece.packets])
-    parcels.add("packets", rows.share_sums())
-
-
-def _refuse_tall(job: ProposedJob, rows: int) -> None:
-    """Refuses rows that are not fewer than the columns of all owners, before any of them leaves."""
-    width = len(job.spec.data.column_names)
-    if rows >= width:
-        raise FederationError(
-            f"{job.name!r} is for fewer rows than its {width:,} columns; this table has {rows:,}, rounded up as they are sent. "
-            "Have a job proposed without --wide."
-        )
-
-
-def _fill_columns(
-    member: Member,
-    job: ProposedJob,
-    data: Any,
-    parcels: Parcels,
-    id: str | None,
-    options: ReadOptions,
-    min_rows: int,
-    patience: float,
-    told: Told | None,
-) -> None:
-    assert job.spec.data.align is not None
-    align, way = job.spec.data.align, alignment_of(job)
-    mine, place = own_columns(job, member.name), job.spec.data.columns_of(member.name)
-    (table,) = open_columns([data], id, columns=mine, options=options)
-    table = table.choose(mine, table.id)
-    table.min_rows = min_rows
-    sends = way.in_order and not job.spec.data.uses_model
-    records = Records.for_upload(table, in_order=sends, columns=len(job.spec.data.column_names))
-    ordered = way.in_order and records.ids is not None
-    key = member.group_key(job, patience, told) if way.way == "psi" or ordered else b""
-    order = order_digest(records, way, key) if ordered else None
-    arranged = arrange_rows(records, way, key)
-    number = job.proposal.owners.index(member.name)
-    if job.spec.data.uses_model:
-        scale = np.asarray(job.spec.data.scales, np.int64)[place]
-        _add_rows(parcels, column_owner.new_rows(number, arranged, scale, job.spec.data.standardize), order)
+def add(parcels: Parcels, chunk: Chunk, *, tables: bool) -> None:
+    """Add a chunk to a contribution. tables: whether the job has several tables of this owner; then each chunk names its own."""
+    fields: dict[str, Any] = {"part": chunk.table} if tables else {}
+    if not chunk.rows:
+        parcels.add("packets", chunk.packets, **fields)
         return
-    if job.spec.data.is_wide:
-        if way.owners_know_rows:
-            _refuse_tall(job, len(arranged.values))
-        columns = WideColumns.of(arranged, job.spec.data.standardize, job.spec.data.owners_multiply)
-        _add_rows(parcels, columns.pieces(number), order)
-        parcels.add("packets", columns.share_sums())
-        return
-    own = job.spec.data.owners_multiply
-    centred = column_owner.Centred.of(arranged)
-    _add_rows(parcels, centred.pieces(number, own), order)
-    if align.row_share_at_most is not None:
-        centred.check_row_shares(align.row_share_at_most)
-    parcels.add("packets", [*centred.share_scales(), *([centred.share_own()] if own else [])])
-
-
-def own_columns(job: ProposedJob, owner: str) -> list[str]:
-    """The names of the columns of a column owner."""
-    return job.spec.data.column_names[job.spec.data.columns_of(owner)]
-
-
-def alignment_of(job: ProposedJob) -> Alignment:
-    """How the rows of column owners are brought together."""
-    align = job.spec.data.align
-    assert align is not None
-    return Alignment(align.alignment, align.namespace, align.minimum, align.fold_case)
-
-
-def _add_rows(parcels: Parcels, pieces: Iterable[Piece], order: bytes | None) -> None:
-    """Adds rows piece by piece; the keyed digest of the order of ids goes with the first."""
-    for number, piece in enumerate(pieces):
-        first = {"order": order.hex()} if order is not None and number == 0 else {}
-        parcels.add("rows", [piece.packets], tags=piece.tags, **first)
-
-
-def _rows_told(told: Told | None) -> Any:
-    if told is None:
-        return None
-    return lambda done, total: told(f"{done:,} rows read", done / total if total else None)
+    if chunk.order is not None:
+        fields["order"] = chunk.order.hex()
+    parcels.add("rows", chunk.packets, tags=chunk.tags, **fields)
 
 
 def columns_of(data: Path, options: ReadOptions = DEFAULTS) -> list[str]:

@@ -27,7 +27,7 @@ from ..jobs.parts import columns_for
 from ..jobs.pca import JointPCA
 from ..jobs.registry import openings
 from ..receiver.plausible import check_fit, check_uses
-from ..receiver.unsealing import unsealed
+from ..receiver.unsealing import received, unsealed
 from ..servers import Account
 from ..servers.files import write_whole
 from .desk import Member
@@ -196,8 +196,7 @@ class Evidence:
         """
         spec = self.job.spec
         try:
-            found: dict[str, Any] = unsealed(self.parts())
-            mine = {**{key: value for key, value in found.items() if key != "to"}, **found["to"]}
+            mine = received(unsealed(self.parts()), self.receiver)
             if not isinstance(spec.analysis, JointPCA):
                 check_uses(mine)
             else:

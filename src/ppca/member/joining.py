@@ -6,11 +6,11 @@ from typing import Any
 
 from ..federation.errors import FederationError
 from ..owner.alignment.arrangement import arrange_rows
+from ..owner.contribute import way_of
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..owner.tables.owners import open_columns
 from ..owner.tables.records import Records
 from ..receiver.joined import ids_of
-from .contributing import alignment_of, own_columns
 from .desk import Member
 from .fetching import Evidence
 
@@ -22,9 +22,11 @@ def own_ids(member: Member, evidence: Evidence, data: Any, id: str | None, optio
         raise FederationError(
             f"{member.name} is no owner of columns in {job.name!r}: only owners know whose rows they are."
         )
-    mine = own_columns(job, member.name)
+    wanted = job.spec.data
+    mine = wanted.column_names[wanted.columns_of(member.name)]
     (table,) = open_columns([data], id, columns=mine, options=options)
-    result, way = evidence.result(), alignment_of(job)
+    assert wanted.align is not None
+    result, way = evidence.result(), way_of(wanted.align)
     key = member.group_key(job, 0.0) if way.way == "psi" else b""  # ids of the other ways are not made into tags
     arranged = arrange_rows(Records.of(table.choose(mine, table.id)), way, key)
     return ids_of(arranged, int(result["rows"]), result.get("tags"))

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
-
-import numpy as np
 
 from ..federation.course import Course
 from ..federation.errors import FederationError
@@ -22,42 +20,28 @@ from ..federation.parcels import Parcels
 from ..federation.proposal import USES, ProposedJob, propose
 from ..federation.roster import Roster
 from ..federation.times import moment
-from ..jobs.build import infer_job, pca_job
-from ..jobs.infer import FLAGS, SCORES, UseModel
-from ..jobs.infer import TRANSFORM as TRANSFORMED
-from ..jobs.loading import job_of
-from ..jobs.pca import JointPCA
-from ..jobs.spec import ALIGNED, CLIENT, PSI, JobSpec, Keep
-from ..protocol import InputPacket
-from ..servers import Account, Outcome, ProgramError, ServersFailed
+from ..jobs.build import checks_inputs
+from ..jobs.chunks import Chunk
+from ..jobs.infer import UseModel
+from ..jobs.spec import COORDINATES, NEW_COLUMNS, JobSpec, Keep
+from ..servers import Outcome, ProgramError, ServersFailed
 from ..servers.files import write_whole
 from ..servers.interface import Progress
-from ..servers.programs import Program, name_of
+from .contributing import add
 from .desk import Member
 from .fetching import Evidence
 
-FITS = tuple(f"ppca.jobs.{form}:fit" for form in ("rows", "columns", "wide_rows", "wide_columns"))
-UPLOAD, FORGET = "ppca.jobs.uploads:upload", "ppca.jobs.uploads:forget"
-TRANSFORM, ADD_SCORES, DETECT = (
-    "ppca.jobs.inference:transform",
-    "ppca.jobs.inference:add_scores",
-    "ppca.jobs.inference:detect",
-)
 LASTS, KEEP_FOR = {"expires": "1d", "erase_after": "1h"}, "365d"
 PATIENCE = 3600.0
 """Seconds to wait for the seats to finish a job."""
 
-Packets = Sequence[list[InputPacket]]
-
 
 @dataclass(eq=False)
 class Federation:
-    """Four seats as `PCA` and `Job` use servers. Kept models are found again by the same identity under their names."""
+    """Four seats as `PCA` uses servers. Kept models are found again by the same identity under their names."""
 
-    member: Member
+    client: Member
     patience: float = PATIENCE
-    _pieces: dict[str, list[tuple[int, list[InputPacket], Any]]] = field(default_factory=dict)
-    _scored: dict[str, tuple[str, list[list[InputPacket]]]] = field(default_factory=dict)
 
     @classmethod
     def open(cls, federation: Path | str, identity: Path | str, state: Path | None = None) -> Self:
@@ -71,6 +55,11 @@ class Federation:
         return cls(member)
 
     @property
+    def member(self) -> str:
+        """See `Servers.member`."""
+        return self.client.name
+
+    @property
     def running(self) -> bool:
         return True
 
@@ -78,117 +67,63 @@ class Federation:
         return self
 
     def stop(self) -> None:
-        self.member.close()
+        self.client.close()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
-    # -- programs ----------------------------------------------------------------------------------------------------
+    # -- jobs --------------------------------------------------------------------------------------------------------
 
-    def run(
-        self,
-        program: Program | str,
-        inputs: Packets,
-        public: Mapping[str, Any],
-        progress: Progress | None = None,
-    ) -> Outcome:
-        """See `Servers.run`. What a local run uploads piece by piece goes to the seats with the program that works on it."""
-        name = name_of(program)
-        if name == UPLOAD:
-            pieces = self._pieces.setdefault(public["table"], [])
-            pieces.append((public["owner"], inputs[0], public.get("tags")))
-            return _nothing(sum(piece[1][0].shape[0] for piece in pieces if piece[0] == public["owner"]))
-        if name == FORGET:
-            self._pieces.pop(public["table"], None)
-            self._scored.pop(public["table"], None)
-            return _nothing(None)
-        if name == ADD_SCORES:
-            self._scored.setdefault(public["table"], (public["model"], []))[1].append(inputs[0])
-            return _nothing(None)
-        if name in FITS:
-            return self._fit(inputs, public, progress)
-        if name == TRANSFORM:
-            return self._infer(public["model"], [inputs[0]], {"operation": "transform"}, progress)
-        if name == DETECT:
-            model, batches = self._scored.pop(public["table"])
-            wanted = {
-                key: public[key] for key in ("threshold", "contamination", "scores") if public.get(key) is not None
-            }
-            return self._infer(model, batches, {"operation": "detect", **wanted}, progress)
-        raise ProgramError(
-            f"{name} does not run on a federation: its seats fit models of rows and of columns, and use kept ones on rows "
-            "(transform, detect). Use ppca.LocalServers for anything else."
-        )
-
-    def _fit(self, inputs: Packets, public: Mapping[str, Any], progress: Progress | None) -> Outcome:
-        spec = job_of(public["job"])
-        data, me = spec.data, self.member.name
-        if data.add_to is not None:
+    def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Progress | None = None) -> Outcome:
+        """See `Servers.run_job`. This member proposes the job, approves it and contributes all tables."""
+        if job.data.add_to is not None:
             raise ProgramError("partial_fit does not run on a federation: fit all tables together")
-        pieces = self._pieces.pop(public.get("table", ""), [])
-        columns = [f"c{i + 1}" for i in range(data.width)]
-        keep = None
-        if spec.keep is not None:
-            allow = {use: (me,) for use in spec.keep.allow if use in USES}
-            keep = Keep(until=moment(KEEP_FOR), allow=allow)
-        align = data.align
-        if align is not None:
-            way = PSI if pieces and pieces[0][2] is not None else ALIGNED
-            align = replace(align, alignment=way, namespace=None)
-        fitted = pca_job(
-            [me],
-            columns if align is None else {me: columns},
-            {me: spec.receivers[CLIENT]},
-            _analysis(spec),
-            wide=data.is_wide,
-            federated=True,
-            align=align,
-            keep=keep,
-            tables=tuple(data.widths),
-            standardize=data.standardize,
-            missing=data.missing,
-        )
-        job = propose(self.member.roster.digest, f"fit-{time.time_ns():x}", fitted, **LASTS)
-        outcome = self._run(job, [("packets", list(inputs), {})], pieces, progress)
-        if spec.keep is not None and spec.keep.name is not None:
-            self._remember(spec.keep.name, job, outcome)
+        if job.data.form == COORDINATES:
+            raise ProgramError("a federation rebuilds no rows from coordinates: its kept models allow other uses")
+        if job.data.form == NEW_COLUMNS:
+            raise ProgramError("new columns of several tables are used by jobs of their owners: ppca job use")
+        name = f"{'fit' if job.analysis.NAME.startswith('pca') else 'use'}-{time.time_ns():x}"
+        known = propose(self.client.roster.digest, name, self._named(job), **LASTS)
+        outcome = self._run(known, chunks, job.data.tables is not None, progress)
+        if job.keep is not None and job.keep.name is not None:
+            self._remember(job.keep.name, known)
         return outcome
 
-    def _infer(self, model: str, batches: Packets, wanted: dict[str, Any], progress: Progress | None) -> Outcome:
-        kept, me = self._recall(model), self.member.name
-        unit = 1.0 if kept["standardized"] else 2.0 ** kept["scale_exponents"][0]
-        if "threshold" in wanted:
-            wanted["threshold"] *= unit**2
-        limits = {key: wanted[key] for key in ("threshold", "contamination") if key in wanted}
-        parts = [TRANSFORMED] if wanted["operation"] == "transform" else [FLAGS] if limits else []
-        parts += [SCORES] if wanted.get("scores") else []
-        use = UseModel(model=kept["job"], model_owners=(me,), **limits)
-        more = {"standardize": kept["standardized"]}
-        used = infer_job([me], kept["columns"], {me: parts}, use, kept["scale_exponents"], federated=True, **more)
-        job = propose(self.member.roster.digest, f"use-{time.time_ns():x}", used, **LASTS)
-        outcome = self._run(job, [("packets", [batch], {}) for batch in batches], [], progress)
-        return Outcome([part["to"][CLIENT] for part in outcome.parts], outcome.account)
+    def erase(self, model: str) -> None:
+        """Refused: the servers of a federation erase a kept model at its date."""
+        raise ProgramError(f"the servers of a federation erase the model {model!r} at the date of its job, not before")
+
+    def _named(self, job: JobSpec) -> JobSpec:
+        """The job as members propose it: names of columns in full, kept models with a date, used ones by their jobs."""
+        data, me = job.data, self.client.name
+        names = tuple(f"c{number + 1}" for number in range(data.width))
+        columns = {me: names} if data.by_columns else names
+        data = replace(data, columns=columns, check_inputs=checks_inputs(data.form, 1))
+        analysis, keep = job.analysis, job.keep
+        if isinstance(analysis, UseModel):
+            analysis = replace(analysis, model=self._recall(analysis.model), model_owners=(me,))
+        if keep is not None:
+            keep = Keep(until=moment(KEEP_FOR), allow={use: (me,) for use in keep.allow if use in USES})
+        return replace(job, data=data, analysis=analysis, keep=keep)
 
     # -- one job -----------------------------------------------------------------------------------------------------
 
     def _run(
         self,
         job: ProposedJob,
-        messages: list[tuple[str, Packets, dict[str, Any]]],
-        pieces: list[tuple[int, list[InputPacket], Any]],
+        chunks: Iterable[Chunk],
+        tables: bool,
         progress: Progress | None,
     ) -> Outcome:
-        member = self.member
+        member = self.client
         member.submit(job)
         member.approve(job)
         self._await_offers(job)
         parcels = Parcels(
             member.identity, job.id, member.seat_keys(job), lambda item: member.seats.put(item, item.header.about["to"])
         )
-        for owner, piece, tags in pieces:
-            parcels.add("rows", [piece], tags=tags, part=owner)
-        for kind, packets, more in messages:
-            parcels.add(kind, packets, **more)
+        for chunk in chunks:
+            add(parcels, chunk, tables=tables)
         member.seats.put_everywhere(parcels.finish())
         for _, told in member.watch(job, self.patience):
             if progress is not None and told is not None:
@@ -198,13 +133,13 @@ class Federation:
             raise ServersFailed(f"the seats did not finish {job.name}: {_in_words(course)}")
         evidence = Evidence.gather(member, job)
         evidence.check()
-        return Outcome([_as_client(part, member.name) for part in evidence.parts()], evidence.account())
+        return Outcome(evidence.parts(), evidence.account())
 
     def _await_offers(self, job: ProposedJob) -> None:
         """The seats answer within a moment."""
         deadline = time.monotonic() + 60
         while True:
-            course = self.member.course(job)
+            course = self.client.course(job)
             if course.over:
                 raise ServersFailed(f"the seats do not run {job.name}: {_in_words(course)}")
             if not any(item.what.startswith("offer") for item in course.waiting):
@@ -215,52 +150,24 @@ class Federation:
 
     # -- kept models -------------------------------------------------------------------------------------------------
 
-    def _remember(self, name: str, job: ProposedJob, outcome: Outcome) -> None:
-        from ..receiver.unsealing import unsealed
+    def _remember(self, name: str, job: ProposedJob) -> None:
+        write_whole(self._models() / f"{name}.json", json.dumps({"job": job.id}).encode(), 0o600)
 
-        found = unsealed(outcome.parts)["to"][CLIENT]
-        width, standardized = job.spec.data.width, job.spec.data.standardize
-        scale = np.broadcast_to(np.asarray(found["exponents"], np.int64), (width,))
-        fact = {
-            "job": job.id,
-            "standardized": standardized,
-            "scale_exponents": [int(e) for e in scale],
-            "columns": job.spec.data.column_names,
-        }
-        write_whole(self._models() / f"{name}.json", json.dumps(fact).encode(), 0o600)
-
-    def _recall(self, name: str) -> dict[str, Any]:
+    def _recall(self, name: str) -> str:
+        """The id of the job that made a kept model."""
         path = self._models() / f"{name}.json"
         if not path.exists():
             raise ProgramError(
-                f"{self.member.name} has kept no model {name!r} on this federation; fit one with keep={name!r}"
+                f"{self.client.name} has kept no model {name!r} on this federation; fit one with keep={name!r}"
             )
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+        return str(json.loads(path.read_text())["job"])
 
     def _models(self) -> Path:
-        folder = self.member.state.folder / "models"
+        folder = self.client.state.folder / "models"
         folder.mkdir(exist_ok=True, mode=0o700)
         return folder
-
-
-def _analysis(job: JobSpec) -> JointPCA:
-    assert isinstance(job.analysis, JointPCA)
-    return job.analysis
-
-
-def _as_client(part: dict[str, Any], me: str) -> dict[str, Any]:
-    """A seat's part of a result, for the code that calls the receiver of local servers `client`."""
-    return {**part, "to": {CLIENT: part["to"]}} if "to" in part else part
 
 
 def _in_words(course: Course) -> str:
     waiting = [f"waiting for {item.who} to {item.what}" for item in course.waiting]
     return "; ".join([course.stage, *([course.why] if course.why else []), *waiting])
-
-
-def _nothing(result: Any) -> Outcome:
-    """The outcome of what costs the seats nothing yet."""
-    zeros = [0, 0, 0, 0]
-    total = {"rounds": 0, "bytes_sent": 0, "bytes_received": 0, "sent_to": zeros, "received_from": zeros}
-    return Outcome([result] * 4, Account(0.0, 0, zeros, [{"stages": {}, "total": dict(total)} for _ in range(4)], []))

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ..algorithms import scales
 from ..algorithms.gram import GRID, LONGEST_PIECE, ROWS, Blocks, local_product
-from ..jobs import columns, inference
+from ..jobs.chunks import Chunk
+from ..jobs.input_types import OWN, row_type
 from ..native import kernels, ring
 from ..protocol import InputPacket, share, share_ring
 from . import rows
@@ -27,17 +28,6 @@ PIECE_NUMBERS = 1 << 19
 """Numbers that travel in one run of an upload: 4 MB a split in the 64-bit ring."""
 
 Floats = NDArray[np.float64]
-
-
-@dataclass
-class Piece:
-    """Some rows of an owner on their way: shares, and their tags (psi)."""
-
-    owner: int
-    label: str
-    rows: int
-    packets: list[InputPacket]
-    tags: Words | None
 
 
 @dataclass
@@ -72,8 +62,8 @@ class Centred:
     def width(self) -> int:
         return len(self.offset)
 
-    def pieces(self, owner: int, own: bool) -> Iterator[Piece]:
-        """Shares of the rows on a grid of 2^-24 of the scale of each column, in pieces."""
+    def chunks(self, table: int, own: bool) -> Iterator[Chunk]:
+        """Shares of the rows on a grid of 2^-24 of the scale of each column. own: add up products of own columns."""
         units = np.where(self.spread > 0, self.exponents, 0)
         step = max(1, PIECE_NUMBERS // self.width)
         for start in range(0, len(self.arranged.values), step):
@@ -87,7 +77,7 @@ class Centred:
                 self._add_own(encoded[..., 0])
             self.squares += np.sum(part**2, axis=0)
             tags = None if self.arranged.tags is None else self.arranged.tags[start : start + step]
-            yield Piece(owner, self.label, len(part), share_ring(encoded, ROWS), tags)
+            yield Chunk(table, [share_ring(encoded, ROWS)], rows=True, tags=tags)
 
     def check_row_shares(self, limit: float) -> None:
         """Refuse columns of which one row has more than `limit` of the sum of squares. Call it when all rows are shared."""
@@ -116,7 +106,7 @@ class Centred:
 
     def share_own(self) -> list[InputPacket]:
         """The sums of products of the owner's own columns, of the rows as they were sent."""
-        return share_ring(self.own, columns.OWN)
+        return share_ring(self.own, OWN)
 
     def _add_own(self, grid: Words) -> None:
         """Adds the products of some rows, exactly: 64 bits hold those of a piece, 128 their sum."""
@@ -161,20 +151,14 @@ def centred(values: Floats, rest: Rest | None, offset: Floats, fine: Floats) -> 
     return away if rest is None else (away + rest) - fine
 
 
-def new_rows(owner: int, arranged: Arranged, scale: NDArray[np.int64], standardized: bool) -> Iterator[Piece]:
-    """Shares of an owner's columns of new rows for a shared model, in pieces; `scale`: the model's, of these columns."""
-    table, kind = arranged.table, inference.row_type(standardized)
-    rows.in_units(
-        table.values, scale, kind, table.names, f"{table.label}: "
-    )  # refuses what does not fit, by the owner's rows
+def new_rows(table: int, arranged: Arranged, scale: NDArray[np.int64], standardized: bool) -> Iterator[Chunk]:
+    """Shares of an owner's columns of new rows for a shared model; `scale`: the model's, of these columns."""
+    records, kind = arranged.table, row_type(standardized)
+    # Refuses what does not fit, by the owner's rows.
+    rows.in_units(records.values, scale, kind, records.names, f"{records.label}: ")
     step = max(1, PIECE_NUMBERS // len(scale))
     for first in range(0, len(arranged.values), step):
         part = arranged.values[first : first + step]
         tags = None if arranged.tags is None else arranged.tags[first : first + step]
-        yield Piece(
-            owner,
-            table.label,
-            len(part),
-            share(rows.in_units(part, scale, kind, table.names, ""), kind, table.label),
-            tags,
-        )
+        packets = share(rows.in_units(part, scale, kind, records.names, ""), kind, records.label)
+        yield Chunk(table, [packets], rows=True, tags=tags)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms import entry, scales
-from ..jobs import inference
 from ..native import ring
 from ..protocol import InputPacket, RingType, share, share_ring
 from .dask_moments import sums_on_dask
@@ -168,10 +167,9 @@ def _root_of_dependent(matrix: Floats) -> Floats:
 
 
 def new_rows(
-    chunks: Iterable[Any], scale: NDArray[np.int64], standardized: bool, names: Sequence[str] | None
+    chunks: Iterable[Any], scale: NDArray[np.int64], kind: RingType, names: Sequence[str] | None
 ) -> Iterator[list[InputPacket]]:
     """Shares of new rows for a shared model, a batch at a time; `scale` and `names` are those of the model's columns."""
-    kind = inference.row_type(standardized)
     before = 0
     for chunk in chunks:
         array = np.asarray(chunk, np.float64)

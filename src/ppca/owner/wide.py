@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 
 from ..algorithms import dual, entry, scales
 from ..algorithms.wide import ENTRIES, ENTRY_FRAC
-from ..jobs import wide_columns
+from ..jobs.chunks import Chunk
+from ..jobs.input_types import INVERSE
 from ..jobs.openings import ROWS_TOGETHER
 from ..native import ring
 from ..protocol import InputPacket, share, share_ring
 from . import rows
 from .alignment.arrangement import Arranged
 from .alignment.tags import Words
-from .columns import PIECE_NUMBERS, Floats, Piece, centred, middle
+from .columns import PIECE_NUMBERS, Floats, centred, middle
 from .errors import OwnerError
 from .moments import two_sum
 from .tables.records import Records
@@ -76,8 +77,8 @@ class WideColumns:
     def width(self) -> int:
         return len(self.offset)
 
-    def pieces(self, owner: int) -> Iterator[Piece]:
-        return turned_pieces(owner, self.label, self.values, self.tags)
+    def chunks(self, table: int) -> Iterator[Chunk]:
+        return turned_chunks(table, self.label, self.values, self.tags)
 
     def share_sums(self) -> list[list[InputPacket]]:
         """Means, units, products of rows and deviations as far as the owner knows them; all secret."""
@@ -89,7 +90,7 @@ class WideColumns:
             products = (self.values @ self.values.T)[np.triu_indices(len(self.values))]
             found.append(share(products, dual.SUMS, f"products of rows of {self.label}"))
         if self.inverse is not None:
-            found.append(share(self.inverse, wide_columns.INVERSE, f"deviations of {self.label}"))
+            found.append(share(self.inverse, INVERSE, f"deviations of {self.label}"))
         return found
 
 
@@ -123,8 +124,8 @@ class WideRows:
         roots = np.sqrt(np.sum(values**2, axis=0)) if standardize else None
         return cls(records.label, count, values, mean, rest, exponents, roots)
 
-    def pieces(self, owner: int) -> Iterator[Piece]:
-        return turned_pieces(owner, self.label, self.values)
+    def chunks(self, table: int) -> Iterator[Chunk]:
+        return turned_chunks(table, self.label, self.values)
 
     def share_sums(self) -> list[list[InputPacket]]:
         """All beside the rows, in the order of `wide_entry.RowSums`; all secret."""
@@ -155,12 +156,12 @@ ROOM_FOR_SQUARES = 7
 """Columns that servers standardise are in units 2^7 times as large: the sum of squares of 2^13 rows then stays below 1."""
 
 
-def turned_pieces(owner: int, label: str, values: Floats, tags: Words | None = None) -> Iterator[Piece]:
-    """Shares of columns, one below the other, in pieces; the tags of the rows go with the first."""
+def turned_chunks(table: int, label: str, values: Floats, tags: Words | None = None) -> Iterator[Chunk]:
+    """Shares of columns, one below the other; the tags of the rows go with the first chunk."""
     step = max(1, PIECE_NUMBERS // max(1, len(values)))
     for start in range(0, values.shape[1], step):
         part = np.ascontiguousarray(values[:, start : start + step].T)
         encoded, bad = ring.encode(part, ENTRY_FRAC, 2)
         if bad >= 0:
             raise OwnerError(f"{label}: a value is beyond the scale of its column.")
-        yield Piece(owner, label, len(part), share_ring(encoded, ENTRIES), tags if start == 0 else None)
+        yield Chunk(table, [share_ring(encoded, ENTRIES)], rows=True, tags=tags if start == 0 else None)

@@ -437,7 +437,8 @@ class Conductor:
 
     def _pieces(self, known: ProposedJob) -> Iterator[Piece]:
         """Rows of owners of columns, and of owners of rows that are fewer than columns, piece by piece."""
-        if not (known.spec.data.by_columns or known.spec.data.is_wide):
+        data = known.spec.data
+        if not (data.by_columns or data.is_wide or data.uses_model):
             return
         for number, owner in enumerate(known.proposal.owners):
             for kind, fields in self.shares.messages_of(known, owner):
@@ -458,7 +459,7 @@ class Conductor:
             item = None if offer is None else office.mailbox.get(offer.digest)
             if item is None:
                 raise FederationError(f"the offer of {receiver} is not here")
-            mine = {**ran.result, "to": ran.result["to"].get(receiver, {})}
+            mine = {**ran.result, "to": {receiver: ran.result["to"].get(receiver, {})}}
             plain = b"".join(encode("result", result=mine))
             pieces = pieces_in(plain)
             results[receiver] = []

@@ -6,22 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..federation.proposal import ProposedJob
-from ..jobs import spec
 from ..jobs.infer import UseModel
-from ..jobs.loading import as_data
 from ..jobs.registry import openings
 from ..jobs.spec import JobSpec, Keep
+from ..servers.job_runs import PROGRAMS, public_of
+from ..servers.programs import name_of
 from .work import TABLE
-
-PROGRAMS = {
-    spec.ROWS: "ppca.jobs.rows:fit",
-    spec.COLUMNS: "ppca.jobs.columns:fit",
-    spec.WIDE_ROWS: "ppca.jobs.wide_rows:fit",
-    spec.WIDE_COLUMNS: "ppca.jobs.wide_columns:fit",
-    spec.NEW_ROWS: "ppca.jobs.inference:infer",
-    spec.NEW_COLUMNS: "ppca.jobs.inference:infer_table",
-}
-"""The program of each form of data."""
 
 
 def kept_name(job: str) -> str:
@@ -37,10 +27,7 @@ def rules(job: ProposedJob) -> list[dict[str, Any]]:
 def call(job: ProposedJob) -> tuple[str, dict[str, Any]]:
     """The program, and its public parameters."""
     found = _named(job)
-    public: dict[str, Any] = {"job": as_data(found)}
-    if found.data.by_columns or found.data.is_wide:
-        public["table"] = TABLE
-    return PROGRAMS[found.data.form], public
+    return name_of(PROGRAMS[found.data.form]), public_of(found, TABLE)
 
 
 def _named(job: ProposedJob) -> JobSpec:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from ..protocol import InputPacket
+from ..jobs.chunks import Chunk
+from ..jobs.spec import JobSpec
 from .outcome import Outcome
-from .programs import Program
 
 Progress = Callable[[str, float | None, int], None]
 """Called with what is being done, how much of it is done (0 to 1, None if unknown), and the rounds so far."""
 
 
 class Servers(Protocol):
-    """Four servers that run programs by name. Shares go in, sealed parts of a result come out."""
+    """Four servers that run jobs. Shares go in, sealed parts of a result come out."""
+
+    @property
+    def member(self) -> str | None:
+        """The member of a federation that acts for all owners and receives the result; None for local servers."""
 
     @property
     def running(self) -> bool:
@@ -26,14 +30,11 @@ class Servers(Protocol):
     def stop(self) -> None:
         """The opposite of `start`."""
 
-    def run(
-        self,
-        program: Program | str,
-        inputs: Sequence[list[InputPacket]],
-        public: Mapping[str, Any],
-        progress: Progress | None = None,
-    ) -> Outcome:
-        """Runs a program on the packets (by seat) of its secret inputs and on its public parameters.
+    def erase(self, model: str) -> None:
+        """Erases a kept model and its sums."""
+
+    def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Progress | None = None) -> Outcome:
+        """Runs a job on the chunks of its owners. Chunks may be made while others travel.
 
         Raises
         ------

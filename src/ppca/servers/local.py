@@ -16,19 +16,24 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ..jobs.chunks import Chunk
+from ..jobs.kept import erase
 from ..jobs.operator import DASK, DaskCluster, Operator, check_apart
+from ..jobs.spec import JobSpec
+from ..jobs.workers import Workers, check_workers
 from ..protocol import InconsistentShares, InputPacket
 from ..transport import throwaway_keys
 from .conversation import GRACE, Heard, ServerProcess, converse
 from .cores import available, cores_of, threads_for
 from .failure import STOPPED, USABLE, ServersFailed, explain
 from .interface import Progress
+from .job_runs import run_job
 from .outcome import Outcome
 from .programs import Program, ProgramError, Ran, name_of
 
@@ -71,7 +76,8 @@ class LocalServers:
     state: folder in which the servers keep shares between runs (one sub-folder per seat), or None: in memory only.
     developer: whether the servers run programs of files and modules that the client names, which is any code; else those of
     `ppca.jobs` that are offered.
-    dask: Dask clusters by seat, four different ones, for jobs with workers="dask". Whoever starts local servers is the operator
+    workers: worker processes of every server for second moments of columns, or "dask": its cluster; 0: the server itself.
+    dask: Dask clusters by seat, four different ones, for workers="dask". Whoever starts local servers is the operator
     of all four, so the variables of one server's cluster (`operator`) do not reach them.
     """
 
@@ -81,12 +87,14 @@ class LocalServers:
     state: Path | None = None
     developer: bool = False
     dask: Sequence[DaskCluster] | None = None
+    workers: Workers = 0
 
     def __post_init__(self) -> None:
         if not (self.timeout > 0 and math.isfinite(self.timeout)):
             raise ValueError(f"timeout must be a positive number of seconds, got {self.timeout!r}")
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, got {self.threads!r}")
+        check_workers(self.workers)
         if self.dask is not None:
             check_apart(self.dask)
         self._servers: list[ServerProcess] = []
@@ -207,6 +215,18 @@ class LocalServers:
 
     # -- work ------------------------------------------------------------------------------------------------------
 
+    @property
+    def member(self) -> None:
+        """See `Servers.member`."""
+
+    def run_job(self, job: JobSpec, chunks: Iterable[Chunk], progress: Progress | None = None) -> Outcome:
+        """See `Servers.run_job`."""
+        return run_job(self, job, chunks, progress, self.workers)
+
+    def erase(self, model: str) -> None:
+        """See `Servers.erase`."""
+        self.run(erase, [], {"model": model})
+
     def run(
         self,
         program: Program | str,
@@ -214,7 +234,10 @@ class LocalServers:
         public: Mapping[str, Any],
         progress: Progress | None = None,
     ) -> Outcome:
-        """See `Servers.run`. After a program that failed the servers run on; if one of them is gone, all four are stopped."""
+        """Run a program on the packets (by seat) of its secret inputs and on its public parameters.
+
+        After a program that failed the servers run on; if one of them is gone, all four are stopped.
+        """
         if not self._servers:
             raise ServersFailed("the servers are not running: use them in a 'with' block, or call start()")
         if self._used_by == threading.get_ident():

@@ -36,12 +36,7 @@ KEY_STAGE = "key agreement"
 
 OFFERED = (
     "ppca.jobs.columns:fit",
-    "ppca.jobs.inference:add_scores",
-    "ppca.jobs.inference:detect",
     "ppca.jobs.inference:infer",
-    "ppca.jobs.inference:infer_table",
-    "ppca.jobs.inference:inverse_transform",
-    "ppca.jobs.inference:transform",
     "ppca.jobs.kept:erase",
     "ppca.jobs.rows:fit",
     "ppca.jobs.uploads:forget",

@@ -253,9 +253,7 @@ class Pages:
 
         def body(member: Member, told: Told) -> str:
             data = form.table(needed=not member.state.outbox(job.id).complete)
-            sent = contribute(
-                member, job, data, id=form.id or None, options=form.options(job.spec.data.missing), told=told
-            )
+            sent = contribute(member, job, data, id=form.id or None, options=form.options(), told=told)
             return f"You have contributed: {size(sent)} in sealed shares. Your part is done; you may leave for good."
 
         return await self._do(request, "contribute", body, after=form.clear)

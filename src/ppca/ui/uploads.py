@@ -40,12 +40,12 @@ class Form:
             raise ValueError("choose a file, or type the path of one on this machine.")
         return Path(self.path).expanduser()
 
-    def options(self, missing: str) -> ReadOptions:
-        """How the table is read. Empty fields keep their defaults."""
+    def options(self) -> ReadOptions:
+        """How the table is read. Empty fields keep their defaults. The job says how missing values count."""
         given: dict[str, Any] = {name: text for name, text in self.reading.items() if text}
         if "na_values" in given:
             given["na_values"] = tuple(next(csv.reader([given["na_values"]], skipinitialspace=True)))
-        return ReadOptions(**given, missing=missing)
+        return ReadOptions(**given)
 
     def clear(self) -> None:
         """Deletes what was uploaded."""
