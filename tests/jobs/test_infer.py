@@ -13,7 +13,7 @@ from harness.jobs import fit_job, run_rows, use_job
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns, Job
-from ppca.jobs import rows
+from ppca.jobs import inference, rows
 from ppca.jobs.chunks import Chunk
 from ppca.jobs.errors import Refusal
 from ppca.jobs.infer import UseModel
@@ -24,7 +24,7 @@ from ppca.native import ring
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
 from ppca.owner.tables.opening import open_table
-from ppca.protocol import share, share_ring
+from ppca.protocol import OpeningRefused, share, share_ring
 from ppca.receiver.unsealing import received
 
 X = np.random.default_rng(5).standard_normal((60, 4)) @ np.diag([4.0, 2, 1, 0.5]) + 3
@@ -127,6 +127,19 @@ def test_rows_that_do_not_fit_are_refused(kept: tuple[LockstepServers, PCA]) -> 
         infer(kept, NEW[:, :3])
     with pytest.raises(Refusal, match="there are no rows"):
         infer(kept)
+
+
+def test_a_planted_opening_is_refused(kept: tuple[LockstepServers, PCA], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of the job is enforced on every use of a model, also on rows of one owner."""
+    real = inference.coordinates
+
+    async def planted(rows: Any, model: Any) -> Any:
+        await rows.open(what="rows", why="planted")
+        return await real(rows, model)
+
+    monkeypatch.setattr(inference, "coordinates", planted)
+    with pytest.raises(OpeningRefused, match="'rows' to 'servers' is not in the list of openings of this job"):
+        kept[1].shared_model().transform(NEW)
 
 
 def test_a_table_is_matched_and_used_in_one_run(seats: LockstepServers) -> None:
