@@ -213,7 +213,9 @@ def simulated(A: Floats, k: int, tol: float, run: str) -> tuple[Floats, Floats, 
         good = np.linalg.norm(A @ V - V * values) < 2 * tol and np.linalg.norm(V.T @ V - np.eye(k)) < 1e-7
         if (
             not good
-            or not _finish(certificate.none_is_missing(shared, found.values, found.vectors, run, 2 * tol))[0].values
+            or not _finish(certificate.no_eigenvalue_missing(shared, found.values, found.vectors, run, 2 * tol))[
+                0
+            ].values
         ):
             return None
     except RangeError:  # a promise was broken: on shares the numbers would be wrong, and verification refuses
@@ -233,7 +235,7 @@ def verdict(A: Floats, k: int, values: Floats, V: Floats, tol: float) -> str:
     """Whether what was accepted keeps what acceptance promises."""
     missing = np.linalg.eigvalsh(A)[::-1][:k] - values
     far = np.linalg.norm(A @ V - V * values) > MISTAKE * 2 * tol
-    lost = np.any(missing > np.maximum(0.12 * values[-1], certificate.excluded(0, 2 * tol)))
+    lost = np.any(missing > np.maximum(0.12 * values[-1], certificate.max_missing(0, 2 * tol)))
     return WRONG if far or lost else "accepted and right"
 
 

@@ -27,7 +27,7 @@ from benchmarks.accuracy import Accuracy, accuracy_of
 from benchmarks.data_sets import Floats, Folder, MissingData, concepts
 from benchmarks.stages import stage_seconds
 from ppca import PCA, Columns
-from ppca.algorithms.gram import LONGEST_PIECE
+from ppca.algorithms.second_moments import MAX_PIECE_ROWS
 from ppca.jobs.matching import match
 from ppca.owner.alignment.ids import normalise_ids
 from ppca.owner.alignment.tags import make_tags, order_of
@@ -240,7 +240,7 @@ def broken(jobs: list[Row]) -> list[str]:
 
 def pieces(asked: int | None, rows: int) -> int:
     """Row pieces of a job: as asked, else as few as the longest piece allows."""
-    return asked or -(-rows // LONGEST_PIECE)
+    return asked or -(-rows // MAX_PIECE_ROWS)
 
 
 def _job_table(jobs: list[Row]) -> Table:

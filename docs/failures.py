@@ -115,8 +115,8 @@ def counting() -> Iterator[Tally]:
         patch.object(decomposition, "is_accurate", during(VERIFICATION, decomposition.is_accurate)),
         patch.object(
             decomposition.certificate,
-            "none_is_missing",
-            during(VERIFICATION, decomposition.certificate.none_is_missing),
+            "no_eigenvalue_missing",
+            during(VERIFICATION, decomposition.certificate.no_eigenvalue_missing),
         ),
     ):
         yield tally
@@ -169,7 +169,7 @@ class OneThread:
 OTHER_DATA = 2.0
 """Values are normalised before they are truncated; other data may have larger ones than the runs that are counted, up to this."""
 
-ITERATIONS = decomposition.ENOUGH_ITERATIONS
+ITERATIONS = decomposition.FALLBACK_ITERATIONS
 """Of all-pairs in the runs that are counted: more than any fit took."""
 
 LOOPS = 8
@@ -252,7 +252,7 @@ def probabilities() -> dict[str, tuple[str, list[float]]]:
         found[f"all else, {name}"] = ("the result is wrong", [unnoticed(few, more, d) for d in SHOWN])
     few, more = (counted(4 * d, n_components=10, solver="topk", fixed_iterations=LOOPS) for d in COUNTED)
     title = f"iteration, topk, ten components, {LOOPS} loops"
-    found[title] = (f"{noticed} (above {decomposition.FALLBACK} columns: the result is refused)", [])
+    found[title] = (f"{noticed} (above {decomposition.FALLBACK_MAX_COLUMNS} columns: the result is refused)", [])
     found[title][1].extend(grown(few, more, ITERATION, d / (4 * COUNTED[1])) for d in SHOWN)
     return found
 

@@ -35,7 +35,7 @@ CHECK_EVERY = 10
 """Steps between two checks of the paper's stop rule: its r, of which it gives no figure."""
 
 PAPERS_RULES = {"order": "modulus", "stop": "mean", "check_every": CHECK_EVERY}
-"""The paper's order of the elements and its stop rule, see `ppca.algorithms.baselines.printed`."""
+"""The paper's order of the elements and its stop rule, see `ppca.algorithms.baselines.paper_options`."""
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     MEANING["allpairs"]: ("allpairs", {}),

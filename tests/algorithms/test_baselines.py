@@ -13,9 +13,9 @@ from harness.spectra import SPECTRA, check, finish, matrix, on_plain, on_shares
 from ppca.algorithms.baselines.jacobi_classic import eigh_jacobi_classic
 from ppca.algorithms.baselines.jacobi_eo import eigh_jacobi_eo, reachable
 from ppca.algorithms.baselines.newton import newton_reciprocal, newton_sqrt
+from ppca.algorithms.baselines.paper_options import STOP_RULES, modulus_order
 from ppca.algorithms.baselines.power import eigh_power, squarings_for
-from ppca.algorithms.baselines.printed import STOP_RULES, modulus_order
-from ppca.algorithms.baselines.qr import eigh_qr, reflection, spread
+from ppca.algorithms.baselines.qr import eigh_qr, reflection, split_evenly
 from ppca.protocol import PlainArray, SecretArray
 
 ACCURATE = [eigh_jacobi_classic, eigh_qr, eigh_power]
@@ -158,8 +158,8 @@ def test_power_promises_whatever_the_gap() -> None:
 
 
 def test_small_helpers() -> None:
-    assert spread(7, 3) == [3, 2, 2]
-    assert spread(0, 2) == [0, 0]
+    assert split_evenly(7, 3) == [3, 2, 2]
+    assert split_evenly(0, 2) == [0, 0]
     assert squarings_for(1e-6) == 20
     assert squarings_for(1e-3) == 10
 

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from harness.lockstep import run
 from harness.spectra import finish
 from ppca.algorithms import covariance
-from ppca.algorithms.covariance import HEADROOM, MOMENT_FRAC, UP, normalised_correlation, normalised_covariance
+from ppca.algorithms.covariance import (
+    DIMENSION_BITS,
+    MOMENT_FRAC,
+    UNIT_SHIFT,
+    normalised_correlation,
+    normalised_covariance,
+)
 from ppca.protocol import PlainArray, RingType
 
 MOMENTS = RingType(128, MOMENT_FRAC, 1)
@@ -94,7 +100,7 @@ def normalised(normalise: Any, C: Table, deviations: bool) -> tuple[list[Any], l
 
     async def program(packed: Any) -> list[Any]:
         found = await normalise(exactly(packed, MOMENTS), d)
-        assert found.shift == (UP if deviations else HEADROOM + UP)
+        assert found.shift == (UNIT_SHIFT if deviations else DIMENSION_BITS + UNIT_SHIFT)
         result = [found.matrix, found.factor.retype(FACTOR)]
         if deviations:
             inverse, power = found.inverse_deviation
@@ -125,7 +131,7 @@ def test_normalised_covariance(kind: str, d: int) -> None:
     on_shares, on_plain, rounds = normalised(normalised_covariance, C, False)
     for A, factor in (on_shares, on_plain):
         assert power_of_two(float(factor))
-        wanted = full([float(c * Fraction(float(factor)) / 2 ** (HEADROOM + UP)) for c in triangle(C)], d)
+        wanted = full([float(c * Fraction(float(factor)) / 2 ** (DIMENSION_BITS + UNIT_SHIFT)) for c in triangle(C)], d)
         assert np.abs(A - wanted).max() <= ULP + 2 * math.sqrt(d) * 2.0**-48
         assert 0.5 - d * ULP < np.linalg.norm(A) <= 1 + d * ULP
         np.testing.assert_array_equal(A, A.T)
@@ -142,7 +148,7 @@ def test_normalised_correlation(kind: str, d: int) -> None:
     correlation = np.array([[float(c) for c in row] for row in C]) / np.outer(deviation, deviation)
     on_shares, on_plain, rounds = normalised(normalised_correlation, C, True)
     for A, factor, inverse in (on_shares, on_plain):
-        scale = float(factor) / 2.0**UP
+        scale = float(factor) / 2.0**UNIT_SHIFT
         assert power_of_two(scale)
         assert scale <= 1
         assert np.abs(A - correlation * scale).max() <= 2 * ROOT * scale + 2.25 * ULP
@@ -157,9 +163,11 @@ def test_triangles_in_passes(normalise: Any, more: int, monkeypatch: pytest.Monk
     d, deviations = 12, normalise is normalised_correlation
     C = covariance_of(data("random", d))
     whole, _, rounds = normalised(normalise, C, deviations)
-    monkeypatch.setattr(covariance, "PASS", 20)
+    monkeypatch.setattr(covariance, "PASS_ENTRIES", 20)
     found, _, longer = normalised(normalise, C, deviations)
-    allowed = 2 * ROOT * float(whole[1]) / 2.0**UP + 2.25 * ULP if deviations else ULP + 2 * math.sqrt(d) * 2.0**-48
+    allowed = (
+        2 * ROOT * float(whole[1]) / 2.0**UNIT_SHIFT + 2.25 * ULP if deviations else ULP + 2 * math.sqrt(d) * 2.0**-48
+    )
     np.testing.assert_allclose(found[0], whole[0], rtol=0, atol=2 * allowed)
     assert found[1] == whole[1]
     assert longer == rounds + more * (-(-d * (d + 1) // 2 // 20) - 1)
@@ -172,7 +180,7 @@ def test_constant_columns_come_out_zero(sign: int) -> None:
     beside: Table = [[Fraction(1, 4), Fraction(0)], [Fraction(0), noise]]
     for A, factor, inverse in normalised(normalised_correlation, beside, True)[:2]:
         np.testing.assert_allclose(
-            A * 2.0**UP / float(factor), [[1, 0], [0, 0]], rtol=0, atol=2 * ROOT + 2.25 * 4 * ULP
+            A * 2.0**UNIT_SHIFT / float(factor), [[1, 0], [0, 0]], rtol=0, atol=2 * ROOT + 2.25 * 4 * ULP
         )
         np.testing.assert_allclose(inverse, [2, 0], rtol=ROOT)
     for A, _, inverse in normalised(normalised_correlation, [[noise]], True)[:2]:

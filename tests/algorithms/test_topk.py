@@ -12,8 +12,8 @@ from harness.spectra import Matrix, finish
 from ppca.algorithms import certificate, decomposition
 from ppca.algorithms.decomposition import decompose, resolution
 from ppca.algorithms.deflation import deflated_powers
-from ppca.algorithms.solvers import chosen
-from ppca.algorithms.topk import DEGREES, _Block, _level, block_size, eigh_topk, stalls
+from ppca.algorithms.solvers import chosen_solver
+from ppca.algorithms.topk import DEGREES, _Block, _level, block_size, eigh_topk, has_stalled
 from ppca.protocol import PlainArray, SecretArray, together
 
 TOL = 1e-7
@@ -52,7 +52,7 @@ def check(A: Matrix, k: int, values: Matrix, vectors: Matrix) -> None:
     assert np.linalg.norm(A @ vectors.T - vectors.T * values) <= 2 * TOL
     assert np.linalg.norm(vectors @ vectors.T - np.eye(k)) <= 1e-7
     missed = np.linalg.eigvalsh(A)[::-1][:k] - values
-    assert np.abs(missed).max() <= max(2 * TOL, certificate.excluded(0, 2 * TOL))
+    assert np.abs(missed).max() <= max(2 * TOL, certificate.max_missing(0, 2 * TOL))
 
 
 @pytest.mark.parametrize("mode", ["float", "fixed"])
@@ -100,7 +100,7 @@ def test_steep_spectra(name: str) -> None:
     assert found.converged
     assert found.iterations <= 5
     check(A, 10, found.values.values, found.vectors.values)
-    assert finish(certificate.none_is_missing(shared, found.values, found.vectors, name, 2 * TOL))[0].values
+    assert finish(certificate.no_eigenvalue_missing(shared, found.values, found.vectors, name, 2 * TOL))[0].values
 
 
 def test_powers_of_what_is_left_find_what_the_first_columns_hide() -> None:
@@ -210,7 +210,7 @@ def test_all_pairs_take_over_where_it_fails() -> None:
 
 def test_what_was_reached_is_verified_where_nothing_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The level that is opened says which tolerance was reached: residual, certificate and resolution are that one's."""
-    monkeypatch.setattr(decomposition, "FALLBACK", 30)
+    monkeypatch.setattr(decomposition, "FALLBACK_MAX_COLUMNS", 30)
     A = rotated(np.r_[1.0, 0.5, spectrum("noise", 38) / 100], seed=3)
 
     async def program(shared: SecretArray) -> list[Any]:
@@ -220,7 +220,7 @@ def test_what_was_reached_is_verified_where_nothing_takes_over(monkeypatch: pyte
     outcome = run(program, A)
     values, vectors, verified, fell_back, residual = outcome.value
     assert (verified, fell_back) == (1, 0)
-    assert TOL < residual <= decomposition.LOOSEST
+    assert TOL < residual <= decomposition.MAX_WIDE_TOLERANCE
     assert np.log(residual / TOL) / np.log(4) == pytest.approx(round(np.log(residual / TOL) / np.log(4)))
     assert residual / 4.1 < np.linalg.norm(A @ vectors.T - vectors.T * values) < residual
     exact = np.linalg.eigvalsh(A)[::-1]
@@ -231,9 +231,9 @@ def test_what_was_reached_is_verified_where_nothing_takes_over(monkeypatch: pyte
 
 
 def test_what_is_far_from_any_tolerance_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above LOOSEST the tolerance asked for is verified, which fails."""
-    monkeypatch.setattr(decomposition, "FALLBACK", 30)
-    monkeypatch.setattr(decomposition, "LOOSEST", 4 * TOL)  # a pass of no loop leaves more of noise
+    """Above MAX_WIDE_TOLERANCE the tolerance asked for is verified, which fails."""
+    monkeypatch.setattr(decomposition, "FALLBACK_MAX_COLUMNS", 30)
+    monkeypatch.setattr(decomposition, "MAX_WIDE_TOLERANCE", 4 * TOL)  # a pass of no loop leaves more of noise
     (_, _, verified, fell_back, _), _, _ = solve(rotated(spectrum("noise", 40), seed=3), 2, max_iterations=0)
     assert (verified, fell_back) == (0, 0)
 
@@ -245,11 +245,11 @@ def test_the_certificate_accepts_the_largest_pairs(name: str) -> None:
         values, vectors = np.linalg.eigh(A)
         top = slice(None, -6, -1)
         parts = (PlainArray(part, "fixed") for part in (A, values[top], vectors.T[top]))
-        passed, bound = finish(certificate.none_is_missing(*parts, f"{name} {seed}", 2 * TOL))
+        passed, bound = finish(certificate.no_eigenvalue_missing(*parts, f"{name} {seed}", 2 * TOL))
         assert passed.values
-        smallest = max(values[-5], certificate.floor(2 * TOL))  # of the pairs found, or what is asked for at least
-        certain = smallest + certificate.MARGIN * (smallest + certificate.slack(2 * TOL))
-        assert certain <= bound.values <= certificate.excluded(values[-5], 2 * TOL) + 2.0**-23
+        smallest = max(values[-5], certificate.min_beta(2 * TOL))  # of the pairs found, or what is asked for at least
+        certain = smallest + certificate.MARGIN * (smallest + certificate.negative_range(2 * TOL))
+        assert certain <= bound.values <= certificate.max_missing(values[-5], 2 * TOL) + 2.0**-23
 
 
 @pytest.mark.parametrize("name", ["zipf", "steep", "geometric", "halving", "square root"])
@@ -263,11 +263,13 @@ def test_the_certificate_refuses_if_one_is_missing(name: str) -> None:
 
     async def program(A: SecretArray, values: SecretArray, rows: SecretArray) -> Any:
         run = values.party.run
-        work = (certificate.none_is_missing(A.within(1), values[case], rows[case], run, 2 * TOL) for case in cases)
+        work = (
+            certificate.no_eigenvalue_missing(A.within(1), values[case], rows[case], run, 2 * TOL) for case in cases
+        )
         return [bit for bit, _ in await together(*work)]
 
     found = [int(bit) for bit in run(program, A, values, rows).value]
-    excluded = [certificate.excluded(float(values[case[-1]]), 2 * TOL) for case in cases]
+    excluded = [certificate.max_missing(float(values[case[-1]]), 2 * TOL) for case in cases]
     left = [max(set(values) - set(values[case])) for case in cases]
     assert all(most > bound for most, bound in zip(left[1:-1], excluded[1:-1], strict=True))
     assert found == [1, 0, 0, 0, 0, 0, 1]
@@ -275,10 +277,12 @@ def test_the_certificate_refuses_if_one_is_missing(name: str) -> None:
 
 @pytest.mark.parametrize("d", [100, 1_000, 5_000])
 def test_a_missing_pair_is_overlooked_with_the_stated_probability(d: int) -> None:
-    m = certificate.degree(d)
-    assert certificate.misses(d, m) <= certificate.MISSES < certificate.misses(d, m - 1)
+    m = certificate.chebyshev_degree(d)
+    assert (
+        certificate.miss_probability(d, m) <= certificate.MAX_MISS_PROBABILITY < certificate.miss_probability(d, m - 1)
+    )
     rng, growth = np.random.default_rng(d), np.cosh(m * np.arccosh(1 + 2 * certificate.MARGIN))
-    assert certificate.misses(d, m) == pytest.approx(_bound(d, growth), rel=1e-9)
+    assert certificate.miss_probability(d, m) == pytest.approx(_bound(d, growth), rel=1e-9)
     parts = rng.chisquare(certificate.PROBES, 200_000)  # of the probes along one eigenvector, times d
     for wanted in (0.5, 0.1, 0.01):  # the bound holds where it can be seen: for a smaller growth
         smaller = growth * next(s for s in np.geomspace(1, 1e-4, 400) if _bound(d, growth * s) >= wanted)
@@ -292,7 +296,7 @@ def _bound(d: int, growth: float) -> float:
 
 
 def test_what_is_below_the_floor_is_not_resolved() -> None:
-    assert resolution(1_000, 1e-7, certified=True) >= 2 * certificate.excluded(0, 2 * TOL)
+    assert resolution(1_000, 1e-7, certified=True) >= 2 * certificate.max_missing(0, 2 * TOL)
     off = 2e-7 + 1_000 * 2.0**-40  # twice the tolerance, and the rounding of A; its trace is at least 1/2
     assert resolution(1_000, 1e-7) == pytest.approx(2 * off, rel=1e-12)
     promised = certificate.promise(2 * TOL)
@@ -301,9 +305,9 @@ def test_what_is_below_the_floor_is_not_resolved() -> None:
 
 
 def test_it_is_given_up_where_late_loops_bring_nothing() -> None:
-    assert not stalls([9, 9, 9, 9, 9])
-    assert stalls([9, 9, 9, 9, 9, 9])
-    assert not stalls([9, 9, 9, 9, 9, 8])
+    assert not has_stalled([9, 9, 9, 9, 9])
+    assert has_stalled([9, 9, 9, 9, 9, 9])
+    assert not has_stalled([9, 9, 9, 9, 9, 8])
     assert len(DEGREES) >= 6
 
 
@@ -319,8 +323,8 @@ def test_it_is_given_up_where_late_loops_bring_nothing() -> None:
     ],
 )
 def test_what_auto_means(d: int, components: int | float | None, fixed: int | None, solver: str) -> None:
-    assert chosen("auto", d, components, fixed) == solver
-    assert chosen("jacobi", d, components, fixed) == "jacobi"
+    assert chosen_solver("auto", d, components, fixed) == solver
+    assert chosen_solver("jacobi", d, components, fixed) == "jacobi"
 
 
 def test_the_block_is_larger_than_what_is_wanted_and_never_larger_than_the_matrix() -> None:

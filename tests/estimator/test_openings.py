@@ -114,14 +114,14 @@ def test_fit_by_topk(seats: LockstepServers) -> None:
 
 def test_fit_by_topk_that_gives_up(seats: LockstepServers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing more is opened: the tolerance that was reached follows from the last level. A warning names it."""
-    monkeypatch.setattr(decomposition, "FALLBACK", 0)
+    monkeypatch.setattr(decomposition, "FALLBACK_MAX_COLUMNS", 0)
     monkeypatch.setattr(topk, "block_size", lambda k, d: 3)  # the start then leaves 1e-8 to 1e-6
     monkeypatch.setattr(topk, "DEGREES", ())  # no loops
     with pytest.warns(ConvergenceWarning, match="topk reached a tolerance of"):
         pca = PCA(1, solver="topk", tol=1e-9, servers=seats).fit(OWNERS)
     assert pca.verified_
     assert not pca.fell_back_
-    assert 1e-9 < pca.tolerance_ <= decomposition.LOOSEST
+    assert 1e-9 < pca.tolerance_ <= decomposition.MAX_WIDE_TOLERANCE
     assert pca.resolution_ == resolution(D, pca.tolerance_, certified=True)
     assert pca.model_.tolerance == pca.tolerance_
     opened = found(pca.openings_)

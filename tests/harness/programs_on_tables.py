@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ppca.algorithms.gram import Blocks, gram
+from ppca.algorithms.second_moments import Blocks, second_moments
 from ppca.jobs.uploads import Uploads, forget
 from ppca.jobs.workers import submitter
 from ppca.protocol import Party
@@ -20,6 +20,6 @@ async def moments(party: Party, *, table: str, rows: int, starts: list[int], wor
     """The sums of a job, opened: products and columns, computed in six pieces by the workers."""
     with submitter(workers) as (submit, ahead):
         source = Uploads.of(party, table).pieces(rows, 6)
-        products, columns = await gram(party, source, 6, Blocks(tuple(starts), True), submit, ahead)
+        products, columns = await second_moments(party, source, 6, Blocks(tuple(starts), True), submit, ahead)
     await forget(party, table=table)
     return {"products": products.reveal(why="test"), "columns": columns.reveal(why="test")}

@@ -15,7 +15,7 @@ from harness.authority import dask_certificates
 from harness.tables import with_ids
 from harness.waiting import until
 from ppca import PCA, Columns, Job
-from ppca.algorithms.gram import Blocks, local_product
+from ppca.algorithms.second_moments import Blocks, local_product
 from ppca.jobs import uploads
 from ppca.jobs.operator import Operator
 from ppca.jobs.workers import submitter

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppca.algorithms.entry import COUNT_BITS, ROOT_FRAC
+from ppca.algorithms.joint_covariance import COUNT_BITS, ROOT_FRAC
 from ppca.algorithms.scales import HALF_BITS, MANTISSA_BITS, NONE
 from ppca.jobs.input_types import RAW
 from ppca.native import ring

@@ -5,7 +5,8 @@ beta a little above theta_K. If nothing is missing, all eigenvalues of B lie in 
 with the rest and can make an eigenvalue as small as -r, and a larger one larger by r^2 / beta, which is little. So with A + r
 instead of A, for w = beta + r, T_j(2 (B + r) / w - 1) has norm at most one for every j, and public random columns g stay as long
 as they are. If an eigenvalue above beta + MARGIN w is left, T_m makes its part of g grow past that, unless g is nearly
-orthogonal to its eigenvector, which happens with probability `misses`. No larger eigenvalue of A is then missing: A has at most
+orthogonal to its eigenvector, which happens with probability `miss_probability`. No larger eigenvalue of A is then missing: A
+has at most
 K above the largest of B (Weyl). A second beta, a little above an estimate of the next eigenvalue, is tried beside it.
 
     1. c = 2 / w from a table of theta_K                                                    2 rounds
@@ -33,7 +34,7 @@ MARGIN = 0.1
 SLACK = 2.0**-6
 """What rounding may add to the squared length of the probes."""
 
-MISSES = 2.0**-40
+MAX_MISS_PROBABILITY = 2.0**-40
 """The probability with which one of them is missed all the same."""
 
 STEPS_PER_OCTAVE = 128
@@ -41,50 +42,50 @@ STEPS_PER_OCTAVE = 128
 SCALE_FRAC = 24
 """Fractional bits of 2 / w and of what is multiplied by it first: an error of 2^-24 theta a step, far below SLACK."""
 
-FLOOR = 2.0**-18
+MIN_BETA = 2.0**-18
 """The smallest beta: below it the rounding of A to 40 bits would count."""
 
-RESIDUALS = 16
-"""beta is at least so many times r: then r^2 / beta is below what the table leaves of room, a step of its own."""
+MIN_BETA_PER_RESIDUAL = 16
+"""beta is at minimum so many times r: then r^2 / beta is below what the table leaves of room, a step of its own."""
 
 
-DEFECT = 1e-7
+MAX_ORTHOGONALITY_ERROR = 1e-7
 """|V'V - I|_F that verification allows: V theta V' then differs by so much from that of orthonormal vectors."""
 
 
-def slack(residual: float) -> float:
+def negative_range(residual: float) -> float:
     """r: how far below zero B may reach, if |A V - V theta|_F may be `residual`."""
-    return residual + DEFECT
+    return residual + MAX_ORTHOGONALITY_ERROR
 
 
-def floor(residual: float) -> float:
+def min_beta(residual: float) -> float:
     """The smallest beta that is asked for, where |A V - V theta|_F may be `residual`."""
-    return max(FLOOR, RESIDUALS * slack(residual))
+    return max(MIN_BETA, MIN_BETA_PER_RESIDUAL * negative_range(residual))
 
 
-def excluded(theta: float, residual: float) -> float:
+def max_missing(theta: float, residual: float) -> float:
     """Eigenvalues above this are not missing, given the K-th that was found and what |A V - V theta|_F may be."""
-    beta = (1 + 2.0**-10) * max(theta * math.pow(2, 1 / STEPS_PER_OCTAVE), floor(residual))
-    return beta + MARGIN * (beta + slack(residual))
+    beta = (1 + 2.0**-10) * max(theta * math.pow(2, 1 / STEPS_PER_OCTAVE), min_beta(residual))
+    return beta + MARGIN * (beta + negative_range(residual))
 
 
 def promise(residual: float) -> dict[str, float]:
     """What a passed certificate says, for whoever receives the result: eigenvalues above `factor` times the smallest that was
     found, and above `floor` times |A|_F, are not missing, but with `probability`."""
-    least = floor(residual)
+    minimum = min_beta(residual)
     return {
-        "factor": excluded(least, residual) / least,
-        "floor": 2 * excluded(0, residual),
-        "probability": MISSES,
+        "factor": max_missing(minimum, residual) / minimum,
+        "floor": 2 * max_missing(0, residual),
+        "probability": MAX_MISS_PROBABILITY,
     }
 
 
-def degree(d: int) -> int:
-    """The smallest m for which `misses` stays below MISSES."""
-    return next(m for m in range(1, 64) if misses(d, m) <= MISSES)
+def chebyshev_degree(d: int) -> int:
+    """The smallest m for which `miss_probability` stays below MAX_MISS_PROBABILITY."""
+    return next(m for m in range(1, 64) if miss_probability(d, m) <= MAX_MISS_PROBABILITY)
 
 
-def misses(d: int, m: int) -> float:
+def miss_probability(d: int, m: int) -> float:
     """The probability that an eigenvalue of beta + MARGIN (beta + r) passes.
 
     Its eigenvector v grows by T = T_m(1 + 2 MARGIN). What is left of the probes is no shorter than T (v'g), so passing needs a
@@ -97,37 +98,37 @@ def misses(d: int, m: int) -> float:
     return 1.0 if a >= 1 else (a * math.exp(1 - a)) ** (PROBES / 2)
 
 
-async def none_is_missing(
+async def no_eigenvalue_missing(
     A: Any, values: Any, vectors: Any, run: str, residual: float, following: Any = None
 ) -> tuple[Any, Any]:
-    """A shared bit: no eigenvalue above `excluded(theta_K, residual)` is missing; and a shared bound of all that are left out.
+    """A shared bit: no eigenvalue above `max_missing(theta_K, residual)` is missing; and a shared bound of all that are left out.
 
     values: descending; vectors: as rows. residual: a bound of |A V - V theta|_F that is verified beside; where it does not hold,
     the bit may be 0 without need. following: an estimate of the next eigenvalue, such as a Ritz value. The same probes go
     through a second recurrence with a beta just above it. If they stay as long as they are, the bound is
-    `excluded(following, residual)`, else `excluded(theta_K, residual)`.
+    `max_missing(following, residual)`, else `max_missing(theta_K, residual)`.
     """
     d = len(A)
     g = gaussian(run, "probes", (d, PROBES), d**-0.5)
-    g *= math.sqrt(PROBES / np.sum(g * g))  # on average of length one each: then a is what `misses` says
+    g *= math.sqrt(PROBES / np.sum(g * g))  # on average of length one each: then a is what `miss_probability` says
     anchors = values[-1:] if following is None else concatenate([values[-1:], following.reshape(1)])
     groups = [slice(PROBES * i, PROBES * (i + 1)) for i in range(len(anchors))]
     probes = np.tile(np.round(np.ldexp(g, 24)) * 2.0**-24, len(groups))
     V = vectors.T
-    top, least, r = 2.0, floor(residual), slack(residual)
-    steps = np.arange(math.floor(math.log2(least) * STEPS_PER_OCTAVE), STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE
-    beta = np.append(least, 2.0 ** (steps + 1 / STEPS_PER_OCTAVE)) * (1 + 2.0**-10)
+    top, minimum, r = 2.0, min_beta(residual), negative_range(residual)
+    steps = np.arange(math.floor(math.log2(minimum) * STEPS_PER_OCTAVE), STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE
+    beta = np.append(minimum, 2.0 ** (steps + 1 / STEPS_PER_OCTAVE)) * (1 + 2.0**-10)
     bounds = beta + MARGIN * (beta + r) + 2.0**-SCALE_FRAC
     found = await anchors.within(top).classify(2.0**steps, [2 / (beta + r), bounds], SCALE_FRAC)
-    scale, bound = found[..., 0].within(2 / least), found[..., 1].within(2 * top)
+    scale, bound = found[..., 0].within(2 / minimum), found[..., 1].within(2 * top)
     weighted, *scaled = await together(
         V.mul(values, within=1.5, narrow=True, only=Held.LEFT),
-        *(V.mul(scale[i], frac=SCALE_FRAC, within=2 / least, narrow=True) for i in range(len(groups))),
+        *(V.mul(scale[i], frac=SCALE_FRAC, within=2 / minimum, narrow=True) for i in range(len(groups))),
     )
-    scaled, largest = [one.within(2 / least) for one in scaled], 8 / least
+    scaled, largest = [one.within(2 / minimum) for one in scaled], 8 / minimum
     diagonal = scale[np.repeat(np.arange(len(groups)), PROBES)] * np.eye(probes.shape[1], dtype=np.int64)
     before, now, lengths = None, None, []
-    for _ in range(degree(d)):
+    for _ in range(chebyshev_degree(d)):
         if now is None:
             product = A @ probes + r * probes
             inside = [one.T @ probes[:, group] for one, group in zip(scaled, groups, strict=True)]
@@ -149,8 +150,8 @@ async def none_is_missing(
             before, now = now, ((turned - now) * 2 - before).within(4)
         lengths += [now[:, group] for group in groups]
     squares = await together(*(P.inner(P, frac=80) for P in lengths))
-    longest = (1 + SLACK) * float(np.sum(probes[:, :PROBES] ** 2))
-    inside = await stack(list(squares)).within(2.0**45).lookup([-1e-3, longest], [0, 1, 0], 0)
+    max_length = (1 + SLACK) * float(np.sum(probes[:, :PROBES] ** 2))
+    inside = await stack(list(squares)).within(2.0**45).lookup([-1e-3, max_length], [0, 1, 0], 0)
     passed = await (inside.reshape(-1, len(groups)).sum(0) == len(lengths) // len(groups))
     if len(groups) == 1:
         return passed[0], bound[0]

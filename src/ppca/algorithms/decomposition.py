@@ -15,32 +15,32 @@ import numpy as np
 
 from ..protocol import concatenate, ready, together
 from . import certificate
-from .eigen import Eigen, defect, identity_like, is_below
+from .eigen import Eigen, identity_like, is_below, orthogonality_error
 from .iteration import Progress, silent
 from .jacobi import enough_steps
-from .solvers import AUTO, TOLERANCE, TOPK, chosen, eigh, promised_residual
+from .solvers import AUTO, TOLERANCE, TOPK, chosen_solver, eigh, promised_residual
 from .topk import eigh_topk
 
-ORTHOGONALITY = 1e-7
+MAX_ORTHOGONALITY_ERROR = 1e-7
 """What verification promises of |V'V - I|_F."""
 
-ENOUGH_ITERATIONS = 45
+FALLBACK_ITERATIONS = 45
 """Iterations of all-pairs after `topk` in jobs that open no convergence bits."""
 
-COARSE = 10
+RANGE_CHECK_FRAC = 10
 """Fractional bits that are enough to see whether an element is far off."""
 
-FALLBACK = 600
+FALLBACK_MAX_COLUMNS = 600
 """Largest number of columns for which all-pairs takes over if `topk` fails: more would take hours and gigabytes."""
 
-ACCEPTED, LOOSEST = 1e-6, 1e-3
+MAX_TOLERANCE, MAX_WIDE_TOLERANCE = 1e-6, 1e-3
 """Largest tolerance with which a result of `topk` that did not reach the requested one is verified and delivered: up to
-FALLBACK columns, where all-pairs can take over, and above."""
+FALLBACK_MAX_COLUMNS columns, where all-pairs can take over, and above."""
 
-UNBOUNDED = 8.0
+MAX_RESIDUAL = 8.0
 """Bound of a residual that is too large to matter: no eigenvalue exceeds 1."""
 
-RESIDUALS = 2.0 ** np.arange(-66, 5)
+RESIDUAL_SQUARES = 2.0 ** np.arange(-66, 5)
 """Squares of residuals between which the bound of the pairs that were not asked for has its steps."""
 
 
@@ -54,7 +54,8 @@ def residual_bound(d: int, count: int, tolerance: float, units: int = 2) -> floa
 
 
 def rounding(d: int) -> float:
-    """|A - A'|_F if A' is the matrix of the data without rounding, whose columns are off as `entry.Joint.error` says.
+    """|A - A'|_F if A' is the matrix of the data without rounding, whose columns are off as
+    `joint_covariance.JointCovariance.error` says.
 
     A is rounded twice: its d^2 entries are off by 2^-40, and by 2^-48 before they are multiplied by up to 2 sqrt(d); together by
     less than 2^-39. Doubles of owners: sums over the rows of a piece are off by at most 2^-40 of the product of two deviations,
@@ -72,7 +73,7 @@ def resolution(d: int, tolerance: float, certified: bool = False) -> float:
     """
     residual = 2 * tolerance
     off = residual + d * 2.0**-40
-    return 2 * (max(off, certificate.excluded(0, residual)) if certified else off)
+    return 2 * (max(off, certificate.max_missing(0, residual)) if certified else off)
 
 
 @dataclass
@@ -128,35 +129,38 @@ async def decompose(
     run: a public name of this run, from which `topk` draws public random numbers. top: how many of the largest pairs are wanted
     (None: all); `topk` gives only these. max_iterations, fixed_iterations: see `eigh`.
     If `topk` stops before the requested tolerance, its result is verified with the tolerance that it has reached, if that is at
-    most ACCEPTED (LOOSEST above FALLBACK columns). If verification says no, all-pairs takes over from `topk` up to FALLBACK
+    most MAX_TOLERANCE (MAX_WIDE_TOLERANCE above FALLBACK_MAX_COLUMNS columns). If verification says no, all-pairs takes over
+    from `topk` up to FALLBACK_MAX_COLUMNS
     columns, and cyclic Jacobi from the other solvers: until it has converged, or with `fixed_iterations` for a fixed number of
     steps.
     """
     d = len(A)
-    name = chosen(solver, d, top, fixed_iterations)
+    name = chosen_solver(solver, d, top, fixed_iterations)
     limits = {"max_iterations": max_iterations, "fixed_iterations": fixed_iterations}
     if name == TOPK:
         if top is None:
             raise ValueError("topk finds a given number of the largest pairs: say how many")
         largest = await eigh_topk(A, top, run=run, tol=tol, progress=progress, **limits)
         tolerance = tol
-        if largest.residual is not None and tol < largest.residual <= (LOOSEST if d > FALLBACK else ACCEPTED):
+        if largest.residual is not None and tol < largest.residual <= (
+            MAX_WIDE_TOLERANCE if d > FALLBACK_MAX_COLUMNS else MAX_TOLERANCE
+        ):
             tolerance = largest.residual
         progress("verification", 0.96)
         bounded, (complete, following) = await together(
             is_bounded(largest.values, largest.vectors),
-            certificate.none_is_missing(
+            certificate.no_eigenvalue_missing(
                 A, largest.values, largest.vectors, run, 2 * tolerance, following=largest.following
             ),
         )
         passed = await (bounded * complete)
         verified, _ = await is_accurate(A, largest.values, largest.vectors, passed, 2 * tolerance)
-        if verified or d > FALLBACK:
+        if verified or d > FALLBACK_MAX_COLUMNS:
             left = following if top < d else None
             return Spectrum(
                 largest.values, largest.vectors, name, largest.iterations, verified, False, tolerance, True, left
             )
-        limits = {"fixed_iterations": None if fixed_iterations is None else ENOUGH_ITERATIONS}
+        limits = {"fixed_iterations": None if fixed_iterations is None else FALLBACK_ITERATIONS}
     first = "allpairs" if name == TOPK else name
     few = top if fixed_iterations is None else None
     found = await eigh(A, identity_like(A), solver=first, tol=tol, top=few, progress=progress, **limits)
@@ -198,8 +202,8 @@ async def is_bounded(values: Any, vectors: Any) -> Any:
     unit vectors. So all of them are shortened to 10 fractional bits, exactly, and the sum of their squares, one for every
     vector and at most 1 where all is well, is looked at in the whole ring: one that is off adds 2^104 or more.
     """
-    short = await concatenate([vectors.ravel(), values]).truncate(40 - COARSE)
-    size = await short.inner(short, frac=2 * COARSE)
+    short = await concatenate([vectors.ravel(), values]).truncate(40 - RANGE_CHECK_FRAC)
+    size = await short.inner(short, frac=2 * RANGE_CHECK_FRAC)
     return await is_below(size, 4.0 * len(values) + 4)
 
 
@@ -214,7 +218,7 @@ async def is_accurate(
     """
     count = len(values) if top is None else min(top, len(values))
     V = vectors.T
-    AV, scaled, off = await together(A.matmul(V, within=1.5), V.mul(values, within=1.5), defect(V))
+    AV, scaled, off = await together(A.matmul(V, within=1.5), V.mul(values, within=1.5), orthogonality_error(V))
     residual = AV - scaled
     first, rest = residual[:, :count], residual[:, count:]
     square, orthogonal, other = await together(
@@ -225,7 +229,7 @@ async def is_accurate(
     square = square + (1 - bounded) * 2**20  # not below any tolerance
     *bits, others = await together(
         is_below(square, tol**2),
-        is_below(orthogonal, ORTHOGONALITY**2),
+        is_below(orthogonal, MAX_ORTHOGONALITY_ERROR**2),
         ready(None) if other is None else _root_above(other),
     )
     both = await (bits[0] * bits[1])
@@ -234,10 +238,10 @@ async def is_accurate(
 
 
 async def _root_above(square: Any) -> Any:
-    """A shared power of sqrt(2) above the root of a sum of squares, UNBOUNDED for a negative one: two rounds."""
+    """A shared power of sqrt(2) above the root of a sum of squares, MAX_RESIDUAL for a negative one: two rounds."""
     whole = square.within(2.0 ** (126 - square.dtype.frac))
-    roots = np.r_[UNBOUNDED, np.sqrt(RESIDUALS), UNBOUNDED]
-    return await whole.lookup(np.r_[-RESIDUALS[0], RESIDUALS], roots, 40)
+    roots = np.r_[MAX_RESIDUAL, np.sqrt(RESIDUAL_SQUARES), MAX_RESIDUAL]
+    return await whole.lookup(np.r_[-RESIDUAL_SQUARES[0], RESIDUAL_SQUARES], roots, 40)
 
 
 async def components_for(values: Any, fraction: float) -> int:

@@ -22,15 +22,16 @@ from typing import Any
 import numpy as np
 
 from ..protocol import Held, together
-from .whitening import FINE, ROUGH, whiten_any
+from .whitening import FINE_STEPS, ROUGH_STEPS, whiten_any
 
-ANGLE = 2**8
-"""Columns with ANGLE |A y - theta y|^2 < theta^2 are eigenvectors already. A whole number: products with it are exact."""
+CONVERGED_FACTOR = 2**8
+"""Columns with CONVERGED_FACTOR |A y - theta y|^2 < theta^2 are eigenvectors already. A whole number: products with it are
+exact."""
 
 POWERS = 3
 """Of what is left of A."""
 
-SMALLEST = -27
+MIN_NORM_BITS = -27
 """log2 of the smallest size that is scaled to one: what is smaller is rounding."""
 
 
@@ -39,7 +40,7 @@ async def deflated_powers(A: Any, Y: Any, AY: Any, squares: Any, rest: Any) -> A
 
     Y: Ritz vectors; AY: A Y; squares: of their Ritz values; rest: |A y - theta y|^2 of every column.
     """
-    good = await (rest * ANGLE - squares).within(2.0 * ANGLE).negative()
+    good = await (rest * CONVERGED_FACTOR - squares).within(2.0 * CONVERGED_FACTOR).negative()
     S, AS = (part.within(1.5) for part in await together(*(P.mul(good, within=1.5, narrow=True) for P in (Y, AY))))
 
     async def left(P: Any) -> Any:
@@ -54,7 +55,7 @@ async def deflated_powers(A: Any, Y: Any, AY: Any, squares: Any, rest: Any) -> A
         Z = await left(F) if power else (AY - AS).within(1.5)
         Z = (await Z.mul(await _unit(Z), frac=40, within=2, narrow=True)).within(2)
         last = power == POWERS - 1
-        F = (await whiten_any(Z, FINE if last else ROUGH, Held.BOTH if last else Held.RIGHT)).within(4)
+        F = (await whiten_any(Z, FINE_STEPS if last else ROUGH_STEPS, Held.BOTH if last else Held.RIGHT)).within(4)
     # Where all columns are set apart, the others are rounding made large.
     F = (F - await F.mul(good, within=4, narrow=True)).within(4)
     inside = await S.T.matmul(F, within=4, narrow=True, only=Held.RIGHT)
@@ -64,6 +65,6 @@ async def deflated_powers(A: Any, Y: Any, AY: Any, squares: Any, rest: Any) -> A
 async def _unit(Z: Any) -> Any:
     """A power of two that makes |Z|_F lie in (1/2, 1]: three rounds."""
     size = await Z.inner(Z, frac=80)
-    octaves = np.arange(SMALLEST, 5)
+    octaves = np.arange(MIN_NORM_BITS, 5)
     found = await size.within(4.0**5).lookup(4.0**octaves, 2.0 ** -np.append(octaves, 5), 5)
-    return found.within(2.0**-SMALLEST)
+    return found.within(2.0**-MIN_NORM_BITS)

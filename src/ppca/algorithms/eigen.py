@@ -25,7 +25,7 @@ def identity_like(A: Any) -> Any:
     return (A.zeros(A.shape) + np.eye(len(A), dtype=np.int64)).within(1)
 
 
-async def off_is_small(A: Any, tol: float) -> Any:
+async def off_diagonal_is_small(A: Any, tol: float) -> Any:
     """The shared bit [Frobenius norm of the off-diagonal < tol]: three rounds."""
     a = A[np.triu_indices(len(A), 1)]
     off = await a.inner(a, frac=80)
@@ -41,7 +41,7 @@ async def is_below(sum_of_squares: Any, bound: float) -> Any:
     return await whole.lookup([-bound, bound], [0, 1, 0], 0)
 
 
-async def defect(V: Any, only: Held = Held.BOTH) -> Any:
+async def orthogonality_error(V: Any, only: Held = Held.BOTH) -> Any:
     """V'V - I, how far the columns of V are from orthonormal: one round. only: for one side of products."""
     d = V.shape[1]
     upper = await V.T.matmul_upper(V, within=3, narrow=True, only=only)
@@ -50,4 +50,4 @@ async def defect(V: Any, only: Held = Held.BOTH) -> Any:
 
 async def orthonormal(V: Any) -> Any:
     """One Newton-Schulz step, V - V E / 2 with E = V'V - I: two rounds. The distance is squared."""
-    return V - (await V.matmul(await defect(V, Held.RIGHT), within=3, narrow=True)) * 0.5
+    return V - (await V.matmul(await orthogonality_error(V, Held.RIGHT), within=3, narrow=True)) * 0.5

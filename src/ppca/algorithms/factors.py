@@ -33,47 +33,47 @@ ROOT_FRAC = 45
 """Fractional bits of sqrt(n_i) and of the factors, which reach sqrt(n_i)."""
 
 X_FRAC = 56
-SPARE = 4
+SPARE_FRAC = 4
 """Fractional bits that the upper half of a product has beyond those of X: its rounding then counts for nothing."""
 
-MOST = X_FRAC + SPARE + 64 - ROOT_FRAC
+MAX_SHIFT = X_FRAC + SPARE_FRAC + 64 - ROOT_FRAC
 """From so many binary places on nothing is left of an entry."""
 
-PASS = 1 << 20
+PASS_ENTRIES = 1 << 20
 """Entries of a pass."""
 
-DEPTH = 128
+BLOCK_ROWS = 128
 """Rows of every factor whose products are made at once."""
 
 
-async def shrinking(shift: Any) -> Any:
-    """The powers of two that `shrunk` takes, for 2^-shift: two rounds."""
+async def shift_powers(shift: Any) -> Any:
+    """The powers of two that `shifted` takes, for 2^-shift: two rounds."""
     # R 2^(15 - u) = (R 2^(79 - u)) 2^-64 with u = D - e + h >= h + 2, for roots u = h: R < 2^(45 + h), so the product stays below
     # 2^124, and with R < 2^63 nothing is left beyond 79.
-    thresholds, values = power_table(0, MOST, lambda u: 1 << (MOST - u))
+    thresholds, values = power_table(0, MAX_SHIFT, lambda u: 1 << (MAX_SHIFT - u))
     return (await shift.retype(EXPONENT).classify(thresholds, values, 0))[..., 0]
 
 
-async def shrunk(numbers: Any, power: Any) -> Any:
+async def shifted(numbers: Any, power: Any) -> Any:
     """Roots or entries of factors times 2^-shift, 56 fractional bits; the results are below 1. Two rounds."""
     upper = await numbers.retype(RAW).mul_high(power)
-    wide = await upper.retype(RingType(64, X_FRAC + SPARE, 1)).extend()
+    wide = await upper.retype(RingType(64, X_FRAC + SPARE_FRAC, 1)).extend()
     return wide.astype(X_FRAC).retype(RingType(128, X_FRAC, 1))
 
 
 def passes(m: int, d: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
-    """Ranges of the rows of m packed triangles with at most PASS entries each (or one row)."""
+    """Ranges of the rows of m packed triangles with at most PASS_ENTRIES entries each (or one row)."""
     starts, row = row_starts(d), first
     end = d if last is None else last
     while row < end:
-        stop = int(np.searchsorted(starts, starts[row] + PASS // m, side="right")) - 1
+        stop = int(np.searchsorted(starts, starts[row] + PASS_ENTRIES // m, side="right")) - 1
         stop = min(end, max(row + 1, stop))
         yield row, stop
         row = stop
 
 
 @dataclass
-class Products:
+class GramSum:
     """X'X in the making: this server's local products, packed (d (d + 1) / 2), of the rows of X that were added so far."""
 
     like: SecretArray
@@ -88,9 +88,9 @@ class Products:
         first, last = rows
         numbers = factor[:, self._starts[first] : self._starts[last]]
         columns = np.nonzero(_trapezoid(last - first, self.d - first))[1] + first
-        short = await shrunk(numbers, power[:, columns])
-        for start in range(first, last, DEPTH):
-            stop = min(last, start + DEPTH)
+        short = await shifted(numbers, power[:, columns])
+        for start in range(first, last, BLOCK_ROWS):
+            stop = min(last, start + BLOCK_ROWS)
             part = short[:, self._starts[start] - self._starts[first] : self._starts[stop] - self._starts[first]]
             self._add(*(_unpacked(share, stop - start, self.d - start) for share in part.data))
 

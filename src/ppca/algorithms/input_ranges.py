@@ -28,25 +28,25 @@ from numpy.typing import NDArray
 from ..native import ring
 from ..protocol import Party, RingType, SecretArray, concatenate, stack, together
 from ..protocol.inputs import expand
-from .entry import COUNT_BITS, Sums
 from .factors import ROOT_FRAC
-from .imputed import GapParts
+from .joint_covariance import COUNT_BITS, OwnerMoments
+from .joint_covariance_missing import OwnerMomentsMissing
 from .scales import EXPONENT, HALF_BITS, NONE
 
 WHOLE = RingType(128, 0, 127)
 """Any element of the ring, as an integer."""
 
-LARGEST_EXPONENT = 1024
-SUMS = 24
+MAX_EXPONENT = 1024
+RANDOM_SUMS = 24
 """Random sums of a vector: an entry out of range is found with probability 1 - 2^-24."""
 
-TABLE_SUMS = 60
+TABLE_RANDOM_SUMS = 60
 """Random sums of a table, with signs of rows and of columns: as above, 1 - (3/4)^60."""
 
-TIMES, TABLE_TIMES = 6, 64
+NORM_FACTOR, TABLE_NORM_FACTOR = 6, 64
 """Random sums of honest owners are below so many norms but for a probability of 2^-50 each."""
 
-BLOCK = 1 << 14
+BLOCK_ENTRIES = 1 << 14
 
 Words = NDArray[np.uint64]
 
@@ -60,7 +60,7 @@ class Ranges:
         self._table: list[NDArray[np.intp]] = []
         self._scaled: list[tuple[Any, Any]] = []
         self._scaled_table: list[NDArray[np.intp]] = []
-        self._most = 1
+        self._max_value = 1
         """Largest value of a condition that does not hold."""
 
     def _numbers(self, size: int) -> NDArray[np.intp]:
@@ -111,23 +111,22 @@ class Ranges:
 
     def exponents(self, exponent: SecretArray, table: NDArray[np.intp] | None = None) -> None:
         """Exponents of doubles, or NONE and a little more for columns of zeros."""
-        self.between(exponent, NONE, LARGEST_EXPONENT, table)
+        self.between(exponent, NONE, MAX_EXPONENT, table)
 
     def vector(self, party: Party, values: SecretArray, bound: int) -> None:
         """values (tables, n) of norm at most `bound`, as integers of the ring."""
         shares = values.data
-        pieces = (
-            np.ascontiguousarray(shares[:, :, k : k + BLOCK].swapaxes(1, 2)) for k in range(0, shares.shape[2], BLOCK)
-        )
-        found = projections(party, pieces, self.tables, SUMS)
-        self.between(found, -TIMES * bound, TIMES * bound)
+        starts = range(0, shares.shape[2], BLOCK_ENTRIES)
+        pieces = (np.ascontiguousarray(shares[:, :, k : k + BLOCK_ENTRIES].swapaxes(1, 2)) for k in starts)
+        found = projections(party, pieces, self.tables, RANDOM_SUMS)
+        self.between(found, -NORM_FACTOR * bound, NORM_FACTOR * bound)
 
     def not_all_negative(self, values: SecretArray, table: NDArray[np.intp]) -> None:
         """values (2, choices, columns): in one of the two parts no choice is negative. table: that of every column."""
         first, second = (part.negative().then(lambda wrong: wrong.sum(0)) for part in values)
         self._scaled.append((first, second))
         self._scaled_table.append(table)
-        self._most *= values.shape[1] ** 2
+        self._max_value *= values.shape[1] ** 2
 
     async def in_range(self) -> SecretArray:
         """One bit for each table: whether all of its conditions hold."""
@@ -139,7 +138,7 @@ class Ranges:
             wrong = concatenate([wrong, (await (one * other)).retype(wrong.dtype)])
         table = np.concatenate([*self._table, *self._scaled_table])
         counts = stack([wrong[table == number].sum() for number in range(self.tables)])
-        found: SecretArray = await (counts.within(self._most * max(1, len(table))) == 0)
+        found: SecretArray = await (counts.within(self._max_value * max(1, len(table))) == 0)
         return found
 
 
@@ -157,11 +156,11 @@ async def count_and_root(ranges: Ranges, count: SecretArray, root: SecretArray) 
     ranges.between(away, -(1 << (2 * ROOT_FRAC - 10)), 1 << (2 * ROOT_FRAC - 10))
 
 
-async def ranges_of_sums(party: Party, sums: Sums | GapParts) -> Ranges:
+async def moment_ranges(party: Party, sums: OwnerMoments | OwnerMomentsMissing) -> Ranges:
     """The conditions on what owners of rows send."""
     m, d = sums.mean_exponent.shape
     ranges = Ranges(m)
-    if isinstance(sums, GapParts):
+    if isinstance(sums, OwnerMomentsMissing):
         count = sums.count.retype(WHOLE)
         ranges.between(count, 1, ((1 << COUNT_BITS) - 1) // m)
         counts = sums.counts.retype(WHOLE)
@@ -189,12 +188,12 @@ def projections(party: Party, pieces: Iterator[Words], width: int, sums: int) ->
 
 
 def table_projections(party: Party, pieces: Iterator[Words], table: NDArray[np.intp], tables: int) -> SecretArray:
-    """Sums of all entries of every table, with signs of rows and of columns: (tables, TABLE_SUMS).
+    """Sums of all entries of every table, with signs of rows and of columns: (tables, TABLE_RANDOM_SUMS).
 
     pieces: (2, rows, width, limbs). table: the number of the table that each of the `width` columns belongs to.
     """
-    found = projections(party, pieces, len(table), TABLE_SUMS)
-    signs = 2 * Coins(party, f"columns of {len(table)}").bits(len(table), TABLE_SUMS).astype(np.int64) - 1
+    found = projections(party, pieces, len(table), TABLE_RANDOM_SUMS)
+    signs = 2 * Coins(party, f"columns of {len(table)}").bits(len(table), TABLE_RANDOM_SUMS).astype(np.int64) - 1
     signed = ring.mul(found.data, np.broadcast_to(ring.integers(signs, found.dtype.limbs), found.data.shape))
     parts = [ring.total(np.ascontiguousarray(signed[:, table == number]), 1) for number in range(tables)]
     return SecretArray(party, np.stack(parts, axis=1), found.dtype)
@@ -202,7 +201,7 @@ def table_projections(party: Party, pieces: Iterator[Words], table: NDArray[np.i
 
 def table_bound(entries: int, frac: int) -> int:
     """What the random sums of a table of so many entries below 1 stay below."""
-    return (TABLE_TIMES * (math.isqrt(entries) + 1)) << frac
+    return (TABLE_NORM_FACTOR * (math.isqrt(entries) + 1)) << frac
 
 
 class Coins:

@@ -23,8 +23,8 @@ async def until_converged(
     bit: Callable[[State], Awaitable[Any]],
     due: Callable[[int], bool],
     *,
-    most: int,
-    fixed: int | None,
+    max_steps: int,
+    fixed_steps: int | None,
 ) -> tuple[State, int, bool | None]:
     """The last state, how many steps led to it, and whether it has converged (None: nobody asked).
 
@@ -34,11 +34,11 @@ async def until_converged(
     most: give up after so many steps. fixed: make exactly so many and open nothing.
     """
     done, converged = 0, False
-    while done < (most if fixed is None else fixed) and not converged:
-        asks = fixed is None and due(done)
+    while done < (max_steps if fixed_steps is None else fixed_steps) and not converged:
+        asks = fixed_steps is None and due(done)
         state, converged = await together(step(state, done), opened(bit(state)) if asks else ready(False))
         done += 1
-    return state, done, converged if fixed is None else None
+    return state, done, converged if fixed_steps is None else None
 
 
 async def opened(bit: Awaitable[Any]) -> bool:

@@ -38,15 +38,17 @@ from .rotations import round_robin, sweeps
 FLOOR_BITS = 10
 """q has a floor of so many bits above its last one: the table needs a smallest value."""
 
-LARGEST_SQUARE = 0.31
+MAX_SQUARED_TANGENT = 0.31
 """Of t: one half, 11% more from the table, squared."""
 
 
 @lru_cache
 def cosine_polynomial() -> NDArray[np.float64]:
-    """Coefficients 0..7 of p(u) = (1 + u)^(-1/2) on [0, LARGEST_SQUARE], p(0) = 1 exactly; the error is below 1e-9."""
+    """Coefficients 0..7 of p(u) = (1 + u)^(-1/2) on [0, MAX_SQUARED_TANGENT], p(0) = 1 exactly; the error is below 1e-9."""
     # (p - 1) / u = -1 / (root (1 + root)), without cancellation
-    fit = Chebyshev.interpolate(lambda u: -1 / (np.sqrt(1 + u) * (1 + np.sqrt(1 + u))), 6, domain=[0, LARGEST_SQUARE])
+    fit = Chebyshev.interpolate(
+        lambda u: -1 / (np.sqrt(1 + u) * (1 + np.sqrt(1 + u))), 6, domain=[0, MAX_SQUARED_TANGENT]
+    )
     return np.concatenate([[1.0], fit.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef])
 
 

@@ -16,13 +16,13 @@ from typing import Any
 
 from ..protocol import concatenate, together
 
-LARGEST = 1.5
+MAX_ENTRY = 1.5
 """Above every entry of a vector of norm 1."""
 
 
 async def oriented(vectors: Any) -> Any:
     """The same vectors, the rows of a (k, d) array, times 1 or -1: 4 + 3 ceil(log2 d) rounds for 2^16 entries, no opening."""
-    entries = vectors.within(LARGEST)
+    entries = vectors.within(MAX_ENTRY)
     negative = await entries.negative()
     flipped = await (negative * entries)
     magnitude = (entries - 2 * flipped).retype(entries.dtype).T

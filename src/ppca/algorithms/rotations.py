@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import concatenate, stack, symmetric, together
-from .eigen import Eigen, off_is_small, orthonormal
+from .eigen import Eigen, off_diagonal_is_small, orthonormal
 from .iteration import Progress, State, silent, until_converged
 
 Index = NDArray[np.intp]
@@ -33,13 +33,13 @@ Order = Callable[[int], tuple[Index, ...]]
 Rotation = Callable[[Any, Any], Awaitable[tuple[Any, Any]]]
 """(a, h) = (A_pq, A_qq - A_pp) of all pairs of a step to (cos, sin): p := cos p - sin q, q := sin p + cos q."""
 
-FIRST_CHECK, CHECKS_PER_SWEEP = 1, 4
+UNCHECKED_SWEEPS, CHECKS_PER_SWEEP = 1, 4
 """Convergence is asked four times a sweep after the first: the answer travels beside the rotation and costs no round."""
 
-SHORTEST_SWEEP = 8
+MIN_SWEEP_STEPS = 8
 """Steps between two renormalisations at least: at d = 2 a sweep is one step."""
 
-MOST_SWEEPS = 30
+MAX_SWEEPS = 30
 """Where a run that opens convergence bits gives up."""
 
 
@@ -57,7 +57,7 @@ def round_robin(d: int) -> tuple[Index, ...]:
 
 
 @lru_cache(maxsize=64)
-def _places(d: int, step: int, order: Order) -> tuple[Index, Index, Index, Index]:
+def _indices(d: int, step: int, order: Order) -> tuple[Index, Index, Index, Index]:
     """Public index work of a step: the resting indices, where column i comes from after the rotation of columns, the pairs
     of blocks of one triangle, and where entry (i, j) of the new A stands among those blocks and the resting rows."""
     pairs = order(d)[step]
@@ -82,7 +82,7 @@ def blocks_of(cos: Any, sin: Any) -> Any:
 async def rotate_columns(X: Any, J: Any, step: int, d: int, order: Order = round_robin) -> Any:
     """X J for d columns, of length one at most: one round."""
     pairs = order(d)[step]
-    rest, inverse, _, _ = _places(d, step, order)
+    rest, inverse, _, _ = _indices(d, step, order)
     turned = await X[:, pairs].transpose(1, 0, 2).matmul(J, within=1.5)
     columns = turned.transpose(1, 0, 2).reshape(len(X), 2 * len(pairs))
     return concatenate([columns, X[:, rest]], 1)[:, inverse] if len(rest) else columns[:, inverse]
@@ -92,7 +92,7 @@ async def rotate_rows(Y: Any, J: Any, step: int, order: Order = round_robin) -> 
     """J' Y, known to be symmetric: one round, one triangle of 2 x 2 blocks."""
     d = len(Y)
     pairs = order(d)[step]
-    rest, _, (first, second), place = _places(d, step, order)
+    rest, _, (first, second), place = _indices(d, step, order)
     old = Y[pairs[first][:, :, None], pairs[second][:, None, :]]
     new = await J.transpose(0, 2, 1)[first].matmul(old, within=1.5)
     entries = new.reshape(4 * len(first))
@@ -139,7 +139,7 @@ async def in_sweeps(
 
     async def step(state: State, done: int) -> State:
         state = await turn(state, done % steps)
-        if (done + 1) % max(steps, SHORTEST_SWEEP) == 0:
+        if (done + 1) % max(steps, MIN_SWEEP_STEPS) == 0:
             state = await renew(state)
         sweep, rest = divmod(done + 1, steps)
         if rest == 0:
@@ -151,19 +151,19 @@ async def in_sweeps(
         step,
         bit,
         due=lambda done: (
-            done % steps % every == 0 and (at_once or done >= FIRST_CHECK * steps)
+            done % steps % every == 0 and (at_once or done >= UNCHECKED_SWEEPS * steps)
             if check_every is None
             else done > 0 and done % every == 0
         ),
-        most=MOST_SWEEPS * steps if max_iterations is None else max_iterations,
-        fixed=fixed_iterations,
+        max_steps=MAX_SWEEPS * steps if max_iterations is None else max_iterations,
+        fixed_steps=fixed_iterations,
     )
 
 
 def max_checks(d: int, max_iterations: int | None = None) -> int:
     """Return the maximum number of convergence bits that a cyclic Jacobi over d columns opens."""
     steps = max(1, d - 1 + d % 2)
-    total = MOST_SWEEPS * steps if max_iterations is None else max_iterations
+    total = MAX_SWEEPS * steps if max_iterations is None else max_iterations
     per_sweep = math.ceil(steps / max(1, steps // CHECKS_PER_SWEEP))
     return min(total, math.ceil(total / steps) * per_sweep)
 
@@ -174,7 +174,7 @@ StopRule = Callable[[Any, float], Awaitable[Any]]
 
 async def norm_is_small(A: Any, tol: float) -> Any:
     """[norm of the off-diagonal < tol / 2]: |A0|_F lies in [1/2, 1], so the residual is below tol relative to |A0|_F, too."""
-    return await off_is_small(A, tol / 2)
+    return await off_diagonal_is_small(A, tol / 2)
 
 
 class _Sweeping(NamedTuple):

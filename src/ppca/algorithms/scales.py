@@ -14,7 +14,7 @@ from ..protocol import RingType, together
 
 MANTISSA_BITS = 80
 HALF_BITS = MANTISSA_BITS // 2
-CUT = 44
+CUT_BITS = 44
 FLOAT_BITS = 55
 """Fractional bits of a number that a receiver gets as mantissa and exponent: a double has 53."""
 
@@ -24,23 +24,23 @@ SHOWN_BITS = 68
 MEAN_FRAC = 56
 """Fractional bits of means in the units of a covariance."""
 
-MOST_UNITS = 38
+MAX_UNIT_BITS = 38
 """log2 of the largest mean in such units."""
 
-NOTHING_VARIES = 1800
+NONE_SHIFT = 1800
 """A - D is below for all doubles, and above if D comes of `NONE`."""
 
 NONE = -3000
 """The exponent of zero: below those of all doubles, whatever is added here."""
 
-FAR = 4096
+EXPONENT_OFFSET = 4096
 """Added to exponents that a table gives, so that zero can stand for none."""
 
 EXPONENT = RingType(128, 0, 13)
 MANTISSA = RingType(128, MANTISSA_BITS, 1)
 UPPER_HALF = RingType(128, HALF_BITS, 1)
 GRID = RingType(128, MANTISSA_BITS, 2)
-GROUP = 16
+GROUP_SIZE = 16
 """Numbers whose largest is found at once, by comparing all pairs."""
 
 RAW = RingType(128, 112, 14)
@@ -50,7 +50,7 @@ RAW = RingType(128, 112, 14)
 async def maximum(values: Any) -> Any:
     """The largest along the first axis of shared integers: five rounds for up to sixteen of them, three for two."""
     while len(values) > 2:
-        size = min(GROUP, len(values))
+        size = min(GROUP_SIZE, len(values))
         groups = -(-len(values) // size)
         padded = values[np.minimum(np.arange(groups * size), len(values) - 1)]
         x = padded.reshape(groups, size, *values.shape[1:])
@@ -130,12 +130,12 @@ async def in_units(grid: Any, largest: Any, exponent: Any) -> Any:
     # with the upper half of the bits. One table gives the powers of all three.
     thresholds, values = power_table(
         -60,
-        MOST_UNITS,
+        MAX_UNIT_BITS,
         lambda x: 1 << (x - 24) if x > 23 else 0,
         lambda x: 1 << (x + 20) if -21 < x < 24 else 0,
         lambda x: 1 << (x + 60) if x < -20 else 0,
     )
-    thresholds = np.append(thresholds, NOTHING_VARIES)
+    thresholds = np.append(thresholds, NONE_SHIFT)
     values = np.insert(values, -1, values[:, -2], axis=1)
     shift = (largest - exponent).retype(EXPONENT)
     powers, upper = await together(shift.classify(thresholds, values, 0), grid.truncate(HALF_BITS))
@@ -146,5 +146,5 @@ async def in_units(grid: Any, largest: Any, exponent: Any) -> Any:
         grid.retype(RAW).mul(about, frac=112),
         upper.retype(RAW).mul(below, frac=112),
     )
-    short = await (near + far).retype(RAW).truncate(CUT)
+    short = await (near + far).retype(RAW).truncate(CUT_BITS)
     return (left.retype(whole) + short.retype(whole)).retype(whole)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .allpairs import MOST_ITERATIONS, eigh_allpairs
+from .allpairs import MAX_ITERATIONS, eigh_allpairs
 from .baselines.jacobi_classic import eigh_jacobi_classic
 from .baselines.jacobi_eo import eigh_jacobi_eo, reachable
 from .baselines.power import eigh_power
@@ -38,21 +38,21 @@ TOLERANCE = 1e-9
 """The default tolerance of a joint PCA: what |A V - V L|_F is to be, with |A|_F in [1/2, 1)."""
 
 NAMES = (AUTO, TOPK, *SOLVERS)
-"""What a job may name: one of the above, `topk` (the K largest pairs only), or the choice of `chosen`."""
+"""What a job may name: one of the above, `topk` (the K largest pairs only), or the choice of `chosen_solver`."""
 
-TOPK_FROM = 200
-TOPK_PART = 5
+TOPK_MIN_COLUMNS = 200
+TOPK_MIN_RATIO = 5
 """`auto` takes `topk` from so many columns on, if its block is at most this part of them: see docs/eigensolvers.md."""
 
 
-def chosen(solver: str, d: int, components: int | float | None, fixed_iterations: int | None = None) -> str:
+def chosen_solver(solver: str, d: int, components: int | float | None, fixed_iterations: int | None = None) -> str:
     """The solver that `auto` means, from public numbers alone; any other name means itself.
 
     Fixed iterations are iterations of all-pairs; a part of the variance, or all components, need all pairs.
     """
     if solver != AUTO:
         return solver
-    few = isinstance(components, int) and d >= TOPK_FROM and TOPK_PART * block_size(components, d) <= d
+    few = isinstance(components, int) and d >= TOPK_MIN_COLUMNS and TOPK_MIN_RATIO * block_size(components, d) <= d
     return TOPK if few and fixed_iterations is None else "allpairs"
 
 
@@ -62,8 +62,8 @@ def max_convergence_bits(solver: str, d: int, max_iterations: int | None = None)
     `topk` calls all-pairs in each of its loops. All-pairs can take over from it, and cyclic Jacobi from every solver.
     """
     own = {
-        TOPK: (len(DEGREES) + 2) * MOST_ITERATIONS,
-        "allpairs": MOST_ITERATIONS if max_iterations is None else max_iterations,
+        TOPK: (len(DEGREES) + 2) * MAX_ITERATIONS,
+        "allpairs": MAX_ITERATIONS if max_iterations is None else max_iterations,
         "qr": qr_checks(d, max_iterations),
         "power": 0,
     }.get(solver, jacobi_checks(d, max_iterations))

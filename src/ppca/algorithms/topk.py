@@ -27,9 +27,9 @@ import numpy as np
 from ..protocol import Held, ready, stack, symmetric, together
 from .allpairs import eigh_allpairs
 from .deflation import deflated_powers
-from .eigen import defect, identity_like
+from .eigen import identity_like, orthogonality_error
 from .iteration import Progress, silent
-from .whitening import FINE, ROUGH, complete, gaussian, gram, scale_of, whiten, whiten_any
+from .whitening import FINE_STEPS, ROUGH_STEPS, complete, gaussian, gram, scale_of, whiten, whiten_any
 
 POWERS = 5
 """Whitened powers before the first Ritz step."""
@@ -37,38 +37,38 @@ POWERS = 5
 DEGREES = (3, 6, 12, 24, 24, 24, 24, 24)
 """Of the filters, loop by loop: low ones while Ritz values are rough, high ones for the flat spectra that are left then."""
 
-WARM = 6
+WARM_ITERATIONS = 6
 """The schedule of all-pairs after a filter begins here: H is nearly diagonal."""
 
-CLEAN, MARGIN = 0.3, 0.25
+RITZ_TOLERANCE, RITZ_MARGIN = 0.3, 0.25
 """H is made diagonal to this part of the tolerance, and in the rows of its K largest to that part of it."""
 
-ORTHOGONALITY = 3e-8
+MAX_ORTHOGONALITY_ERROR = 3e-8
 """What the test asks of |Y'Y - I|_F."""
 
-LEVELS = 12
+MAX_LEVEL = 12
 """The residual is told in factors of four of the tolerance, up to so many."""
 
-FLATTEST = 2.0**-21
+MU_FLOOR = 2.0**-21
 """What is added to mu, as a part of the largest Ritz value: what a column picks up of stronger ones grows by its reciprocal."""
 
-GROWN = 64.0
+MAX_GROWTH = 64.0
 """Columns that are no Ritz vectors yet grow more than their Ritz value says: up to this, where all is well."""
 
-SHRINKING = (4.0 ** np.arange(1, 9), 2.0 ** -np.r_[0, np.arange(3, 11)])
+SHRINK_TABLE = (4.0 ** np.arange(1, 9), 2.0 ** -np.r_[0, np.arange(3, 11)])
 """Squares of lengths, and what a column of such a length is multiplied by: above 2, so that it is below 1/2 and may grow."""
 
-REACH = 2**8
+WHITENING_RANGE = 2**8
 """Ritz values so many times below the largest are out of reach of whitened powers, which keep 2^-10 at a time: their columns are
 random ones still."""
 
-USUAL, CAREFUL = 2, 3
+COMPLETION_STEPS, CAREFUL_COMPLETION_STEPS = 2, 3
 """Steps to make a filled block orthonormal: many random columns of a small d are not so to begin with."""
 
-OCTAVES = 24
+MU_OCTAVES = 24
 """1 / mu is looked up in so many octaves below one."""
 
-STEEPEST = 22.0
+MAX_RATIO_BITS = 22.0
 """log2 of the largest 2 theta / mu - 1."""
 
 
@@ -97,7 +97,7 @@ class TopK:
 class _Block:
     """Orthonormal columns, A times them, and their Ritz values theta in descending order.
 
-    With 80 fractional bits: squares: theta^2. least: (FLATTEST theta_1)^2. rest: |A y - theta y|^2 of every column.
+    With 80 fractional bits: squares: theta^2. floor: (MU_FLOOR theta_1)^2. rest: |A y - theta y|^2 of every column.
     skew: |Y'Y - I|_F^2 of the first K.
     """
 
@@ -105,7 +105,7 @@ class _Block:
     AY: Any
     theta: Any
     squares: Any
-    least: Any
+    floor: Any
     rest: Any
     skew: Any
 
@@ -147,10 +147,10 @@ async def eigh_topk(
         progress(f"eigendecomposition, loop {loops}", min(0.95, (loops + 1) / 4))
         block = await _ritz(A, Y, k, tol, loops, fixed_iterations is not None)
         (level, below), scaling = await together(
-            ready((LEVELS, 0)) if fixed_iterations is not None else _level(block, k, tol, restarted), _scaling(block)
+            ready((MAX_LEVEL, 0)) if fixed_iterations is not None else _level(block, k, tol, restarted), _scaling(block)
         )
         levels.append(level)
-        if level == 0 or loops == most or (fixed_iterations is None and stalls(levels[restarted:])):
+        if level == 0 or loops == most or (fixed_iterations is None and has_stalled(levels[restarted:])):
             break
         if below == 2:
             restarted = True
@@ -160,14 +160,14 @@ async def eigh_topk(
                 scaling = await _scaling(block, -(-d // shape[1]))
             degree = DEGREES[min(loops - restarted, len(DEGREES) - 1)]
             Y = (await whiten_any(await _filtered(A, block, scaling, degree))).within(2)
-        Y = await complete(Y, fill, CAREFUL if below or restarted else USUAL)
+        Y = await complete(Y, fill, CAREFUL_COMPLETION_STEPS if below or restarted else COMPLETION_STEPS)
     converged = None if fixed_iterations is not None else level == 0
-    residual = tol * 4.0**level if level < LEVELS else None
+    residual = tol * 4.0**level if level < MAX_LEVEL else None
     following = block.theta[k] if shape[1] > k else None
     return TopK(block.theta[:k], block.Y[:, :k].T, loops, converged, residual, following)
 
 
-def stalls(levels: list[int]) -> bool:
+def has_stalled(levels: list[int]) -> bool:
     """Whether two loops of a high degree have brought less than a factor of four."""
     return len(levels) > 5 and levels[-1] >= levels[-3]
 
@@ -181,9 +181,9 @@ async def _start(A: Any, omega: Any) -> Any:
     half = root * 0.5  # |A Y half|_2 <= 1, also where three steps leave singular values up to 2
     Z = (await Z.mul(half, frac=40, within=2, narrow=True)).within(2)
     for _ in range(POWERS - 1):
-        P = (await whiten(Z, ROUGH, half, only=Held.RIGHT)).within(2.0**9)
+        P = (await whiten(Z, ROUGH_STEPS, half, only=Held.RIGHT)).within(2.0**9)
         Z = (await A.matmul(P, frac=40, within=2, narrow=True)).within(2)
-    return (await whiten(Z, FINE)).within(2)
+    return (await whiten(Z, FINE_STEPS)).within(2)
 
 
 async def _ritz(A: Any, Y: Any, k: int, tol: float, loops: int, silently: bool) -> _Block:
@@ -192,47 +192,50 @@ async def _ritz(A: Any, Y: Any, k: int, tol: float, loops: int, silently: bool) 
     AY = (await A.matmul(Y, within=1.5, narrow=True)).within(1.5)
     H = symmetric(await Y.T.matmul_upper(AY, within=1.5), b)
     enough = (16 if loops else 30) if silently else None
-    warm = WARM if loops else 0
+    warm = WARM_ITERATIONS if loops else 0
     found = await eigh_allpairs(
-        H, identity_like(H), tol=CLEAN * tol, top=k, margin=MARGIN, warm=warm, fixed_iterations=enough
+        H, identity_like(H), tol=RITZ_TOLERANCE * tol, top=k, margin=RITZ_MARGIN, warm=warm, fixed_iterations=enough
     )
     theta, rows = await found.values.within(2).sort(found.vectors.T, descending=True)
     V = rows.T.within(1.5)
     Y, AY = await together(Y.matmul(V, within=1.5, narrow=True), AY.matmul(V, within=1.5, narrow=True))
     Y, AY, theta = Y.within(1.5), AY.within(1.5), theta.within(1.5)
-    flattest = theta[0] * FLATTEST
-    scaled, squares, least, off = await together(
+    flattest = theta[0] * MU_FLOOR
+    scaled, squares, floor, off = await together(
         Y.mul(theta, within=1.5, narrow=True),
         theta.mul(theta, frac=80),
         flattest.mul(flattest, frac=80),
-        defect(Y[:, :k]),
+        orthogonality_error(Y[:, :k]),
     )
     left = AY - scaled
     rest, skew = await together(left.inner(left, axis=0, frac=80), off.inner(off, frac=80))
-    return _Block(Y, AY, theta, squares, least, rest, skew)
+    return _Block(Y, AY, theta, squares, floor, rest, skew)
 
 
 async def _level(block: _Block, k: int, tol: float, restarted: bool) -> tuple[int, int]:
-    """How far the K are from the tolerance; and how many of the K-th and the last Ritz value lie below theta_1 / REACH (0 if the
+    """How far the K are from the tolerance; and how many of the K-th and the last Ritz value lie below theta_1 /
+    WHITENING_RANGE (0 if the
     block was restarted): four rounds.
 
-    The level is 0 if |A Y - Y theta|_F < tol over the K, 1 if < 4 tol, ...; LEVELS if Y is not orthonormal. What is opened is
-    above + (LEVELS + 1) (skewed + 2 below): the last only if above is not 0.
+    The level is 0 if |A Y - Y theta|_F < tol over the K, 1 if < 4 tol, ...; MAX_LEVEL if Y is not orthonormal. What is opened is
+    above + (MAX_LEVEL + 1) (skewed + 2 below): the last only if above is not 0.
     """
-    limits, counts = (tol * 4.0 ** np.arange(LEVELS)) ** 2, np.arange(LEVELS + 1)
+    limits, counts = (tol * 4.0 ** np.arange(MAX_LEVEL)) ** 2, np.arange(MAX_LEVEL + 1)
     found, skewed, small = await together(
         block.rest[:k].sum().within(8).classify(limits, [counts, np.minimum(counts, 1)], 0),
-        block.skew.within(k * k + 1.0).lookup([ORTHOGONALITY**2], [0, 1], 0),
+        block.skew.within(k * k + 1.0).lookup([MAX_ORTHOGONALITY_ERROR**2], [0, 1], 0),
         ready(None)
         if restarted
-        else (block.squares[[k - 1, -1]] * REACH**2 - block.squares[0]).within(2.0 * REACH**2).negative(),
+        else (block.squares[[k - 1, -1]] * WHITENING_RANGE**2 - block.squares[0])
+        .within(2.0 * WHITENING_RANGE**2)
+        .negative(),
     )
-    told = found[..., 0] + skewed * (LEVELS + 1)
+    told = found[..., 0] + skewed * (MAX_LEVEL + 1)
     if small is not None:
-        told = told + await (small.sum() * found[..., 1]) * (2 * (LEVELS + 1))
+        told = told + await (small.sum() * found[..., 1]) * (2 * (MAX_LEVEL + 1))
     opened = await told.open(what="convergence level", why="stop the iteration, choose how to go on, or give up")
-    below, rest = divmod(int(opened), 2 * (LEVELS + 1))
-    return min(rest, LEVELS), below
+    below, rest = divmod(int(opened), 2 * (MAX_LEVEL + 1))
+    return min(rest, MAX_LEVEL), below
 
 
 async def _scaling(block: _Block, weight: int = 1) -> _Filter:
@@ -243,21 +246,21 @@ async def _scaling(block: _Block, weight: int = 1) -> _Filter:
     g = 1 / (x + sqrt(x^2 - 1)); any other g would be right, too.
     """
     squares, theta = block.squares, block.theta
-    mu2 = squares[-1] + block.least + block.rest.sum() * weight
-    octaves = np.arange(-32 * OCTAVES, 32) / 16
-    e = await mu2.within(4).lookup(2.0**octaves, 2.0 ** (-np.append(-2 * OCTAVES, octaves) / 2), 24)
-    e = e.within(2.0**OCTAVES)
-    x = (await theta.mul(e, within=2.0**STEEPEST)) * 2 - 1
+    mu2 = squares[-1] + block.floor + block.rest.sum() * weight
+    octaves = np.arange(-32 * MU_OCTAVES, 32) / 16
+    e = await mu2.within(4).lookup(2.0**octaves, 2.0 ** (-np.append(-2 * MU_OCTAVES, octaves) / 2), 24)
+    e = e.within(2.0**MU_OCTAVES)
+    x = (await theta.mul(e, within=2.0**MAX_RATIO_BITS)) * 2 - 1
     t = np.arange(1, 32 * 16) / 32  # x is below cosh(16)
     g = np.exp(-np.append(0, t))
-    found = await x.within(2.0**STEEPEST * 2).classify(np.cosh(t), [2 * g, g * g], 40)
+    found = await x.within(2.0**MAX_RATIO_BITS * 2).classify(np.cosh(t), [2 * g, g * g], 40)
     b, c = found[..., 0].within(2), found[..., 1].within(1)
-    a = await b.mul(e, frac=40, within=2.0**OCTAVES)
-    return _Filter((a * 2).within(2.0 ** (OCTAVES + 1)), b, c)
+    a = await b.mul(e, frac=40, within=2.0**MU_OCTAVES)
+    return _Filter((a * 2).within(2.0 ** (MU_OCTAVES + 1)), b, c)
 
 
 async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
-    """The filter of a degree on every column, divided by GROWN: 3 degree rounds.
+    """The filter of a degree on every column, divided by MAX_GROWTH: 3 degree rounds.
 
         r1   Z = A P | M = Y'P, its part of stronger columns | |P|^2         r2   Z - AY M | P - Y M
         r3   a Z - b P - c P_before, the next P                              r2-3 a factor for the next but one, from |P|^2
@@ -270,10 +273,12 @@ async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
 
     async def combined(factors: list[Any], columns: list[Any]) -> Any:
         row = [factor.reshape(1, len(factor)) for factor in factors]
-        return (await stack(columns).inner(stack(row), axis=0, frac=40, within=GROWN, narrow=True)).within(GROWN)
+        return (await stack(columns).inner(stack(row), axis=0, frac=40, within=MAX_GROWTH, narrow=True)).within(
+            MAX_GROWTH
+        )
 
     async def corrected(Z: Any, now: Any, M: Any) -> tuple[Any, Any]:
-        taken = await together(*(part.matmul(M, within=GROWN, narrow=True, only=Held.LEFT) for part in (AY, Y)))
+        taken = await together(*(part.matmul(M, within=MAX_GROWTH, narrow=True, only=Held.LEFT) for part in (AY, Y)))
         return Z - taken[0], now - taken[1]
 
     async def following(Z: Any, now: Any, M: Any, before: Any, factors: Any) -> tuple[Any, Any]:
@@ -284,16 +289,16 @@ async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
     factors, last, shrink = [by.a, by.b, by.c], by.c, None
     for _ in range(1, degree):
         # P_before has not been divided by what P was, so c takes two factors.
-        scaled = ready(None) if shrink is None else stack([*by, last]).mul(shrink, within=2.0**OCTAVES)
+        scaled = ready(None) if shrink is None else stack([*by, last]).mul(shrink, within=2.0**MU_OCTAVES)
         Z, M, lengths, new = await together(
-            A.matmul(now, within=GROWN, narrow=True, only=Held.LEFT),
-            Y.T.matmul(now, within=GROWN, narrow=True, only=Held.RIGHT),
-            now.inner(now, axis=0, within=GROWN**3),
+            A.matmul(now, within=MAX_GROWTH, narrow=True, only=Held.LEFT),
+            Y.T.matmul(now, within=MAX_GROWTH, narrow=True, only=Held.RIGHT),
+            now.inner(now, axis=0, within=MAX_GROWTH**3),
             scaled,
         )
         if new is not None:
             factors, last = [new[0], new[1], new[3]], new[2]
-        step = following(Z, now, (M * stronger).within(GROWN), before, factors)
-        (before, now), shrink = await together(step, lengths.within(GROWN**3).lookup(*SHRINKING, 20))
-    M = (await Y.T.matmul(now, within=GROWN, narrow=True, only=Held.RIGHT)) * stronger
-    return ((now - await Y.matmul(M.within(GROWN), within=GROWN, narrow=True)) * (1 / GROWN)).within(1)
+        step = following(Z, now, (M * stronger).within(MAX_GROWTH), before, factors)
+        (before, now), shrink = await together(step, lengths.within(MAX_GROWTH**3).lookup(*SHRINK_TABLE, 20))
+    M = (await Y.T.matmul(now, within=MAX_GROWTH, narrow=True, only=Held.RIGHT)) * stronger
+    return ((now - await Y.matmul(M.within(MAX_GROWTH), within=MAX_GROWTH, narrow=True)) * (1 / MAX_GROWTH)).within(1)

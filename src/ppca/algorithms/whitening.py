@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import Held, ready, symmetric, together
-from .eigen import defect, orthonormal
+from .eigen import orthogonality_error, orthonormal
 
-WHITEN = (
+WHITENING = (
     (11.77685, -69.54989, 128.80198, -71.01743),
     (5.61986, -7.97794, 3.57968, -0.47902),
     (4.88080, -6.84643, 3.17561, -0.44376),
@@ -32,7 +32,7 @@ WHITEN = (
 """Coefficients of R, step by step: together they map [2^-10, 1] to 1 +- 8e-4 (minimax, by linear programming). The first three
 leave [1/3, 2]."""
 
-ROUGH, FINE = 3, 5
+ROUGH_STEPS, FINE_STEPS = 3, 5
 """Steps that keep a block from collapsing, and steps that make it orthonormal to 8e-4."""
 
 SCHULZ = (2.1875, -2.1875, 1.3125, -0.3125)
@@ -41,15 +41,15 @@ SCHULZ = (2.1875, -2.1875, 1.3125, -0.3125)
 GRAM_FRAC, SCALE_FRAC, FACTOR_FRAC = 60, 24, 24
 """Fractional bits of a Gram matrix before it is scaled, of its scale, and of Q."""
 
-SMALLEST, LARGEST = -18, 7
+MIN_NORM_BITS, MAX_NORM_BITS = -18, 7
 """log2 of the Frobenius norms of Gram matrices that are scaled to one; smaller ones are scaled as if they had that norm."""
 
-GROWTH = 2.0**20
+MAX_FACTOR = 2.0**20
 """Of Q: small singular values grow by at most 11.8 * 5.6 * 4.9 * 3.1 * 2.2 < 2^11, and the scale by 2^9."""
 
 STEPS_PER_OCTAVE = 16
 
-LARGEST_SQUARE = 4.0
+MAX_SQUARED_SINGULAR_VALUE = 4.0
 """Of a singular value between two steps: 1.99 after the first."""
 
 
@@ -61,10 +61,10 @@ async def gram(Z: Any, frac: int | None = None, within: float = 4) -> Any:
 async def scale_of(G: Any) -> tuple[Any, Any]:
     """c and sqrt(c), with c |G|_F in (0.95, 1]: three rounds."""
     size = await G.inner(G, frac=80)
-    octaves = np.arange(2 * SMALLEST * STEPS_PER_OCTAVE, 2 * LARGEST * STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE
+    octaves = np.arange(2 * MIN_NORM_BITS * STEPS_PER_OCTAVE, 2 * MAX_NORM_BITS * STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE
     above = 2.0 ** np.append(octaves, octaves[-1] + 1)
-    found = await size.within(4.0**LARGEST).classify(2.0**octaves, [above**-0.5, above**-0.25], SCALE_FRAC)
-    return found[..., 0].within(2.0**-SMALLEST), found[..., 1].within(2.0 ** (-SMALLEST / 2))
+    found = await size.within(4.0**MAX_NORM_BITS).classify(2.0**octaves, [above**-0.5, above**-0.25], SCALE_FRAC)
+    return found[..., 0].within(2.0**-MIN_NORM_BITS), found[..., 1].within(2.0 ** (-MIN_NORM_BITS / 2))
 
 
 async def whiten(Z: Any, steps: int, out: Any = None, only: Held = Held.BOTH) -> Any:
@@ -72,30 +72,30 @@ async def whiten(Z: Any, steps: int, out: Any = None, only: Held = Held.BOTH) ->
 
     out: a shared factor of the result. only: for one side of products.
     """
-    Q = await gram_steps(await gram(Z), WHITEN[:steps], out)
+    Q = await gram_steps(await gram(Z), WHITENING[:steps], out)
     return await Z.matmul(Q, frac=40, within=4, narrow=True, only=only)
 
 
-async def whiten_any(Z: Any, steps: int = FINE, only: Held = Held.BOTH) -> Any:
+async def whiten_any(Z: Any, steps: int = FINE_STEPS, only: Held = Held.BOTH) -> Any:
     """Z Q, its singular values near one, for columns of length at most 8, however short: 3 steps + 6 rounds."""
     raw = await gram(Z, GRAM_FRAC, within=64)
     c, root = await scale_of(raw.astype(40))
-    Q = await gram_steps((await raw.mul(c, frac=40, within=2)).within(2), WHITEN[:steps], root)
+    Q = await gram_steps((await raw.mul(c, frac=40, within=2)).within(2), WHITENING[:steps], root)
     return await Z.matmul(Q, frac=40, within=4, narrow=True, only=only)
 
 
 async def gram_steps(G: Any, coefficients: Sequence[Sequence[float]], out: Any = None) -> Any:
-    """Q after these steps on G, |G|_2 <= LARGEST_SQUARE, times the shared number `out`: three rounds each.
+    """Q after these steps on G, |G|_2 <= MAX_SQUARED_SINGULAR_VALUE, times the shared number `out`: three rounds each.
 
     Q is for the right of products only. G is held divided by that bound, so that its powers stay below one and their truncations
     local.
     """
     b = len(G)
     one = np.eye(b, dtype=np.int64)
-    G = (G * (1 / LARGEST_SQUARE)).within(1)
+    G = (G * (1 / MAX_SQUARED_SINGULAR_VALUE)).within(1)
     Q = None
     for number, plain in enumerate(coefficients):
-        c = [factor * LARGEST_SQUARE**power for power, factor in enumerate(plain)]
+        c = [factor * MAX_SQUARED_SINGULAR_VALUE**power for power, factor in enumerate(plain)]
         last = number == len(coefficients) - 1
         sides, side = (Held.RIGHT, Held.RIGHT) if last else (Held.BOTH, Held.LEFT)
         G2 = symmetric(await G.matmul_upper(G, within=2, narrow=True, only=sides), b)
@@ -106,9 +106,9 @@ async def gram_steps(G: Any, coefficients: Sequence[Sequence[float]], out: Any =
         G3 = symmetric(found[0], b)
         R = (G * c[1] + G2 * c[2] + G3 * c[3] + one * c[0]).within(16)
         if Q is not None:
-            turned = Q.matmul(R, frac=FACTOR_FRAC, within=GROWTH, narrow=True, only=side)
+            turned = Q.matmul(R, frac=FACTOR_FRAC, within=MAX_FACTOR, narrow=True, only=side)
         elif out is not None:
-            turned = R.mul(out, frac=FACTOR_FRAC, within=GROWTH, narrow=True, only=side)
+            turned = R.mul(out, frac=FACTOR_FRAC, within=MAX_FACTOR, narrow=True, only=side)
         else:
             turned = ready(R.astype(FACTOR_FRAC))
         if last:
@@ -125,7 +125,7 @@ async def complete(Y: Any, fill: NDArray[np.float64], steps: int = 2) -> Any:
 
     With G = Y'Y, (I - G)^4 is one where a direction is lost and near zero where it is not.
     """
-    D = -await defect(Y)
+    D = -await orthogonality_error(Y)
     for _ in range(2):
         D = symmetric(await D.matmul_upper(D, within=4, narrow=True), Y.shape[1])
     M = await (Y.T @ fill).within(4).matmul(D, within=4, narrow=True, only=Held.RIGHT)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..algorithms.allpairs import is_checked, regularisation
-from ..algorithms.solvers import TOPK, chosen
+from ..algorithms.solvers import TOPK, chosen_solver
 from ..algorithms.topk import block_size
 from ..owner.wide import padded
 from .choices import Choices
@@ -45,7 +45,7 @@ def forecast(
 
     iterations: of a job that was made; None for a guess.
     """
-    solver = chosen(choices.solver, width, choices.n_components, choices.fixed_iterations)
+    solver = chosen_solver(choices.solver, width, choices.n_components, choices.fixed_iterations)
     if solver not in ("allpairs", TOPK):
         return None
     by_columns = choices.partition != "rows"

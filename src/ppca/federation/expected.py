@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms import dual, entry, gram, scales, wide
+from ..algorithms import gram_matrix, joint_covariance, scales, second_moments, wide_table
 from ..jobs.checks import is_digest
 from ..jobs.input_types import INVERSE, OWN, row_type
 from ..jobs.openings import ROWS_TOGETHER
@@ -92,12 +92,12 @@ class _Check:
             length = self.lengths[table] or (found[1] if len(found) == 2 else 0)
             fits = found == (found[0], length) and length > 0 and 0 < found[0] <= width - self.rows[table]
             fits &= self.data.by_columns or length % ROWS_TOGETHER == 0
-            expected, kind = f"(columns, {length or 'rows'})", wide.ENTRIES
+            expected, kind = f"(columns, {length or 'rows'})", wide_table.ENTRIES
             self.lengths[table], tagged = length, length if self.rows[table] == 0 else 0
         else:
             fits = len(found) == 2 and found[0] > 0 and found[1] == width
             expected, tagged = f"(rows, {width})", found[0] if found else 0
-            kind = gram.ROWS if not self.data.uses_model else row_type(self.data.standardize)
+            kind = second_moments.ROWS if not self.data.uses_model else row_type(self.data.standardize)
         if not fits or packet.dtype != kind:
             self._refuse(
                 f"rows of shape {found} and type {packet.dtype}; shape {expected} and type {kind} were expected"
@@ -142,26 +142,28 @@ class _Check:
             self._refuse(f"{len(expected)} inputs were expected, {_text(expected)}; it sends {_text(found)}")
 
     def _of_table(self, table: int) -> list[Input]:
-        """The inputs of one table, in their order: see `entry.Sums`, `imputed.GapParts`, `wide_entry.RowSums`, and the programs
-        `columns.fit` and `wide_columns.fit`."""
+        """The inputs of one table, in their order.
+
+        See `OwnerMoments`, `OwnerMomentsMissing` and `WideOwnerMoments`, and the programs `columns.fit` and `wide_columns.fit`.
+        """
         data, w = self.data, self.widths[table]
         numbers: list[Input] = [((w,), scales.EXPONENT), ((w,), scales.MANTISSA), ((w,), scales.UPPER_HALF)]
         unit: Input = ((w if data.standardize else 1,), scales.EXPONENT)
-        count: list[Input] = [((1,), entry.COUNT), ((1,), entry.ROOT)]
+        count: list[Input] = [((1,), joint_covariance.COUNT), ((1,), joint_covariance.ROOT)]
         if not self.sends_rows:
             missing = data.missing == "mean"
             entries = w * (2 * w + 1) if missing else w * (w + 1) // 2 + w
-            counts: Input = ((w,), entry.COUNT) if missing else count[1]
-            return [count[0], counts, *numbers, ((w,), scales.EXPONENT), ((entries,), entry.ROOT)]
+            counts: Input = ((w,), joint_covariance.COUNT) if missing else count[1]
+            return [count[0], counts, *numbers, ((w,), scales.EXPONENT), ((entries,), joint_covariance.ROOT)]
         if not data.by_columns:
-            return [*count, *numbers, unit, *([((w,), entry.ROOT)] if data.standardize else [])]
+            return [*count, *numbers, unit, *([((w,), joint_covariance.ROOT)] if data.standardize else [])]
         if not data.is_wide:
             own: list[Input] = [((w * (w + 1) // 2,), OWN)] if data.owners_multiply else []
             return [((w,), scales.EXPONENT), *numbers, *own]
         if not data.owners_multiply:
             return [*numbers, unit]
         rows = self.lengths[table] or 0
-        products: Input = ((rows * (rows + 1) // 2,), dual.SUMS)
+        products: Input = ((rows * (rows + 1) // 2,), gram_matrix.SUMS)
         return [*numbers, unit, products, *([((w,), INVERSE)] if data.standardize else [])]
 
     def _refuse(self, why: str) -> None:

@@ -16,7 +16,7 @@ from ..algorithms.decomposition import (
     resolution,
     rounding,
 )
-from ..algorithms.entry import Joint
+from ..algorithms.joint_covariance import JointCovariance
 from ..algorithms.orientation import oriented
 from ..algorithms.scales import MEAN_FRAC, floating, in_units
 from ..protocol import Party, RingType, SecretArray, together
@@ -31,21 +31,21 @@ SCALING_ERROR = 1.1e-9
 """Relative error of a column that was divided by its deviation: that of `rsqrt`, and of products with 40 fractional bits."""
 
 
-async def analyse(party: Party, joint: Joint, job: JobSpec) -> dict[str, Any]:
+async def analyse(party: Party, joint: JointCovariance, job: JobSpec) -> dict[str, Any]:
     """From covariance and means in secret scales to the result.
 
-    `joint.rows` and `joint.ratio` are public where owners of columns made them so, else shared.
+    `joint.n_rows` and `joint.n_rows_scaled` are public where owners of columns made them so, else shared.
     """
-    d = len(joint.grid)
+    d = len(joint.mean_mantissa)
     with party.stage("covariance"):
         normalise = normalised_correlation if job.data.standardize else normalised_covariance
-        normalising = normalise(joint.packed, d)
-        joint.packed = None  # nothing else needs it, and it is large
+        normalising = normalise(joint.triangle, d)
+        joint.triangle = None  # nothing else needs it, and it is large
         scaled: Normalised
         scaled, means = await together(normalising, joint_means(joint, job))
     spectrum = await solved(party, scaled.matrix, job)
     with party.stage("result"):
-        count = await components_wanted(parameters_of(job).components, spectrum, joint.rows)
+        count = await components_wanted(parameters_of(job).components, spectrum, joint.n_rows)
     return await concluded(party, joint, scaled, spectrum, count, means, job)
 
 
@@ -92,15 +92,15 @@ class Means:
     kept: SecretArray | None
 
 
-async def joint_means(joint: Joint, job: JobSpec) -> Means:
+async def joint_means(joint: JointCovariance, job: JobSpec) -> Means:
     """From means on a grid: six rounds."""
-    (mean, exponent), kept = await together(floating(joint.grid, joint.largest), _kept_mean(joint, job))
+    (mean, exponent), kept = await together(floating(joint.mean_mantissa, joint.mean_exponent), _kept_mean(joint, job))
     return Means(mean, exponent, kept)
 
 
 async def concluded(
     party: Party,
-    joint: Joint,
+    joint: JointCovariance,
     scaled: Normalised,
     spectrum: Spectrum,
     count: int,
@@ -115,28 +115,28 @@ async def concluded(
         if job.keep is not None:
             assert means.kept is not None
             kept = {"vectors": spectrum.vectors[:count], "values": spectrum.values[:count], "mean": means.kept}
-            kept[UNITS] = joint.exponent
+            kept[UNITS] = joint.column_exponent
             if scaled.inverse_deviation is not None:
                 inverse, kept["power"] = scaled.inverse_deviation
-                kept["inverse"] = await _unshrunk(inverse, joint.ratio)
-            keep(party, job.keep, kept, {"features": len(joint.grid), "components": count})
+                kept["inverse"] = await _unshrunk(inverse, joint.n_rows_scaled)
+            keep(party, job.keep, kept, {"features": len(joint.mean_mantissa), "components": count})
         party.progress("result", 1.0)
         following = None if parameters_of(job).components is None else spectrum.left_out(count)
         to = {
             receiver: _revealed(receiver, parts, own[receiver], joint, scaled, spectrum, count, following, means)
             for receiver, parts in parts_by_receiver(job).items()
         }
-    public = {"ratio": joint.ratio if isinstance(joint.ratio, float) else None}
-    if isinstance(joint.rows, int):
-        public["rows"] = joint.rows
-    return public | facts_of(spectrum, scaled, count, joint.error) | {"to": to}
+    public = {"ratio": joint.n_rows_scaled if isinstance(joint.n_rows_scaled, float) else None}
+    if isinstance(joint.n_rows, int):
+        public["rows"] = joint.n_rows
+    return public | facts_of(spectrum, scaled, count, joint.column_error) | {"to": to}
 
 
 def _revealed(
     receiver: str,
     parts: list[str],
     own: slice | None,
-    joint: Joint,
+    joint: JointCovariance,
     scaled: Normalised,
     spectrum: Spectrum,
     count: int,
@@ -152,9 +152,9 @@ def _revealed(
         return reveal(array, what) if own is None else reveal(array[own], f"own {what}")
 
     standardized = scaled.inverse_deviation is not None
-    found = {} if isinstance(joint.rows, int) else {"rows": reveal(joint.rows, "number of rows")}
+    found = {} if isinstance(joint.n_rows, int) else {"rows": reveal(joint.n_rows, "number of rows")}
     if has_scales(parts, standardized):
-        found["exponents"] = (by_column if standardized else reveal)(joint.exponent, "scale exponents")
+        found["exponents"] = (by_column if standardized else reveal)(joint.column_exponent, "scale exponents")
     if "components" in parts:
         found["components"] = reveal(spectrum.vectors[:count], "components")
     if own is not None:
@@ -176,11 +176,11 @@ def _revealed(
     return found
 
 
-async def _kept_mean(joint: Joint, job: JobSpec) -> SecretArray | None:
+async def _kept_mean(joint: JointCovariance, job: JobSpec) -> SecretArray | None:
     """Means in the units of the covariance, if the model is kept: inference subtracts them from rows in these units."""
     if job.keep is None:
         return None
-    mean: SecretArray = await in_units(joint.grid, joint.largest, joint.exponent)
+    mean: SecretArray = await in_units(joint.mean_mantissa, joint.mean_exponent, joint.column_exponent)
     if not job.data.standardize:
         mean = await mean.truncate(MEAN_FRAC - RAW.frac)
     return mean
@@ -206,7 +206,7 @@ async def _unshrunk(inverse: SecretArray, ratio: Any) -> SecretArray:
 
 
 def facts_of(spectrum: Spectrum, scaled: Normalised, count: int, error: float) -> dict[str, Any]:
-    """The public course of a decomposition. error: see `Joint`."""
+    """The public course of a decomposition. error: see `JointCovariance`."""
     d, tolerance = spectrum.vectors.shape[1], spectrum.tolerance
     standardized = scaled.inverse_deviation is not None
     return {

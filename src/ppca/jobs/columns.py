@@ -9,11 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms.entry import Joint
-from ..algorithms.gram import COLUMN_ERROR, GRID, LONGEST_PIECE, Blocks, central, gram, in_common_scale, shrink
+from ..algorithms.dominant_rows import MAX_SIZE, dominant_row_conditions
 from ..algorithms.input_ranges import Ranges, table_bound, table_projections
-from ..algorithms.row_shares import MOST_ROWS, row_shares
+from ..algorithms.joint_covariance import JointCovariance
 from ..algorithms.scales import EXPONENT, HALF_BITS, MANTISSA, MANTISSA_BITS, UPPER_HALF, on_grid
+from ..algorithms.second_moments import (
+    COLUMN_ERROR,
+    GRID,
+    MAX_PIECE_ROWS,
+    Blocks,
+    central,
+    in_common_scale,
+    second_moments,
+    shrink,
+)
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from .analysis import Parameters
 from .input_checks import check_ranges, check_row_shares
@@ -43,25 +52,25 @@ async def fit(
     if refused := too_few(rows, spec):
         return {"rows": rows, "refused": refused}
     limit = None if data.align is None else data.align.row_share_at_most
-    if limit is not None and rows * math.sqrt(max(widths)) >= MOST_ROWS:
+    if limit is not None and rows * math.sqrt(max(widths)) >= MAX_SIZE:
         return {"rows": rows, "refused": f"row_share_at_most cannot be checked for {rows:,} common rows; leave it out"}
     drop_sums(party, spec.keep)
     parts = 5 if own else 4
     exponent, *offsets = (concatenate(inputs[k::parts]) for k in range(4))
     starts = (0, *np.cumsum(widths).tolist())
     blocks = Blocks(tuple(int(s) for s in starts), own=not own)
-    count = min(rows, max(data.pieces or 1, -(-rows // LONGEST_PIECE)))
+    count = min(rows, max(data.pieces or 1, -(-rows // MAX_PIECE_ROWS)))
     if owners is not None:
         with party.stage("input checks"):
             entries = (words[..., None] for words in Uploads.of(party, table).pieces(rows, count))
             await _check(party, exponent, offsets, entries, rows, widths, owners)
             if limit is not None:
                 again, whose = Uploads.of(party, table).pieces(rows, count), np.repeat(np.arange(len(widths)), widths)
-                shares = await row_shares(party, again, rows, limit, whose, len(widths))
+                shares = await dominant_row_conditions(party, again, rows, limit, whose, len(widths))
                 await check_row_shares(party, shares, owners, limit)
     with party.stage("second moments"), submitter(workers) as (submit, ahead):
         source = Uploads.of(party, table).pieces(rows, count)
-        products, columns = await gram(party, source, count, blocks, submit, ahead)
+        products, columns = await second_moments(party, source, count, blocks, submit, ahead)
         await forget(party, table=table)
         packed = _packed(products, blocks, inputs[4::5] if own else (), widths)
     with party.stage("covariance"):
@@ -70,7 +79,7 @@ async def fit(
         if not data.standardize:
             centred, exponent = await in_common_scale(centred, exponent)
             exponent = exponent.reshape(1)
-    joint = Joint(centred, exponent, grid, largest, rows, shrink(rows) ** 2, COLUMN_ERROR)
+    joint = JointCovariance(centred, exponent, grid, largest, rows, shrink(rows) ** 2, COLUMN_ERROR)
     return {"rows": rows, **await spec.analysis.run(party, joint, spec)}
 
 

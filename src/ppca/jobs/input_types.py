@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..algorithms.gram import GRID
+from ..algorithms.second_moments import GRID
 from ..protocol import RingType
 
 OWN = RingType(128, 2 * GRID, 40)

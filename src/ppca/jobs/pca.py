@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..algorithms.entry import Joint
-from ..algorithms.solvers import AUTO, NAMES, TOLERANCE, TOPK, chosen, max_convergence_bits
+from ..algorithms.joint_covariance import JointCovariance
+from ..algorithms.solvers import AUTO, NAMES, TOLERANCE, TOPK, chosen_solver, max_convergence_bits
 from ..algorithms.topk import DEGREES
 from ..protocol import Party
 from .analysis import analyse
@@ -81,7 +81,7 @@ class JointPCA(Analysis):
         """See `Analysis.openings`."""
         return [*self._to_servers(job), *(line for name in job.receivers for line in _to_receiver(job, name))]
 
-    async def run(self, party: Party, table: Joint, job: JobSpec) -> dict[str, Any]:
+    async def run(self, party: Party, table: JointCovariance, job: JobSpec) -> dict[str, Any]:
         """See `Analysis.run`."""
         return await analyse(party, table, job)
 
@@ -97,7 +97,7 @@ class JointPCA(Analysis):
     def _to_servers(self, job: JobSpec) -> list[AllowedOpening]:
         # A wide job decomposes products of rows. There are fewer rows than columns, with one row of zeros for each table.
         most = job.data.width + (len(job.data.widths) if job.data.is_wide else 0)
-        solver = chosen(self.solver, most, self.components, self.fixed_iterations)
+        solver = chosen_solver(self.solver, most, self.components, self.fixed_iterations)
         loops = len(DEGREES) + 1 if solver == TOPK else 0
         found: list[AllowedOpening] = []
         if self.fixed_iterations is None:

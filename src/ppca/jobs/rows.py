@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ..algorithms.entry import COUNT, COUNT_BITS, Sums, enter
-from ..algorithms.imputed import GapParts, enter_imputed
-from ..algorithms.input_ranges import ranges_of_sums
+from ..algorithms.input_ranges import moment_ranges
+from ..algorithms.joint_covariance import COUNT, COUNT_BITS, OwnerMoments, joint_covariance
+from ..algorithms.joint_covariance_missing import OwnerMomentsMissing, joint_covariance_missing
 from ..protocol import Party, SecretArray, concatenate, stack
 from .errors import Refusal
 from .input_checks import check_ranges
@@ -18,21 +18,23 @@ from .spec import MEAN, JobSpec
 
 
 async def fit(party: Party, *inputs: SecretArray, job: dict[str, Any]) -> dict[str, Any]:
-    """Joint PCA from the sums of every owner: the parts of `Sums` (`GapParts`, if missing values count as the joint mean), one
-    owner after the other. See `PCAModel` for what the receiver makes of the result.
+    """Joint PCA from the moments of every owner, one owner after the other.
+
+    Inputs: the fields of `OwnerMoments` (`OwnerMomentsMissing`, if missing values count as the joint mean). See `PCAModel` for
+    what the receiver makes of the result.
     """
     spec = job_of(job)
     data, width = spec.data, len(inputs[2])
     check_width(spec, width)
     mean_for_missing, receivers = data.missing == MEAN, parts_by_receiver(spec)
-    names = [field.name for field in fields(GapParts if mean_for_missing else Sums)]
+    names = [field.name for field in fields(OwnerMomentsMissing if mean_for_missing else OwnerMoments)]
     each = {name: list(inputs[k :: len(names)]) for k, name in enumerate(names)}
     del inputs
     sums = {name: concatenate(parts) if name in ("count", "root") else _stacked(parts) for name, parts in each.items()}
     if data.check_inputs:
         with party.stage("input checks"):
-            checked = GapParts(**sums) if mean_for_missing else Sums(**sums)
-            await check_ranges(party, await ranges_of_sums(party, checked), data.owners)
+            checked = OwnerMomentsMissing(**sums) if mean_for_missing else OwnerMoments(**sums)
+            await check_ranges(party, await moment_ranges(party, checked), data.owners)
     if data.add_to is not None:
         old = recall_sums(party, data.add_to, spec.keep, receivers)
         if old.keys() != sums.keys():
@@ -49,7 +51,9 @@ async def fit(party: Party, *inputs: SecretArray, job: dict[str, Any]) -> dict[s
         party.progress("covariance", 0.0)
         common = not data.standardize
         entered = (
-            enter_imputed(GapParts(**sums), width, common) if mean_for_missing else enter(Sums(**sums), width, common)
+            joint_covariance_missing(OwnerMomentsMissing(**sums), width, common)
+            if mean_for_missing
+            else joint_covariance(OwnerMoments(**sums), width, common)
         )
         del sums
         joint = await entered

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import dual
+from ..algorithms import gram_matrix
 from ..algorithms.covariance import Normalised
 from ..algorithms.decomposition import residual_bound, resolution
-from ..algorithms.entry import Joint
+from ..algorithms.joint_covariance import JointCovariance
 from ..algorithms.scales import EXPONENT
-from ..algorithms.wide import ENTRIES, MOST_NUMBERS, WideTable, columns_of_piece
+from ..algorithms.wide_table import ENTRIES, MAX_TABLE_ENTRIES, WideTable, columns_of_piece
 from ..protocol import Party, SecretArray, together
 from .analysis import components_wanted, concluded, joint_means, parameters_of, solved
 from .spec import JobSpec
@@ -42,17 +42,17 @@ def too_tall(rows: int, width: int) -> str | None:
 
 def too_large(rows: int, width: int) -> str | None:
     """Why a table of this shape is not worked on."""
-    if rows * width <= MOST_NUMBERS:
+    if rows * width <= MAX_TABLE_ENTRIES:
         return None
     return (
-        f"{rows:,} rows of {width:,} columns are more than {MOST_NUMBERS:,} numbers, the most of a table with more columns than "
-        "rows; leave columns out, for instance those that vary least"
+        f"{rows:,} rows of {width:,} columns are more than {MAX_TABLE_ENTRIES:,} numbers, the most of a table with more columns "
+        "than rows; leave columns out, for instance those that vary least"
     )
 
 
 async def analyse_wide(
     party: Party,
-    joint: Joint,
+    joint: JointCovariance,
     table: WideTable,
     shift: SecretArray,
     by_columns: bool,
@@ -60,7 +60,7 @@ async def analyse_wide(
     job: JobSpec,
     summed: bool = True,
 ) -> dict[str, Any]:
-    """From the products of rows (`joint.packed`, 90 fractional bits) and the table they are of to the result.
+    """From the products of rows (`joint.triangle`, 90 fractional bits) and the table they are of to the result.
 
     shift: units of the table's rows, or columns, below those of the products, as exponents of two; one for all, or one for each.
     inverse_deviation: by what columns were multiplied, if they are standardised; see `Normalised`.
@@ -68,21 +68,23 @@ async def analyse_wide(
     """
     with party.stage("covariance"):
         scaled: Normalised
-        scaled, means = await together(dual.normalised(joint.packed, table.rows), joint_means(joint, job))
+        scaled, means = await together(gram_matrix.normalised_gram(joint.triangle, table.rows), joint_means(joint, job))
         scaled = replace(scaled, inverse_deviation=inverse_deviation)
     spectrum = await solved(party, scaled.matrix, job)
     with party.stage("components"):
         party.progress("components", 0.98)
-        count = await components_wanted(parameters_of(job).components, spectrum, joint.rows)
-        unit = await dual.unit_of(scaled)
-        make = dual.Scaled.by_columns if by_columns else dual.Scaled.by_rows
+        count = await components_wanted(parameters_of(job).components, spectrum, joint.n_rows)
+        unit = await gram_matrix.table_unit(scaled)
+        make = gram_matrix.ScaledTable.by_columns if by_columns else gram_matrix.ScaledTable.by_rows
         Y = await make(table, shift + unit.exponent)
         values = spectrum.values[:count]
         tolerance = spectrum.tolerance
-        noise = max(resolution(table.rows, tolerance, spectrum.certified), dual.SMALLEST)
+        noise = max(resolution(table.rows, tolerance, spectrum.certified), gram_matrix.MIN_VARIANCE_FRACTION)
         least = scaled.matrix.diagonal().sum() * (noise / 2)
-        found = await dual.components(Y, values, spectrum.vectors[:count], least)
-        reached = await dual.is_accurate(Y, values, found, unit, (tolerance, max(tolerance, dual.LOOSE)))
+        found = await gram_matrix.components(Y, values, spectrum.vectors[:count], least)
+        reached = await gram_matrix.is_accurate(
+            Y, values, found, unit, (tolerance, max(tolerance, gram_matrix.LOOSE_TOLERANCE))
+        )
         tolerance = tolerance if reached is None else reached
     verified = replace(
         spectrum,
@@ -91,7 +93,9 @@ async def analyse_wide(
         tolerance=tolerance,
     )
     answer = await concluded(party, joint, scaled, verified, count, means, job)
-    errors = answer["errors"] | {"residual": residual_bound(table.columns, count, tolerance, dual.UNITS)}
+    errors = answer["errors"] | {
+        "residual": residual_bound(table.columns, count, tolerance, gram_matrix.VERIFICATION_ULPS)
+    }
     if inverse_deviation is not None:
         errors["scaling"] += table.rows * STANDARD_ERROR
     return {**answer, "summed": summed, "resolution": noise, "errors": errors}
@@ -103,7 +107,7 @@ async def analyse_standardised(
     rows: int,
     pieces: Callable[[], Iterator[Words]],
     standardised: Callable[[SecretArray, slice], Awaitable[SecretArray]],
-    joint_of: Callable[[SecretArray], Joint],
+    joint_of: Callable[[SecretArray], JointCovariance],
     inverse_deviation: tuple[SecretArray, SecretArray],
     job: JobSpec,
 ) -> dict[str, Any]:
@@ -123,8 +127,8 @@ async def analyse_standardised(
         uploads.close()
         table = WideTable(party, _pieces_in(spool, rows), rows, width)
         with party.stage("second moments"):
-            products = await dual.sums_of(await table.gram())
-        joint = joint_of(dual.joined(products.reshape(1, -1)))
+            products = await gram_matrix.truncate_products(await table.gram())
+        joint = joint_of(gram_matrix.sum_products(products.reshape(1, -1)))
         shift = SecretArray.constant(party, np.zeros(1, np.int64), EXPONENT)
         return await analyse_wide(party, joint, table, shift, False, inverse_deviation, job, summed=False)
     finally:

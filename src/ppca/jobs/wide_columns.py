@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import dual, wide_entry
-from ..algorithms.entry import Joint
+from ..algorithms import gram_matrix, wide_scales
 from ..algorithms.input_ranges import Ranges, table_bound, table_projections
+from ..algorithms.joint_covariance import JointCovariance
 from ..algorithms.scales import EXPONENT, maximum, on_grid
-from ..algorithms.wide import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_of_piece
+from ..algorithms.wide_table import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_of_piece
 from ..native import ring
 from ..protocol import Party, RingType, SecretArray, concatenate, stack
 from .columns import means_on_grid, too_few
@@ -101,10 +101,10 @@ async def _known(
         if job.data.standardize:
             ones = SecretArray.constant(party, np.ones(width, np.int64), RingType(128, 0, 62))
             inverse = (concatenate(inputs[5::parts]), ones)
-            packed, shift = dual.joined(products), exponent[:1] * 0
+            packed, shift = gram_matrix.sum_products(products), exponent[:1] * 0
         else:
             packed, shift, exponent = await _in_one_unit(products, exponent, widths)
-    joint = Joint(packed, exponent, grid[0], largest, rows, 1.0, COLUMN_ERROR)
+    joint = JointCovariance(packed, exponent, grid[0], largest, rows, 1.0, COLUMN_ERROR)
     return await analyse_wide(party, joint, source, shift, not job.data.standardize, inverse, job)
 
 
@@ -114,7 +114,7 @@ async def _in_one_unit(
     """The sum of owners' products in the largest of their units, how far those of all columns are below it, and its exponent."""
     common = await maximum(exponent)
     below = (common - exponent).retype(EXPONENT)
-    packed = await dual.in_one_unit(products, below * 2)
+    packed = await gram_matrix.sum_in_one_unit(products, below * 2)
     return packed, below[_owners(widths)], common.reshape(1)
 
 
@@ -145,22 +145,22 @@ async def _matched(
             products = []
             for owner, part in enumerate(widths):
                 own = WideTable(party, pieces_of(uploads, rows, mean.data, owner), rows, part)
-                products.append(await dual.sums_of(await own.gram()))
+                products.append(await gram_matrix.truncate_products(await own.gram()))
         with party.stage("covariance"):
             packed, shift, common = await _in_one_unit(stack(products), exponent, widths)
-        joint = Joint(packed, common, grid, largest, rows, 1.0, COLUMN_ERROR)
+        joint = JointCovariance(packed, common, grid, largest, rows, 1.0, COLUMN_ERROR)
         return await analyse_wide(party, joint, centred, shift, True, None, job)
     with party.stage("covariance"):
         squares = (await centred.squares()).retype(RingType(128, 2 * ENTRY_FRAC, 1))
-        inverse, power = await wide_entry.inverse_roots(squares)
+        inverse, power = await wide_scales.inverse_roots(squares)
         factor = (await inverse.mul(power, frac=40)).retype(RingType(128, 40, 24))
 
     async def standardised(entries: SecretArray, columns: slice) -> SecretArray:
-        done: SecretArray = await wide_entry.multiplied(entries, factor[columns])
+        done: SecretArray = await wide_scales.scale_columns(entries, factor[columns])
         return done
 
-    def joint_of(packed: SecretArray) -> Joint:
-        return Joint(packed, exponent, grid, largest, rows, float(rows), COLUMN_ERROR)
+    def joint_of(packed: SecretArray) -> JointCovariance:
+        return JointCovariance(packed, exponent, grid, largest, rows, float(rows), COLUMN_ERROR)
 
     pieces = pieces_of(uploads, rows, mean.data, at_once=SCALED_AT_ONCE)
     return await analyse_standardised(party, uploads, rows, pieces, standardised, joint_of, (inverse, power), job)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import dual, wide_entry
-from ..algorithms.entry import Joint, joint_mean
+from ..algorithms import gram_matrix, wide_scales
 from ..algorithms.factors import ROOT_FRAC
 from ..algorithms.input_ranges import WHOLE, Ranges, count_and_root, table_bound, table_projections
-from ..algorithms.wide import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_of_piece
-from ..algorithms.wide_entry import Entered, RowSums
+from ..algorithms.joint_covariance import JointCovariance, joint_mean
+from ..algorithms.wide_scales import JointScales, WideOwnerMoments
+from ..algorithms.wide_table import COLUMN_ERROR, ENTRY_FRAC, WideTable, columns_of_piece
 from ..native import ring
 from ..protocol import Party, Pending, SecretArray, concatenate, stack
 from ..protocol.multiply import Product, masked
@@ -41,14 +41,16 @@ Words = NDArray[np.uint64]
 async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any]) -> dict[str, Any]:
     """Joint PCA of uploaded rows: columns one below the other, so many rows in each as the owner has, and rows of zeros.
 
-    Inputs, of one owner after the other: the parts of `RowSums`.
+    Inputs, of one owner after the other: the parts of `WideOwnerMoments`.
     """
     spec = job_of(job)
     data, components = spec.data, parameters_of(spec).components
-    names = [field.name for field in fields(RowSums)][: 7 if data.standardize else 6]
+    names = [field.name for field in fields(WideOwnerMoments)][: 7 if data.standardize else 6]
     each = {name: inputs[k :: len(names)] for k, name in enumerate(names)}
     flat = ("count", "root") if data.standardize else ("count", "root", "exponent")
-    sums = RowSums(**{name: concatenate(parts) if name in flat else stack(parts) for name, parts in each.items()})
+    sums = WideOwnerMoments(
+        **{name: concatenate(parts) if name in flat else stack(parts) for name, parts in each.items()}
+    )
     uploads, width = Uploads.of(party, table), len(each["mantissa"][0])
     check_width(spec, width)
     spools = [spool for _, spool in sorted(uploads.rows.items())]
@@ -70,7 +72,7 @@ async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any
     drop_sums(party, spec.keep)
     with party.stage("covariance"):
         party.progress("covariance", 0.0)
-        entered = await wide_entry.enter_rows(sums, width)
+        entered = await wide_scales.joint_scales(sums, width)
         grid = await joint_mean(entered.scales, entered.joint)
     fitted = _standardised if data.standardize else _raw
     found = await fitted(party, uploads, sums, entered, grid, owner, spec)
@@ -78,7 +80,9 @@ async def fit(party: Party, *inputs: SecretArray, table: str, job: dict[str, Any
     return {"fit": party.run, **found}
 
 
-async def _check(party: Party, sums: RowSums, uploads: Uploads, lengths: list[int], owners: Sequence[str]) -> None:
+async def _check(
+    party: Party, sums: WideOwnerMoments, uploads: Uploads, lengths: list[int], owners: Sequence[str]
+) -> None:
     """Refuses owners whose numbers are out of range."""
     m, width = sums.mantissa.shape
     ranges = Ranges(m)
@@ -120,8 +124,8 @@ async def _squares(party: Party, uploads: Uploads, lengths: list[int], joined: b
 async def _raw(
     party: Party,
     uploads: Uploads,
-    sums: RowSums,
-    entered: Entered,
+    sums: WideOwnerMoments,
+    entered: JointScales,
     grid: SecretArray,
     owner: NDArray[np.intp],
     job: JobSpec,
@@ -129,40 +133,42 @@ async def _raw(
     """Rows stay in their owners' units: products of rows are brought to one."""
     scales, n = entered.scales, len(owner)
     common = scales.exponent[:1]
-    shift = wide_entry.shifts_of_rows(sums.exponent, common, entered.between is not None)
+    shift = wide_scales.row_shifts(sums.exponent, common, entered.between is not None)
     table = WideTable(party, _pieces(uploads, n, entered.between), n, len(grid))
     with party.stage("second moments"):
-        products = await dual.sums_of(await table.gram())
+        products = await gram_matrix.truncate_products(await table.gram())
     with party.stage("covariance"):
         i, j = np.triu_indices(n)
         place = owner[i] * len(shift) + owner[j]
-        packed = await dual.in_units_of_rows(products, wide_entry.pairs(shift), place)
-    joint = Joint(packed, common, grid, scales.largest, entered.joint.rows, 1.0, COLUMN_ERROR)
+        packed = await gram_matrix.scale_to_one_unit(products, wide_scales.pair_shifts(shift), place)
+    joint = JointCovariance(packed, common, grid, scales.mean_exponent, entered.joint.n_rows, 1.0, COLUMN_ERROR)
     return await analyse_wide(party, joint, table, shift[owner], False, None, job)
 
 
 async def _standardised(
     party: Party,
     uploads: Uploads,
-    sums: RowSums,
-    entered: Entered,
+    sums: WideOwnerMoments,
+    entered: JointScales,
     grid: SecretArray,
     owner: NDArray[np.intp],
     job: JobSpec,
 ) -> dict[str, Any]:
     """Every entry is divided by the joint deviation first, a piece at a time; columns then have norm 1."""
     with party.stage("covariance"):
-        standard = await wide_entry.standard(sums, entered)
+        standard = await wide_scales.standardisation(sums, entered)
     between = standard.between
     own = owner if between is None else owner[: -len(sums.count)]
 
     async def standardised(entries: SecretArray, columns: slice) -> SecretArray:
-        done: SecretArray = await wide_entry.standardised(entries, standard.factor[:, columns], own)
+        done: SecretArray = await wide_scales.standardise(entries, standard.factor[:, columns], own)
         return done if between is None else concatenate([done, between[:, columns].T], 1)
 
-    def joint_of(packed: SecretArray) -> Joint:
+    def joint_of(packed: SecretArray) -> JointCovariance:
         scales, rows = entered.scales, entered.joint
-        return Joint(packed, scales.exponent, grid, scales.largest, rows.rows, rows.ratio, COLUMN_ERROR)
+        return JointCovariance(
+            packed, scales.exponent, grid, scales.mean_exponent, rows.n_rows, rows.n_rows_scaled, COLUMN_ERROR
+        )
 
     pieces = _pieces(uploads, SCALED_AT_ONCE * len(owner), None)
     inverse = (standard.inverse, standard.power)

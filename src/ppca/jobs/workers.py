@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import wait
 from typing import Any
 
-from ..algorithms.gram import Submit
+from ..algorithms.second_moments import Submit
 from .operator import DaskCluster, Operator, OperatorError
 
 DASK = "dask"

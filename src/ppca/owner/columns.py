@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..algorithms import scales
-from ..algorithms.gram import GRID, LONGEST_PIECE, ROWS, Blocks, local_product
+from ..algorithms.second_moments import GRID, MAX_PIECE_ROWS, ROWS, Blocks, local_product
 from ..jobs.chunks import Chunk
 from ..jobs.input_types import OWN, row_type
 from ..native import kernels, ring
@@ -110,8 +110,8 @@ class Centred:
 
     def _add_own(self, grid: Words) -> None:
         """Adds the products of some rows, exactly: 64 bits hold those of a piece, 128 their sum."""
-        for start in range(0, len(grid), LONGEST_PIECE):
-            piece = grid[start : start + LONGEST_PIECE]
+        for start in range(0, len(grid), MAX_PIECE_ROWS):
+            piece = grid[start : start + MAX_PIECE_ROWS]
             narrow = local_product(piece, piece, Blocks((0, self.width), own=True))
             wide = ring.empty((len(narrow),), 2)
             kernels.extend(wide, narrow, True)

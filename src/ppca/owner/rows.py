@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import entry, scales
+from ..algorithms import joint_covariance, scales
 from ..native import ring
 from ..protocol import InputPacket, RingType, share, share_ring
 from .dask_moments import sums_on_dask
@@ -44,17 +44,17 @@ def gap_sums_of(table: Table, progress: Progress | None = None) -> GapSums:
 
 
 def share_sums(sums: Moments, owners: int) -> list[list[InputPacket]]:
-    """All that an owner sends, in the order of `entry.Sums`. Its size does not depend on the number of rows."""
+    """All that an owner sends, in the order of `OwnerMoments`. Its size does not depend on the number of rows."""
     _check_count(sums, owners)
     exponent, scaled = scaled_factor(sums.gram, sums.count)
     factor = packed(scaled)
     rest, left = cut(sums.mean, sums.rest)
     return [
-        share(np.array([sums.count]), entry.COUNT, "count"),
-        share(np.array([np.sqrt(sums.count)]), entry.ROOT, "root"),
+        share(np.array([sums.count]), joint_covariance.COUNT, "count"),
+        share(np.array([np.sqrt(sums.count)]), joint_covariance.ROOT, "root"),
         *share_numbers(sums.mean, rest),
         share(exponent, scales.EXPONENT, "exponents of deviations"),
-        share(np.concatenate([factor, _remainder(left, exponent, sums.count)]), entry.ROOT, "factor"),
+        share(np.concatenate([factor, _remainder(left, exponent, sums.count)]), joint_covariance.ROOT, "factor"),
     ]
 
 
@@ -68,14 +68,14 @@ def cut(values: Floats, rest: Floats) -> tuple[Floats, Floats]:
 
 
 def _remainder(left: Floats, exponent: NDArray[np.int64], count: int) -> Floats:
-    """What is left of the means, times sqrt(n), in units of the deviations; nothing if it is above them (see `entry`)."""
+    """What is left of the means, times sqrt(n), in units of the deviations; 0 if it is above them (see `joint_covariance`)."""
     units = np.where(exponent > scales.NONE, exponent, 0)
     scaled = np.ldexp(left, -units)
     return np.asarray(np.where((exponent > scales.NONE) & (np.abs(scaled) < 1), np.sqrt(count) * scaled, 0.0))
 
 
 def share_gap_sums(sums: GapSums, owners: int) -> list[list[InputPacket]]:
-    """All that an owner sends if missing values count as the joint mean, in the order of `imputed.GapParts`.
+    """All that an owner sends if missing values count as the joint mean, in the order of `OwnerMomentsMissing`.
 
     Its size depends neither on the number of rows nor on whether, where and how many values are missing. What mantissas leave of
     the means is in the factor: its rows are those about the means as they are sent.
@@ -87,16 +87,16 @@ def share_gap_sums(sums: GapSums, owners: int) -> list[list[InputPacket]]:
     exponent, scaled = scaled_factor(translated(sums.gram, np.where(small, left, 0.0)), sums.count)
     scaled[:, d:] = np.ldexp(scaled[:, d:], exponent[d:])
     return [
-        share(np.array([sums.count]), entry.COUNT, "count"),
-        share(sums.counts, entry.COUNT, "counts of columns"),
+        share(np.array([sums.count]), joint_covariance.COUNT, "count"),
+        share(sums.counts, joint_covariance.COUNT, "counts of columns"),
         *share_numbers(sums.mean, rest),
         share(exponent[:d], scales.EXPONENT, "exponents of deviations"),
-        share(packed(scaled), entry.ROOT, "factor"),
+        share(packed(scaled), joint_covariance.ROOT, "factor"),
     ]
 
 
 def _check_count(sums: Moments | GapSums, owners: int) -> None:
-    most = (1 << entry.COUNT_BITS) // owners
+    most = (1 << joint_covariance.COUNT_BITS) // owners
     if sums.count >= most:
         raise OwnerError(f"{sums.label}: {sums.count:,} rows; each of {owners} owners may have at most {most - 1:,}.")
 

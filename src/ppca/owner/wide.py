@@ -3,8 +3,8 @@
 An owner of columns who knows the common rows centres its columns over them, standardises them if that is wanted, and sends the
 sums of products of its rows: a double holds each to 2^-52, and they are shared with 56 fractional bits.
 
-An owner of rows subtracts the means of its own rows, and sends these apart (see `algorithms.wide_entry`); rows of zeros round the
-number of its rows up to a multiple of 32.
+An owner of rows subtracts the means of its own rows, and sends these apart (see `algorithms.wide_scales`); rows of zeros round
+the number of its rows up to a multiple of 32.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import dual, entry, scales
-from ..algorithms.wide import ENTRIES, ENTRY_FRAC
+from ..algorithms import gram_matrix, joint_covariance, scales
+from ..algorithms.wide_table import ENTRIES, ENTRY_FRAC
 from ..jobs.chunks import Chunk
 from ..jobs.input_types import INVERSE
 from ..jobs.openings import ROWS_TOGETHER
@@ -88,7 +88,7 @@ class WideColumns:
         ]
         if self.own:
             products = (self.values @ self.values.T)[np.triu_indices(len(self.values))]
-            found.append(share(products, dual.SUMS, f"products of rows of {self.label}"))
+            found.append(share(products, gram_matrix.SUMS, f"products of rows of {self.label}"))
         if self.inverse is not None:
             found.append(share(self.inverse, INVERSE, f"deviations of {self.label}"))
         return found
@@ -128,16 +128,16 @@ class WideRows:
         return turned_chunks(table, self.label, self.values)
 
     def share_sums(self) -> list[list[InputPacket]]:
-        """All beside the rows, in the order of `wide_entry.RowSums`; all secret."""
+        """All beside the rows, in the order of `wide_scales.WideOwnerMoments`; all secret."""
         rest, _ = rows.cut(self.mean, self.rest)
         found = [
-            share(np.array([self.count]), entry.COUNT, "count"),
-            share(np.array([np.sqrt(self.count)]), entry.ROOT, "root"),
+            share(np.array([self.count]), joint_covariance.COUNT, "count"),
+            share(np.array([np.sqrt(self.count)]), joint_covariance.ROOT, "root"),
             *rows.share_numbers(self.mean, rest),
             share(self.exponents, scales.EXPONENT, f"exponents of {self.label}"),
         ]
         if self.roots is not None:
-            found.append(share(self.roots, entry.ROOT, f"sums of squares of {self.label}"))
+            found.append(share(self.roots, joint_covariance.ROOT, f"sums of squares of {self.label}"))
         return found
 
 

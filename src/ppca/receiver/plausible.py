@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms.entry import COUNT_BITS
+from ..algorithms.joint_covariance import COUNT_BITS
 from ..algorithms.scales import NONE
 
 LARGEST_EXPONENT = 1100

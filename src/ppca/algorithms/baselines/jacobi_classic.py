@@ -9,7 +9,7 @@ With a = A_pq, h = A_qq - A_pp for all pairs of a step (expensive operations on 
 
 Corrections to the printed text: tau divides by 2 a (not 2 a^2); t carries the sign of tau; the cosine is made of t (the
 Givens box has tau); the eigenvectors are not reset in every pass; the stop rule is the norm of the off-diagonal (a signed
-mean can cancel). The paper's stop rule and its order of the elements are options, see `printed`.
+mean can cancel). The paper's stop rule and its order of the elements are options, see `paper_options`.
 
 What fixed point needs, and changes nothing else:
 - a is first reduced to 30 fractional bits, b, and b is used in both the test and the division: then either b = 0, and the pair
@@ -29,7 +29,7 @@ from typing import Any
 from ...protocol import together
 from ..eigen import Eigen
 from ..rotations import sweeps
-from .printed import ORDERS, STOP_RULES
+from .paper_options import ORDERS, STOP_RULES
 
 KEPT_BITS = 30
 """Fractional bits of an off-diagonal entry in its reciprocal."""
@@ -63,6 +63,6 @@ async def eigh_jacobi_classic(
 ) -> Eigen:
     """Cyclic Jacobi with the textbook rotation.
 
-    order: a name of `printed.ORDERS`. stop: a name of `printed.STOP_RULES`. Other options: see `sweeps`.
+    order: a name of `paper_options.ORDERS`. stop: a name of `paper_options.STOP_RULES`. Other options: see `sweeps`.
     """
     return await sweeps(A0, identity, classic_rotation, order=ORDERS[order], stop=STOP_RULES[stop], **options)

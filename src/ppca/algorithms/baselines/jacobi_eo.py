@@ -9,7 +9,7 @@ With a = A_pq, h = A_qq - A_pp for all pairs of a step (expensive operations on 
 
 Corrections to the printed text: sin is set to 0 where a = 0, too (with a = h = 0 the printed text gives cos = 1, sin =
 -0.7); the eigenvectors are not reset; the stop rule is the norm of the off-diagonal. The paper's stop rule and its order of
-the elements are options, see `printed`.
+the elements are options, see `paper_options`.
 
 What the formula can reach. 1/2 - cos 2theta / 2 cancels: an error eps of cos 2theta becomes sqrt(eps / 2) in the sine
 of a small angle. Exact functions in 40 fractional bits would allow 1e-6; square root and reciprocal have eps = 2e-9. As
@@ -28,7 +28,7 @@ from typing import Any
 from ...protocol import stack, together
 from ..eigen import Eigen
 from ..rotations import sweeps
-from .printed import ORDERS, STOP_RULES
+from .paper_options import ORDERS, STOP_RULES
 
 SHRINK = 1 - 2.0**-28
 """Keeps cos 2theta below 1 whatever the errors of the functions (2e-9 in all)."""
@@ -36,7 +36,7 @@ SHRINK = 1 - 2.0**-28
 FLOOR = 2.0**-48
 """Added to 4 a^2 + h^2: below 2^-20 the square root is right to 2^-40 only."""
 
-WIDE = 70
+SQUARE_FRAC = 70
 """Fractional bits of 4 a^2 + h^2 in the square root."""
 
 
@@ -48,7 +48,7 @@ def reachable(d: int) -> float:
 async def _double_cosine(a: Any, h: Any) -> Any:
     """|h| / sqrt(4 a^2 + h^2): 19 rounds."""
     q, negative = await together(h.sum_of_squares(a * 2, frac=80), h.within(2).negative())
-    flipped, root = await together(negative * h, (q + FLOOR).within(3).astype(WIDE).sqrt())
+    flipped, root = await together(negative * h, (q + FLOOR).within(3).astype(SQUARE_FRAC).sqrt())
     inverse = await root.astype(40).within(2).reciprocal()
     return await (h - flipped * 2).mul(inverse, within=1.5)
 
@@ -79,8 +79,9 @@ async def eigh_jacobi_eo(
 ) -> Eigen:
     """Cyclic Jacobi with the paper's reduced rotation.
 
-    tol: raised to what the rotation can reach, as a norm or as a mean of the off-diagonal. order: a name of `printed.ORDERS`.
-    stop: a name of `printed.STOP_RULES`. Other options: see `sweeps`.
+    tol: raised to what the rotation can reach, as a norm or as a mean of the off-diagonal. order: a name of
+    `paper_options.ORDERS`.
+    stop: a name of `paper_options.STOP_RULES`. Other options: see `sweeps`.
     """
     least = 2 * reachable(len(A0)) / (1 if stop == "norm" else len(A0))
     return await sweeps(

@@ -30,7 +30,7 @@ import numpy as np
 from ...protocol import stack, together
 from ..eigen import Eigen, orthonormal
 from ..iteration import Progress, silent
-from .qr import spread
+from .qr import split_evenly
 
 SHIFT = 2.0**-10
 
@@ -82,7 +82,7 @@ async def eigh_power(
         total = asked if max_iterations is None else min(asked, max_iterations)
     B = A0 + identity * SHIFT
     vectors: list[Any] = []
-    for k, squarings in enumerate(spread(total, count)):
+    for k, squarings in enumerate(split_evenly(total, count)):
         M = await _trace_one(B, SHIFT / 2)
         for _ in range(squarings):
             M = await M.matmul(M, within=1.5)

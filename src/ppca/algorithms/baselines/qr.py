@@ -42,7 +42,7 @@ from ..iteration import Progress, opened, silent
 from ..jacobi import inverse_length, signed
 from ..rotations import refresh
 
-WIDE = 70
+SQUARE_FRAC = 70
 """Fractional bits of squared lengths."""
 
 MAX_ITERATIONS = 30
@@ -52,10 +52,10 @@ MAX_ITERATIONS = 30
 async def reflector(w: Any) -> tuple[Any, Any]:
     """The unit vector u and the factor f of the reflection I - f u u' that turns w into (-+|w|, 0, ...): 32 rounds."""
     square, negative = await together(w.inner(w, frac=80), w[0].within(2).negative())
-    length = (await square.within(2).astype(WIDE).sqrt()).astype(40).within(2)
+    length = (await square.within(2).astype(SQUARE_FRAC).sqrt()).astype(40).within(2)
     flipped = await (negative * length)
     u = concatenate([(w[0] + length - flipped * 2).reshape(1), w[1:]])
-    square = (await u.inner(u, frac=80)).within(5).astype(WIDE)
+    square = (await u.inner(u, frac=80)).within(5).astype(SQUARE_FRAC)
     length = (await square.sqrt()).astype(40).within(3)
     u = await u.mul(await length.reciprocal(), within=1.5)
     excess = (await u.inner(u, within=1.5)) - 1.0
@@ -145,7 +145,7 @@ def max_checks(d: int, max_iterations: int | None = None) -> int:
     return (MAX_ITERATIONS * d if max_iterations is None else max_iterations) + d - 1
 
 
-def spread(total: int, parts: int) -> list[int]:
+def split_evenly(total: int, parts: int) -> list[int]:
     """`total` spread over so many parts, the first ones taking one more."""
     return [total // parts + (i < total % parts) for i in range(parts)]
 
@@ -177,7 +177,7 @@ async def eigh_qr(
     a, b = T.diagonal(), T[below + 1, below]
     eye = identity[:2, :2]
     left = MAX_ITERATIONS * d if max_iterations is None else max_iterations
-    planned = None if fixed_iterations is None else spread(fixed_iterations, d - 1)
+    planned = None if fixed_iterations is None else split_evenly(fixed_iterations, d - 1)
     done, everywhere = 0, True
     for m in range(d - 1, 0, -1):
         small, trials = False, 0

@@ -4,10 +4,11 @@ With P the presence of owner i's values (1 or 0) and Z the values less its own m
 rows, filled and centred, are Z + P diag(delta), delta the distances of its means from the joint ones. With the triangular
 factor F = [F1 F2] of the products of these 2 d columns, F'F = [Z P]'[Z P], they have the products of F1 + F2 diag(delta).
 
-Owner i sends what `entry` names, but for sqrt(n_i) its numbers of present values n_ij, and in place of R_i the factor F_i: F1
+Owner i sends what `joint_covariance` names, but for sqrt(n_i) its numbers of present values n_ij, and in place of R_i the
+factor F_i: F1
 in units of 2^(e_ij), F2 as it is.
 
-1. to 3. as in `entry`: means on a grid, distances to the first owner's, scales D_j.
+1. to 3. as in `joint_covariance`: means on a grid, distances to the first owner's, scales D_j.
 4. The joint means weigh distances by n_ij; delta and F1 in units of 2^D_j times 2^-h, 4^h above the joint n.
 5. F1 + F2 diag(delta) of all owners, one below the other, are X (56 fractional bits): X'X = n 4^-h C, a block of rows at a
    time, as many as have 2^20 entries of the factors (see `factors`).
@@ -15,11 +16,11 @@ in units of 2^(e_ij), F2 as it is.
 C is positive by construction, whatever is missing. Nothing is opened, and shapes do not depend on what is missing. With one
 owner delta is 0, and X is F1.
 Products: F2 < 2^18 with 45 fractional bits times delta 2^-h with 78, together below 1: 2^123. Sums of distances below 1 with 60
-times 2^-h 2^b / n_j < 2 with 62, 2^b above the joint n_j: 2^123. All others are those of `entry`.
+times 2^-h 2^b / n_j < 2 with 62, 2^b above the joint n_j: 2^123. All others are those of `joint_covariance`.
 Error: delta errs by 2^-46 units of 2^D_j: distances, below 1/8, come off their joint mean by 2^-44 of it, as 1 / n_j does. F errs
 by 2^-46 before the factor 2^-h, X by 2^-55 besides. A column of X so errs by 2^-44, an entry of C by 2^-44 (s_i + s_j), s the
 joint deviations in units of 2^D; all besides what the owners' doubles carry.
-Rounds: those of `entry` if one pass is enough; every further one takes two.
+Rounds: those of `joint_covariance` if one pass is enough; every further one takes two.
 Memory of a server: the factors, two packed triangles of local products, and what a pass takes.
 """
 
@@ -30,33 +31,34 @@ from typing import Any
 
 from ..protocol import RingType, concatenate, together
 from ..protocol.triangles import row_starts, triangle_entries
-from .entry import (
+from .factors import BLOCK_ROWS, ROOT_FRAC, X_FRAC, GramSum, passes, shift_powers, shifted
+from .joint_covariance import (
     COUNT_BITS,
     DISTANCE_FRAC,
     INVERSE_FRAC,
-    Joint,
-    Rows,
-    Scales,
-    joined,
+    CommonScales,
+    JointCovariance,
+    RowCount,
+    assemble,
+    common_scales,
     joint_mean,
-    joint_rows,
+    row_count,
     scaled_distances,
-    scales_of,
-    weighted,
+    weighted_mean,
 )
-from .factors import DEPTH, ROOT_FRAC, X_FRAC, Products, passes, shrinking, shrunk
 from .scales import power_table
 
 COLUMN_ERROR = 2.0**-42
 """Error of a column of X, see above, where X'X = ratio C and the ratio is at least 1/4."""
 
-LIFT = COUNT_BITS // 2
+LIFT_BITS = COUNT_BITS // 2
 """Distances times 2^-h keep their digits as integers times 2^(18 - h), with so many more fractional bits."""
 
 
 @dataclass
-class GapParts:
-    """What all owners sent: as `entry.Sums`, but the numbers of present values (m, d) for the roots, and factors of 2 d columns
+class OwnerMomentsMissing:
+    """What all owners sent: as `joint_covariance.OwnerMoments`, but the numbers of present values (m, d) for the roots, and
+    factors of 2 d columns
     (m, d (2 d + 1))."""
 
     count: Any
@@ -68,40 +70,44 @@ class GapParts:
     factor: Any
 
 
-async def enter_imputed(sums: GapParts, d: int, common: bool) -> Joint:
-    """The joint covariance and means, as `entry.enter`."""
+async def joint_covariance_missing(sums: OwnerMomentsMissing, d: int, one_scale: bool) -> JointCovariance:
+    """The joint covariance and means, as `joint_covariance.joint_covariance`."""
     every = concatenate([sums.count.reshape(-1, 1), sums.counts], 1)
-    scales, found = await together(scales_of(sums, d, common), joint_rows(every))
-    rows = Rows(found.rows[0], found.parts[:, 0], found.inverse[0], found.half[0], found.ratio[0])
-    present = Rows(found.rows[1:], found.parts[:, 1:], found.inverse[1:], found.half[1:], found.ratio[1:])
-    packed, grid = await together(_products(sums, scales, rows, present, d), joint_mean(scales, present))
-    return joined(packed, grid, scales, rows, common, COLUMN_ERROR)
+    scales, found = await together(common_scales(sums, d, one_scale), row_count(every))
+    rows = RowCount(found.n_rows[0], found.parts[:, 0], found.inverse[0], found.half[0], found.n_rows_scaled[0])
+    present = RowCount(found.n_rows[1:], found.parts[:, 1:], found.inverse[1:], found.half[1:], found.n_rows_scaled[1:])
+    packed, grid = await together(_gram_triangle(sums, scales, rows, present, d), joint_mean(scales, present))
+    return assemble(packed, grid, scales, rows, one_scale, COLUMN_ERROR)
 
 
-async def _products(sums: GapParts, scales: Scales, rows: Rows, present: Rows, d: int) -> Any:
+async def _gram_triangle(
+    sums: OwnerMomentsMissing, scales: CommonScales, rows: RowCount, present: RowCount, d: int
+) -> Any:
     """Steps 4 and 5: the packed upper triangle of X'X. With one owner only F1 is looked at, the first d rows of the factor."""
-    m, products = len(sums.count), Products(sums.count, d)
-    powers = shrinking((scales.exponent - sums.deviation_exponent + rows.half).reshape(-1))
+    m, products = len(sums.count), GramSum(sums.count, d)
+    powers = shift_powers((scales.exponent - sums.deviation_exponent + rows.half).reshape(-1))
     if scales.distance is None:
         power, away = await powers, None
     else:
-        power, away = await together(powers, _away(scales, rows, present, d))
+        power, away = await together(powers, _distances(scales, rows, present, d))
     power = power.reshape(m, d)
     for first, last in passes(m, 2 * d, last=d if away is None else None):
-        X = await _moved_rows(sums.factor, power, away, (first, last))
-        for start in range(first, last, DEPTH):
-            block = X[:, start - first : start - first + DEPTH, _lead(start, d) - _lead(first, d) :]
+        X = await _rows_of_x(sums.factor, power, away, (first, last))
+        for start in range(first, last, BLOCK_ROWS):
+            block = X[
+                :, start - first : start - first + BLOCK_ROWS, _leading_zeros(start, d) - _leading_zeros(first, d) :
+            ]
             products.add_rows(block.reshape(-1, block.shape[2]))
     sums.factor = None  # most of what a server has in memory
     return await products.exchanged()
 
 
-def _lead(row: int, d: int) -> int:
+def _leading_zeros(row: int, d: int) -> int:
     """Zeros at the beginning of a row of F1 + F2 diag(delta): none as long as F1 goes on."""
     return max(0, row - d)
 
 
-async def _moved_rows(factor: Any, power: Any, away: Any, rows: tuple[int, int]) -> Any:
+async def _rows_of_x(factor: Any, power: Any, away: Any, rows: tuple[int, int]) -> Any:
     """These rows of F1 + F2 diag(delta) of every owner (m, rows, ..), without zeros that all of them begin with: two rounds."""
     (m, d), (first, last) = power.shape, rows
     begin, end = (int(row_starts(2 * d)[row]) for row in rows)
@@ -111,44 +117,45 @@ async def _moved_rows(factor: Any, power: Any, away: Any, rows: tuple[int, int])
     if first < d:
         own = column < d
         places.append((row[own], column[own]))
-        waited.append(shrunk(part[:, own], power[:, column[own]]))
+        waited.append(shifted(part[:, own], power[:, column[own]]))
     if away is not None:
         other = column >= d
         places.append((row[other], column[other] - d))
-        waited.append(_moved(part[:, other], away[:, column[other] - d]))
+        waited.append(_times_distance(part[:, other], away[:, column[other] - d]))
     X = None
     for (i, j), found in zip(places, await together(*waited), strict=True):
-        term = found.zeros((m, last - first, d - _lead(first, d)))
-        term.data[:, :, i - first, j - _lead(first, d)] = found.data
+        term = found.zeros((m, last - first, d - _leading_zeros(first, d)))
+        term.data[:, :, i - first, j - _leading_zeros(first, d)] = found.data
         X = term if X is None else (X + term).retype(term.dtype)
     return X
 
 
-async def _moved(factor: Any, away: Any) -> Any:
+async def _times_distance(factor: Any, away: Any) -> Any:
     """Entries of F2 times delta, as those of X: two rounds."""
-    kind = RingType(128, ROOT_FRAC + DISTANCE_FRAC + LIFT, 1)
+    kind = RingType(128, ROOT_FRAC + DISTANCE_FRAC + LIFT_BITS, 1)
     wide = await factor.mul(away, frac=kind.frac)
     short = await wide.retype(kind).truncate(kind.frac - X_FRAC)
     return short.retype(RingType(128, X_FRAC, 1))
 
 
-async def _away(scales: Scales, rows: Rows, present: Rows, d: int) -> Any:
+async def _distances(scales: CommonScales, rows: RowCount, present: RowCount, d: int) -> Any:
     """delta of every owner (m, d) in units of 2^D, times 2^-h: 78 fractional bits."""
     near, (lift, inverse) = await together(
-        scaled_distances(scales.distance, scales.exponent, scales.largest), _lifted(rows.half, present.inverse)
+        scaled_distances(scales.distance, scales.exponent, scales.mean_exponent),
+        _scaled_down(rows.half, present.inverse),
     )
-    kind = RingType(128, DISTANCE_FRAC + LIFT, 1)
+    kind = RingType(128, DISTANCE_FRAC + LIFT_BITS, 1)
     lifted, mean = await together(
         near.retype(RingType(128, DISTANCE_FRAC, 26)).mul(lift, frac=DISTANCE_FRAC),
-        weighted(near, present.parts, inverse),
+        weighted_mean(near, present.parts, inverse),
     )
     mean = mean.retype(kind)
     return concatenate([(-mean).reshape(1, d), lifted.retype(kind) - mean]).retype(kind)
 
 
-async def _lifted(half: Any, inverse: Any) -> tuple[Any, Any]:
+async def _scaled_down(half: Any, inverse: Any) -> tuple[Any, Any]:
     """2^(18 - h), and the inverses times it: as numbers with 62 fractional bits those of 2^-h / n."""
-    thresholds, values = power_table(0, LIFT, lambda h: 1 << (LIFT - h))
+    thresholds, values = power_table(0, LIFT_BITS, lambda h: 1 << (LIFT_BITS - h))
     lift = (await half.reshape(1).classify(thresholds, values, 0))[..., 0]
     scaled = await inverse.retype(RingType(128, INVERSE_FRAC, 26)).mul(lift, frac=INVERSE_FRAC)
-    return lift, scaled.retype(RingType(128, INVERSE_FRAC + LIFT, 2))
+    return lift, scaled.retype(RingType(128, INVERSE_FRAC + LIFT_BITS, 2))

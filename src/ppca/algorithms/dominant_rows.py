@@ -38,24 +38,24 @@ from numpy.typing import NDArray
 
 from ..native import ring
 from ..protocol import Party, RingType, SecretArray, together
-from .gram import GRID
-from .input_ranges import SUMS, TIMES, WHOLE, Coins, Ranges, projections
+from .input_ranges import NORM_FACTOR, RANDOM_SUMS, WHOLE, Coins, Ranges, projections
+from .second_moments import GRID
 
 DRAWS, BUCKETS, SIGNS = 2, 16, 16
-STEPS = 64
+BOUND_STEPS = 64
 """The bound is a multiple of 1/64."""
 
-EXCESS = 6
+MAX_MEAN_RATIO = 6
 """All squared random sums of honest columns together are below so many times their mean, but for a probability of 2^-74."""
 
-MOST_ROWS = 2.0**28
+MAX_SIZE = 2.0**28
 """Rows times the square root of the number of columns for which the check holds."""
 
 Words = NDArray[np.uint64]
 WORDS = RingType(64, 0, 62)
 
 
-async def row_shares(
+async def dominant_row_conditions(
     party: Party, pieces: Iterator[Words], rows: int, limit: float, table: NDArray[np.intp], tables: int
 ) -> Ranges:
     """The conditions on the columns of every table. pieces: (2, rows, width). table: that of every column."""
@@ -75,9 +75,9 @@ async def row_shares(
         away = await away.retype(RingType(128, drop, 126 - drop)).truncate(drop)
     away = away.retype(WHOLE)
     parts = (await away.inner(away, axis=2, frac=0)).retype(WHOLE)
-    bound = round((limit + (1 - limit) / 4) * STEPS)
+    bound = round((limit + (1 - limit) / 4) * BOUND_STEPS)
     allowed = (parts.sum(1, keepdims=True).retype(WHOLE) * bound).retype(WHOLE)
-    left = allowed.broadcast_to(parts.shape).retype(WHOLE) - (parts * STEPS).retype(WHOLE)
+    left = allowed.broadcast_to(parts.shape).retype(WHOLE) - (parts * BOUND_STEPS).retype(WHOLE)
     ranges.not_all_negative(left.retype(WHOLE), table)
     return ranges
 
@@ -107,7 +107,7 @@ def _random_sums(
 def _bound(party: Party, ranges: Ranges, sums: SecretArray, rows: int, table: int) -> None:
     """Conditions that find a random sum far above those of honest columns."""
     entries = np.ascontiguousarray(sums.data.reshape(2, -1, 1, 2))
-    norm = math.isqrt(EXCESS * DRAWS * SIGNS * rows * sums.shape[-1]) + 1
-    most = TIMES * norm << GRID
-    found = projections(party, iter([entries]), 1, SUMS)
-    ranges.between(found, -most, most, np.full(SUMS, table))
+    norm = math.isqrt(MAX_MEAN_RATIO * DRAWS * SIGNS * rows * sums.shape[-1]) + 1
+    most = NORM_FACTOR * norm << GRID
+    found = projections(party, iter([entries]), 1, RANDOM_SUMS)
+    ranges.between(found, -most, most, np.full(RANDOM_SUMS, table))

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from harness.lockstep import run
 from ppca.algorithms.covariance import MOMENT_FRAC
-from ppca.algorithms.gram import in_common_scale
 from ppca.algorithms.scales import EXPONENT, NONE
+from ppca.algorithms.second_moments import in_common_scale
 from ppca.protocol import RingType
 
 Floats = NDArray[np.float64]

@@ -32,8 +32,8 @@ from typing import Any
 import numpy as np
 
 from ..protocol import RingType, concatenate, stack, together
-from .factors import ROOT_FRAC, X_FRAC, Products, passes, shrinking, shrunk
-from .scales import CUT, EXPONENT, FAR, GRID, MANTISSA_BITS, RAW, maximum, on_grid, power_table
+from .factors import ROOT_FRAC, X_FRAC, GramSum, passes, shift_powers, shifted
+from .scales import CUT_BITS, EXPONENT, EXPONENT_OFFSET, GRID, MANTISSA_BITS, RAW, maximum, on_grid, power_table
 
 COUNT_BITS = 36
 """log2 of the largest joint number of rows."""
@@ -41,15 +41,15 @@ COUNT_BITS = 36
 DISTANCE_FRAC = 60
 COUNT = RingType(128, 0, COUNT_BITS)
 ROOT = RingType(128, ROOT_FRAC, COUNT_BITS // 2 + 1)
-SHIFT = 64
+SHIFT_BITS = 64
 """Distances are multiplied by a secret power of two, then cut by so many bits."""
 
-COARSE = 36
+PRE_TRUNCATION_BITS = 36
 """Bits that distances lose first where they are far below 2^D, so that the power of two is an integer there, too."""
 
 
 @dataclass
-class Sums:
+class OwnerMoments:
     """What all owners sent: counts and roots (m), exponents of means and of deviations (m, d), mantissas of means and the upper
     halves of their bits (m, d), factors and what is left of the means (m, d (d + 1) / 2 + d)."""
 
@@ -63,7 +63,7 @@ class Sums:
 
 
 @dataclass
-class Joint:
+class JointCovariance:
     """What the analysis needs of all owners' rows, shared.
 
     packed: n 4^-h times the covariance that divides by n, in units of 2^exponent of its columns; 112 fractional bits, below 1.
@@ -72,27 +72,27 @@ class Joint:
     error: how far a column of a matrix X with X'X = C may be from the data, as a norm in units of 2^exponent of that column.
     """
 
-    packed: Any
-    exponent: Any
-    grid: Any
-    largest: Any
-    rows: Any
-    ratio: Any
-    error: float
+    triangle: Any
+    column_exponent: Any
+    mean_mantissa: Any
+    mean_exponent: Any
+    n_rows: Any
+    n_rows_scaled: Any
+    column_error: float
 
 
 @dataclass
-class Rows:
+class RowCount:
     """The joint number of rows n < 2^b, shared: n, the parts n_i 2^-b, 2^b / n, h = ceil(b / 2), and 4^-h n in [1/4, 1)."""
 
-    rows: Any
+    n_rows: Any
     parts: Any
     inverse: Any
     half: Any
-    ratio: Any
+    n_rows_scaled: Any
 
 
-async def joint_rows(count: Any) -> Rows:
+async def row_count(count: Any) -> RowCount:
     """From the owners' numbers of rows (m), or several such numbers each (m, k), apart from each other: fifteen rounds."""
     n = count.sum(0).retype(COUNT)
 
@@ -106,7 +106,7 @@ async def joint_rows(count: Any) -> Rows:
     kind = RingType(128, COUNT_BITS, 1)
     parts = scaled.retype(kind)
     inverse = await _reciprocal(parts[-1])
-    return Rows(n, parts[:-1], inverse, half.retype(EXPONENT), ratio.retype(kind).astype(40))
+    return RowCount(n, parts[:-1], inverse, half.retype(EXPONENT), ratio.retype(kind).astype(40))
 
 
 INVERSE_FRAC = 44
@@ -130,9 +130,9 @@ async def spread_exponent(distance: Any, largest: Any) -> Any:
     total = (distance - flipped - flipped).sum(0)
     span = 2 + (len(distance) + 1).bit_length()
     found = await total.retype(RingType(128, MANTISSA_BITS, span)).binade_powers(
-        lambda e: [e + FAR], -MANTISSA_BITS, span
+        lambda e: [e + EXPONENT_OFFSET], -MANTISSA_BITS, span
     )
-    return (largest + found[..., 0] - (MANTISSA_BITS + FAR - 1)).retype(EXPONENT)
+    return (largest + found[..., 0] - (MANTISSA_BITS + EXPONENT_OFFSET - 1)).retype(EXPONENT)
 
 
 async def scaled_distances(distance: Any, exponent: Any, largest: Any) -> Any:
@@ -141,21 +141,21 @@ async def scaled_distances(distance: Any, exponent: Any, largest: Any) -> Any:
     # so the product stays below 2^122; beyond 80 nothing is left, and below -76 there is nothing.
     thresholds, values = power_table(
         -MANTISSA_BITS,
-        CUT + COARSE,
-        lambda v: 1 << (CUT - v) if v <= CUT else 0,
-        lambda v: 1 << (CUT + COARSE - v) if v > CUT else 0,
+        CUT_BITS + PRE_TRUNCATION_BITS,
+        lambda v: 1 << (CUT_BITS - v) if v <= CUT_BITS else 0,
+        lambda v: 1 << (CUT_BITS + PRE_TRUNCATION_BITS - v) if v > CUT_BITS else 0,
     )
     powers, coarse = await together(
-        (exponent - largest).retype(EXPONENT).classify(thresholds, values, 0), distance.truncate(COARSE)
+        (exponent - largest).retype(EXPONENT).classify(thresholds, values, 0), distance.truncate(PRE_TRUNCATION_BITS)
     )
     near, far = await together(
         distance.retype(RAW).mul(powers[..., 0], frac=RAW.frac), coarse.retype(RAW).mul(powers[..., 1], frac=RAW.frac)
     )
-    short = await (near + far).retype(RAW).truncate(SHIFT)
+    short = await (near + far).retype(RAW).truncate(SHIFT_BITS)
     return short.retype(RingType(128, DISTANCE_FRAC, 2))
 
 
-def upper(packed: Any, d: int) -> Any:
+def unpack_upper(packed: Any, d: int) -> Any:
     """Upper triangular matrices, one below the other, from their packed triangles (m, d (d + 1) / 2)."""
     place = np.full((d, d), d * (d + 1) // 2)
     place[np.triu_indices(d)] = np.arange(d * (d + 1) // 2)
@@ -163,35 +163,39 @@ def upper(packed: Any, d: int) -> Any:
     return padded[:, place].reshape(-1, d)
 
 
-async def enter(sums: Sums, d: int, common: bool) -> Joint:
+async def joint_covariance(sums: OwnerMoments, d: int, one_scale: bool) -> JointCovariance:
     """The joint covariance and means. `common`: in one scale for all columns (else in one for each)."""
-    scales, joint = await together(scales_of(sums, d, common), joint_rows(sums.count))
+    scales, joint = await together(common_scales(sums, d, one_scale), row_count(sums.count))
     m = len(sums.count)
-    packed, grid = await together(_products(sums, scales, joint, d), joint_mean(scales, joint))
+    packed, grid = await together(_gram_triangle(sums, scales, joint, d), joint_mean(scales, joint))
     # The m (d + 1) entries of a column err by 2^-(46 + h) and 2^-55, h >= 1, where X'X = ratio C and the ratio is at least 1/4.
-    return joined(packed, grid, scales, joint, common, math.sqrt(m * (d + 1)) * 2.0**-46)
+    return assemble(packed, grid, scales, joint, one_scale, math.sqrt(m * (d + 1)) * 2.0**-46)
 
 
-def joined(packed: Any, grid: Any, scales: Scales, joint: Rows, common: bool, error: float) -> Joint:
+def assemble(
+    packed: Any, grid: Any, scales: CommonScales, joint: RowCount, one_scale: bool, error: float
+) -> JointCovariance:
     """What was found, as the analysis takes it."""
-    exponent = scales.exponent[:1] if common else scales.exponent
+    exponent = scales.exponent[:1] if one_scale else scales.exponent
     kind = RingType(128, 2 * X_FRAC, 1)
-    return Joint(packed.retype(kind), exponent, grid, scales.largest, joint.rows, joint.ratio, error)
+    return JointCovariance(
+        packed.retype(kind), exponent, grid, scales.mean_exponent, joint.n_rows, joint.n_rows_scaled, error
+    )
 
 
 @dataclass
-class Scales:
+class CommonScales:
     """Exponents of the largest mean of every column (A) and of its joint scale (D); means in units of 2^A, and their distances
     to the first owner's (None if there is one owner)."""
 
-    largest: Any
+    mean_exponent: Any
     exponent: Any
-    grid: Any
+    mean_mantissa: Any
     distance: Any
 
 
-async def scales_of(sums: Any, d: int, common: bool) -> Scales:
-    """Steps 1 to 3, from means and exponents of deviations (of `Sums`, or of `GapParts`)."""
+async def common_scales(sums: Any, d: int, one_scale: bool) -> CommonScales:
+    """Steps 1 to 3, from means and exponents of deviations (of `OwnerMoments`, or of `OwnerMomentsMissing`)."""
     (largest, grid), exponent = await together(
         on_grid(sums.mantissa, sums.upper, sums.mean_exponent), maximum(sums.deviation_exponent)
     )
@@ -199,26 +203,26 @@ async def scales_of(sums: Any, d: int, common: bool) -> Scales:
     if len(sums.count) > 1:
         distance = (grid[1:] - grid[:1]).retype(GRID)
         exponent = await maximum(stack([exponent, await spread_exponent(distance, largest)]))
-    if common:
+    if one_scale:
         exponent = (await maximum(exponent.reshape(d, 1))).broadcast_to((d,))
     # Two bits of room: then no entry of the covariance reaches 1.
-    return Scales(largest, (exponent + 2).retype(EXPONENT), grid, distance)
+    return CommonScales(largest, (exponent + 2).retype(EXPONENT), grid, distance)
 
 
-async def _products(sums: Sums, scales: Scales, joint: Rows, d: int) -> Any:
+async def _gram_triangle(sums: OwnerMoments, scales: CommonScales, joint: RowCount, d: int) -> Any:
     """Steps 4 and 5: the packed upper triangle of X'X. The second to the fourth pass over the factors need no round of their
     own: the joint mean is found in the meantime."""
     m = len(sums.count)
-    products, rest = Products(sums.root, d), passes(m, d)
+    products, rest = GramSum(sums.root, d), passes(m, d)
     first = next(rest)
 
     async def begun() -> tuple[Any, Any]:
         shift = (scales.exponent - sums.deviation_exponent + joint.half).reshape(-1)
-        power = await shrinking(concatenate([shift, joint.half.reshape(1)]))
+        power = await shift_powers(concatenate([shift, joint.half.reshape(1)]))
         owners = power[:-1].reshape(m, d)
         both = concatenate([sums.factor[:, -d:].reshape(-1), sums.root])
         places = np.append(np.arange(m * d), np.full(m, m * d))
-        short, _ = await together(shrunk(both, power[places]), products.add_factors(sums.factor, owners, first))
+        short, _ = await together(shifted(both, power[places]), products.add_factors(sums.factor, owners, first))
         return owners, short
 
     async def others(power: Any) -> None:
@@ -230,23 +234,23 @@ async def _products(sums: Sums, scales: Scales, joint: Rows, d: int) -> Any:
         await others(power)
     else:
         (power, short), near = await together(
-            begun(), scaled_distances(scales.distance, scales.exponent, scales.largest)
+            begun(), scaled_distances(scales.distance, scales.exponent, scales.mean_exponent)
         )
         left, roots = short[:-m].reshape(m, d), short[-m:]
-        between, _ = await together(_between(left, roots, near, joint, d), others(power))
+        between, _ = await together(_between_rows(left, roots, near, joint, d), others(power))
         products.add_rows(between)
     sums.factor = None  # most of what a server has in memory
     return await products.exchanged()
 
 
-async def joint_mean(scales: Scales, joint: Rows) -> Any:
+async def joint_mean(scales: CommonScales, joint: RowCount) -> Any:
     """The first owner's mean, moved by the weighted distances, in units of 2^A."""
     if scales.distance is None:
-        return scales.grid[0]
-    return (scales.grid[0] + await weighted(scales.distance, joint.parts, joint.inverse)).retype(GRID)
+        return scales.mean_mantissa[0]
+    return (scales.mean_mantissa[0] + await weighted_mean(scales.distance, joint.parts, joint.inverse)).retype(GRID)
 
 
-async def weighted(distance: Any, parts: Any, inverse: Any) -> Any:
+async def weighted_mean(distance: Any, parts: Any, inverse: Any) -> Any:
     """The mean of distances to the first owner, over all rows: in their units, cut off exactly.
 
     parts: of all rows (m), or of those that count in every column (m, d). An inverse with more than 44 fractional bits gives
@@ -261,9 +265,9 @@ async def weighted(distance: Any, parts: Any, inverse: Any) -> Any:
     return short.retype(RingType(128, whole - INVERSE_FRAC, 2))
 
 
-async def _between(left: Any, roots: Any, near: Any, joint: Rows, d: int) -> Any:
+async def _between_rows(left: Any, roots: Any, near: Any, joint: RowCount, d: int) -> Any:
     """The last rows of X: sqrt(n_i) times the distances from the joint mean, with what was left of the means."""
-    mean = await weighted(near, joint.parts, joint.inverse)
+    mean = await weighted_mean(near, joint.parts, joint.inverse)
     away = concatenate([(-mean).reshape(1, d), near - mean]).retype(RingType(128, DISTANCE_FRAC, 2))
     wide = await away.mul(roots.reshape(-1, 1), frac=DISTANCE_FRAC + X_FRAC)
     between = await wide.retype(RingType(128, DISTANCE_FRAC + X_FRAC, 2)).truncate(DISTANCE_FRAC)

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.lockstep import LockstepServers
-from ppca.algorithms.gram import GRID
-from ppca.algorithms.row_shares import row_shares
+from ppca.algorithms.dominant_rows import dominant_row_conditions
+from ppca.algorithms.second_moments import GRID
 from ppca.native import ring
 from ppca.protocol import Party, RingType, SecretArray, share_ring
 from ppca.receiver.unsealing import unsealed
@@ -32,7 +32,7 @@ def passed(entries: NDArray[np.int64], limit: float = LIMIT) -> NDArray[np.bool_
         def pieces() -> Iterator[Any]:
             return (words[:, start : start + PIECE] for start in range(0, len(entries), PIECE))
 
-        ranges = await row_shares(party, pieces(), len(entries), limit, np.arange(width), width)
+        ranges = await dominant_row_conditions(party, pieces(), len(entries), limit, np.arange(width), width)
         return (await ranges.in_range()).reveal(why="test")
 
     packets = share_ring(ring.integers(entries, 1), RingType(64, GRID, 1))

@@ -1,16 +1,17 @@
 """Entry of rows of a table with more columns than rows: every owner's rows as they are, and a row more for each owner's mean.
 
-Owner i sends, as secrets: its number of rows n_i and sqrt(n_i), the means of its columns as in `entry`, and its rows less these
+Owner i sends, as secrets: its number of rows n_i and sqrt(n_i), the means of its columns as in `joint_covariance`, and its
+rows less these
 means in units of its own, below 1: 2^E_i for all columns, or 2^E_ij for column j if columns are standardised, and then the root
 of the sum of squares of every column. Rows of zeros, which change nothing, hide how many rows it has.
 
-1. Means on a grid and their distances to the first owner's, exact, as in `entry`.
+1. Means on a grid and their distances to the first owner's, exact, as in `joint_covariance`.
 2. D above every E and every distance, for all columns or for each.
 3. b_i = sqrt(n_i) (mean_i - mean) in units of 2^D, 48 fractional bits: the rows of all owners and the b_i, one below the other,
    are X with X'X = n C. So nobody needs to know which rows are real, and no digit is lost to means far from zero.
 4. Standardised: q_j, the sum of squares of column j of X; then every entry times 2^(E_ij - D_j) / sqrt(q_j), one product each.
 
-Nothing is opened. Error: b_i as distances in `entry`; standardised entries 2^-30, where the norm of a column is 1.
+Nothing is opened. Error: b_i as distances in `joint_covariance`; standardised entries 2^-30, where the norm of a column is 1.
 Rounds: 26 for up to sixteen owners, 3 to 10 more for one D; standardised 21 more, and one for every piece of entries.
 """
 
@@ -23,28 +24,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import RingType, concatenate, stack, together
-from .entry import DISTANCE_FRAC, ROOT_FRAC, Rows, Scales, joint_rows, scaled_distances, spread_exponent, weighted
+from .joint_covariance import (
+    DISTANCE_FRAC,
+    ROOT_FRAC,
+    CommonScales,
+    RowCount,
+    row_count,
+    scaled_distances,
+    spread_exponent,
+    weighted_mean,
+)
 from .scales import EXPONENT, GRID, RAW, maximum, on_grid, power_table
-from .wide import ENTRIES, ENTRY_FRAC
+from .wide_table import ENTRIES, ENTRY_FRAC
 
-ROOM, ROOM_STANDARDISED = 2, 9
+HEADROOM_BITS, STANDARDISED_HEADROOM_BITS = 2, 9
 """D is so much above all exponents. Sums of squares of a column of up to 2^13 rows then stay below 1."""
 
-NARROW = 30
+FACTOR_FRAC = 30
 """Fractional bits of entries and of factors that standardise them. Their product is truncated locally, which fails with less
 than 2^-40 for all entries of the largest table."""
 
-LIFT = 40
+MAX_ENTRY_SHIFT = 40
 """Factors are multiplied by 2^(40 - u); entries in units of less than 2^-40 of their column's count as nothing."""
 
-SHRINK = 64
+MAX_ROOT_SHIFT = 64
 """Roots of sums of squares likewise, by 2^(64 - u)."""
 
-SMALLEST_SQUARE = -40
+MIN_SQUARE_BITS = -40
 
 
 @dataclass
-class RowSums:
+class WideOwnerMoments:
     """What all owners sent beside their rows.
 
     Counts and roots (m); exponents, mantissas and upper halves of means (m, d); exponents of units (m), or if columns are
@@ -60,18 +70,18 @@ class RowSums:
 
 
 @dataclass
-class Entered:
-    """Scales and means, the joint number of rows, and the rows for owners' means (m, d), None for one owner."""
+class JointScales:
+    """CommonScales and means, the joint number of rows, and the rows for owners' means (m, d), None for one owner."""
 
-    scales: Scales
-    joint: Rows
+    scales: CommonScales
+    joint: RowCount
     between: Any
 
 
-async def enter_rows(sums: RowSums, d: int) -> Entered:
+async def joint_scales(sums: WideOwnerMoments, d: int) -> JointScales:
     """Steps 1 to 3."""
     (largest, grid), joint = await together(
-        on_grid(sums.mantissa, sums.upper, sums.mean_exponent), joint_rows(sums.count)
+        on_grid(sums.mantissa, sums.upper, sums.mean_exponent), row_count(sums.count)
     )
     distance, spread = None, []
     if len(sums.count) > 1:
@@ -79,18 +89,18 @@ async def enter_rows(sums: RowSums, d: int) -> Entered:
         spread = [await spread_exponent(distance, largest)]
     if sums.square_root is None:
         top = await maximum(concatenate([sums.exponent, *spread]))
-        exponent = (top + ROOM).retype(EXPONENT).reshape(1).broadcast_to((d,))
+        exponent = (top + HEADROOM_BITS).retype(EXPONENT).reshape(1).broadcast_to((d,))
     else:
         top = await maximum(concatenate([sums.exponent, *(one.reshape(1, d) for one in spread)]))
-        exponent = (top + ROOM_STANDARDISED).retype(EXPONENT)
-    scales = Scales(largest, exponent, grid, distance)
-    return Entered(scales, joint, None if distance is None else await _between(scales, joint, sums.root))
+        exponent = (top + STANDARDISED_HEADROOM_BITS).retype(EXPONENT)
+    scales = CommonScales(largest, exponent, grid, distance)
+    return JointScales(scales, joint, None if distance is None else await _between_rows(scales, joint, sums.root))
 
 
-async def _between(scales: Scales, joint: Rows, root: Any) -> Any:
+async def _between_rows(scales: CommonScales, joint: RowCount, root: Any) -> Any:
     """sqrt(n_i) times the distance of every owner's mean from the joint one."""
-    near = await scaled_distances(scales.distance, scales.exponent, scales.largest)
-    mean = await weighted(near, joint.parts, joint.inverse)
+    near = await scaled_distances(scales.distance, scales.exponent, scales.mean_exponent)
+    mean = await weighted_mean(near, joint.parts, joint.inverse)
     away = concatenate([(-mean).reshape(1, -1), near - mean]).retype(RingType(128, DISTANCE_FRAC, 2))
     whole = DISTANCE_FRAC + ROOT_FRAC
     wide = await away.mul(root.reshape(-1, 1), frac=whole)
@@ -98,7 +108,7 @@ async def _between(scales: Scales, joint: Rows, root: Any) -> Any:
 
 
 @dataclass
-class Standard:
+class Standardisation:
     """How columns are standardised.
 
     inverse, power: 1 / deviation of column j is inverse_j power_j, as `covariance.Normalised` has it.
@@ -111,15 +121,18 @@ class Standard:
     between: Any
 
 
-async def standard(sums: RowSums, entered: Entered) -> Standard:
+async def standardisation(sums: WideOwnerMoments, entered: JointScales) -> Standardisation:
     """Sums of squares of the columns, their inverse roots, and the factors of all owners' entries."""
     below = (entered.scales.exponent - sums.exponent).retype(EXPONENT)
     thresholds, values = power_table(
-        0, SHRINK, lambda u: 1 << (SHRINK - u), lambda u: 1 << (LIFT - u) if u <= LIFT else 0
+        0,
+        MAX_ROOT_SHIFT,
+        lambda u: 1 << (MAX_ROOT_SHIFT - u),
+        lambda u: 1 << (MAX_ENTRY_SHIFT - u) if u <= MAX_ENTRY_SHIFT else 0,
     )
     powers = await below.classify(thresholds, values, 0)
     wide = await sums.square_root.retype(RAW).mul(powers[..., 0], frac=RAW.frac)
-    whole = ROOT_FRAC + SHRINK
+    whole = ROOT_FRAC + MAX_ROOT_SHIFT
     roots = (await wide.retype(RingType(128, whole, 2)).truncate(whole - ENTRY_FRAC)).retype(ENTRIES)
     every = roots if entered.between is None else concatenate([roots, entered.between])
     squares = (await every.inner(every, axis=0, frac=2 * ENTRY_FRAC)).retype(RingType(128, 2 * ENTRY_FRAC, 1))
@@ -127,12 +140,12 @@ async def standard(sums: RowSums, entered: Entered) -> Standard:
     both, grown = await together(inverse.mul(power, frac=40), _grown(power, entered.joint.half))
     both = both.retype(RingType(128, 40, 24))
     product = await both.retype(RAW).mul(powers[..., 1], frac=RAW.frac)
-    factor = await product.retype(RingType(128, 40 + LIFT, 4)).truncate(40 + LIFT - NARROW)
+    factor = await product.retype(RingType(128, 40 + MAX_ENTRY_SHIFT, 4)).truncate(40 + MAX_ENTRY_SHIFT - FACTOR_FRAC)
     between = None
     if entered.between is not None:
         last = await entered.between.mul(both, frac=ENTRY_FRAC + 40)
         between = (await last.retype(RingType(128, ENTRY_FRAC + 40, 2)).truncate(40)).retype(ENTRIES)
-    return Standard(inverse, grown, factor.retype(RingType(128, NARROW, 2)), between)
+    return Standardisation(inverse, grown, factor.retype(RingType(128, FACTOR_FRAC, 2)), between)
 
 
 async def inverse_roots(squares: Any) -> tuple[Any, Any]:
@@ -140,7 +153,7 @@ async def inverse_roots(squares: Any) -> tuple[Any, Any]:
 
     Numbers below 2^-40 count as zero. Fifteen rounds."""
     whole = 2 * ENTRY_FRAC
-    power = await squares.binade_power(lambda e: 1 << max(0, (whole - e) // 2), SMALLEST_SQUARE, 1)
+    power = await squares.binade_power(lambda e: 1 << max(0, (whole - e) // 2), MIN_SQUARE_BITS, 1)
     power = power.retype(RingType(128, 0, 62))
     scaled = await squares.retype(RAW).mul(await (power * power), frac=RAW.frac)
     near = await scaled.retype(RingType(128, whole, 1)).truncate(whole - 40)
@@ -155,24 +168,24 @@ async def _grown(power: Any, half: Any) -> Any:
     return (await power.mul(found[..., 0], frac=0)).retype(RingType(128, 0, 62))
 
 
-async def standardised(entries: Any, factor: Any, owner: NDArray[np.intp]) -> Any:
+async def standardise(entries: Any, factor: Any, owner: NDArray[np.intp]) -> Any:
     """Entries (columns, rows) of rows of these owners times their factors (m, columns): one round."""
-    narrow = entries.astype(NARROW).within(1)
+    narrow = entries.astype(FACTOR_FRAC).within(1)
     return (await narrow.mul(factor.T[:, owner], frac=ENTRY_FRAC, within=1)).retype(ENTRIES)
 
 
-async def multiplied(entries: Any, factor: Any) -> Any:
+async def scale_columns(entries: Any, factor: Any) -> Any:
     """Entries (columns, rows) times the factors of their columns (40 fractional bits); the products are below 1. Two rounds."""
     near = entries.astype(40).within(1)
     return (await near.mul(factor.reshape(-1, 1), frac=ENTRY_FRAC, within=1, exact=True)).retype(ENTRIES)
 
 
-def shifts_of_rows(exponent: Any, common: Any, between: bool) -> Any:
-    """D - E_i of every owner, and zero for the rows of means: the units of rows (`dual`)."""
+def row_shifts(exponent: Any, common: Any, between: bool) -> Any:
+    """D - E_i of every owner, and zero for the rows of means: the units of rows (`gram_matrix`)."""
     below = (common - exponent).retype(EXPONENT)
     return concatenate([below, below[:1] * 0]) if between else below
 
 
-def pairs(shift: Any) -> Any:
+def pair_shifts(shift: Any) -> Any:
     """The units of products of rows of two owners, (m + 1)^2 of them."""
     return stack([shift + one for one in shift]).retype(EXPONENT).reshape(-1)

@@ -28,27 +28,27 @@ ENTRY_FRAC = 48
 COLUMN_ERROR = 2.0**-44
 """Error of a column as a root mean square, in units of its scale: entries and means of 48 fractional bits."""
 
-FINE = 56
+VECTOR_FRAC = 56
 """Fractional bits of vectors that a table is multiplied with."""
 
 ENTRIES = RingType(128, ENTRY_FRAC, 14)
 """Entries of a table; those of a column of n standardised rows reach sqrt(n)."""
 
-VECTORS = RingType(128, FINE, 14)
+VECTORS = RingType(128, VECTOR_FRAC, 14)
 PRODUCTS = RingType(128, 2 * ENTRY_FRAC, 28)
-ONTO = RingType(128, ENTRY_FRAC + FINE, 20)
+ONTO = RingType(128, ENTRY_FRAC + VECTOR_FRAC, 20)
 
-MOST_NUMBERS = 1 << 26
+MAX_TABLE_ENTRIES = 1 << 26
 """Rows times columns of a table."""
 
-PIECE_NUMBERS = 1 << 21
+PIECE_ENTRIES = 1 << 21
 """Numbers of a piece: 32 MB a split."""
 
 Words = NDArray[np.uint64]
 
 
 def columns_of_piece(rows: int) -> int:
-    return max(1, PIECE_NUMBERS // rows)
+    return max(1, PIECE_ENTRIES // rows)
 
 
 @dataclass

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from harness.lockstep import LockstepServers, run
 from ppca import Job, share
-from ppca.algorithms import dual
+from ppca.algorithms import gram_matrix
 from ppca.algorithms.decomposition import decompose, resolution
 from ppca.algorithms.scales import EXPONENT
-from ppca.algorithms.wide import ENTRIES, ONTO, PRODUCTS, WideTable
+from ppca.algorithms.wide_table import ENTRIES, ONTO, PRODUCTS, WideTable
 from ppca.protocol import Party, RingType, SecretArray
 from ppca.protocol.plain import PlainArray
 
@@ -33,21 +33,22 @@ async def found(table: Any, shift: Any, by_columns: bool, owners: list[int]) -> 
     n = table.rows
     i, j = np.triu_indices(n)
     if by_columns:
-        packed = await dual.in_one_unit(table.sums_by_owner, (shift * 2).retype(EXPONENT))
+        packed = await gram_matrix.sum_in_one_unit(table.sums_by_owner, (shift * 2).retype(EXPONENT))
         shift = shift[np.repeat(np.arange(len(owners)), owners)]
     else:
         pairs = (shift[i] + shift[j]).retype(EXPONENT)
-        packed = await dual.in_units_of_rows(await dual.sums_of(await table.gram()), pairs, np.arange(len(i)))
-    scaled = await dual.normalised(packed, n)
-    unit = await dual.unit_of(scaled)
+        products = await gram_matrix.truncate_products(await table.gram())
+        packed = await gram_matrix.scale_to_one_unit(products, pairs, np.arange(len(i)))
+    scaled = await gram_matrix.normalised_gram(packed, n)
+    unit = await gram_matrix.table_unit(scaled)
     spectrum = await decompose(scaled.matrix, run="dual", top=K, tol=TOL)
-    make = dual.Scaled.by_columns if by_columns else dual.Scaled.by_rows
+    make = gram_matrix.ScaledTable.by_columns if by_columns else gram_matrix.ScaledTable.by_rows
     Y = await make(table, shift + unit.exponent)
-    least = scaled.matrix.diagonal().sum() * (resolution(n, TOL) / 2)
+    minimum = scaled.matrix.diagonal().sum() * (resolution(n, TOL) / 2)
     values = spectrum.values[:K]
-    components = await dual.components(Y, values, spectrum.vectors[:K], least)
-    good = await dual.is_accurate(Y, values, components, unit, (TOL, TOL))
-    wrong = await dual.is_accurate(Y, values * 1.001, components, unit, (TOL, 10 * TOL))
+    components = await gram_matrix.components(Y, values, spectrum.vectors[:K], minimum)
+    good = await gram_matrix.is_accurate(Y, values, components, unit, (TOL, TOL))
+    wrong = await gram_matrix.is_accurate(Y, values * 1.001, components, unit, (TOL, 10 * TOL))
     return components.vectors, values, scaled, good, wrong
 
 
@@ -111,16 +112,19 @@ def test_products_in_smaller_units_keep_their_digits(by_owner: bool) -> None:
     async def program(products: Any, shift: Any) -> Any:
         if by_owner:  # one owner at a time: all others send zeros
             chosen = [products * (np.arange(len(SHIFTS)) == k)[:, None] for k in range(len(SHIFTS))]
-            return [(await dual.in_one_unit(each.retype(dual.SUMS), shift)).retype(LARGE) for each in chosen]
+            return [
+                (await gram_matrix.sum_in_one_unit(each.retype(gram_matrix.SUMS), shift)).retype(LARGE)
+                for each in chosen
+            ]
         place = np.repeat(np.arange(len(SHIFTS)), 3)
-        return (await dual.in_units_of_rows(products.reshape(-1), shift, place)).retype(LARGE)
+        return (await gram_matrix.scale_to_one_unit(products.reshape(-1), shift, place)).retype(LARGE)
 
-    on_shares = np.reshape(run(program, sums, shifts, dtypes=(dual.SUMS, EXPONENT)).value, (-1, 3))
-    exact = np.ldexp(np.rint(np.ldexp(sums, dual.SUM_FRAC)), -dual.SUM_FRAC - shifts[:, None])
-    allowed = 2.0**-89 + np.where(shifts > dual.NEAR, 2.0 ** (-16 - np.minimum(shifts, 1000)), 0)
+    on_shares = np.reshape(run(program, sums, shifts, dtypes=(gram_matrix.SUMS, EXPONENT)).value, (-1, 3))
+    exact = np.ldexp(np.rint(np.ldexp(sums, gram_matrix.SUM_FRAC)), -gram_matrix.SUM_FRAC - shifts[:, None])
+    allowed = 2.0**-89 + np.where(shifts > gram_matrix.MAX_NEAR_SHIFT, 2.0 ** (-16 - np.minimum(shifts, 1000)), 0)
     allowed = np.where(shifts > 90, 2.0**-80, allowed)[:, None]
     assert (np.abs(np.ldexp(on_shares, -20) - exact) <= allowed).all()
-    plain = program(PlainArray(sums, "fixed", dual.SUMS), PlainArray(shifts, "fixed", EXPONENT))
+    plain = program(PlainArray(sums, "fixed", gram_matrix.SUMS), PlainArray(shifts, "fixed", EXPONENT))
     fixed = run_plain(plain)
     fixed = np.array([part.values for part in fixed]) if by_owner else fixed.values.reshape(-1, 3)
     assert (np.abs(np.ldexp(fixed, -20) - exact) <= allowed).all()
@@ -164,7 +168,7 @@ def test_on_shares(name: str, by_columns: bool) -> None:
         shift = np.array([0, 9])
         own = X * 2.0 ** np.repeat(shift, owners)
         parts = np.split(own, [owners[0]], axis=1)
-        sums = [share((part @ part.T)[np.triu_indices(len(X))], dual.SUMS) for part in parts]
+        sums = [share((part @ part.T)[np.triu_indices(len(X))], gram_matrix.SUMS) for part in parts]
     else:
         shift = np.arange(len(X)) % 10
         own, sums = X * 2.0 ** shift[:, None], []

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from harness.lockstep import LockstepServers
 from ppca import Job
-from ppca.algorithms import factors, imputed
-from ppca.algorithms.entry import Sums, enter
-from ppca.algorithms.imputed import GapParts, enter_imputed
+from ppca.algorithms import factors
+from ppca.algorithms.joint_covariance import OwnerMoments, joint_covariance
+from ppca.algorithms.joint_covariance_missing import OwnerMomentsMissing, joint_covariance_missing
 from ppca.algorithms.scales import NONE, floating
 from ppca.owner.gaps import gap_sums
 from ppca.owner.moments import moments
@@ -34,16 +34,23 @@ RANDOM = np.random.default_rng(0)
 
 
 async def entered(party: Party, *inputs: SecretArray, width: int, common: bool, gaps: bool = True) -> Any:
-    kind = GapParts if gaps else Sums
+    kind = OwnerMomentsMissing if gaps else OwnerMoments
     names = [field.name for field in fields(kind)]
     columns = {name: inputs[k :: len(names)] for k, name in enumerate(names)}
     parts = {
         name: concatenate(column) if name in ("count", "root") else stack(column) for name, column in columns.items()
     }
-    joint = await (enter_imputed(GapParts(**parts), width, common) if gaps else enter(Sums(**parts), width, common))
-    mean, exponent = await floating(joint.grid, joint.largest)
-    wide = joint.packed.retype(RingType(128, 112, 14))
-    return [one.reveal(why="test") for one in (wide, joint.exponent, mean, exponent, joint.rows, joint.ratio)]
+    joint = await (
+        joint_covariance_missing(OwnerMomentsMissing(**parts), width, common)
+        if gaps
+        else joint_covariance(OwnerMoments(**parts), width, common)
+    )
+    mean, exponent = await floating(joint.mean_mantissa, joint.mean_exponent)
+    wide = joint.triangle.retype(RingType(128, 112, 14))
+    return [
+        one.reveal(why="test")
+        for one in (wide, joint.column_exponent, mean, exponent, joint.n_rows, joint.n_rows_scaled)
+    ]
 
 
 def shared(owners: list[Floats]) -> list[Any]:
@@ -121,8 +128,8 @@ def test_offsets_and_distances_of_any_size(ratio: float, apart: float, common: b
 def test_factors_in_passes(owners: int, entries: int, passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over the ten rows of triangles of 55 entries, with one owner over the five of F1: two rounds for each but the first. Blocks
     of two rows, one of which begins in F1 and ends below it."""
-    monkeypatch.setattr(factors, "PASS", entries)
-    monkeypatch.setattr(imputed, "DEPTH", 2)
+    monkeypatch.setattr(factors, "PASS_ENTRIES", entries)
+    monkeypatch.setattr("ppca.algorithms.joint_covariance_missing.BLOCK_ROWS", 2)
     mix = RANDOM.standard_normal((5, 5))
     tables = [holes(RANDOM.standard_normal((rows, 5)) @ mix + i, 0.2) for i, rows in enumerate((40, 25)[:owners])]
     assert check(tables, False) == (20 if owners == 1 else 26) + 2 * (passes - 1)
@@ -138,7 +145,7 @@ def test_beside_the_factors_servers_hold_what_a_pass_takes(monkeypatch: pytest.M
 
     def beyond(entries: int) -> float:
         """What four servers in one process take at most beyond their inputs, for each of them and in units of its factors."""
-        monkeypatch.setattr(factors, "PASS", entries)
+        monkeypatch.setattr(factors, "PASS_ENTRIES", entries)
         start = []
 
         async def program(party: Party, *inputs: SecretArray) -> Any:

@@ -9,7 +9,8 @@ X has n rows and d columns, in secret units: row a (or column j) counts 2^-u tim
    A component whose eigenvalue is below half the resolution is noise and becomes zero.
 4. An error of u_k along u_1 is in V multiplied by sqrt(l_1 / l_k). It shows in V'V, so every component is made orthogonal to
    those before it, to first order, and twice: errors e become e^4.
-5. Certificate, on the components themselves: |2^b Y'Y V - V L|_F below what is promised of U, or below LOOSE if that is larger,
+5. Certificate, on the components themselves: |2^b Y'Y V - V L|_F below what is promised of U, or below LOOSE_TOLERANCE if that
+is larger,
    |V'V - I|_F < 1e-7, and no entry far off. One number is opened: 2, 1, or 0 if it fails.
 
 Rounds: 9 for the power of two of step 1, 2 for t and b; 4 to 6 for every product with X (one and exact truncations, 2 for
@@ -25,103 +26,103 @@ import numpy as np
 
 from ..protocol import RingType, concatenate, make_type, together
 from .covariance import MOMENT_FRAC, Normalised, normalised_covariance
-from .decomposition import ORTHOGONALITY
+from .decomposition import MAX_ORTHOGONALITY_ERROR
 from .eigen import is_below
-from .entry import upper
+from .joint_covariance import unpack_upper
 from .scales import EXPONENT, RAW, power_table
-from .wide import ENTRY_FRAC, FINE, PRODUCTS, VECTORS
+from .wide_table import ENTRY_FRAC, PRODUCTS, VECTOR_FRAC, VECTORS
 
 SUM_FRAC = 56
 """Fractional bits of sums of products in owners' units."""
 
 SUMS = RingType(128, SUM_FRAC, 28)
 
-ROOM = 22
+GRAM_SHIFT = 22
 """K counts as 2^-22 K in `covariance`: its trace may then be 2^26, and as small as 2^-25."""
 
-NEAR, COARSER = 50, 40
+MAX_NEAR_SHIFT, PRE_TRUNCATION_BITS = 50, 40
 """Products are multiplied by 2^-w for 0 <= w <= 50, and cut by 40 bits before for 50 < w <= 90. Those in smaller units count as
 zero: K has at most 2^26 units there, and a trace of 2^-25 or more, of which that is 2^-40."""
 
-LOW, LIFT = -12, 40
+MIN_SHIFT, MAX_SHIFT = -12, 40
 """Units of Y: 2^-v with v between; rows and columns in smaller ones count as nothing."""
 
-LOOSE = 1e-7
+LOOSE_TOLERANCE = 1e-7
 """The larger tolerance with which components are verified."""
 
-SMALLEST = 4e-7
+MIN_VARIANCE_FRACTION = 4e-7
 """Fraction of the total variance below which there is no component: its error would be amplified too much."""
 
-UNITS = 8
+VERIFICATION_ULPS = 8
 """Units of 2^-40 by which verification may see an entry of 2^b Y'Y V - V L off: twice those of three truncations, and some."""
 
-SMALLEST_NORM = -40
-COARSE = 10
+MIN_NORM_BITS = -40
+RANGE_CHECK_FRAC = 10
 
 
-async def in_one_unit(products: Any, shift: Any) -> Any:
+async def sum_in_one_unit(products: Any, shift: Any) -> Any:
     """Sums (m, entries; 56 fractional bits), each in units of 2^-shift, added up in units of 1: 90 of them. Four rounds."""
-    near, far, power, coarse_power = await _near_and_far(products, shift)
+    near, far, power, coarse_power = await _operands(products, shift)
     m = len(products)
     wide = await together(
         near.inner(power.reshape(m, 1), axis=0, frac=RAW.frac),
         far.inner(coarse_power.reshape(m, 1), axis=0, frac=RAW.frac),
     )
-    return await _short(*wide)
+    return await _truncate_sum(*wide)
 
 
-def joined(products: Any) -> Any:
+def sum_products(products: Any) -> Any:
     """The same of sums in one unit already. Local."""
-    return products.sum(0).retype(SUMS).astype(MOMENT_FRAC - ROOM)
+    return products.sum(0).retype(SUMS).astype(MOMENT_FRAC - GRAM_SHIFT)
 
 
-async def in_units_of_rows(products: Any, shift: Any, place: Any) -> Any:
+async def scale_to_one_unit(products: Any, shift: Any, place: Any) -> Any:
     """The same where every entry has a unit of its own: that at its place in `shift`."""
-    near, far, power, coarse_power = await _near_and_far(products, shift)
+    near, far, power, coarse_power = await _operands(products, shift)
     wide = await together(near.mul(power[place], frac=RAW.frac), far.mul(coarse_power[place], frac=RAW.frac))
-    return await _short(*wide)
+    return await _truncate_sum(*wide)
 
 
-async def _near_and_far(products: Any, shift: Any) -> tuple[Any, Any, Any, Any]:
+async def _operands(products: Any, shift: Any) -> tuple[Any, Any, Any, Any]:
     """Products, the same without their 40 lowest bits, and by what each is multiplied for its shift: one of two is zero."""
     thresholds, values = power_table(
         0,
-        NEAR + COARSER,
-        lambda w: 1 << (NEAR - w) if w <= NEAR else 0,
-        lambda w: 1 << (NEAR + COARSER - w) if w > NEAR else 0,
+        MAX_NEAR_SHIFT + PRE_TRUNCATION_BITS,
+        lambda w: 1 << (MAX_NEAR_SHIFT - w) if w <= MAX_NEAR_SHIFT else 0,
+        lambda w: 1 << (MAX_NEAR_SHIFT + PRE_TRUNCATION_BITS - w) if w > MAX_NEAR_SHIFT else 0,
     )
     powers, coarse = await together(
-        shift.retype(EXPONENT).classify(thresholds, values, 0), products.retype(SUMS).truncate(COARSER)
+        shift.retype(EXPONENT).classify(thresholds, values, 0), products.retype(SUMS).truncate(PRE_TRUNCATION_BITS)
     )
     return products.retype(RAW), coarse.retype(RAW), powers[..., 0], powers[..., 1]
 
 
-async def _short(near: Any, far: Any) -> Any:
-    kept = MOMENT_FRAC - ROOM
-    wide = (near + far).retype(RingType(128, SUM_FRAC + NEAR, 20))
-    return await wide.truncate(SUM_FRAC + NEAR - kept)
+async def _truncate_sum(near: Any, far: Any) -> Any:
+    kept = MOMENT_FRAC - GRAM_SHIFT
+    wide = (near + far).retype(RingType(128, SUM_FRAC + MAX_NEAR_SHIFT, 20))
+    return await wide.truncate(SUM_FRAC + MAX_NEAR_SHIFT - kept)
 
 
-async def sums_of(products: Any) -> Any:
+async def truncate_products(products: Any) -> Any:
     """Products of rows as a table gives them, with 56 fractional bits: one round, exact."""
     return (await products.retype(PRODUCTS).truncate(2 * ENTRY_FRAC - SUM_FRAC)).retype(SUMS)
 
 
-async def normalised(packed: Any, n: int) -> Normalised:
+async def normalised_gram(packed: Any, n: int) -> Normalised:
     """A of step 1 from K (packed, 90 fractional bits)."""
     scaled = await normalised_covariance(packed.retype(RingType(128, MOMENT_FRAC, 13)), n)
-    return replace(scaled, shift=scaled.shift + ROOM)
+    return replace(scaled, shift=scaled.shift + GRAM_SHIFT)
 
 
 @dataclass
-class Unit:
+class TableUnit:
     """Of Y = 2^-t X with A = 2^b Y Y': the integer t and the bit b, shared."""
 
     exponent: Any
     odd: Any
 
 
-async def unit_of(scaled: Normalised) -> Unit:
+async def table_unit(scaled: Normalised) -> TableUnit:
     """From A = K factor / 2^shift: two rounds."""
 
     def powers(e: int) -> list[int]:
@@ -130,11 +131,11 @@ async def unit_of(scaled: Normalised) -> Unit:
         return [half, 2 * half - halvings]
 
     found = await scaled.factor.retype(RingType(128, 0, 100)).binade_powers(powers, 0, 100)
-    return Unit(found[..., 0].retype(EXPONENT), found[..., 1].retype(RingType(128, 0, 1)))
+    return TableUnit(found[..., 0].retype(EXPONENT), found[..., 1].retype(RingType(128, 0, 1)))
 
 
 @dataclass
-class Scaled:
+class ScaledTable:
     """Y: a table whose rows, or columns, are multiplied by secret powers of two, 2^-v: integers 2^(40 - v), (n or d or 1, 1)."""
 
     table: Any
@@ -142,12 +143,12 @@ class Scaled:
     column_power: Any = None
 
     @classmethod
-    async def by_rows(cls, table: Any, shift: Any) -> Scaled:
+    async def by_rows(cls, table: Any, shift: Any) -> ScaledTable:
         """Rows in units of 2^-shift (n, or 1 for all): two rounds."""
         return cls(table, row_power=await _powers(shift))
 
     @classmethod
-    async def by_columns(cls, table: Any, shift: Any) -> Scaled:
+    async def by_columns(cls, table: Any, shift: Any) -> ScaledTable:
         """Columns in units of 2^-shift (d): two rounds."""
         return cls(table, column_power=await _powers(shift))
 
@@ -163,18 +164,18 @@ class Scaled:
 
 
 async def _powers(shift: Any) -> Any:
-    thresholds, values = power_table(LOW, LIFT, lambda v: 1 << (LIFT - v))
+    thresholds, values = power_table(MIN_SHIFT, MAX_SHIFT, lambda v: 1 << (MAX_SHIFT - v))
     found = await shift.retype(EXPONENT).classify(thresholds, values, 0)
     return found[..., 0].reshape(-1, 1)
 
 
 async def _times(vectors: Any, power: Any) -> Any:
     """Vectors in other units, 56 fractional bits: two rounds, none without a power."""
-    fine = vectors.astype(FINE)
+    fine = vectors.astype(VECTOR_FRAC)
     if power is None:
         return fine.retype(VECTORS)
     wide = await fine.retype(RAW).mul(power, frac=RAW.frac)
-    return (await wide.retype(RingType(128, FINE + LIFT, 26)).truncate(LIFT)).retype(VECTORS)
+    return (await wide.retype(RingType(128, VECTOR_FRAC + MAX_SHIFT, 26)).truncate(MAX_SHIFT)).retype(VECTORS)
 
 
 @dataclass
@@ -185,35 +186,36 @@ class Components:
     here: Any
 
 
-async def components(Y: Scaled, values: Any, vectors: Any, least: Any) -> Components:
-    """Steps 3 and 4. values: k of A; vectors: k rows of length n; least: the smallest eigenvalue that has a component, shared."""
-    projected, here = await together(Y.onto_columns(vectors.T), values.within(2) > least + 2.0**-38)
-    short = await projected.truncate(FINE - 40)
+async def components(Y: ScaledTable, values: Any, vectors: Any, minimum: Any) -> Components:
+    """Steps 3 and 4. values: k of A; vectors: k rows of length n; minimum: the smallest eigenvalue that has a component,
+    shared."""
+    projected, here = await together(Y.onto_columns(vectors.T), values.within(2) > minimum + 2.0**-38)
+    short = await projected.truncate(VECTOR_FRAC - 40)
     size = (await short.inner(short, axis=0, frac=80)).retype(RingType(128, 80, 3))
-    power = await size.binade_power(lambda e: 1 << max(0, (80 - e) // 2), SMALLEST_NORM, 3)
+    power = await size.binade_power(lambda e: 1 << max(0, (80 - e) // 2), MIN_NORM_BITS, 3)
     power = await (power.retype(RingType(128, 0, 62)) * here)
-    near = (await projected.retype(RAW).mul(power, frac=RAW.frac)).retype(RingType(128, FINE, 2))
-    near = (await near.truncate(FINE - 44)).retype(RingType(128, 44, 1))
+    near = (await projected.retype(RAW).mul(power, frac=RAW.frac)).retype(RingType(128, VECTOR_FRAC, 2))
+    near = (await near.truncate(VECTOR_FRAC - 44)).retype(RingType(128, 44, 1))
     norm = await (await near.inner(near, axis=0, frac=88)).retype(RingType(128, 88, 2)).truncate(48)
     inverse = (await norm.retype(RingType(128, 40, 1)).rsqrt()).within(2.5)
     V = (await near.mul(inverse, frac=40, exact=True)).within(1.25)
     for _ in range(2):
-        V = await _after_those_before(V)
+        V = await _orthogonalise(V)
     return Components(V, here)
 
 
-async def _after_those_before(V: Any) -> Any:
+async def _orthogonalise(V: Any) -> Any:
     """Columns less their parts along earlier ones, and of norm 1, both to first order: two rounds."""
     k = V.shape[1]
     i, j = np.triu_indices(k)
     packed = await V.T.matmul_upper(V, within=1.5)
     excess = (packed - (i == j).astype(np.int64)) * np.where(i == j, 0.5, 1.0)
-    step = await V.matmul(upper(excess.reshape(1, -1), k), within=1.5)
+    step = await V.matmul(unpack_upper(excess.reshape(1, -1), k), within=1.5)
     return (V - step).within(1.25)
 
 
 async def is_accurate(
-    Y: Scaled, values: Any, found: Components, unit: Unit, tolerances: tuple[float, float]
+    Y: ScaledTable, values: Any, found: Components, unit: TableUnit, tolerances: tuple[float, float]
 ) -> float | None:
     """Step 5: the smaller of two tolerances for which |2^b Y'Y V - V L|_F < 2 tolerance; None if neither holds, or V'V is not I.
 
@@ -226,20 +228,20 @@ async def is_accurate(
         Y.onto_rows(V),
         (values * unit.odd),
         V.T.matmul_upper(V, within=1.5),
-        V.truncate(40 - COARSE),
+        V.truncate(40 - RANGE_CHECK_FRAC),
     )
     back, expected, size = await together(
         Y.onto_columns(inside),
         V.mul((values - halves * 0.5).within(2), within=1.5),
-        coarse.inner(coarse, frac=2 * COARSE),
+        coarse.inner(coarse, frac=2 * RANGE_CHECK_FRAC),
     )
-    residual = (await back.truncate(FINE - 40)).retype(make_type(128, 40, 2)) - expected
+    residual = (await back.truncate(VECTOR_FRAC - 40)).retype(make_type(128, 40, 2)) - expected
     off = (packed - there) * np.where(i == j, 1, 2)
     square, orthogonal = await together(residual.inner(residual, frac=80), (packed - there).inner(off, frac=80))
     square = square + (await (square * unit.odd)) * 3  # of A = 2^b Y Y'
     small, large = ((2 * tolerance) ** 2 for tolerance in tolerances)
     level, *bits = await together(
-        _level(square, small, large), is_below(orthogonal, ORTHOGONALITY**2), is_below(size, 4.0 * k + 4)
+        _level(square, small, large), is_below(orthogonal, MAX_ORTHOGONALITY_ERROR**2), is_below(size, 4.0 * k + 4)
     )
     both = await (bits[0] * bits[1])
     every = await (level * both)

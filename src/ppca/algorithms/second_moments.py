@@ -20,7 +20,7 @@ from ..native import clock, kernels, ring
 from ..protocol import Party, Pending, RingType, SecretArray, make_type, stack, together
 from ..protocol.multiply import Product, masked
 from ..protocol.triangles import diagonal_places
-from .covariance import MOMENT_FRAC, SMALLEST_VARIANCE, upper_half
+from .covariance import MIN_VARIANCE_BITS, MOMENT_FRAC, upper_half
 from .scales import EXPONENT, MEAN_FRAC, RAW, maximum, power_table
 
 GRID = 24
@@ -29,7 +29,7 @@ GRID = 24
 COLUMN_ERROR = 2.0**-24
 """Error of a column as a root mean square, in units of its scale: that of the grid, and of bringing columns to one scale."""
 
-LONGEST_PIECE = 1 << 13
+MAX_PIECE_ROWS = 1 << 13
 """Rows of a piece: 2 * 24 bits of a product, 13 of the sum and the sign fit 62 bits."""
 
 ROWS = RingType(64, GRID, 1)
@@ -89,7 +89,7 @@ def inline(work: Callable[..., Words], *arguments: Any) -> Future[Words]:
     return done
 
 
-async def gram(
+async def second_moments(
     party: Party,
     pieces: Iterator[NDArray[np.uint64]],
     count: int,
@@ -99,7 +99,7 @@ async def gram(
 ) -> tuple[SecretArray, SecretArray]:
     """Sums over all rows: products (one per entry of `blocks`, 48 fractional bits) and columns (24), both in 128 bits.
 
-    pieces: shares of shape (2, rows, width), both splits, of at most `LONGEST_PIECE` rows. `ahead`: tasks kept under way.
+    pieces: shares of shape (2, rows, width), both splits, of at most `MAX_PIECE_ROWS` rows. `ahead`: tasks kept under way.
     """
     run = submit or inline
     total: SecretArray | None = None
@@ -152,14 +152,14 @@ def shrink(rows: int) -> float:
 UNIT_FRAC = 43
 """Fractional bits of covariances of columns whose variance is brought to [1/4, 1)."""
 
-APART = 41
+MAX_SPREAD = 41
 """Deviations count down to 2^-41 of the largest. An entry that is left out is below half a unit of the normalised matrix."""
 
-SMALLER = -SMALLEST_VARIANCE // 2
+MAX_EXCESS_BITS = -MIN_VARIANCE_BITS // 2
 """log2 of the largest ratio of a column's scale to its deviation."""
 
-KEPT_FRAC = MOMENT_FRAC - 2 * SMALLER
-ABSENT = 4096
+KEPT_FRAC = MOMENT_FRAC - 2 * MAX_EXCESS_BITS
+ABSENT_OFFSET = 4096
 """Subtracted from the exponents of columns that do not vary, so that they are below all others."""
 
 
@@ -180,11 +180,11 @@ async def in_common_scale(packed: Any, exponent: Any) -> tuple[Any, Any]:
 
     def half(e: int) -> list[int]:
         a = max(0, (MOMENT_FRAC - e) // 2)
-        return [1 << a, ABSENT - a, ABSENT]
+        return [1 << a, ABSENT_OFFSET - a, ABSENT_OFFSET]
 
-    found = await packed[diagonal_places(d)].binade_powers(half, SMALLEST_VARIANCE, 1)
-    present = (exponent + found[..., 2].retype(EXPONENT) - ABSENT).retype(EXPONENT)
-    size = (exponent + found[..., 1].retype(EXPONENT) - ABSENT).retype(EXPONENT)
+    found = await packed[diagonal_places(d)].binade_powers(half, MIN_VARIANCE_BITS, 1)
+    present = (exponent + found[..., 2].retype(EXPONENT) - ABSENT_OFFSET).retype(EXPONENT)
+    size = (exponent + found[..., 1].retype(EXPONENT) - ABSENT_OFFSET).retype(EXPONENT)
 
     async def normalised() -> Any:
         power = found[..., 0]
@@ -192,13 +192,13 @@ async def in_common_scale(packed: Any, exponent: Any) -> tuple[Any, Any]:
 
     entries, largest = await together(normalised(), maximum(stack([present, size], 1)))
     powers, lower = await together(
-        (largest[1] - size).retype(EXPONENT).classify(*power_table(0, APART, lambda w: 1 << (APART - w)), 0),
+        (largest[1] - size).retype(EXPONENT).classify(*power_table(0, MAX_SPREAD, lambda w: 1 << (MAX_SPREAD - w)), 0),
         (largest[0] - largest[1])
         .retype(EXPONENT)
-        .classify(*power_table(0, SMALLER, lambda c: 1 << (2 * (SMALLER - c))), 0),
+        .classify(*power_table(0, MAX_EXCESS_BITS, lambda c: 1 << (2 * (MAX_EXCESS_BITS - c))), 0),
     )
     power = powers[..., 0]
     products = await entries.retype(RAW).mul(await (power[i] * power[j]), frac=RAW.frac)
-    wide = products.retype(RingType(128, UNIT_FRAC + 2 * APART, 1))
-    short = await wide.truncate(UNIT_FRAC + 2 * APART - KEPT_FRAC)
+    wide = products.retype(RingType(128, UNIT_FRAC + 2 * MAX_SPREAD, 1))
+    short = await wide.truncate(UNIT_FRAC + 2 * MAX_SPREAD - KEPT_FRAC)
     return (await short.retype(RAW).mul(lower[0], frac=RAW.frac)).retype(make_type(128, MOMENT_FRAC, 1)), largest[0]

@@ -2,7 +2,7 @@
 
 Error of an entry, relative to the product of two joint deviations: what the owners' doubles carry (2^-46 here) and that of X;
 1e-12 = 2^-40 is allowed. Besides, distances are multiples of 2^-80 of the means. What the servers add to the owners' doubles
-is tested apart, with sums made by hand, against the bound of `entry`.
+is tested apart, with sums made by hand, against the bound of `joint_covariance`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from harness.lockstep import LockstepServers, run
 from ppca import Job
 from ppca.algorithms import factors
-from ppca.algorithms.entry import Sums, enter, spread_exponent
+from ppca.algorithms.joint_covariance import OwnerMoments, joint_covariance, spread_exponent
 from ppca.algorithms.scales import EXPONENT, GRID, MANTISSA_BITS, floating
 from ppca.owner.moments import Moments, moments
 from ppca.owner.rows import share_sums
@@ -34,10 +34,13 @@ RANDOM = np.random.default_rng(0)
 async def entered(party: Party, *inputs: SecretArray, width: int, common: bool) -> Any:
     columns = [inputs[k::7] for k in range(7)]
     parts = [concatenate(column) if k < 2 else stack(column) for k, column in enumerate(columns)]
-    joint = await enter(Sums(*parts), width, common)
-    mean, exponent = await floating(joint.grid, joint.largest)
-    wide = joint.packed.retype(RingType(128, 112, 14))
-    return [one.reveal(why="test") for one in (wide, joint.exponent, mean, exponent, joint.rows, joint.ratio)]
+    joint = await joint_covariance(OwnerMoments(*parts), width, common)
+    mean, exponent = await floating(joint.mean_mantissa, joint.mean_exponent)
+    wide = joint.triangle.retype(RingType(128, 112, 14))
+    return [
+        one.reveal(why="test")
+        for one in (wide, joint.column_exponent, mean, exponent, joint.n_rows, joint.n_rows_scaled)
+    ]
 
 
 def joint(owners: list[Any], common: bool) -> tuple[Floats, Floats, int, int]:
@@ -99,8 +102,8 @@ def test_offsets_and_distances_of_any_size(ratio: float, apart: float, common: b
 @pytest.mark.parametrize(("entries", "rounds"), [(90, 26), (36, 26), (24, 28), (1, 36)])
 def test_factors_in_passes(entries: int, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """1, 4, 5 and 9 passes over triangles of 45 entries: the first four take no round of their own. Blocks of two rows."""
-    monkeypatch.setattr(factors, "PASS", entries)
-    monkeypatch.setattr(factors, "DEPTH", 2)
+    monkeypatch.setattr(factors, "PASS_ENTRIES", entries)
+    monkeypatch.setattr(factors, "BLOCK_ROWS", 2)
     mix = RANDOM.standard_normal((9, 9))
     assert check([RANDOM.standard_normal((rows, 9)) @ mix + i for i, rows in enumerate((40, 25))], False) == rounds
 
@@ -112,7 +115,7 @@ def test_passes_have_all_rows_once() -> None:
         assert found[-1][1] == d
         assert all(before[1] == after[0] for before, after in pairwise(found))
         starts = row_starts(d)
-        assert all(owners * (starts[b] - starts[a]) <= factors.PASS for a, b in found)
+        assert all(owners * (starts[b] - starts[a]) <= factors.PASS_ENTRIES for a, b in found)
 
 
 @pytest.mark.parametrize("owners", [1, 2, 17])
