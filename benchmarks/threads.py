@@ -24,7 +24,7 @@ from rich.table import Table
 
 import ppca.native._kernels as k
 from benchmarks.kernels import one_core, random_words
-from ppca.protocol.gates import PASS
+from ppca.protocol.gates import PASS_ELEMENTS
 from ppca.report import duration
 
 BITS = 64
@@ -54,7 +54,7 @@ def cases(d: int, keys: int | None = None) -> Iterator[Case]:
     """The kernels of a server that works on d columns. keys: of FSS, if not one for every pair."""
     yield from products(d)
     yield from resharing(d)
-    yield from gates(min(PASS, keys or d * (d - 1) // 2))
+    yield from gates(min(PASS_ELEMENTS, keys or d * (d - 1) // 2))
 
 
 def products(d: int) -> Iterator[Case]:

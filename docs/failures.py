@@ -23,7 +23,7 @@ from ppca.jobs.chunks import Chunk
 from ppca.jobs.spec import JobSpec
 from ppca.native import ring
 from ppca.protocol import InputPacket, SecretArray, local_parties, multiply, run_lockstep
-from ppca.protocol.dtypes import LOCAL_RISK, RingType
+from ppca.protocol.dtypes import LOCAL_FAILURE_BITS, RingType
 from ppca.protocol.shares import Held, Shares
 from ppca.servers import Account, Outcome
 from ppca.servers.job_runs import run_job
@@ -83,7 +83,7 @@ def counting() -> Iterator[Tally]:
     def product(x: Any, data: Any, plan: multiply.Product) -> Any:
         result = yield from exchanged(x, data, plan)
         if plan.wire is not None:
-            tally.add(result, 2.0 ** -(plan.dtype.span + 1 + LOCAL_RISK))
+            tally.add(result, 2.0 ** -(plan.dtype.span + 1 + LOCAL_FAILURE_BITS))
         elif plan.shift and plan.exact is None:
             tally.add(result, 2.0 ** (plan.dtype.frac + plan.shift - plan.dtype.bits))
         return result

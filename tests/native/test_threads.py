@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from benchmarks.kernels import one_core
 from benchmarks.threads import Case, gates, products, resharing
-from ppca.protocol.gates import PASS
+from ppca.protocol.gates import PASS_ELEMENTS
 
 
 def check(cases: Iterable[Case]) -> None:
@@ -27,4 +27,4 @@ def test_resharing() -> None:
 
 
 def test_gates() -> None:
-    check(gates(2 * PASS + 38))  # every step is cut: the largest pieces are half a pass
+    check(gates(2 * PASS_ELEMENTS + 38))  # every step is cut: the largest pieces are half a pass

@@ -402,11 +402,11 @@ def test_symmetric_matrices_in_blocks(d: int, monkeypatch: pytest.MonkeyPatch) -
         return symmetric(x, d)
 
     whole = run(program, packed).value
-    monkeypatch.setattr(triangles, "AT_ONCE", 3 * d)
+    monkeypatch.setattr(triangles, "BLOCK_ENTRIES", 3 * d)
     np.testing.assert_array_equal(run(program, packed).value, whole)
     np.testing.assert_array_equal(symmetric(PlainArray(packed), d).values, whole)
     i, j = np.triu_indices(d)
     np.testing.assert_array_equal(whole[i, j], packed)
-    np.testing.assert_array_equal(triangles.diagonal_places(d), np.flatnonzero(i == j))
+    np.testing.assert_array_equal(triangles.diagonal_positions(d), np.flatnonzero(i == j))
     some = len(packed) // 3
     np.testing.assert_array_equal(triangles.triangle_entries(d, some, len(packed)), (i[some:], j[some:]))

@@ -11,10 +11,10 @@ import pytest
 from harness.lockstep import Ended, run
 from ppca.protocol import Held, Pending, SecretArray, make_type, together
 from ppca.protocol.cost import PROTOCOLS
-from ppca.protocol.gates import PASS
+from ppca.protocol.gates import PASS_ELEMENTS
 from ppca.protocol.reshare import reshare
 from ppca.protocol.signs import sign_bytes
-from ppca.protocol.wrap import WORDS
+from ppca.protocol.wrap import SENT_WORDS
 
 SIZES = (1, 2, 3, 5, 64, 1000)
 SMALLER = {
@@ -160,7 +160,7 @@ def test_documented_rounds_of_composites(operation: Callable[[Any, Any], Any], r
 
 def test_large_batches_run_in_passes() -> None:
     # Five-bit keys keep the test small: |x| <= 7 needs 3 bits, a difference 1 more, its sign 1 more.
-    n, width = PASS + 1000, 5
+    n, width = PASS_ELEMENTS + 1000, 5
     values = np.random.default_rng(2).integers(-7, 8, (2, n))
 
     async def program(x: Any, y: Any) -> Any:
@@ -176,7 +176,7 @@ def test_one_server_never_carries_the_batch() -> None:
     # Dealing is split four ways and evaluation two ways: at n = 4000 no seat sends more than 1% above another. (In an exact
     # truncation seat 3 sends two words of 64 bits more than seat 0.)
     for name in ("lt", "eq", "negative", "sign", "table", "rsqrt", "mul, tight", "shuffle"):
-        sent = [PROTOCOLS[name].sent(seat, 4000) - (name == "rsqrt") * WORDS[seat] * 4000 * 8 for seat in range(4)]
+        sent = [PROTOCOLS[name].sent(seat, 4000) - (name == "rsqrt") * SENT_WORDS[seat] * 4000 * 8 for seat in range(4)]
         assert max(sent) <= 1.01 * min(sent), name
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from harness.lockstep import run
 from harness.numbers import grid
 from ppca.protocol import RingType, SecretArray, make_type
-from ppca.protocol.functions import HIGH, LOW, coefficients
+from ppca.protocol.functions import NORMALISED_MAX, NORMALISED_MIN, coefficients
 
 ULP = 2.0**-40
 
@@ -225,7 +225,7 @@ def test_types_without_room_are_refused() -> None:
 @pytest.mark.parametrize("name", sorted(REFERENCE))
 def test_approximation_polynomial(name: str) -> None:
     # The docstring's claim: within 2^-33 of the function, relatively, on the normalised interval.
-    z = np.linspace(LOW, HIGH, 20_001)
+    z = np.linspace(NORMALISED_MIN, NORMALISED_MAX, 20_001)
     values = np.polynomial.polynomial.polyval(2 * z - 1.75, coefficients(name))
     assert np.max(np.abs(values / REFERENCE[name](z) - 1)) < 2.0**-33
 

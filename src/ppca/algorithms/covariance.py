@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..protocol import concatenate, make_type, symmetric, together
-from ..protocol.triangles import diagonal_places, triangle_entries
+from ..protocol.triangles import diagonal_positions, triangle_entries
 
 MOMENT_FRAC = 112
 WORK_FRAC = 48
@@ -57,7 +57,7 @@ class Normalised:
 
 async def normalised_covariance(packed: Any, d: int) -> Normalised:
     """Covariance (packed, 112 fractional bits) to |A|_F <= 1: nine rounds."""
-    trace = packed[diagonal_places(d)].sum() + d * VARIANCE_FLOOR
+    trace = packed[diagonal_positions(d)].sum() + d * VARIANCE_FLOOR
     # X < 2^e means trace < 2^(e - 112): the factor 2^(124 - e) brings the trace to [1/2, 1) with 124 fractional bits, of which
     # the upper half of the product has 60.
     whole = MOMENT_FRAC + DIMENSION_BITS
@@ -77,7 +77,7 @@ async def normalised_covariance(packed: Any, d: int) -> Normalised:
 
 async def normalised_correlation(packed: Any, d: int) -> Normalised:
     """Correlation of a covariance (packed, 112 fractional bits), scaled to |A|_F <= 1: twenty-two rounds."""
-    variance = packed[diagonal_places(d)] + VARIANCE_FLOOR
+    variance = packed[diagonal_positions(d)] + VARIANCE_FLOOR
     # Variance 2^(e-113) <= v < 2^(e-112): the factor 2^((112-e)//2) brings it to [1/4, 1) or a little below. The upper half
     # of the product, which is below 2^113, would have 48 fractional bits: with SPARE_FRAC more its rounding counts for nothing.
     power = await variance.binade_power(lambda e: 1 << max(0, (MOMENT_FRAC - e) // 2), MIN_VARIANCE_BITS, 1)
@@ -89,7 +89,7 @@ async def normalised_correlation(packed: Any, d: int) -> Normalised:
 
     work = await in_passes(packed, scaled)
     del packed
-    inverse = await work[diagonal_places(d)].astype(40).within(2).rsqrt()
+    inverse = await work[diagonal_positions(d)].astype(40).within(2).rsqrt()
 
     async def divided(part: Any, first: int) -> Any:
         i, j = triangle_entries(d, first, first + len(part))
@@ -125,7 +125,7 @@ UNIT_SHIFT = 12
 
 async def _unit_norm(packed: Any, d: int, span: int) -> tuple[Any, Any]:
     """The triangle with 40 fractional bits, times the power of two that brings |A|_F to [1/2, 1); and 2^12 times that."""
-    diagonal = packed[diagonal_places(d)]
+    diagonal = packed[diagonal_positions(d)]
     both, once = await together(packed.inner(packed, frac=2 * WORK_FRAC), diagonal.inner(diagonal, frac=2 * WORK_FRAC))
     norm = (both + both - once).retype(both.dtype)
     # |A|_F^2 < 2^(e - 96): multiply by 2^k with 2k <= 96 - e.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..native import clock, kernels, ring
 from ..protocol import Party, Pending, RingType, SecretArray, make_type, stack, together
 from ..protocol.multiply import Product, masked
-from ..protocol.triangles import diagonal_places
+from ..protocol.triangles import diagonal_positions
 from .covariance import MIN_VARIANCE_BITS, MOMENT_FRAC, upper_half
 from .scales import EXPONENT, MEAN_FRAC, RAW, maximum, power_table
 
@@ -182,7 +182,7 @@ async def in_common_scale(packed: Any, exponent: Any) -> tuple[Any, Any]:
         a = max(0, (MOMENT_FRAC - e) // 2)
         return [1 << a, ABSENT_OFFSET - a, ABSENT_OFFSET]
 
-    found = await packed[diagonal_places(d)].binade_powers(half, MIN_VARIANCE_BITS, 1)
+    found = await packed[diagonal_positions(d)].binade_powers(half, MIN_VARIANCE_BITS, 1)
     present = (exponent + found[..., 2].retype(EXPONENT) - ABSENT_OFFSET).retype(EXPONENT)
     size = (exponent + found[..., 1].retype(EXPONENT) - ABSENT_OFFSET).retype(EXPONENT)
 

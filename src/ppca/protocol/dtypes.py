@@ -59,18 +59,18 @@ class RingType:
         return f"int{self.bits}" if self.is_integer else f"fixed{self.bits}.{self.frac}"
 
 
-def largest_span(bits: int, frac: int) -> int:
+def max_span(bits: int, frac: int) -> int:
     """The span assumed when nothing tighter is known."""
     return min(DEFAULT_SPAN if frac else INTEGER_SPAN, bits - 2 - frac)
 
 
 @lru_cache(maxsize=4096)
 def make_type(bits: int, frac: int, span: int | None = None) -> RingType:
-    cap = largest_span(bits, frac)
+    cap = max_span(bits, frac)
     return RingType(bits, frac, max(1, cap if span is None else min(span, cap)))
 
 
-LOCAL_RISK = 40
+LOCAL_FAILURE_BITS = 40
 """A product whose local truncation may fail with more than 2^-40 is truncated exactly."""
 
 
@@ -78,9 +78,9 @@ def truncates_locally(bits: int, whole: int) -> bool:
     """Whether a local truncation is good enough for integers |X| < 2^whole in Z_2^bits.
 
     Each of the two splits fails with probability |X| / 2^bits: where its first summand lies so close to 0 that X carries it
-    over. Both together stay below 2^-LOCAL_RISK. With 2 * 40 fractional bits before the truncation: |xy| < 2^7.
+    over. Both together stay below 2^-LOCAL_FAILURE_BITS. With 2 * 40 fractional bits before the truncation: |xy| < 2^7.
     """
-    return whole + 1 - bits <= -LOCAL_RISK
+    return whole + 1 - bits <= -LOCAL_FAILURE_BITS
 
 
 def span_of(bound: float) -> int:

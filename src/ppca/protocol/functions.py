@@ -30,7 +30,7 @@ from .cost import declare
 from .dtypes import DEFAULT_FRAC, DEFAULT_SPAN, RingType, make_type
 from .gates import gate_bytes, gate_rounds
 from .multiply import ELEMENT, exact_bytes, multiply
-from .normalise import TOP, Binades, binade_tables
+from .normalise import MIN_PREFIX_BITS, Binades, binade_tables
 from .pending import Pending
 from .rounds import together
 from .shares import Data, Shares
@@ -38,17 +38,17 @@ from .shares import Data, Shares
 S = TypeVar("S", bound=Shares)
 F = TypeVar("F")
 
-LOW, HIGH = 0.5, 1.25
+NORMALISED_MIN, NORMALISED_MAX = 0.5, 1.25
 """Where a normalised value lies."""
 
-WIDEST = 0.751
+MAX_ARGUMENT = 0.751
 """|2 z - 7/4|, and the last bits of z."""
 
-INNER = 36
+INNER_FRAC = 36
 """Fractional bits inside, of public coefficients, too: a local truncation of a number of size one fails with 2^-55 only."""
 
 FACTOR_FRAC = 42
-RECIPROCAL_SMALLEST = -30
+MIN_RECIPROCAL_BITS = -30
 
 NUMERATOR_FRAC = 50
 """Of x / z before it is scaled by 1 / y: more lets small x / small y keep digits."""
@@ -56,9 +56,9 @@ NUMERATOR_FRAC = 50
 
 @lru_cache
 def coefficients(name: str, degree: int = 15) -> tuple[float, ...]:
-    """Coefficients in u = 2z - 7/4 of the Chebyshev interpolant of a function on [LOW, HIGH]."""
+    """Coefficients in u = 2z - 7/4 of the Chebyshev interpolant of a function on [NORMALISED_MIN, NORMALISED_MAX]."""
     exponent = {"rsqrt": -0.5, "sqrt": 0.5, "reciprocal": -1.0}[name]
-    ends = [2 * LOW - 1.75, 2 * HIGH - 1.75]
+    ends = [2 * NORMALISED_MIN - 1.75, 2 * NORMALISED_MAX - 1.75]
     fit = Chebyshev.interpolate(lambda u: ((u + 1.75) / 2) ** exponent, degree, domain=ends)
     return tuple(fit.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef.tolist())
 
@@ -79,10 +79,14 @@ def power_and_factor(frac: int, top: int, exponent: float, factor_frac: int) -> 
 
 
 async def _normalised(x: S, exponent: float, smallest: int, factor_frac: int, signed: bool) -> tuple[S, S]:
-    """z in [LOW, HIGH) with INNER fractional bits, and the factor that scales the result back (with the sign of x)."""
+    """Return z in [NORMALISED_MIN, NORMALISED_MAX) with INNER_FRAC fractional bits, and the factor that scales the
+    result.
+
+    signed: x may be negative; the factor then has the sign of x.
+    """
     dtype = x.dtype
     binades = Binades.of(dtype.frac, dtype.span, smallest)
-    top = max(dtype.frac + dtype.span, INNER)  # z = X * power / 2^top
+    top = max(dtype.frac + dtype.span, INNER_FRAC)  # z = X * power / 2^top
     values = power_and_factor(dtype.frac, top, exponent, factor_frac)
     if signed:
         bit, above, below = await together(
@@ -97,9 +101,9 @@ async def _normalised(x: S, exponent: float, smallest: int, factor_frac: int, si
         tables = await Pending(binade_tables(x, binades, values, [0, 0]))
     power = x.like(tables[..., 0, :], RingType(128, 0, 62))
     scaled = x.like(x.data, RingType(128, top, 1))
-    z = await Pending(multiply(scaled, power, INNER, HIGH))
+    z = await Pending(multiply(scaled, power, INNER_FRAC, NORMALISED_MAX))
     factor = x.like(tables[..., 1, :], RingType(128, factor_frac, 127 - factor_frac - 1))
-    return z.like(z.data, RingType(128, INNER, 1)), factor
+    return z.like(z.data, RingType(128, INNER_FRAC, 1)), factor
 
 
 async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None, within: float | None = None) -> S:
@@ -142,7 +146,7 @@ async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None, with
 
 def weight_bits(frac: int) -> int:
     """Fractional bits of the coefficients of a polynomial in a number with so many."""
-    return min(DEFAULT_FRAC, max(frac, INNER))
+    return min(DEFAULT_FRAC, max(frac, INNER_FRAC))
 
 
 @lru_cache
@@ -170,7 +174,7 @@ def _blocks(powers: S, terms: tuple[float, ...]) -> S:
 async def _apply(x: S, name: str, exponent: float, smallest: int, factor_frac: int, signed: bool = False) -> S:
     _check(x, name)
     z, factor = await _normalised(x, exponent, smallest, factor_frac, signed)
-    p = await polynomial(z.times_public(2) - 1.75, coefficients(name), INNER, WIDEST)
+    p = await polynomial(z.times_public(2) - 1.75, coefficients(name), INNER_FRAC, MAX_ARGUMENT)
     # Between 2^smallest and 2^span the function is largest at one of the ends.
     largest = 1.01 * 2.0 ** max(exponent * smallest, exponent * x.dtype.span)
     y: S = await Pending(multiply(factor, p, x.dtype.frac or DEFAULT_FRAC, largest))
@@ -192,7 +196,7 @@ def _declared(name: str, smallest: int, input_range: str) -> Callable[[F], F]:
 
     def sent(seat: int, n: int) -> int:
         binades = Binades.of(DEFAULT_FRAC, DEFAULT_SPAN, smallest)
-        key = kernels.prefix_key_size(binades.depth, 2, (TOP, 1), ELEMENT)
+        key = kernels.prefix_key_size(binades.depth, 2, (MIN_PREFIX_BITS, 1), ELEMENT)
         return gate_bytes(seat, n, binades.width, key, 2) + 2 * 8 * n * ELEMENT + exact_bytes(seat, n)
 
     return declare(
@@ -218,10 +222,10 @@ def sqrt(x: S) -> Pending:
     return Pending(_apply(x, "sqrt", 0.5, -x.dtype.frac, FACTOR_FRAC))
 
 
-@_declared("reciprocal", RECIPROCAL_SMALLEST, "2^-30 <= x < 2^30; 0 gives 0")
+@_declared("reciprocal", MIN_RECIPROCAL_BITS, "2^-30 <= x < 2^30; 0 gives 0")
 def reciprocal(x: S, signed: bool = False) -> Pending:
     """1 / x for 2^-30 <= x < 2^span (`signed`: |x|, one round more); 0 where |x| is below about 2^-31."""
-    return Pending(_apply(x, "reciprocal", -1.0, RECIPROCAL_SMALLEST, _inverse_frac(x), signed))
+    return Pending(_apply(x, "reciprocal", -1.0, MIN_RECIPROCAL_BITS, _inverse_frac(x), signed))
 
 
 def _inverse_frac(x: Shares) -> int:
@@ -235,8 +239,8 @@ async def divide(x: S, y: S) -> S:
     Error: 1e-9 relative, or 2 ulp and 2^-49 / |y|, whichever is larger. Rounds: 12.
     """
     _check(y, "divide")
-    z, factor = await _normalised(y, -1.0, RECIPROCAL_SMALLEST, _inverse_frac(y), signed=True)
-    p = await polynomial(z.times_public(2) - 1.75, coefficients("reciprocal"), INNER, WIDEST)
+    z, factor = await _normalised(y, -1.0, MIN_RECIPROCAL_BITS, _inverse_frac(y), signed=True)
+    p = await polynomial(z.times_public(2) - 1.75, coefficients("reciprocal"), INNER_FRAC, MAX_ARGUMENT)
     numerator = await Pending(multiply(p, x.astype(max(x.dtype.frac, DEFAULT_FRAC)), NUMERATOR_FRAC))
     quotient: S = await Pending(multiply(factor, numerator, DEFAULT_FRAC))
     return quotient.like(quotient.data, make_type(128, DEFAULT_FRAC))

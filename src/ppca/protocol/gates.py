@@ -23,13 +23,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..native import clock, kernels, ring
-from .dtypes import LOCAL_RISK, RingType
+from .dtypes import LOCAL_FAILURE_BITS, RingType
 from .party import Party
 from .reshare import reshare
 from .rounds import Bytes, Received, Round, Step
 from .shares import Data
 
-PASS = 65536
+PASS_ELEMENTS = 65536
 _LOW = 2**64 - 1
 
 
@@ -66,14 +66,14 @@ def parts(n: int) -> list[slice]:
 
 def gate_rounds(n: int) -> int:
     """Rounds of a gate on n elements: two for every pass."""
-    return 2 * max(1, -(-n // PASS))
+    return 2 * max(1, -(-n // PASS_ELEMENTS))
 
 
 def gate_bytes(seat: int, n: int, bits: int, key_size: int, outputs: int, itemsize: int = 16) -> int:
     """Payload bytes one seat sends for a gate on n elements."""
     total = 0
-    for start in range(0, n, PASS):
-        cut = parts(min(PASS, n - start))
+    for start in range(0, n, PASS_ELEMENTS):
+        cut = parts(min(PASS_ELEMENTS, n - start))
         dealt = cut[seat].stop - cut[seat].start
         total += 2 * (dealt * key_size + masked_bytes(dealt, bits))
         row = seat // 2
@@ -96,9 +96,13 @@ def apply_gate(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[
 
 
 def in_passes(row_shares: Data) -> list[Data]:
-    """Row shares of any shape as flat parts of at most PASS elements, each of which runs by itself, to bound memory."""
+    """Row shares of any shape as flat parts of at most PASS_ELEMENTS elements, each of which runs by itself, to bound memory."""
     flat = np.ascontiguousarray(row_shares).reshape(-1, row_shares.shape[-1])
-    return [flat] if len(flat) <= PASS else [flat[start : start + PASS] for start in range(0, len(flat), PASS)]
+    return (
+        [flat]
+        if len(flat) <= PASS_ELEMENTS
+        else [flat[start : start + PASS_ELEMENTS] for start in range(0, len(flat), PASS_ELEMENTS)]
+    )
 
 
 def after_passes(done: list[Data]) -> Data:
@@ -172,7 +176,7 @@ def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[D
 
 def element_bytes(kind: RingType) -> int:
     """Bytes of shares that hold values of this type with 41 bits to spare, or all that the ring has."""
-    return min(kind.bits, kind.frac + kind.span + LOCAL_RISK + 1 + 7) // 8
+    return min(kind.bits, kind.frac + kind.span + LOCAL_FAILURE_BITS + 1 + 7) // 8
 
 
 def narrowed(party: Party, data: Data, element: int) -> Data:

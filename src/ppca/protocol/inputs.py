@@ -50,7 +50,7 @@ def encode(values: ArrayLike, dtype: RingType | None = None, name: str = "input"
     _check_span(floats, kind, name)
     encoded, bad = ring.encode(floats, kind.frac, kind.limbs)
     if bad >= 0:
-        raise InputRefused(_complaint(floats, bad, kind, name))
+        raise InputRefused(_error_message(floats, bad, kind, name))
     return encoded, kind
 
 
@@ -59,10 +59,10 @@ def _check_span(array: NDArray[Any], kind: RingType, name: str) -> None:
     with np.errstate(invalid="ignore"):
         wrong = ~((array < limit) & (array > -limit))
     if wrong.any():
-        raise InputRefused(_complaint(array, int(np.argmax(wrong)), kind, name))
+        raise InputRefused(_error_message(array, int(np.argmax(wrong)), kind, name))
 
 
-def _complaint(array: NDArray[Any], flat: int, kind: RingType, name: str) -> str:
+def _error_message(array: NDArray[Any], flat: int, kind: RingType, name: str) -> str:
     where = [int(i) for i in np.unravel_index(flat, array.shape)]
     value = array.flat[flat]
     place = f"{name}{where}" if where else name

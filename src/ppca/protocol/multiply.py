@@ -43,18 +43,18 @@ from numpy.typing import NDArray
 
 from ..native import clock, kernels, ring
 from .cost import declare
-from .dtypes import LOCAL_RISK, RingType, make_type, span_of, truncates_locally
+from .dtypes import LOCAL_FAILURE_BITS, RingType, make_type, span_of, truncates_locally
 from .party import Party
 from .rounds import Round, Step
 from .shapes import broadcast_shape, matmul_any, matmul_shape
 from .shares import Data, Held, Shares
-from .wrap import WORDS, truncate
+from .wrap import SENT_WORDS, truncate
 
 S = TypeVar("S", bound=Shares)
 
 ELEMENT = 16  # bytes of one element in the 128-bit ring
 
-GUARD = 2
+GUARD_BITS = 2
 """Bits below the last one that travel where a product is narrow: the error of rounding before adding is a quarter."""
 
 
@@ -99,7 +99,7 @@ def product_type(
     full, shift = x.frac + y.frac, x.frac + y.frac - wanted
     dtype = make_type(x.bits, wanted, x.span + y.span if span is None else span)
     if not shift or (not exact and truncates_locally(x.bits, full + dtype.span)):
-        guard = min(GUARD, shift)
+        guard = min(GUARD_BITS, shift)
         wire = narrow_width(dtype, guard)
         return (
             Product(dtype, shift, None, wire, guard) if narrow and wire < x.bits == 128 else Product(dtype, shift, None)
@@ -110,14 +110,14 @@ def product_type(
     return Product(dtype, shift, RingType(x.bits, full, min(dtype.span, room)))
 
 
-def narrow_width(dtype: RingType, guard: int = GUARD) -> int:
+def narrow_width(dtype: RingType, guard: int = GUARD_BITS) -> int:
     """Bits of an element that travel where a product of this type is narrow."""
-    return dtype.frac + dtype.span + 1 + LOCAL_RISK + guard
+    return dtype.frac + dtype.span + 1 + LOCAL_FAILURE_BITS + guard
 
 
 def exact_bytes(seat: int, n: int) -> int:
     """Payload bytes one seat sends for n products that are truncated exactly, by up to 64 bits."""
-    return 2 * n * ELEMENT + WORDS[seat] * n * 8
+    return 2 * n * ELEMENT + SENT_WORDS[seat] * n * 8
 
 
 def _span(x: Shares, y: Shares, terms: int, within: float | None) -> int:

@@ -27,23 +27,23 @@ import numpy as np
 
 from ..native import kernels, ring
 from .compare import ThresholdGate, threshold_gate
-from .dtypes import LOCAL_RISK, RingType
+from .dtypes import LOCAL_FAILURE_BITS, RingType
 from .gates import Gate, apply_gate, element_bytes, weighted_sums
 from .rounds import Bytes, Received, Step
 from .shares import Data, Shares
 
 S = TypeVar("S", bound=Shares)
 
-NODES = 5
+WINDOW_NODES = 5
 """Neighbouring nodes tracked per level: D <= 4."""
 
-TOP = 4
+MIN_PREFIX_BITS = 4
 """The shortest prefix used: 2^4 nodes, more than the window."""
 
 
 @dataclass(slots=True)
 class BinadeGate:
-    """Public linear combinations of the bits B of the prefix lengths depth, depth - stride, ..., at least `TOP`.
+    """Public linear combinations of the bits B of the prefix lengths depth, depth - stride, ..., at least `MIN_PREFIX_BITS`.
 
     `steps` bits per prefix length: [D <= 4], [D <= 5], ... Four of them place x within a quarter of its binade; twelve do, for
     a stride of two, and the key has half as many payloads. element: bytes of an output.
@@ -64,7 +64,7 @@ class BinadeGate:
     @property
     def levels(self) -> tuple[int, int]:
         """The shortest prefix, and the stride."""
-        return TOP + (self.depth - TOP) % self.stride, self.stride
+        return MIN_PREFIX_BITS + (self.depth - MIN_PREFIX_BITS) % self.stride, self.stride
 
     @property
     def key_size(self) -> int:
@@ -91,7 +91,7 @@ class BinadeGate:
     ) -> Data:
         """The linear combination of the bits of D, or mirrored of -D (1 at least in the finest level), for this evaluator."""
         levels, count = self.levels, len(self.weights) // self.steps
-        window = NODES - 1, self.steps, mirrored
+        window = WINDOW_NODES - 1, self.steps, mirrored
 
         def fill(out: Data, part: Received, at: Data) -> None:
             wide = out.reshape(len(out), count, self.steps, out.shape[-1])
@@ -127,7 +127,7 @@ class Binades:
 
     def exponents(self) -> list[int]:
         """Binade j of the gate's bits, ascending: prefix length i drops g = width - i bits and marks X < 2^(g+2-lift)."""
-        return [self.width - i + 2 - self.lift for i in range(self.depth, TOP - 1, -1)]
+        return [self.width - i + 2 - self.lift for i in range(self.depth, MIN_PREFIX_BITS - 1, -1)]
 
     def _steps(self, values: Callable[[int], list[int]], zero: list[int]) -> tuple[list[list[int]], list[int]]:
         """The table as a sum over bits: value = last row + sum of bit k times (row k - row k+1)."""
@@ -161,10 +161,10 @@ def binade_tables(
     return apply_gate(x.party, shares, 0, gate)
 
 
-STRIDE = 2
+LEVEL_STRIDE = 2
 """Every second prefix length has payloads in the key of a coarse power: its steps reach over two binades."""
 
-STEPS = range(4, 16)
+THRESHOLD_STEPS = range(4, 16)
 """In units of what a prefix drops: from 4 up to where those of the next prefix length begin, at 16."""
 
 
@@ -174,17 +174,17 @@ def coarse_gate(width: int, depth: int, frac: int, exponent: float, kind: RingTy
 
     The payloads are shares in as many whole bytes as hold the result with 41 bits to spare (see `narrowed`).
     """
-    levels = range(depth, TOP - 1, -STRIDE)  # ascending thresholds
-    edges = [k * 2.0 ** (width - i - frac) for i in levels for k in STEPS]
+    levels = range(depth, MIN_PREFIX_BITS - 1, -LEVEL_STRIDE)  # ascending thresholds
+    edges = [k * 2.0 ** (width - i - frac) for i in levels for k in THRESHOLD_STEPS]
     above = 2.0 ** (width - levels[-1] - frac)
     ends = [edges[0] / 2, edges[0] / 2, *edges, 16 * above, 18 * above]
     # First true bit J means edges[J-1] <= x < edges[J+1]: take the geometric mean of the two ends.
     values = [round((ends[j + 1] * ends[j + 3]) ** (exponent / 2) * 2.0**kind.frac) for j in range(len(edges) + 1)]
     steps = [low - high for low, high in pairwise(values)]
-    by_level = [steps[len(STEPS) * i : len(STEPS) * (i + 1)] for i in range(len(levels))][::-1]
+    by_level = [steps[len(THRESHOLD_STEPS) * i : len(THRESHOLD_STEPS) * (i + 1)] for i in range(len(levels))][::-1]
     weights = ring.constants([[step] for level in by_level for step in level], kind.limbs)
     bias = ring.constants([values[-1]], kind.limbs)
-    return BinadeGate(width, depth, weights, bias, element_bytes(kind), len(STEPS), STRIDE)
+    return BinadeGate(width, depth, weights, bias, element_bytes(kind), len(THRESHOLD_STEPS), LEVEL_STRIDE)
 
 
 def coarse_type(bits: int, exponent: float, smallest: float, frac: int | None) -> RingType:
@@ -192,7 +192,7 @@ def coarse_type(bits: int, exponent: float, smallest: float, frac: int | None) -
     span = max(1, math.ceil(abs(math.log2(smallest)) * abs(exponent)) + 1)
     if frac is not None:
         return RingType(bits, frac, span)
-    return RingType(bits, max(3, 8 * element_bytes(RingType(bits, 3, span)) - LOCAL_RISK - 1 - span), span)
+    return RingType(bits, max(3, 8 * element_bytes(RingType(bits, 3, span)) - LOCAL_FAILURE_BITS - 1 - span), span)
 
 
 def coarse_power(x: S, exponent: float, smallest: float, result_frac: int | None) -> Step[S]:

@@ -77,19 +77,19 @@ class Pending(Awaitable[Any]):
         return self.then(lambda a: -a)
 
     def __add__(self, other: Any) -> Pending:
-        return self.then(lambda a: a + _here(other))
+        return self.then(lambda a: a + _not_pending(other))
 
     def __radd__(self, other: Any) -> Pending:
-        return self.then(lambda a: _here(other) + a)
+        return self.then(lambda a: _not_pending(other) + a)
 
     def __sub__(self, other: Any) -> Pending:
-        return self.then(lambda a: a - _here(other))
+        return self.then(lambda a: a - _not_pending(other))
 
     def __rsub__(self, other: Any) -> Pending:
-        return self.then(lambda a: _here(other) - a)
+        return self.then(lambda a: _not_pending(other) - a)
 
 
-def _here(operand: Any) -> Any:
+def _not_pending(operand: Any) -> Any:
     if isinstance(operand, Pending):
         raise TypeError("both operands are still pending: await them first, for example with `together`")
     return operand

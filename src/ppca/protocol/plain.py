@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .dtypes import DEFAULT_FRAC, RingType, make_type, span_of
-from .functions import RECIPROCAL_SMALLEST
+from .functions import MIN_RECIPROCAL_BITS
 from .pending import Pending, ready
 from .shares import Held, Unreadable
 from .slopes import slope_type
@@ -394,6 +394,6 @@ def _value(operand: Any) -> Any:
 
 def _inverse(values: NDArray[Any]) -> NDArray[np.float64]:
     """1 / v, zero below the range of `functions.reciprocal`: as the functions on shares have it."""
-    here = np.abs(values) >= 2.0**RECIPROCAL_SMALLEST
+    here = np.abs(values) >= 2.0**MIN_RECIPROCAL_BITS
     out: NDArray[np.float64] = np.divide(1.0, values, out=np.zeros(values.shape), where=here)
     return out

@@ -276,7 +276,7 @@ async def _normalise(x: SecretArray, smallest: int | None, exact: bool) -> tuple
     tables = await Pending(normalise.binade_tables(x, binades, values, [0, 0], exact))
     power = x.like(tables[..., 0, :], RingType(128, 0, 62))
     scaled = x.like(x.data, RingType(128, top, 1))
-    z = await Pending(multiply.multiply(scaled, power, 40, functions.HIGH))
+    z = await Pending(multiply.multiply(scaled, power, 40, functions.NORMALISED_MAX))
     return z.like(z.data, RingType(128, 40, 1)), x.like(tables[..., 1, :], RingType(128, scale_frac, 62))
 
 

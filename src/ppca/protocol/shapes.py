@@ -13,7 +13,9 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(a, b)
     except ValueError:
-        raise ValueError(f"operands could not be broadcast together with shapes {_words(a)} {_words(b)}") from None
+        raise ValueError(
+            f"operands could not be broadcast together with shapes {_shape_text(a)} {_shape_text(b)}"
+        ) from None
 
 
 def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -40,5 +42,5 @@ def matmul_any(a: ring.Ring, b: ring.Ring) -> ring.Ring:
     return ring.matmul(a, b)
 
 
-def _words(shape: tuple[int, ...]) -> str:
+def _shape_text(shape: tuple[int, ...]) -> str:
     return "(" + ",".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"

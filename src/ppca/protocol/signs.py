@@ -35,7 +35,7 @@ import numpy as np
 
 from ..native import clock, kernels
 from .dtypes import bit_type
-from .gates import PASS, after_passes, in_passes, masked_bytes
+from .gates import PASS_ELEMENTS, after_passes, in_passes, masked_bytes
 from .party import Party
 from .rounds import Round, Step
 from .shares import Data, Shares
@@ -80,8 +80,8 @@ def _layout(n: int, seat: int) -> _Layout:
 def sign_bytes(seat: int, n: int, bits: int, itemsize: int = 16) -> int:
     """Payload bytes one seat sends for the signs of n elements."""
     total = 0
-    for start in range(0, n, PASS):
-        count = min(PASS, n - start)
+    for start in range(0, n, PASS_ELEMENTS):
+        count = min(PASS_ELEMENTS, n - start)
         layout = _layout(count, seat)
         dealt = layout.mine.stop - layout.mine.start
         total += 2 * (16 * dealt + kernels.sign_words(dealt, bits) + masked_bytes(dealt, bits))

@@ -27,22 +27,22 @@ from typing import TypeVar
 from ..native import kernels, ring
 from .dtypes import RingType
 from .gates import apply_gate, element_bytes
-from .normalise import STEPS, STRIDE, TOP, BinadeGate
+from .normalise import LEVEL_STRIDE, MIN_PREFIX_BITS, THRESHOLD_STEPS, BinadeGate
 from .rounds import Received, Step
 from .shares import Data, Shares
 
 S = TypeVar("S", bound=Shares)
 
-FINEST = 2
+FINEST_STEP_BITS = 2
 """The finest step is 2^-2 (2^-3 where the number of levels would be even)."""
 
-DIGITS = 5
+EXTRA_FRAC = 5
 """Fractional bits beyond those of the smallest slope."""
 
-HIGHER = 1.06
+STAIRCASE_SCALE = 1.06
 """What V- takes away in the mean."""
 
-LEVEL = 0.2
+LOWEST_STEP_EXTRA = 0.2
 """Added below the first threshold, where the coarser levels cancel."""
 
 
@@ -58,25 +58,29 @@ class SlopeGate(BinadeGate):
 @lru_cache(maxsize=256)
 def slope_gate(frac: int, span: int, kind: RingType) -> SlopeGate:
     """For |x| < 2^span with `frac` fractional bits, two more than the finest step has at least."""
-    finest = FINEST + (span + FINEST) % 2  # an odd number of levels: the shortest prefix then has TOP + 1 bits
+    finest = (
+        FINEST_STEP_BITS + (span + FINEST_STEP_BITS) % 2
+    )  # an odd number of levels: the shortest prefix then has MIN_PREFIX_BITS + 1 bits
     depth, width = finest + span + 1, frac + span + 1
-    if frac < finest or depth <= TOP:
+    if frac < finest or depth <= MIN_PREFIX_BITS:
         raise ValueError(f"{frac} fractional bits and a span of {span} are too few for a slope")
-    levels = range(depth, TOP, -STRIDE)
-    edges = [k * 2.0 ** (depth - i - finest) for i in levels for k in STEPS]
+    levels = range(depth, MIN_PREFIX_BITS, -LEVEL_STRIDE)
+    edges = [k * 2.0 ** (depth - i - finest) for i in levels for k in THRESHOLD_STEPS]
     last = 2.0**span
     ends = [edges[0], edges[0], *edges, last, last]
     # First true bit J means edges[J-1] <= x < edges[J+1]: take the geometric mean of the two ends.
-    values = [HIGHER / max((ends[j + 1] * ends[j + 3]) ** 0.5, 1.0) for j in range(len(edges))]
-    whole = [round(value * 2.0**kind.frac) for value in (values[0] + LEVEL, *values[1:], 0.0)]
+    values = [STAIRCASE_SCALE / max((ends[j + 1] * ends[j + 3]) ** 0.5, 1.0) for j in range(len(edges))]
+    whole = [round(value * 2.0**kind.frac) for value in (values[0] + LOWEST_STEP_EXTRA, *values[1:], 0.0)]
     steps = [low - high for low, high in pairwise(whole)]
-    by_level = [steps[len(STEPS) * i : len(STEPS) * (i + 1)] for i in range(len(levels))][::-1]
+    by_level = [steps[len(THRESHOLD_STEPS) * i : len(THRESHOLD_STEPS) * (i + 1)] for i in range(len(levels))][::-1]
     weights = ring.constants([[step] for level in by_level for step in level], kind.limbs)
-    return SlopeGate(width, depth, weights, ring.constants([0], kind.limbs), element_bytes(kind), len(STEPS), STRIDE)
+    return SlopeGate(
+        width, depth, weights, ring.constants([0], kind.limbs), element_bytes(kind), len(THRESHOLD_STEPS), LEVEL_STRIDE
+    )
 
 
 def slope_type(bits: int, span: int) -> RingType:
-    return RingType(bits, span + DIGITS, 1)
+    return RingType(bits, span + EXTRA_FRAC, 1)
 
 
 def slope(x: S) -> Step[S]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-AT_ONCE = 1 << 20
+BLOCK_ENTRIES = 1 << 20
 """Entries whose places are worked out at once; those of a matrix of so many are remembered for the next of its size."""
 
 
@@ -18,7 +18,7 @@ def row_starts(d: int) -> NDArray[np.intp]:
     return row * (2 * d + 1 - row) // 2
 
 
-def diagonal_places(d: int) -> NDArray[np.intp]:
+def diagonal_positions(d: int) -> NDArray[np.intp]:
     """Where the diagonal of a d x d matrix stands in its packed upper triangle."""
     return row_starts(d)[:-1]
 
@@ -41,9 +41,9 @@ def triangle_index(d: int, strict: bool) -> NDArray[np.intp]:
 
 def symmetric(packed: Any, d: int) -> Any:
     """The symmetric matrix of a packed upper triangle (diagonal included). Local."""
-    if d * d <= AT_ONCE:
+    if d * d <= BLOCK_ENTRIES:
         return packed[triangle_index(d, False)]
-    step = max(1, AT_ONCE // d)
+    step = max(1, BLOCK_ENTRIES // d)
     blocks = (_rows_of_index(d, first, min(d, first + step)) for first in range(0, d, step))
     return packed.gathered(blocks, (d, d))
 

@@ -30,13 +30,13 @@ from .shares import Data, Shares
 
 S = TypeVar("S", bound=Shares)
 
-WORDS = (2, 3, 3, 4)  # sent by each seat: one as a server of line 0, two as one of line 1, in each split
+SENT_WORDS = (2, 3, 3, 4)  # sent by each seat: one as a server of line 0, two as one of line 1, in each split
 
 
 @declare(
     "truncate",
     rounds=1,
-    sent=lambda seat, n: WORDS[seat] * n * 8,
+    sent=lambda seat, n: SENT_WORDS[seat] * n * 8,
     bytes_text="2 to 4 words of 64 bits per element, by seat (up to 64 bits truncated)",
     input_range="|X| < 2^(k-2) as an integer",
     error="< 1 ulp, unbiased",
@@ -65,7 +65,7 @@ def truncate(x: S, bits: int) -> Step[S]:
 @declare(
     "extend",
     rounds=1,
-    sent=lambda seat, n: WORDS[seat] * n * 8,
+    sent=lambda seat, n: SENT_WORDS[seat] * n * 8,
     bytes_text="2 to 4 words of 64 bits per element, by seat",
     input_range="|X| < 2^62 as an integer",
     error="exact",
