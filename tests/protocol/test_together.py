@@ -151,20 +151,20 @@ def test_one_that_ends_early_is_detected() -> None:
         y = await (x * x)
         return y if seat == 2 else await (y * y)
 
-    with pytest.raises(DesynchronisedError, match=r"seats \[2\] ended before round 2"):
+    with pytest.raises(DesynchronisedError, match=r"programs of servers \[2\] ended before round 2"):
         four([program(seat) for seat in range(4)])
 
 
 def test_sizes_and_surplus_messages_are_detected() -> None:
     message = np.zeros(8, np.uint8)
     quiet = [one_round([], []) for _ in range(2)]
-    with pytest.raises(DesynchronisedError, match="seat 1 expects 9 bytes of seat 0, found 8 bytes"):
+    with pytest.raises(DesynchronisedError, match="server 1 expects 9 bytes from server 0, found 8 bytes"):
         four([one_round([(1, message)], []), one_round([], [(0, 9)]), *quiet])
     quiet = [one_round([], []) for _ in range(2)]
-    with pytest.raises(DesynchronisedError, match="seat 1 expects 8 bytes of seat 0, found nothing"):
+    with pytest.raises(DesynchronisedError, match="server 1 expects 8 bytes from server 0, found nothing"):
         four([one_round([], []), one_round([], [(0, 8)]), *quiet])
     quiet = [one_round([], []) for _ in range(3)]
-    with pytest.raises(DesynchronisedError, match=r"messages nobody expects .*\(0, 1\): 1"):
+    with pytest.raises(DesynchronisedError, match=r"unexpected messages .*\(0, 1\): 1"):
         four([one_round([(1, message)], []), *quiet])
 
 

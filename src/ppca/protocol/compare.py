@@ -1,12 +1,13 @@
-"""Comparisons and tables: sign, less-than, equality, piecewise constants, all exact and in two rounds.
+"""Comparisons and tables: sign, less-than, equality and piecewise constants; exact, in two rounds.
 
-x < y is the sign of x - y (see `signs`). Equality needs a point function only: [x = y] = DPF(m) at alpha (see `gates`).
-For tables, [x < t] for ANY number of public thresholds t costs one key: with DCF(y) = [y < alpha] and m = x + alpha,
+x < y is the sign of x - y (see `signs`). Equality needs only a point function: [x = y] = DPF(m) at alpha (see `gates`).
+A table compares x with ANY number of public thresholds t and needs one key. With DCF(y) = [y < alpha] and m = x +
+alpha,
 
     [x < t] = [m < t] + DCF(m - t) - DCF(m)      (mod N = 2^bits)
 
 Operations: `<`, `<=`, `>`, `>=`, `==`, `!=`, `negative`, `sign`, `lookup`, `classify`.
-Rounds: 2 for each 65,536 elements; with one product more, `abs` takes 3.
+Rounds: 2 for each 65,536 elements. `abs` takes 3: it adds a product.
 Range: |x| < 2^span for signs and thresholds; the difference of two such values for x < y. `within` makes keys smaller.
 """
 
@@ -31,14 +32,16 @@ from .signs import sign_bits, sign_bytes
 
 S = TypeVar("S", bound=Shares)
 
-COMPARE_BITS = FIXED.frac + FIXED.span + 2  # the difference of two values, with its sign
+COMPARE_BITS = FIXED.frac + FIXED.span + 2
+"""Bits of the difference of two values of the default type, with its sign."""
 
 
 @dataclass(slots=True)
 class ThresholdGate:
-    """Public linear combinations of [x < t] over public thresholds: one distributed comparison function per element.
+    """Public linear combinations of [x < t] over public thresholds t: one distributed comparison function per element.
 
-    `weights` has shape (thresholds, outputs, limbs); `bias` (outputs, limbs), if any, is added by the first evaluator.
+    weights: shape (thresholds, outputs, limbs). bias: shape (outputs, limbs) or None; the evaluator of column 0 adds
+        it.
     """
 
     bits: int
@@ -95,7 +98,7 @@ class EqualityGate:
 def threshold_gate(
     bits: int, limbs: int, thresholds: Sequence[int], weights: Sequence[Sequence[int]], bias: Sequence[int]
 ) -> ThresholdGate:
-    """A gate from public integers: weights[threshold][output]."""
+    """Return a gate made from public integers: weights[threshold][output]."""
     return ThresholdGate(
         bits,
         ring.constants(thresholds, 2),
@@ -107,11 +110,12 @@ def threshold_gate(
 
 @lru_cache
 def equality_gate(bits: int, limbs: int) -> EqualityGate:
+    """Return the gate that tests integers of `bits` bits for zero."""
     return EqualityGate(bits, limbs, kernels.dpf_key_size(bits, limbs))
 
 
 def gate_width(dtype: RingType) -> int:
-    """Bits that hold every value of the type with its sign."""
+    """Return the number of bits that hold every value of the type with its sign."""
     return dtype.frac + dtype.span + 1
 
 
@@ -119,12 +123,12 @@ def gate_width(dtype: RingType) -> int:
     "negative",
     rounds=gate_rounds,
     sent=lambda seat, n: sign_bytes(seat, n, COMPARE_BITS - 1),
-    bytes_text="as lt, one bit less of range",
+    bytes_text="as lt, with one bit less of range",
     input_range="|x| < 2^span",
     error="exact",
 )
 def negative(x: S) -> Step[S]:
-    """[x < 0], exactly, as a shared bit."""
+    """Return [x < 0], exactly, as a shared bit."""
     return sign_bits(x, x.row, gate_width(x.dtype))
 
 
@@ -137,7 +141,7 @@ def negative(x: S) -> Step[S]:
     error="exact",
 )
 def less(x: Any, y: Any) -> Step[Any]:
-    """[x < y], exactly; one of the two may be public."""
+    """Return [x < y], exactly; one of the two may be public."""
     return sign_bits(*_difference(x, y))
 
 
@@ -150,26 +154,27 @@ def less(x: Any, y: Any) -> Step[Any]:
     error="exact",
 )
 def equal(x: Any, y: Any) -> Step[Any]:
-    """[x = y], exactly; one of the two may be public."""
+    """Return [x = y], exactly; one of the two may be public."""
     return _zero(*_difference(x, y))
 
 
 def _zero(like: S, row_shares: Data, width: int) -> Step[S]:
-    """Shared bits [X = 0] of `width`-bit integers X with these row shares."""
+    """Return shared bits [X = 0] of `width`-bit integers X with these row shares."""
     data = yield from apply_gate(like.party, row_shares, 0, equality_gate(width, row_shares.shape[-1]))
     return like.like(data[..., 0, :], bit_type(like.dtype.bits))
 
 
 def _difference(x: Any, y: Any) -> tuple[Any, Data, int]:
-    """A secret one of the two, row shares of x - y (all that a comparison needs), and the bits that hold the difference.
+    """Return a secret one of the two, the row shares of x - y (comparisons need no column shares), and the bits of the
+    difference.
 
-    The other one may be public, and may then lie beyond the span of the secret one: it counts towards the range.
+    The other one may be public. It may exceed the span of the secret one: the number of bits takes it into account.
     """
     if isinstance(x, Shares) and isinstance(y, Shares):
         width = _difference_width(x, y.dtype.frac, y.dtype.span)
         if (x.dtype.bits, x.dtype.frac) != (y.dtype.bits, y.dtype.frac):
             return x, x.plus_shares(y, negate=True).row, width
-        broadcast_shape(x.shape, y.shape)  # wrong shapes are refused here and now, in NumPy's words
+        broadcast_shape(x.shape, y.shape)  # NumPy's error for wrong shapes, at the call
         return x, ring.sub(x.row, y.row), width
     secret, public = (x, y) if isinstance(x, Shares) else (y, x)
     difference = x.plus_public(y, negate=True) if secret is x else (-y).plus_public(x)
@@ -178,16 +183,17 @@ def _difference(x: Any, y: Any) -> tuple[Any, Data, int]:
 
 
 def _difference_width(x: Shares, frac: int, span: int) -> int:
-    """Bits that hold the difference of x and an operand with these fractional bits and span, with its sign."""
+    """Return the bits of the difference of x and an operand with these fractional bits and span, with its sign."""
     width = max(x.dtype.frac, frac) + max(x.dtype.span, span) + 2
     if width > x.dtype.bits:
         raise ValueError(
-            f"a difference of {width} bits does not fit {x.dtype}: promise a smaller range with `within`, or use `extend`"
+            f"a difference of {width} bits does not fit {x.dtype}: promise a smaller range with `within`, or use `extend`."
         )
     return width
 
 
 def _table_bytes(seat: int, n: int) -> int:
+    """Return the payload bytes that one server sends for a table look-up of n elements of the default type."""
     return gate_bytes(seat, n, COMPARE_BITS - 1, kernels.dcf_key_size(COMPARE_BITS - 1, 2), 1)
 
 
@@ -200,16 +206,19 @@ def _table_bytes(seat: int, n: int) -> int:
     error="exact in x; values rounded to frac bits",
 )
 def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = None) -> Step[S]:
-    """Piecewise-constant functions of x: tables[j][i] is the value of function j on the i-th interval.
+    """Evaluate piecewise-constant functions of x: tables[j][i] is the value of function j on the i-th interval.
 
-    Intervals are cut at the ascending `thresholds` (left-closed, as `numpy.searchsorted(..., side="right")` counts).
-    Returns shape (*x.shape, functions) with `frac` fractional bits (None: x's, or 0 when all values are whole).
+    The ascending `thresholds` bound the intervals (left-closed, as in `numpy.searchsorted(..., side="right")`). The
+    result has the shape (*x.shape, functions) and `frac` fractional bits (None: those of x, or 0 if x and all values
+    are integers).
     """
     edges, values = np.asarray(thresholds), np.atleast_2d(np.asarray(tables))
     if edges.ndim != 1 or edges.size == 0 or not np.all(edges[:-1] < edges[1:]):
-        raise ValueError("thresholds must be a non-empty ascending sequence")
+        raise ValueError("invalid thresholds: they must be a non-empty, strictly ascending sequence.")
     if values.shape[1] != edges.size + 1:
-        raise ValueError(f"{edges.size} thresholds make {edges.size + 1} intervals, got {values.shape[1]} values")
+        raise ValueError(
+            f"invalid table: {edges.size} thresholds make {edges.size + 1} intervals, got {values.shape[1]} values"
+        )
     if frac is None:
         frac = 0 if np.all(values == np.round(values)) and x.dtype.is_integer else max(x.dtype.frac, FIXED.frac)
     width = gate_width(x.dtype)
@@ -220,7 +229,7 @@ def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = 
     steps = [[table[i] - table[i + 1] for table in whole] for i in range(len(cuts))]
     bias = [table[-1] for table in whole]
     for i, cut in enumerate(cuts):
-        if cut >= half:  # a threshold above the range: every x lies below it
+        if cut >= half:  # a threshold above the range: all x are smaller
             bias = [last + step for last, step in zip(bias, steps[i], strict=True)]
             steps[i] = [0] * len(whole)
     places = [min(max(cut, -half), half - 1) + half for cut in cuts]
@@ -239,13 +248,15 @@ def classify(x: S, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = 
     error="exact",
 )
 def sign(x: S) -> Step[S]:
-    """-1, 0 or 1, exactly: the table with a cut at 0 and one at the last bit."""
+    """Return -1, 0 or 1, exactly: a table with thresholds at 0 and at one unit of the last bit."""
     found = yield from classify(x, [0.0, 2.0**-x.dtype.frac], [[-1, 0, 1]], frac=0)
     return found[..., 0]
 
 
 def _scaled(value: float, frac: int, up: bool = False) -> int:
-    """value * 2^frac as an integer, to the nearest or up; exact for doubles and for integers of any size."""
+    """Return value * 2^frac as an integer, rounded to the nearest or up; exact for doubles and for integers of any
+    size.
+    """
     numerator, denominator = value.as_integer_ratio()
     numerator <<= frac
     return -(-numerator // denominator) if up else (2 * numerator + denominator) // (2 * denominator)

@@ -1,4 +1,7 @@
-"""Declared costs. Every protocol carries its rounds and the bytes each seat sends; tests hold it to that exactly."""
+"""Declared costs: the rounds of each protocol and the bytes each server sends.
+
+Tests compare them with measured costs.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,15 @@ from typing import TypeVar
 P = TypeVar("P")
 
 PROTOCOLS: dict[str, Cost] = {}
+"""All declared costs by name."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The contract of one protocol.
+    """Cost and contract of one protocol.
 
-    `rounds(n)` and `sent(seat, n)` hold for n elements at the default type (128-bit ring, 40 fractional bits, span 30)
-    unless the text says otherwise; the formulas take the type's own numbers as defaults.
+    `rounds(n)` and `sent(seat, n)` are those of n elements of the default type (128-bit ring, 40 fractional bits, span
+    30), unless the text says otherwise; the formulas use the numbers of that type.
     """
 
     name: str
@@ -38,7 +42,7 @@ def declare(
     error: str,
     failure: str = "never",
 ) -> Callable[[P], P]:
-    """Enters the protocol it decorates into the table that documentation and tests read; the function stays as it is."""
+    """Add the decorated protocol to the table that documentation and tests read; the function itself is unchanged."""
     count: Callable[[int], int] = rounds if callable(rounds) else lambda n: rounds
     PROTOCOLS[name] = Cost(name, count, sent, bytes_text, input_range, error, failure)
     return lambda protocol: protocol

@@ -1,14 +1,14 @@
-"""Functions: rsqrt, sqrt, reciprocal, division: normalise, evaluate a polynomial, scale back.
+"""Functions: rsqrt, sqrt, reciprocal and division: normalise, evaluate a polynomial, scale back.
 
-1. Rounds 1-2: the binade of x (see `normalise`): a secret power of two for the input, the factor for the output.
+1. Rounds 1-2: the binade of x (see `normalise`): a secret power of two for the input, and the factor for the output.
 2. Round 3: z = x * power, in [1/2, 5/4), with 36 fractional bits.
-3. Rounds 4-7: p(z), of degree 15 in u = 2z - 7/4: its relative distance from the function is below 2^-33.
-4. Rounds 8-9: result = p(z) * factor, truncated exactly; one round if the result's span is at most 2^9, as for the
+3. Rounds 4-7: p(z), a Chebyshev interpolant of degree 15 in u = 2z - 7/4 with a relative error below 2^-33.
+4. Rounds 8-9: result = p(z) * factor, truncated exactly; one round if the span of the result is at most 2^9, as for the
    square root of |x| < 2^17.
 
-Why not Newton or Goldschmidt steps: they cost two rounds each and three of them; the polynomial costs four in all.
-Zero goes to zero in every function here, which is what a constant column wants (scikit-learn's convention, too).
-Rounds: 9; 10 for `1 / x`, 12 for `x / y` (its products with x and with 1 / y may be large: two rounds each);
+Newton or Goldschmidt iterations would need three steps of two rounds each; the polynomial takes four rounds in all.
+Every function maps zero to zero, as scikit-learn's scaling does for constant columns.
+Rounds: 9; 10 for `1 / x`; 12 for `x / y` (its products with x and with 1 / y may be large: two rounds each);
 `polynomial` alone takes 2 + ceil(log2((degree + 1) / 4)) from degree 4 on, for |x| <= 1.
 Range: the 128-bit ring, 0 <= x < 2^span down to the last bit; for `reciprocal` and divisors 2^-30 <= |x| < 2^span.
 Error: 1e-9 relative or 2 ulp, whichever is larger. Security: that of gates and products.
@@ -39,24 +39,34 @@ S = TypeVar("S", bound=Shares)
 F = TypeVar("F")
 
 NORMALISED_MIN, NORMALISED_MAX = 0.5, 1.25
-"""Where a normalised value lies."""
+"""Interval of a normalised value: [1/2, 5/4)."""
 
 MAX_ARGUMENT = 0.751
-"""|2 z - 7/4|, and the last bits of z."""
+"""Bound on |2 z - 7/4|: 3/4 and the error of the last bits of z."""
 
 INNER_FRAC = 36
-"""Fractional bits inside, of public coefficients, too: a local truncation of a number of size one fails with 2^-55 only."""
+"""Fractional bits of z, of p(z) and of public coefficients. A local truncation of a number of size one then fails with
+2^-55.
+"""
 
 FACTOR_FRAC = 42
+"""Maximum number of fractional bits of the factor that scales a result."""
+
 MIN_RECIPROCAL_BITS = -30
+"""log2 of the smallest |x| of which reciprocals are computed."""
+
 
 NUMERATOR_FRAC = 50
-"""Of x / z before it is scaled by 1 / y: more lets small x / small y keep digits."""
+"""Fractional bits of x p(z) in a division before it is scaled. More bits than the default keep digits of small x /
+small y.
+"""
 
 
 @lru_cache
 def coefficients(name: str, degree: int = 15) -> tuple[float, ...]:
-    """Coefficients in u = 2z - 7/4 of the Chebyshev interpolant of a function on [NORMALISED_MIN, NORMALISED_MAX]."""
+    """Return the coefficients in u = 2z - 7/4 of the Chebyshev interpolant of a function on [NORMALISED_MIN,
+    NORMALISED_MAX].
+    """
     exponent = {"rsqrt": -0.5, "sqrt": 0.5, "reciprocal": -1.0}[name]
     ends = [2 * NORMALISED_MIN - 1.75, 2 * NORMALISED_MAX - 1.75]
     fit = Chebyshev.interpolate(lambda u: ((u + 1.75) / 2) ** exponent, degree, domain=ends)
@@ -65,13 +75,15 @@ def coefficients(name: str, degree: int = 15) -> tuple[float, ...]:
 
 @lru_cache
 def power_and_factor(frac: int, top: int, exponent: float, factor_frac: int) -> Callable[[int], list[int]]:
-    """For binade j of X = x 2^frac: the integer 2^(top-j), and 2^(exponent * (j - frac)) in fixed point."""
+    """Return a function of the binade j of X = x 2^frac: the integer 2^(top-j), and 2^(exponent * (j - frac)) in fixed
+    point.
+    """
 
     def values(j: int) -> list[int]:
         half_steps = round(2 * exponent) * (j - frac) + 2 * factor_frac
         whole, odd = divmod(half_steps, 2)
         root = math.isqrt(2 << 256)  # sqrt(2) with 128 fractional bits
-        if whole < 0:  # less than a unit of the factor
+        if whole < 0:  # below one unit of the factor
             return [1 << (top - j), 0]
         return [1 << (top - j), (root << whole) >> 128 if odd else 1 << whole]
 
@@ -107,12 +119,13 @@ async def _normalised(x: S, exponent: float, smallest: int, factor_frac: int, si
 
 
 async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None, within: float | None = None) -> S:
-    """sum of coefs[i] * x^i; the caller's range must keep every power within the default span.
+    """Return sum of coefs[i] * x^i. The range must keep every power within the default span.
 
-    1. Powers x^2 [1 round], x^3 and x^4 [1]; blocks of four terms are then local.
+    1. Powers x^2 [1 round], x^3 and x^4 [1 round]; blocks of four terms are then local.
     2. Neighbouring blocks are merged by x^4, x^8, x^16, ...: one round per doubling of the number of blocks.
 
-    within: |x| <= within (None: what the type says). Products that this bound keeps below 2^7 take a round, others two.
+    within: promise |x| <= within (None: the span of the type). Products below 2^7 by this bound take one round, others
+        two.
     Rounds: 0, 1, 2 for degrees 1, 2, 3; 2 + ceil(log2((degree + 1) / 4)) from degree 4 on, if |x| <= 1.
     """
     bound = min(2.0**x.dtype.span, math.inf if within is None else within)
@@ -141,17 +154,17 @@ async def polynomial(x: S, coefs: Sequence[float], frac: int | None = None, with
         merged = even[:pairs] + products[:pairs]
         blocks = merged if len(blocks) % 2 == 0 else type(x).concatenate([merged, even[pairs:]])
     result = blocks[0].astype(kept)
-    return result.like(result.data, make_type(x.dtype.bits, kept))  # the coefficients say nothing tighter
+    return result.like(result.data, make_type(x.dtype.bits, kept))  # the span is not derived from the coefficients
 
 
 def weight_bits(frac: int) -> int:
-    """Fractional bits of the coefficients of a polynomial in a number with so many."""
+    """Return the fractional bits of the coefficients of a polynomial in a number with `frac` fractional bits."""
     return min(DEFAULT_FRAC, max(frac, INNER_FRAC))
 
 
 @lru_cache
 def _block_weights(terms: tuple[float, ...], powers: int, frac: int, limbs: int) -> tuple[Data, Data]:
-    """Coefficients of all blocks of four, encoded once: (blocks, powers) for the powers, (blocks, 1) for the constants."""
+    """Return the encoded coefficients of all blocks of four: (blocks, powers) for powers, (blocks, 1) for constants."""
     padded = np.zeros((-(-len(terms) // 4), 4))
     padded.reshape(-1)[: len(terms)] = terms
     weights, _ = ring.encode(np.ascontiguousarray(padded[:, 1 : 1 + powers]), weight_bits(frac), limbs)
@@ -160,7 +173,7 @@ def _block_weights(terms: tuple[float, ...], powers: int, frac: int, limbs: int)
 
 
 def _blocks(powers: S, terms: tuple[float, ...]) -> S:
-    """c0 + c1 x + c2 x^2 + c3 x^3 for every block of four coefficients, locally, with one truncation."""
+    """Return c0 + c1 x + c2 x^2 + c3 x^3 for every block of four coefficients, locally, with one truncation."""
     party, limbs, shape = powers.party, powers.dtype.limbs, powers.shape[1:]
     weights, constants = _block_weights(terms, len(powers), powers.dtype.frac, limbs)
     sums = ring.matmul(weights, powers.data.reshape(2, len(powers), -1, limbs))
@@ -172,6 +185,7 @@ def _blocks(powers: S, terms: tuple[float, ...]) -> S:
 
 
 async def _apply(x: S, name: str, exponent: float, smallest: int, factor_frac: int, signed: bool = False) -> S:
+    """Evaluate a function: normalise, polynomial, scale back."""
     _check(x, name)
     z, factor = await _normalised(x, exponent, smallest, factor_frac, signed)
     p = await polynomial(z.times_public(2) - 1.75, coefficients(name), INNER_FRAC, MAX_ARGUMENT)
@@ -182,17 +196,20 @@ async def _apply(x: S, name: str, exponent: float, smallest: int, factor_frac: i
 
 
 def _check(x: Shares, name: str) -> None:
+    """Refuse types for which the last truncation would not be reliable."""
     if x.dtype.bits != 128:
-        raise TypeError(f"{name} needs the 128-bit ring, got {x.dtype}; use `extend`")
+        raise TypeError(f"`{name}` needs the 128-bit ring, got {x.dtype}. Use `extend`.")
     if x.dtype.frac + x.dtype.span > 76:
         raise ValueError(
-            f"{name}: {x.dtype.frac} fractional bits and values up to 2^{x.dtype.span} leave no room for the "
-            "truncation; promise a smaller range with `within`, or drop bits with `astype`"
+            f"`{name}`: {x.dtype.frac} fractional bits and values up to 2^{x.dtype.span} are too many bits for the "
+            "truncation. Promise a smaller range with `within`, or remove bits with `astype`."
         )
 
 
 def _declared(name: str, smallest: int, input_range: str) -> Callable[[F], F]:
-    """The cost of a function that tells binades from 2^smallest on apart: one look-up of two numbers, nine products."""
+    """Declare the cost of a function that distinguishes binades from 2^smallest on: one look-up of two numbers, nine
+    products.
+    """
 
     def sent(seat: int, n: int) -> int:
         binades = Binades.of(DEFAULT_FRAC, DEFAULT_SPAN, smallest)
@@ -212,29 +229,30 @@ def _declared(name: str, smallest: int, input_range: str) -> Callable[[F], F]:
 
 @_declared("rsqrt", -DEFAULT_FRAC, "0, or 2^-40 <= x < 2^30")
 def rsqrt(x: S) -> Pending:
-    """1 / sqrt(x) for 0 <= x < 2^span, down to the last bit; 0 for x = 0."""
+    """Return 1 / sqrt(x) for 0 <= x < 2^span, down to the last bit; 0 for x = 0."""
     return Pending(_apply(x, "rsqrt", -0.5, -x.dtype.frac, FACTOR_FRAC))
 
 
 @_declared("sqrt", -DEFAULT_FRAC, "0 <= x < 2^30")
 def sqrt(x: S) -> Pending:
-    """sqrt(x) for 0 <= x < 2^span."""
+    """Return sqrt(x) for 0 <= x < 2^span."""
     return Pending(_apply(x, "sqrt", 0.5, -x.dtype.frac, FACTOR_FRAC))
 
 
 @_declared("reciprocal", MIN_RECIPROCAL_BITS, "2^-30 <= x < 2^30; 0 gives 0")
 def reciprocal(x: S, signed: bool = False) -> Pending:
-    """1 / x for 2^-30 <= x < 2^span (`signed`: |x|, one round more); 0 where |x| is below about 2^-31."""
+    """Return 1 / x for 2^-30 <= x < 2^span (`signed`: |x|, one round more); 0 if |x| is below about 2^-31."""
     return Pending(_apply(x, "reciprocal", -1.0, MIN_RECIPROCAL_BITS, _inverse_frac(x), signed))
 
 
 def _inverse_frac(x: Shares) -> int:
-    """Fractional bits of the factor of 1 / x: down to 2^-span, as far as that is more than the last bit of a result."""
+    """Return the fractional bits of the factor of 1 / x: enough for 2^-span, at most FACTOR_FRAC."""
     return max(31, min(x.dtype.span + 1, FACTOR_FRAC))
 
 
 async def divide(x: S, y: S) -> S:
-    """x / y, |y| in the range of `reciprocal`; x is multiplied in before scaling, so small quotients stay accurate.
+    """Return x / y with |y| in the range of `reciprocal`. x is multiplied in before scaling, so small quotients stay
+    accurate.
 
     Error: 1e-9 relative, or 2 ulp and 2^-49 / |y|, whichever is larger. Rounds: 12.
     """

@@ -1,15 +1,16 @@
 """Gates: public functions of a secret by function secret sharing, in two rounds, with arithmetic shares as output.
 
-x is known to lie in [0, 2^bits) after adding a public offset. Work modulo N = 2^bits (dropping high bits is local).
-1. Dealer: a server of row q, which knows Rq. It draws a mask alpha, makes a pair of FSS keys for alpha, and sends
-   each server of the other row (the evaluators) its key and Rq + alpha. Both evaluators know the other row share, so
-   both now know m = x + alpha mod N, and nothing else; the dealer does not know m.
-2. Each evaluator evaluates its key at m: additive pieces of the wanted functions of x = m - alpha. Public linear
-   combinations of the pieces are local. Their row then reshares the result.
+After a public offset is added, x lies in [0, 2^bits). All values are taken modulo N = 2^bits (dropping high bits is
+local).
+1. Deal. A server of row q, the dealer, knows Rq. It draws a mask alpha and makes a pair of FSS keys for alpha. It sends
+   each server of the other row (the evaluators) one key and Rq + alpha. Both evaluators know the other row share. So
+   both know m = x + alpha mod N and nothing else; the dealer does not know m.
+2. Evaluate. Each evaluator evaluates its key at m and gets additive parts of the wanted functions of x = m - alpha.
+   Public linear combinations of the parts are local. The row of the evaluators then reshares the result.
 
-A batch is cut into four parts, one for each possible dealer, so that work and traffic are balanced.
-Rounds: 2 for each 65,536 elements (larger batches run in passes, to bound memory).
-Sent: a key and a masked value to each of two evaluators, then 3 elements per output (of as many bytes as it needs).
+A batch is cut into four parts, one for each dealer, to balance work and traffic.
+Rounds: 2 for each 65,536 elements (larger batches run in passes, to limit memory).
+Sent: a key and a masked value to each of two evaluators, then 3 elements per output (as many bytes of each as needed).
 Security: an evaluator sees m (uniform) and one FSS key (pseudo-random); dealers see nothing before the reshare.
 Reference: Boyle et al., "Function Secret Sharing for Mixed-Mode and Fixed-Point Secure Computation", Eurocrypt 2021.
 """
@@ -30,47 +31,60 @@ from .rounds import Bytes, Received, Round, Step
 from .shares import Data
 
 PASS_ELEMENTS = 65536
+"""Maximum number of elements of one pass of a gate. It limits memory for keys."""
+
 _LOW = 2**64 - 1
 
 
 class Gate(Protocol):
-    """A function family: how its keys are made and evaluated. `outputs` values per element come out."""
+    """A family of functions: makes and evaluates keys. Each element has `outputs` results."""
 
     @property
-    def bits(self) -> int: ...
+    def bits(self) -> int:
+        """Number of bits of the argument."""
+        ...
 
     @property
-    def outputs(self) -> int: ...
+    def outputs(self) -> int:
+        """Results per element."""
+        ...
 
     @property
-    def key_size(self) -> int: ...
+    def key_size(self) -> int:
+        """Bytes of one key."""
+        ...
 
     @property
     def element(self) -> int:
-        """Bytes of an output; fewer than the ring's where outputs are small, see `narrowed`."""
+        """Bytes sent of each output; fewer than the ring has if outputs are small, see `narrowed`."""
         ...
 
-    def generate(self, tree: kernels.TreeKey, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]: ...
+    def generate(self, tree: kernels.TreeKey, alpha: Data, seeds: Data) -> tuple[Bytes, Bytes]:
+        """Return the keys of both evaluators for the masks alpha."""
+        ...
 
     def evaluate(self, tree: kernels.TreeKey, column: int, keys: list[Received], m: Data) -> Data:
-        """This evaluator's pieces, shape (n, outputs, limbs); `keys` are those of the two dealers, in the order of m."""
+        """Return this evaluator's additive parts, shape (n, outputs, limbs).
+
+        `keys` are those of the two dealers, in the order of m.
+        """
         ...
 
 
 def parts(n: int) -> list[slice]:
-    """Which elements each dealer (by seat) handles: row 0 deals the first half, row 1 the second."""
+    """Return the elements that each server deals: row 0 deals the first half, row 1 the second."""
     half = (n + 1) // 2
     cuts = [0, (half + 1) // 2, half, half + (n - half + 1) // 2, n]
     return [slice(cuts[i], cuts[i + 1]) for i in range(4)]
 
 
 def gate_rounds(n: int) -> int:
-    """Rounds of a gate on n elements: two for every pass."""
+    """Return the rounds of a gate on n elements: two for each pass."""
     return 2 * max(1, -(-n // PASS_ELEMENTS))
 
 
 def gate_bytes(seat: int, n: int, bits: int, key_size: int, outputs: int, itemsize: int = 16) -> int:
-    """Payload bytes one seat sends for a gate on n elements."""
+    """Return the payload bytes that one server sends for a gate on n elements."""
     total = 0
     for start in range(0, n, PASS_ELEMENTS):
         cut = parts(min(PASS_ELEMENTS, n - start))
@@ -83,11 +97,12 @@ def gate_bytes(seat: int, n: int, bits: int, key_size: int, outputs: int, itemsi
 
 
 def masked_bytes(n: int, bits: int) -> int:
+    """Return the bytes of n packed masked values of `bits` bits."""
     return (n * bits + 7) // 8
 
 
 def apply_gate(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[Data]:
-    """Runs a gate on row shares (*shape, limbs); returns the shares (2, *shape, outputs, limbs) of its outputs."""
+    """Evaluate a gate on row shares (*shape, limbs). Return the shares (2, *shape, outputs, limbs) of its outputs."""
     done = []
     for part in in_passes(row_shares):
         done.append((yield from _one_pass(party, part, offset, gate)))
@@ -96,7 +111,7 @@ def apply_gate(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[
 
 
 def in_passes(row_shares: Data) -> list[Data]:
-    """Row shares of any shape as flat parts of at most PASS_ELEMENTS elements, each of which runs by itself, to bound memory."""
+    """Cut row shares of any shape into flat parts of at most PASS_ELEMENTS elements, which run one after the other."""
     flat = np.ascontiguousarray(row_shares).reshape(-1, row_shares.shape[-1])
     return (
         [flat]
@@ -106,26 +121,29 @@ def in_passes(row_shares: Data) -> list[Data]:
 
 
 def after_passes(done: list[Data]) -> Data:
-    """The results of all passes, shares (2, n, ...) each, as one array."""
+    """Concatenate the results of all passes, shares (2, n, ...) each."""
     return done[0] if len(done) == 1 else np.concatenate(done, axis=1)
 
 
 class _Layout(NamedTuple):
-    """Who handles which elements of a batch, as one server sees it."""
+    """The elements of a batch that each server handles, as one server needs them."""
 
     mine: slice
-    """dealt by this server"""
+    """Elements dealt by this server."""
     evaluators: tuple[int, int]
-    """the two servers of the other row: they evaluate what this one deals, and deal what it evaluates"""
+    """The two servers of the other row: they evaluate what this server deals, and deal what it evaluates."""
     counts: tuple[int, int]
-    """elements dealt by each of them"""
+    """Number of elements dealt by each of them."""
     evaluated: slice
+    """Elements evaluated by this row."""
+
     theirs: slice
-    """evaluated by the other row"""
+    """Elements evaluated by the other row."""
 
 
 @lru_cache(maxsize=1024)
 def _layout(n: int, seat: int) -> _Layout:
+    """Return the layout of a batch of n elements for one server."""
     cut = parts(n)
     first = 2 - 2 * (seat // 2)
     mates = (first, first + 1)
@@ -135,6 +153,7 @@ def _layout(n: int, seat: int) -> _Layout:
 
 
 def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[Data]:
+    """Evaluate a gate on at most PASS_ELEMENTS elements."""
     n, limbs = row_shares.shape
     bits, key_size = gate.bits, gate.key_size
     mine, mates, counts, evaluated, theirs = _layout(n, party.seat)
@@ -161,29 +180,30 @@ def _one_pass(party: Party, row_shares: Data, offset: int, gate: Gate) -> Step[D
     arrived: list[Received] = [*(yield Round(sends, expects))]
 
     # Evaluate.
-    arrived += [b""] * (4 - len(arrived))  # dealers without an element
+    arrived += [b""] * (4 - len(arrived))  # for dealers without elements
     m = np.empty((counts[0] + counts[1], 2), np.uint64)
     low, high = offset & _LOW, offset >> 64
     kernels.masked_points(m, arrived[1], arrived[3], counts[0], row_shares[evaluated], low, high, bits)
     with clock.fss:
         pieces = gate.evaluate(party.tree, party.column, [arrived[0], arrived[2]], m)
 
-    # Round 2: both rows reshare what they evaluated.
+    # Round 2: both rows reshare their results.
     data = np.empty((2, n, gate.outputs, limbs), np.uint64)
     yield from reshare(party, pieces, data, evaluated, theirs, gate.element)
     return data if gate.element == 8 * limbs else narrowed(party, data, gate.element)
 
 
 def element_bytes(kind: RingType) -> int:
-    """Bytes of shares that hold values of this type with 41 bits to spare, or all that the ring has."""
+    """Return the bytes of shares that hold values of this type with 41 spare bits, at most those of the ring."""
     return min(kind.bits, kind.frac + kind.span + LOCAL_FAILURE_BITS + 1 + 7) // 8
 
 
 def narrowed(party: Party, data: Data, element: int) -> Data:
-    """Shares that are right mod N = 2^(8 element) as shares in the 128-bit ring.
+    """Convert shares that are correct mod N = 2^(8 element) to shares in the 128-bit ring. No round.
 
-    For |x| < N 2^-41 the two summands of x, in [0, N), add up to x + N but with probability 2^-40 in both splits together: so
-    the second one less N is the other summand of x. No round. It is the argument of a local truncation (see `multiply`).
+    For |x| < N 2^-41 the two shares of x, taken in [0, N), add up to x + N, except with probability 2^-40 for both
+    splits together. So share 1 minus N is the other share of x. The argument is that of a local truncation (see
+    `multiply`).
     """
     low = ring.mask_low(data, 8 * element)
     offset = ring.constants([1 << (8 * element)], data.shape[-1])
@@ -194,7 +214,7 @@ def narrowed(party: Party, data: Data, element: int) -> Data:
 
 
 def by_dealer(keys: list[Received], key_size: int) -> Iterator[tuple[Received, slice]]:
-    """The keys of each dealer, with the elements they belong to."""
+    """Yield the keys of each dealer, with the elements they belong to."""
     at = 0
     for part in keys:
         count = len(part) // key_size
@@ -211,10 +231,10 @@ def weighted_sums(
     weights: Data,
     bias: Data | None,
 ) -> Data:
-    """Public linear combinations of the bits that `fill(out, keys, m)` evaluates.
+    """Return public linear combinations of the bits that `fill(out, keys, m)` evaluates.
 
-    Bits have shape (n, P, limbs), weights (P, T, limbs), the result (n, T, limbs). Large batches go in slices, so that the
-    bits of all thresholds are never in memory at once.
+    Bits have shape (n, P, limbs), weights (P, T, limbs), the result (n, T, limbs). Large batches are evaluated in
+    slices, which limits the memory for bits.
     """
     count, outputs, limbs = weights.shape
     step = max(64, (1 << 21) // count)

@@ -1,10 +1,12 @@
 """Input: a client's numbers become shares before they leave the client.
 
-1. The client encodes round(v 2^f). Before anything is sent, what is not finite or beyond the span is refused by place.
-2. It draws two keys from the operating system. R0 and C0 are their streams; R1 and C1 are the data minus them.
-3. Seat (r, c) gets, for each split, the key (first summand) or the array (second summand).
+1. The client encodes round(v 2^f). It refuses values that are not finite or beyond the span, and names the first one.
+   Nothing is sent before this check.
+2. It draws two keys from the operating system. R0 and C0 are their streams; R1 and C1 are the encoded data minus these
+   streams.
+3. For each split, server (r, c) gets the key (share 0) or the array (share 1).
 Rounds: none among servers. Sent: 4 elements per element in all. Error: half an ulp.
-Security: a server has one summand of each split, and the splits have independent keys: uniform.
+Security: a server has one share of each split, and the splits have independent keys, so its shares are uniform.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from .shares import Data
 
 
 class InputRefused(ValueError):
-    """A client's values cannot be shared; nothing was sent."""
+    """A client's values cannot be shared. Nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputPacket:
-    """What one seat receives of one array. Each split is a 16-byte key (first summand) or the bytes of an array."""
+    """One server's part of a shared array. Each split is a 16-byte key (share 0) or the bytes of an array (share 1)."""
 
     shape: tuple[int, ...]
     dtype: RingType
@@ -38,10 +40,12 @@ class InputPacket:
 
 
 def encode(values: ArrayLike, dtype: RingType | None = None, name: str = "input") -> tuple[Data, RingType]:
-    """Ring elements of a client's numbers: integers as integers, floats as fixed point."""
+    """Encode a client's numbers as ring elements: integers as integers, floats as fixed point."""
     array = np.asarray(values)
     if array.dtype.kind not in "iufb":
-        raise InputRefused(f"{name}: values of type {array.dtype} are not numbers; convert them first")
+        raise InputRefused(
+            f"{name}: cannot share values of type {array.dtype}. They are not numbers; convert them first."
+        )
     kind = dtype or (FIXED if array.dtype.kind == "f" else INTEGER)
     if array.dtype.kind != "f" and kind.is_integer:
         _check_span(array, kind, name)
@@ -55,7 +59,10 @@ def encode(values: ArrayLike, dtype: RingType | None = None, name: str = "input"
 
 
 def _check_span(array: NDArray[Any], kind: RingType, name: str) -> None:
-    limit = 2.0**kind.span if array.dtype.kind == "f" else 1 << kind.span  # an integer near 2^62 is no float
+    """Refuse values beyond the span of the type, and values that are not finite."""
+    limit = (
+        2.0**kind.span if array.dtype.kind == "f" else 1 << kind.span
+    )  # integers near 2^62 are compared as integers, not as doubles
     with np.errstate(invalid="ignore"):
         wrong = ~((array < limit) & (array > -limit))
     if wrong.any():
@@ -63,6 +70,7 @@ def _check_span(array: NDArray[Any], kind: RingType, name: str) -> None:
 
 
 def _error_message(array: NDArray[Any], flat: int, kind: RingType, name: str) -> str:
+    """Return the message for a value that cannot be shared."""
     where = [int(i) for i in np.unravel_index(flat, array.shape)]
     value = array.flat[flat]
     place = f"{name}{where}" if where else name
@@ -72,12 +80,12 @@ def _error_message(array: NDArray[Any], flat: int, kind: RingType, name: str) ->
 
 
 def share(values: ArrayLike, dtype: RingType | None = None, name: str = "input") -> list[InputPacket]:
-    """The four packets of an array, by seat."""
+    """Return the four packets of an array, by server."""
     return share_ring(*encode(values, dtype, name))
 
 
 def share_ring(encoded: Data, kind: RingType) -> list[InputPacket]:
-    """The four packets of ring elements that the caller encoded itself (sums with more digits than a double has)."""
+    """Return the four packets of ring elements that the caller encoded (sums with more digits than a double has)."""
     row_key, column_key = secrets.token_bytes(KEY_BYTES), secrets.token_bytes(KEY_BYTES)
     shape = encoded.shape[:-1]
     rows = (row_key, ring.sub(encoded, _stream(row_key, shape, kind)).tobytes())
@@ -86,7 +94,7 @@ def share_ring(encoded: Data, kind: RingType) -> list[InputPacket]:
 
 
 def receive(packet: InputPacket, row: int, column: int) -> Data:
-    """A seat's shares of a packet; wrong sizes are refused. Who takes packets of strangers checks `size_of` first."""
+    """Return a server's shares from a packet of correct size. Check `size_of` first if the sender is not trusted."""
     parts = summands(packet, row, column)
     data = np.empty((2, *packet.shape, packet.dtype.limbs), np.uint64)
     for split, (is_key, payload) in enumerate(parts):
@@ -98,26 +106,33 @@ def receive(packet: InputPacket, row: int, column: int) -> Data:
 
 
 def size_of(packet: InputPacket) -> int:
-    """Bytes of the shares that `receive` makes of a packet, however short it is: a key of 16 bytes stands for any shape."""
+    """Return the bytes of the shares that `receive` makes from a packet. A packet can be much shorter: a key stands for
+    any shape.
+    """
     return 2 * math.prod(packet.shape) * packet.dtype.itemsize
 
 
 def summands(packet: InputPacket, row: int, column: int) -> list[tuple[bool, bytes]]:
-    """A seat's summand of each split as it came: (True, key) or (False, bytes of the array). Wrong sizes are refused."""
+    """Return a server's share of each split as it arrived: (True, key) or (False, bytes of the array). Wrong sizes are
+    refused.
+    """
     size = size_of(packet) // 2
     found = [(row == 0, packet.row), (column == 0, packet.column)]
     for is_key, payload in found:
         expected = KEY_BYTES if is_key else size
         if len(payload) != expected:
-            raise InputRefused(f"a packet for seat ({row},{column}) has {len(payload)} bytes, expected {expected}")
+            raise InputRefused(
+                f"invalid packet for server ({row}, {column}): {len(payload)} bytes, expected {expected}"
+            )
     return found
 
 
 def expand(key: bytes, out: Data) -> Data:
-    """Fills a contiguous array with the stream of a key: the first summand of an input."""
+    """Fill a contiguous array with the stream of a key: share 0 of an input."""
     kernels.prg(out, kernels.Key(key), 0, 0)
     return out
 
 
 def _stream(key: bytes, shape: tuple[int, ...], kind: RingType) -> Data:
+    """Return the stream of a key as an array of this shape."""
     return expand(key, ring.empty(shape, kind.limbs))

@@ -1,34 +1,41 @@
-"""Products: any bilinear map of two secrets in one round (two if it is truncated exactly), sending the output only.
+"""Products: any bilinear map of two secrets in one round (two with exact truncation); only outputs are sent.
+
+Notation: server (r, c), with r and c in {0, 1}, holds the row share Rr(x) and the column share Cc(x) of each secret: x
+= R0 + R1 = C0 + C1 mod 2^k. Its row mate is (r, 1 - c), its column mate (1 - r, c). A product has F fractional bits (80
+by default), of which frac are kept and s = F - frac are truncated.
 
     xy = sum over r, c of Rr(x) * Cc(y)
 
-1. Server (r, c) computes the one local product t = Rr(x) * Cc(y).
-2. It sends t + a to its row mate and t + b to its column mate. a comes from the key of column c, plus in row 0 and
-   minus in row 1; b from the key of row r, plus in column 0 and minus in column 1.
-3. New Rr = sum of the two (t + a) of row r; new Cc = sum of the two (t + b) of column c. The masks cancel.
-4. Fractional bits that must go are shifted out of both splits locally, first summands rounded down, second ones up, if
-   the span of the result makes that safe; else by exact truncation (see `wrap`), one round more.
+1. Server (r, c) computes its local product t = Rr(x) * Cc(y).
+2. It sends t + a to its row mate and t + b to its column mate. Mask a comes from the key of column c, added in row 0
+   and subtracted in row 1; b comes from the key of row r, added in column 0 and subtracted in column 1.
+3. New Rr = sum of the two values t + a of row r; new Cc = sum of the two values t + b of column c. The masks cancel.
+4. Truncation by s bits: local if the span of the result allows it, otherwise exact (see `wrap`).
 
-With `narrow=True` only the bits that the promise needs travel. For |xy| < 2^span let K = F + span + 41, so that the summands
-of xy mod 2^K show its sign but with probability 2^-41. In step 2 a server sends the bits from s - 2 up to K of t + a and
-t + b, s being the bits to truncate: frac + span + 43 of 128, the two lowest to guard the rounding, rounded as the summand
-will be. In step 3 both mates add what was sent, mod 2^(K - s + 2), and shift out the guard; the second summand is less
-2^(K - s) as an integer, so that the sum of both is xy in the whole ring again. Where nothing is truncated: frac + span + 41 bits.
+Local truncation: each server shifts its shares by s bits, share 0 rounded down, share 1 rounded up. Each split fails
+with probability |xy| 2^(F-k), if share 0 is so close to 0 that xy makes it wrap; the value is then off by 2^(k-F). It
+is used only if this probability is below 2^-40 for both splits together, i.e. for |xy| < 2^7 by default. If the spans
+of the operands do not imply that, the caller can promise it with `within=`.
 
-A local truncation fails with probability |xy| 2^(F-k) in either split, F the fractional bits before it (80 by default):
-the summand lies so close to 0 that xy carries it over, and the value is off by 2^(k-F). It is used where the span says that
-this happens with less than 2^-40, i.e. |xy| < 2^7; `within=` promises so where the operands' spans do not.
+Narrow product (`narrow=True`): fewer bits are sent. For |xy| < 2^span let K = F + span + 41. Modulo 2^K the two shares
+still determine the sign of xy, except with probability 2^-41. In step 2 a server sends only the bits from s - 2 up to K
+of t + a and t + b: frac + span + 43 bits instead of 128 (frac + span + 41 if s = 0). The two lowest are guard bits;
+lower bits are rounded in the direction of the share. In step 3 the mates add modulo 2^(K-s+2) and shift out the guard
+bits; share 1 is reduced by 2^(K-s), so that both shares add up to xy in the whole ring.
 
-Operations: `x * y`, `A @ B`, `inner`, `square`; `mul_high`, which gives the upper half of the bits only.
-Rounds: 1, and 1 for an exact truncation, as of default types.
-Sent: 2 elements per OUTPUT element, and 2 to 4 words of 64 bits for an exact truncation; 2 (frac + span + 43) bits if narrow.
-Range: |xy| < 2^span of the result. Error: below 1 ulp, unbiased; none if no fractional bit has to go; below 1.25 ulp if narrow.
-Failure: |xy| 2^(F+1-k) = |xy| 2^-47 of a local truncation; never of an exact one, which `mul(y, exact=True)` forces;
-2^-40 if narrow, also where nothing is truncated.
-With `only` one split of a narrow product is made: step 2 sends to one mate, half the bytes. What comes of it serves as the left
-or the right operand of further products; the types of `shares` see to that.
-Security: what a server receives, all of it or some of its bits, is masked by a key it does not hold, fresh for each operation.
-Reference: Li, Xu, "PrivPy", 2019 (the 2-out-of-4 product), here in row/column form.
+One-sided product (`only=`): a narrow product of which one split is made. Step 2 sends to one mate only, half the bytes.
+The result can be used only as the left or only as the right operand of further products; `Held` in `shares` enforces
+this.
+
+Operations: `x * y`, `A @ B`, `inner`, `square`; `mul_high` returns the upper half of the bits.
+Rounds: 1; 2 with exact truncation (default types).
+Sent: 2 elements per OUTPUT element; exact truncation adds 2 to 4 words of 64 bits; narrow: 2 (frac + span + 43) bits.
+Range: |xy| < 2^span of the result. Error: below 1 ulp, unbiased; below 1.25 ulp if narrow; none if s = 0.
+Failure: local truncation |xy| 2^(F+1-k) = |xy| 2^-47; narrow 2^-40, also if s = 0; exact truncation
+(which `mul(y, exact=True)` forces) never.
+Security: everything received is masked by a key that the receiving server does not hold, fresh for each operation.
+References: Li, Xu, "PrivPy", 2019 (2-out-of-4 product, here by rows and columns); Mohassel, Zhang, "SecureML", 2017
+(truncation).
 """
 
 from __future__ import annotations
@@ -52,17 +59,20 @@ from .wrap import SENT_WORDS, truncate
 
 S = TypeVar("S", bound=Shares)
 
-ELEMENT = 16  # bytes of one element in the 128-bit ring
+ELEMENT = 16
+"""Bytes of one element of the 128-bit ring."""
+
 
 GUARD_BITS = 2
-"""Bits below the last one that travel where a product is narrow: the error of rounding before adding is a quarter."""
+"""Extra low bits sent in a narrow product, so that rounding before the addition costs at most a quarter ulp."""
 
 
 class Product(NamedTuple):
-    """How a product is made: the type of the result, the bits to truncate, and the type before an exact truncation.
+    """Plan of a product: the type of the result and the bits to truncate.
 
-    exact: None if the truncation is local, in the round of the product. wire: bits of an element that travel, None for all;
-    the lowest `guard` of them only guard the rounding. held: the splits that are made of a narrow one.
+    exact: type before an exact truncation (None: the truncation is local, in the round of the product).
+    wire: bits of an element that are sent (None: all); the lowest `guard` of them are guard bits.
+    held: the splits that are made. All products make both, except a one-sided one.
     """
 
     dtype: RingType
@@ -73,7 +83,7 @@ class Product(NamedTuple):
     held: Held = Held.BOTH
 
     def only(self, held: Held) -> Product:
-        """The same, making no other split than these, if it is narrow."""
+        """Return the same plan with only these splits, if it is narrow; otherwise the same plan."""
         return self if self.wire is None else self._replace(held=held)
 
 
@@ -86,16 +96,19 @@ def product_type(
     exact: bool = False,
     narrow: bool = False,
 ) -> Product:
-    """What becomes of a product of these types: by default the larger of the two fractional widths is kept.
+    """Return the plan of a product of these types. By default the larger of the two numbers of fractional bits is kept.
 
-    span: of the result (None: the sum of the operands'). exact: truncate exactly, also where the span does not ask for it.
-    narrow: send no more bits than the span needs.
+    span: of the result (None: the sum of the operands' spans).
+    exact: truncate exactly, even if the span allows a local truncation.
+    narrow: send only the bits that the span requires.
     """
     if x.bits != y.bits:
-        raise TypeError(f"operands live in different rings: {x} and {y}; use `extend`")
+        raise TypeError(f"operands of a product are in different rings: {x} and {y}. Use `extend`.")
     wanted = max(x.frac, y.frac) if frac is None else frac
     if wanted > x.frac + y.frac:
-        raise ValueError(f"a product of {x} and {y} has {x.frac + y.frac} fractional bits, {wanted} were asked for")
+        raise ValueError(
+            f"too many fractional bits: frac={wanted}. A product of {x} and {y} has only {x.frac + y.frac}."
+        )
     full, shift = x.frac + y.frac, x.frac + y.frac - wanted
     dtype = make_type(x.bits, wanted, x.span + y.span if span is None else span)
     if not shift or (not exact and truncates_locally(x.bits, full + dtype.span)):
@@ -104,24 +117,26 @@ def product_type(
         return (
             Product(dtype, shift, None, wire, guard) if narrow and wire < x.bits == 128 else Product(dtype, shift, None)
         )
-    room = x.bits - 2 - full
-    if room < 1:
-        raise TypeError(f"{full} fractional bits of a product leave {x.bits} bits no room: drop bits with `astype`")
-    return Product(dtype, shift, RingType(x.bits, full, min(dtype.span, room)))
+    max_span = x.bits - 2 - full
+    if max_span < 1:
+        raise TypeError(
+            f"too many fractional bits in a product of {x} and {y}: {full} in a ring of {x.bits} bits. Remove bits with `astype`."
+        )
+    return Product(dtype, shift, RingType(x.bits, full, min(dtype.span, max_span)))
 
 
 def narrow_width(dtype: RingType, guard: int = GUARD_BITS) -> int:
-    """Bits of an element that travel where a product of this type is narrow."""
+    """Return the number of bits sent of each element of a narrow product of this type."""
     return dtype.frac + dtype.span + 1 + LOCAL_FAILURE_BITS + guard
 
 
 def exact_bytes(seat: int, n: int) -> int:
-    """Payload bytes one seat sends for n products that are truncated exactly, by up to 64 bits."""
+    """Return the payload bytes that one server sends for n products that are truncated exactly, by up to 64 bits."""
     return 2 * n * ELEMENT + SENT_WORDS[seat] * n * 8
 
 
 def _span(x: Shares, y: Shares, terms: int, within: float | None) -> int:
-    """The span of a sum of `terms` products: what is promised of it, or what the operands' spans say."""
+    """Return the span of a sum of `terms` products: from the promise `within`, or from the spans of the operands."""
     return x.dtype.span + y.dtype.span + math.ceil(math.log2(max(terms, 1))) if within is None else span_of(within)
 
 
@@ -129,7 +144,7 @@ def _span(x: Shares, y: Shares, terms: int, within: float | None) -> int:
     "mul",
     rounds=2,
     sent=lambda seat, n: exact_bytes(seat, n),
-    bytes_text="2 elements per output element, and 2 to 4 words of 64 bits, by seat",
+    bytes_text="2 elements per output element, and 2 to 4 words of 64 bits, depending on the server",
     input_range="|xy| < 2^30 and its span",
     error="< 1 ulp, unbiased",
 )
@@ -169,7 +184,7 @@ def multiply(
     narrow: bool = False,
     only: Held = Held.BOTH,
 ) -> Step[S]:
-    """Element-wise product with broadcasting. `frac`: fractional bits to keep (None: the larger operand's)."""
+    """Multiply element-wise with broadcasting. frac: fractional bits to keep (None: the larger operand's)."""
     plan = product_type(x.dtype, y.dtype, frac, _span(x, y, 1, within), exact, narrow).only(only)
     dtype = plan.dtype
     a, b = x.row, y.column
@@ -198,35 +213,36 @@ def multiply(
     error="< 2 ulp, unbiased",
 )
 def multiply_high(x: S, y: Shares) -> Step[S]:
-    """The upper half of the bits of an element-wise product, in the 64-bit ring: 64 fractional bits fewer, never wrong by a wrap.
+    """Return the upper half of the bits of an element-wise product, in the 64-bit ring: 64 fractional bits fewer,
+    exactly.
 
-    The four local products add up to XY modulo 2^128, so their upper words add up to XY / 2^64 modulo 2^64, within the four
-    roundings (two down, two up): only upper words are masked and sent. Where the 128-bit ring is needed again `extend`
-    follows; both together take the rounds of a product and an exact truncation, and 16 bytes per element less.
+    The four local products add up to XY modulo 2^128. Their upper words add up to XY / 2^64 modulo 2^64, within the
+    four roundings (two down, two up), so only upper words are masked and sent. `extend` returns to the 128-bit ring.
+    Both together take the rounds of a product with exact truncation and 16 bytes per element less.
     """
     if (x.dtype.bits, y.dtype.bits) != (128, 128):
-        raise TypeError(
-            f"the upper half of a product needs the 128-bit ring, got {x.dtype} and {y.dtype}; use `extend`"
-        )
+        raise TypeError(f"`mul_high` needs operands of the 128-bit ring, got {x.dtype} and {y.dtype}. Use `extend`.")
     frac, span = x.dtype.frac + y.dtype.frac - 64, x.dtype.span + y.dtype.span
     if frac < 0:
-        raise ValueError(f"a product of {x.dtype} and {y.dtype} has fewer than the 64 fractional bits to drop")
+        raise ValueError(
+            f"`mul_high` drops 64 fractional bits; a product of {x.dtype} and {y.dtype} has fewer. Use `mul`."
+        )
     shape = broadcast_shape(x.shape, y.shape)
     product = ring.mul(np.broadcast_to(x.row, (*shape, 2)), np.broadcast_to(y.column, (*shape, 2)))
     upper = np.ascontiguousarray(product[..., 1:])
-    if x.party.row != x.party.column:  # rounded up where the other two round down, so that the error has no bias
+    if x.party.row != x.party.column:  # these two servers round up, the other two down: no bias
         upper += product[..., :1] != 0
     del product
     return (yield from masked(x, upper, Product(make_type(64, frac, span), 0, None)))
 
 
 def narrow_bytes(n: int, bits: int) -> int:
-    """Bytes of n elements of which so many bits travel."""
+    """Return the bytes of n packed elements of which `bits` bits each are sent."""
     return (n * bits + 7) // 8
 
 
 def _exchanged(x: S, data: Data, plan: Product) -> Step[S]:
-    """Steps 2 to 4 for masked terms, one for each mate: sums of what is sent and what arrives, truncated as planned."""
+    """Do steps 2 to 4 for masked terms, one for each mate: send, add what arrives, truncate as planned."""
     party, local = x.party, plan.shift if plan.exact is None else 0
     roundings = party.row_rounding, party.column_rounding
     if plan.wire is not None:
@@ -252,14 +268,14 @@ def bilinear(
     local: Callable[[Data, Data], Data],
     plan: Product,
 ) -> Step[S]:
-    """Any bilinear map: `local` computes it on ring arrays."""
+    """Compute any bilinear map; `local` computes it on arrays of ring elements."""
     with clock.products:
         product = local(x.row, y.column).reshape(*shape, plan.dtype.limbs)
     return (yield from masked(x, product, plan))
 
 
 def masked(x: S, product: Data, plan: Product) -> Step[S]:
-    """Steps 2-4 for a local product: masks it, exchanges it, truncates it as planned."""
+    """Do steps 2 to 4 for a local product: mask it, exchange it, truncate it as planned."""
     party = x.party
     op = party.next_op()
     rows, columns = party.row_stream, party.column_stream
@@ -273,7 +289,7 @@ def masked(x: S, product: Data, plan: Product) -> Step[S]:
 
 
 def _to_mates(party: Party, row: NDArray[Any] | None, column: NDArray[Any] | None) -> Round:
-    """Sends a part to each mate that gets one, and expects as much."""
+    """Send a part to each mate that gets one, and expect the same number of bytes from it."""
     parts = [(mate, part) for mate, part in ((party.row_mate, row), (party.column_mate, column)) if part is not None]
     return Round(party.counted("products", parts), [(mate, part.nbytes) for mate, part in parts])
 
@@ -282,7 +298,7 @@ def _to_mates(party: Party, row: NDArray[Any] | None, column: NDArray[Any] | Non
     "matmul",
     rounds=2,
     sent=lambda seat, n: exact_bytes(seat, n * n),
-    bytes_text="2 elements per OUTPUT element (here n x n), and 2 to 4 words of 64 bits, by seat",
+    bytes_text="2 elements per OUTPUT element (here n x n), and 2 to 4 words of 64 bits, depending on the server",
     input_range="|entries of the product| < 2^30",
     error="< 1 ulp, unbiased",
 )
@@ -303,7 +319,7 @@ def matmul(
     narrow: bool = False,
     only: Held = Held.BOTH,
 ) -> Step[S]:
-    """x @ y with NumPy's rules for 1-D operands and leading axes."""
+    """Return x @ y with NumPy's rules for 1-D operands and leading axes."""
     plan = product_type(x.dtype, y.dtype, frac, _span(x, y, x.shape[-1], within), narrow=narrow).only(only)
     return bilinear(x, y, matmul_shape(x.shape, y.shape), matmul_any, plan)
 
@@ -317,8 +333,10 @@ def matmul_upper(
     narrow: bool = False,
     only: Held = Held.BOTH,
 ) -> Step[S]:
-    """The upper triangle of a product known to be symmetric (or, `strict`, skew), packed row by row: half the work and
-    half the bytes. `symmetric` and `skew` unpack it, locally."""
+    """Return the upper triangle, packed row by row, of a product known to be symmetric (skew-symmetric if `strict`).
+
+    This halves the work and the bytes. `symmetric` and `skew` unpack the result locally.
+    """
     n, terms = x.shape
 
     def local(a: Data, b: Data) -> Data:
@@ -338,7 +356,7 @@ def inner(
     within: float | None = None,
     narrow: bool = False,
 ) -> Step[S]:
-    """(x * y).sum(axis), sending the sums only."""
+    """Return (x * y).sum(axis); only the sums are sent."""
     full = broadcast_shape(x.shape, y.shape)
     if axis is None:
         shape: tuple[int, ...] = ()
@@ -360,14 +378,16 @@ def inner(
 
 
 def sum_of_products(pairs: Sequence[tuple[S, Shares]], frac: int | None = None, within: float | None = None) -> Step[S]:
-    """x1*y1 + x2*y2 + ... element-wise, sending the sum only. All pairs have the same fractional bits."""
+    """Return x1*y1 + x2*y2 + ... element-wise; only the sum is sent. All pairs have the same fractional bits."""
     first, second = pairs[0]
     widest = max(x.dtype.span + y.dtype.span for x, y in pairs) + math.ceil(math.log2(len(pairs)))
     span = widest if within is None else span_of(within)
     plan = product_type(first.dtype, second.dtype, frac, span)
     for x, y in pairs[1:]:
         if (x.dtype.frac, y.dtype.frac) != (first.dtype.frac, second.dtype.frac):
-            raise TypeError("all pairs of a sum of products must have the same fractional bits")
+            raise TypeError(
+                "the pairs of a sum of products have different fractional bits. Make them equal with `astype`."
+            )
     total = ring.mul(first.row, second.column)
     for x, y in pairs[1:]:
         total = ring.add(total, ring.mul(x.row, y.column))

@@ -1,15 +1,15 @@
-"""Power-of-two normalisation: x = z / scale with z in [1/2, 5/4) and a secret scale 2^j, in three rounds.
+"""Power-of-two normalisation: x = z / scale with z in [1/2, 5/4) and a secret power of two as scale, in three rounds.
 
-Dealing and resharing are those of `gates`. The key is an incremental point function: at every prefix length it tells
-whether a node is the prefix of alpha. With g low bits dropped, D = (m >> g) - (alpha >> g) equals x >> g or
-(x >> g) + 1, the borrow of the dropped bits being unknown. So B = [D <= 4], a sum over five neighbouring nodes,
+Dealing and resharing are those of `gates`. The key is an incremental point function: for every prefix length it gives
+shares of whether a node is the prefix of alpha. If g low bits are dropped, D = (m >> g) - (alpha >> g) equals x >> g or
+(x >> g) + 1, since the borrow of the dropped bits is unknown. So B = [D <= 4], a sum over five neighbouring nodes,
 satisfies
 
     x < 4 * 2^g  implies  B = 1,        B = 1  implies  x < 5 * 2^g
 
-for every g at once, walking five nodes down the tree: ten AES calls per level, where exact thresholds 2^j would cost a
-walk of their own each. The first true B (they are monotone in g) places x within [2^(g+1), 5/4 * 2^(g+2)): the binade
-of x, a quarter too wide, which a polynomial does not mind. `exact=True` uses comparison keys for binades proper.
+for every g at once. Evaluation follows five nodes down the tree: ten AES calls per level. Exact thresholds 2^j would
+need one walk each. B is monotone in g. The first true B places x in [2^(g+1), 5/4 * 2^(g+2)): the binade of x, wider by
+a quarter, which is enough for a polynomial. `exact=True` uses comparison keys and gives exact binades.
 Range: 0 <= x < 2^span; zero gives zeros. Rounds: 2 for the binade, 1 for the product z.
 Reference: Boneh et al., "Lightweight Techniques for Private Heavy Hitters", IEEE S&P 2021 (incremental DPF).
 """
@@ -35,18 +35,19 @@ from .shares import Data, Shares
 S = TypeVar("S", bound=Shares)
 
 WINDOW_NODES = 5
-"""Neighbouring nodes tracked per level: D <= 4."""
+"""Neighbouring nodes followed at each level: D <= 4 has five."""
 
 MIN_PREFIX_BITS = 4
-"""The shortest prefix used: 2^4 nodes, more than the window."""
+"""Length of the shortest prefix in bits: 2^4 nodes, more than the window has."""
 
 
 @dataclass(slots=True)
 class BinadeGate:
-    """Public linear combinations of the bits B of the prefix lengths depth, depth - stride, ..., at least `MIN_PREFIX_BITS`.
+    """Public linear combinations of the bits B of the prefix lengths depth, depth - stride, ..., at least
+    `MIN_PREFIX_BITS`.
 
-    `steps` bits per prefix length: [D <= 4], [D <= 5], ... Four of them place x within a quarter of its binade; twelve do, for
-    a stride of two, and the key has half as many payloads. element: bytes of an output.
+    steps: bits per prefix length: [D <= 4], [D <= 5], ... With four of them x is known to a quarter of its binade.
+    Twelve do the same for a stride of two, and the key has half as many payloads. element: bytes of an output.
     """
 
     bits: int
@@ -89,7 +90,9 @@ class BinadeGate:
         bias: Data | None = None,
         mirrored: bool = False,
     ) -> Data:
-        """The linear combination of the bits of D, or mirrored of -D (1 at least in the finest level), for this evaluator."""
+        """Return this evaluator's linear combination of the bits of D; `mirrored`: of -D (at least 1 in the finest
+        level).
+        """
         levels, count = self.levels, len(self.weights) // self.steps
         window = WINDOW_NODES - 1, self.steps, mirrored
 
@@ -103,9 +106,9 @@ class BinadeGate:
 
 @dataclass(frozen=True, slots=True)
 class Binades:
-    """The public geometry of a normalisation: which binades of the integer X = x 2^frac are told apart.
+    """Public parameters of a normalisation: the binades of the integer X = x 2^frac that are distinguished.
 
-    X is lifted by `lift` bits, so that even X = 1 leaves room for the window; values below 2^lowest count as zero.
+    X is shifted left by `lift` bits, so that even X = 1 is above the window; values below 2^lowest count as zero.
     """
 
     width: int
@@ -114,33 +117,40 @@ class Binades:
 
     @classmethod
     def of(cls, frac: int, span: int, smallest: int) -> Binades:
-        """For 0 <= x < 2^span; x >= 2^smallest is normalised, what lies a factor of two below counts as zero."""
+        """Return the parameters for 0 <= x < 2^span. All x >= 2^smallest are normalised; x below half of that counts as
+        zero.
+        """
         lowest = max(smallest + frac, 0)
         lift = max(0, 3 - lowest)
         width = frac + span + lift + 1
         return cls(width, width - max(0, lowest + lift - 3), lift)
 
     def tables(self, values: Callable[[int], list[int]], zero: list[int], limbs: int) -> tuple[Data, Data]:
-        """Weights and bias of the gate whose outputs on binade j (X < 2^j) are values(j), and `zero` below all."""
+        """Return weights and bias of the gate whose outputs on binade j (X < 2^j) are values(j), and `zero` below all
+        binades.
+        """
         steps, bias = self._steps(values, zero)
         return ring.constants(steps[::-1], limbs), ring.constants(bias, limbs)
 
     def exponents(self) -> list[int]:
-        """Binade j of the gate's bits, ascending: prefix length i drops g = width - i bits and marks X < 2^(g+2-lift)."""
+        """Return the binades j of the gate's bits, ascending: prefix length i drops g = width - i bits and marks X <
+        2^(g+2-lift).
+        """
         return [self.width - i + 2 - self.lift for i in range(self.depth, MIN_PREFIX_BITS - 1, -1)]
 
     def _steps(self, values: Callable[[int], list[int]], zero: list[int]) -> tuple[list[list[int]], list[int]]:
-        """The table as a sum over bits: value = last row + sum of bit k times (row k - row k+1)."""
+        """Write the table as a sum over bits: value = last row + sum of bit k times (row k - row k+1)."""
         exponents = self.exponents()
         rows = [zero, *(values(j) for j in exponents[1:]), values(exponents[-1] + 1)]
         return [[a - b for a, b in zip(low, high, strict=True)] for low, high in pairwise(rows)], rows[-1]
 
     def gate(self, values: Callable[[int], list[int]], zero: list[int], limbs: int) -> BinadeGate:
+        """Return the gate with binades that are wider by a quarter."""
         weights, bias = self.tables(values, zero, limbs)
         return BinadeGate(self.width, self.depth, weights, bias, 8 * limbs)
 
     def exact_gate(self, values: Callable[[int], list[int]], zero: list[int], limbs: int) -> ThresholdGate:
-        """The same with exact binades [2^(j-1), 2^j), from comparison keys: dearer, for callers who need the octave."""
+        """Return the gate with exact binades [2^(j-1), 2^j), made of comparison keys, which are larger."""
         steps, bias = self._steps(values, zero)
         return threshold_gate(self.width, limbs, [1 << (j + self.lift) for j in self.exponents()], steps, bias)
 
@@ -154,7 +164,7 @@ def _gate(binades: Binades, values: Callable[[int], list[int]], zero: tuple[int,
 def binade_tables(
     x: S, binades: Binades, values: Callable[[int], list[int]], zero: list[int], exact: bool = False
 ) -> Step[Data]:
-    """Shares (2, *x.shape, outputs, limbs) of values(j) where 2^(j-1) <= X < 5/4 * 2^j. Two rounds."""
+    """Return shares (2, *x.shape, outputs, limbs) of values(j) for 2^(j-1) <= X < 5/4 * 2^j. Two rounds."""
     limbs = x.dtype.limbs
     gate = _gate(binades, values, tuple(zero), limbs, exact)
     shares = ring.shift_left(x.row, binades.lift) if binades.lift else x.row
@@ -162,17 +172,17 @@ def binade_tables(
 
 
 LEVEL_STRIDE = 2
-"""Every second prefix length has payloads in the key of a coarse power: its steps reach over two binades."""
+"""Prefix lengths with payloads in the key of a coarse power: every second one; its steps cover two binades."""
 
 THRESHOLD_STEPS = range(4, 16)
-"""In units of what a prefix drops: from 4 up to where those of the next prefix length begin, at 16."""
+"""Thresholds at one prefix length, in units of 2^g: from 4 to 15. Those of the next prefix length begin at 16."""
 
 
 @lru_cache(maxsize=256)
 def coarse_gate(width: int, depth: int, frac: int, exponent: float, kind: RingType) -> BinadeGate:
-    """x^exponent as a piecewise constant, right within a factor 1.5^(exponent/2) or nearer.
+    """Return the gate of x^exponent as a piecewise constant, accurate to a factor of 1.5^(exponent/2).
 
-    The payloads are shares in as many whole bytes as hold the result with 41 bits to spare (see `narrowed`).
+    The payloads are shares with as many whole bytes as hold the result with 41 spare bits (see `narrowed`).
     """
     levels = range(depth, MIN_PREFIX_BITS - 1, -LEVEL_STRIDE)  # ascending thresholds
     edges = [k * 2.0 ** (width - i - frac) for i in levels for k in THRESHOLD_STEPS]
@@ -188,7 +198,9 @@ def coarse_gate(width: int, depth: int, frac: int, exponent: float, kind: RingTy
 
 
 def coarse_type(bits: int, exponent: float, smallest: float, frac: int | None) -> RingType:
-    """The type of a coarse power. frac: its fractional bits; None: three, or as many as fill the bytes that it takes then."""
+    """Return the type of a coarse power. frac: fractional bits; None: three, or as many as fill the bytes that this
+    takes.
+    """
     span = max(1, math.ceil(abs(math.log2(smallest)) * abs(exponent)) + 1)
     if frac is not None:
         return RingType(bits, frac, span)
@@ -196,9 +208,10 @@ def coarse_type(bits: int, exponent: float, smallest: float, frac: int | None) -
 
 
 def coarse_power(x: S, exponent: float, smallest: float, result_frac: int | None) -> Step[S]:
-    """x^exponent within about 11% (exponent -1/2) for 5/4 smallest <= x < 2^span, in two rounds: a start value, or an angle.
+    """Return x^exponent within about 11% (exponent -1/2) for 5/4 smallest <= x < 2^span, in two rounds.
 
-    From `smallest` on it is right within 26%; below, it is a constant. A negative x gives garbage.
+    Uses: start values and angles. Between `smallest` and 5/4 of it the result is within 26%; below it is constant. The
+    result for a negative x is undefined.
     """
     frac = x.dtype.frac
     width = frac + x.dtype.span + 1

@@ -1,8 +1,8 @@
-"""One server's seat at the grid: who its mates are, the keys it shares with them, and its record of openings.
+"""The state of one server in a session: its mates, the keys shared with them, and its record of openings.
 
-Seat number = 2 * row + column (drawn in docs/architecture.md). A secret x is split twice, independently: by rows
-x = R0 + R1 and by columns x = C0 + C1. Server (r, c) holds Rr and Cc: two independent uniform values. Role is data;
-there is one code for all.
+Server number = 2 * row + column (drawn in docs/architecture.md). A secret x is split twice, independently: by rows x =
+R0 + R1 and by columns x = C0 + C1. Server (r, c) holds Rr and Cc, two independent uniform values. The role of a server
+is data: all four run the same code.
 """
 
 from __future__ import annotations
@@ -18,36 +18,40 @@ from ..native import kernels, ring
 from .rounds import Round, Step
 
 KEY_BYTES = 16
+"""Length of an AES key in bytes."""
 
 
 class MaskReuseError(RuntimeError):
-    """A stream address was asked for twice: two masks would be equal and their difference would leak."""
+    """A stream address was used twice. Two masks would be equal, and their difference would reveal secrets."""
 
 
 class Stream:
     """A pseudo-random stream known to the holders of one key, addressed by (operation number, purpose).
 
-    Mates never exchange masks: they draw them at the same address. Each address may be used once in the life of a key;
-    the second use raises `MaskReuseError`.
+    Mates do not send masks to each other: they draw them at the same address. Each address can be used once during the
+    life of a key; the second use raises `MaskReuseError`.
     """
 
     __slots__ = ("_used", "key", "name")
 
     def __init__(self, name: str, key: bytes) -> None:
         if len(key) != KEY_BYTES:
-            raise ValueError(f"key of {name} has {len(key)} bytes, expected {KEY_BYTES}")
+            raise ValueError(f"invalid key of stream {name}: {len(key)} bytes. A key has {KEY_BYTES} bytes.")
         self.name = name
         self.key = kernels.Key(key)
         self._used: set[int] = set()
 
     def claim(self, op: int, purpose: int) -> None:
-        """Marks the address as used; the caller is about to draw from it."""
+        """Mark the address as used before the caller draws from it."""
         address = op << 8 | purpose
         if address in self._used:
-            raise MaskReuseError(f"stream {self.name}: operation {op}, purpose {purpose} was drawn before")
+            raise MaskReuseError(
+                f"stream {self.name}: operation {op}, purpose {purpose} was drawn before. Each address is used once."
+            )
         self._used.add(address)
 
     def draw(self, shape: tuple[int, ...], limbs: int, op: int, purpose: int) -> ring.Ring:
+        """Claim the address and return the elements of the stream there."""
         self.claim(op, purpose)
         out = ring.empty(shape, limbs)
         kernels.prg(out, self.key, op, purpose)
@@ -65,10 +69,11 @@ class PrivateStream:
 
     @property
     def key(self) -> kernels.Key:
+        """Key of the stream."""
         return self._stream.key
 
     def claim(self) -> int:
-        """The number of an operation that may draw from the streams 0 and 1 of the key: a new one at every call."""
+        """Return a new operation number, whose streams 0 and 1 the caller may draw from."""
         self._next += 1
         self._stream.claim(self._next, 0)
         self._stream.claim(self._next, 1)
@@ -77,7 +82,7 @@ class PrivateStream:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """One line of the audit: what left the sharing, to whom, and why."""
+    """One line of the audit log: what was opened or revealed, to whom, and why."""
 
     number: int
     what: str
@@ -86,20 +91,20 @@ class Opening:
     why: str
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the line as a JSON object."""
         return {"number": self.number, "what": self.what, "shape": list(self.shape), "to": self.to, "why": self.why}
 
 
 @dataclass
 class Party:
-    """The state of one server in one session: seat, streams, operation counter, audit.
+    """State of one server in one session: its number, streams, operation counter and audit log.
 
-    tree: the public keys of the permutations in FSS trees, the same on all four servers of a run, others in the next.
-    progress: tells the client how far a program is; stage: names what follows in the account of rounds and bytes;
-    store: what this server keeps between programs, by name (shares of a fitted model, of sums).
-    tables: rows that were uploaded for a job under way, by name; they end with the job or the process.
-    openings: how often each thing (what, to whom) may still leave the sharing, see `opening.limits`; None: anything may.
-    run: a public name of this run, the same on all four servers, that no other run has.
-    sent: payload bytes by kind of message, what a profile shows.
+    tree: the public keys of the permutations in FSS trees; the same on all four servers of a run, different in every
+    run. progress: reports to the client how far a program is. stage: names the current stage in the account of rounds
+    and bytes. store: what this server keeps between programs, by name (shares of a fitted model, of sums). tables:
+    uploaded rows of the running job, by name; deleted with the job or the process. openings: how often each (value,
+    receiver) may still be opened, see `opening.limits`; None: not limited. run: a public name of this run, the same on
+    all four servers, different in every run. sent: payload bytes by kind of message, shown in profiles.
     """
 
     seat: int
@@ -120,7 +125,7 @@ class Party:
     def __post_init__(self) -> None:
         self.row, self.column = divmod(self.seat, 2)
         self.row_mate, self.column_mate, self.diagonal = self.seat ^ 1, self.seat ^ 2, self.seat ^ 3
-        # Masks of the row split come from the column's key and cancel between the rows, and the other way round.
+        # Masks of the row split come from the key of the column and cancel between the rows; and the reverse.
         self.row_mask_sign = 1 if self.row == 0 else -1
         self.column_mask_sign = 1 if self.column == 0 else -1
         self.row_rounding = ring.FLOOR if self.row == 0 else ring.CEIL
@@ -128,15 +133,16 @@ class Party:
 
     @property
     def name(self) -> str:
+        """Coordinates (row, column) as text."""
         return f"({self.row},{self.column})"
 
     def counted(self, kind: str, sends: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
-        """These messages, entered in `sent` under their kind."""
+        """Add these messages to `sent` under their kind, and return them."""
         self.sent[kind] = self.sent.get(kind, 0) + sum(message.nbytes for _, message in sends)
         return sends
 
     def next_op(self) -> int:
-        """The number of a new operation: the same on all four servers, because they run the same program."""
+        """Return the number of a new operation: the same on all four servers, because they run the same program."""
         self._ops += 1
         return self._ops
 
@@ -144,16 +150,17 @@ class Party:
 def agree_keys(seat: int, session: bytes) -> Step[Party]:
     """Key agreement: a server and its mates agree keys at the start of a run, and the server gets its `Party`.
 
-    1. Of each pair of mates the one with the lower seat draws 32 bytes from the operating system and sends them over
-       their (in production: mutually authenticated TLS) link. Seat 0 also draws a nonce of 32 bytes and sends it to all.
-    2. Both mates hash theirs with the session name and the pair into the key of their stream. All four hash the nonce
-       with the session name into the two public AES keys of their FSS trees.
+    1. Of each pair of mates the one with the lower number draws 32 bytes from the operating system and sends them over
+       their link (mutually authenticated TLS in production). Server 0 also draws a nonce of 32 bytes and sends it to
+       all.
+    2. Both mates hash these bytes with the session name and the pair into the key of their stream. All four servers
+       hash the nonce with the session name into the two public AES keys of their FSS trees.
 
     Rounds: 1, counted in `account.rounds`. Sent: at most 160 bytes per server.
-    Security: a key is known to the two mates only; a new session has new keys, so masks never repeat. The nonce is public. That
-    one server draws it is enough: it must only be new, so that nobody has worked against these AES keys before the run, and
-    a server that follows the program draws it so. One that does not could choose keys it likes: it would be back at keys
-    that are known beforehand, against whom the bound of native/fss/tree.hpp still holds, with the work of all time in q.
+    Security: only the two mates know their key. A new session has new keys, so masks never repeat. The nonce is public;
+    one server may draw it, because it only has to be new: no attacker has computed with these AES keys before the run.
+    A server 0 that does not follow the program could choose keys known beforehand. The bound of native/fss/tree.hpp
+    then still holds, with q counting all work ever done on these keys.
     """
     mates = {"row": seat ^ 1, "column": seat ^ 2}
     drawn = {mate: secrets.token_bytes(32) for mate in mates.values() if seat < mate}
@@ -176,14 +183,14 @@ def agree_keys(seat: int, session: bytes) -> Step[Party]:
 
 
 def tree_key(nonce: bytes, session: bytes) -> kernels.TreeKey:
-    """The two public AES keys of a run's FSS trees."""
+    """Return the two public AES keys of a run's FSS trees."""
     return kernels.TreeKey(
         hashlib.blake2b(session, key=nonce, person=b"ppca trees", digest_size=2 * KEY_BYTES).digest()
     )
 
 
 def local_parties() -> list[Party]:
-    """Four parties with fresh keys in one process: for lock-step tests."""
+    """Return four parties with fresh keys in one process, for lock-step tests."""
     rows = [secrets.token_bytes(KEY_BYTES) for _ in range(2)]
     columns = [secrets.token_bytes(KEY_BYTES) for _ in range(2)]
     tree, run = tree_key(secrets.token_bytes(32), b""), secrets.token_hex(KEY_BYTES)

@@ -1,7 +1,7 @@
-"""Pending: a result that needs communication. Awaiting it is the communication.
+"""Pending: a result that needs communication, which happens when it is awaited.
 
-Local operations on a pending result are remembered and applied when it arrives, so that ``(x * y).sum()`` reads as in
-NumPy and still shows its one round at the ``await``.
+Local operations on a pending result are stored and applied when it arrives. So ``await (x * y).sum()`` reads as in
+NumPy, and each ``await`` shows where communication takes place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .rounds import Bytes, Round
 
 
 def ready(value: Any) -> Pending:
-    """A result that needs no communication, in the form of one that does."""
+    """Wrap a value that needs no communication as a pending result."""
 
     def run() -> Generator[Round, list[Bytes], Any]:
         return value
@@ -24,11 +24,11 @@ def ready(value: Any) -> Pending:
 
 
 class Pending(Awaitable[Any]):
-    """An operation that talks, not yet run. It runs once, when awaited (alone or inside `together`)."""
+    """An operation with communication that has not run yet. It runs once, when awaited (alone or inside `together`)."""
 
     __slots__ = ("_step",)
     __array_ufunc__ = None
-    __iter__ = None  # `a, b = pending` would otherwise index it for ever
+    __iter__ = None  # without it, `a, b = pending` would index without end
 
     def __init__(self, step: Any) -> None:
         self._step = step
@@ -36,17 +36,15 @@ class Pending(Awaitable[Any]):
     def __await__(self) -> Generator[Round, list[Bytes], Any]:
         step, self._step = self._step, None
         if step is None:
-            raise RuntimeError("this operation was awaited before; keep its result instead")
+            raise RuntimeError("this operation was awaited before. Await it once and keep its result.")
         generator: Generator[Round, list[Bytes], Any] = step if type(step) is GeneratorType else step.__await__()
         return generator
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            "this result is still pending and has no truth value: await it, and open the bit if it must be known"
-        )
+        raise TypeError("a pending result cannot be used as a truth value. Await it, and open the bit if its value is needed.")
 
     def then(self, local: Callable[[Any], Any]) -> Pending:
-        """The same operation followed by a local one."""
+        """Return the same operation followed by a local one."""
 
         def run() -> Generator[Round, list[Bytes], Any]:
             value = yield from self.__await__()
@@ -90,6 +88,7 @@ class Pending(Awaitable[Any]):
 
 
 def _not_pending(operand: Any) -> Any:
+    """Return an operand, which must not be pending itself."""
     if isinstance(operand, Pending):
-        raise TypeError("both operands are still pending: await them first, for example with `together`")
+        raise TypeError("both operands are pending. Await them first, for example with `together`.")
     return operand

@@ -1,8 +1,8 @@
-"""The plaintext backend: the same interface as `SecretArray` over ordinary NumPy numbers.
+"""The plaintext backend: the interface of `SecretArray` over ordinary NumPy numbers.
 
-One algorithm text runs on both. In float mode results are those of float64; in fixed mode every result is rounded to its
-fractional bits, and products with the unbiased one-ulp error of a local truncation, so that an algorithm's accuracy can
-be studied without servers. Promises (`within`) are checked here: a value beyond its span is an error that names it.
+The same algorithm runs on both. In float mode results are those of float64. In fixed mode every result is rounded to
+its fractional bits, and products get the unbiased error below one ulp of a local truncation, so that the accuracy of an
+algorithm can be studied without servers. Promises (`within`) are checked: a value beyond its span raises `RangeError`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ FLOAT, FIXED_POINT = "float", "fixed"
 
 
 class RangeError(ValueError):
-    """A value broke the promise of its type: on shares the result would be wrong without notice."""
+    """A value broke the promise of its type. On shares the result would be wrong without notice."""
 
 
 class PlainArray(Unreadable):
-    """Plain numbers behind the interface of `SecretArray`."""
+    """Plain numbers with the interface of `SecretArray`."""
 
     __slots__ = ("dtype", "mode", "values")
     __hash__ = None
@@ -40,9 +40,12 @@ class PlainArray(Unreadable):
         limit = 2.0**self.dtype.span
         if not self.dtype.is_integer and self.values.size and not np.all(np.abs(self.values) <= limit):
             worst = int(np.argmax(np.abs(self.values)))
-            raise RangeError(f"value {self.values.flat[worst]} is outside |v| < 2^{self.dtype.span} of {self.dtype}")
+            raise RangeError(
+                f"value {self.values.flat[worst]} is outside |v| < 2^{self.dtype.span} of {self.dtype}: the promise is broken"
+            )
 
     def like(self, values: ArrayLike, dtype: RingType | None = None) -> Self:
+        """Return an array of the same mode with other values, rounded to the type in fixed mode."""
         kind = self.dtype if dtype is None else dtype
         array = np.asarray(values)
         if self.mode == FIXED_POINT and array.dtype.kind == "f":
@@ -50,7 +53,9 @@ class PlainArray(Unreadable):
         return type(self)(array, self.mode, kind)
 
     def _truncated(self, values: NDArray[Any], dtype: RingType, bits: int) -> Self:
-        """A product after truncation by `bits`: in fixed mode floor(v + u) with u uniform, unbiased and below 1 ulp."""
+        """Return a product after truncation by `bits`: in fixed mode floor(v + u) with u uniform, unbiased and below 1
+        ulp.
+        """
         if self.mode == FIXED_POINT and bits > 0 and values.dtype.kind == "f":
             noise = np.random.default_rng().random(values.shape)
             values = np.floor(np.ldexp(values, dtype.frac) + noise) * 2.0**-dtype.frac
@@ -128,6 +133,7 @@ class PlainArray(Unreadable):
     # -- operators -------------------------------------------------------------------------------------------------
 
     def _kind(self, values: NDArray[Any], *operands: Any) -> RingType:
+        """Return the type of a result of these operands."""
         frac = max(o.dtype.frac for o in operands if isinstance(o, PlainArray))
         # Integers beyond int64 are held as doubles and stay integers; only a public fraction makes them fixed-point.
         if values.dtype.kind == "f" and frac == 0 and not all(isinstance(o, PlainArray) for o in operands):
@@ -210,12 +216,12 @@ class PlainArray(Unreadable):
         return self._bit(~self._equal(other))
 
     def _equal(self, other: Any) -> NDArray[np.bool_]:
-        """Equal to the last bit of the type, in float mode too."""
+        """Compare up to the last bit of the type, in float mode too."""
         frac = max(self.dtype.frac, other.dtype.frac) if isinstance(other, PlainArray) else self.dtype.frac
         close: NDArray[np.bool_] = np.abs(self.values - _value(other)) < 2.0 ** -(frac + 1)
         return close
 
-    # -- operations that talk on shares ------------------------------------------------------------------------------
+    # -- operations with communication on shares -----------------------------------------------------------------------
 
     def mul(
         self,
@@ -389,11 +395,12 @@ class PlainArray(Unreadable):
 
 
 def _value(operand: Any) -> Any:
+    """Return the plain values of an operand."""
     return operand.values if isinstance(operand, PlainArray) else np.asarray(operand)
 
 
 def _inverse(values: NDArray[Any]) -> NDArray[np.float64]:
-    """1 / v, zero below the range of `functions.reciprocal`: as the functions on shares have it."""
+    """Return 1 / v, and 0 below the range of `functions.reciprocal`, as on shares."""
     here = np.abs(values) >= 2.0**MIN_RECIPROCAL_BITS
     out: NDArray[np.float64] = np.divide(1.0, values, out=np.zeros(values.shape), where=here)
     return out

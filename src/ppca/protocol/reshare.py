@@ -1,12 +1,12 @@
-"""Reshare from a row: two servers of one row hold additive pieces of z; one round makes both splits of it.
+"""Reshare from a row: the two servers of one row hold additive parts of z; one round makes both splits of z.
 
-Row q's servers hold p0 (column 0) and p1 (column 1), p0 + p1 = z. From the key of row q both draw mu, n0, n1.
-1. Column split: C0 = p0 + mu, C1 = p1 - mu; server (q, c) sends Cc to its column mate.
-2. Row split: Rq = n0 + n1, known to row q without a message; server (q, c) sends pc - nc to both servers of the other
-   row, whose sum of the two is the other row share.
+The servers of row q hold p0 (column 0) and p1 (column 1) with p0 + p1 = z. Both draw mu, n0, n1 from the key of row q.
+1. Column split: C0 = p0 + mu, C1 = p1 - mu. Server (q, c) sends Cc to its column mate.
+2. Row split: Rq = n0 + n1, known to row q without a message. Server (q, c) sends pc - nc to both servers of the other
+   row; the sum of the two is the other row share.
 
 Rounds: 1, also if both rows reshare (different values). Sent: 3 elements per element and sender. Error: none.
-Security: everything sent is masked by a fresh draw of a key the receiving row does not hold.
+Security: everything sent is masked by a fresh value from a key that the receiving row does not hold.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from .shares import Data
 def reshare(
     party: Party, pieces: Data, data: Data, own: slice, theirs: slice, element: int | None = None
 ) -> Step[None]:
-    """Reshares this row's `pieces` (this server's column's part) into data[:, own], while the other row reshares what goes to
-    data[:, theirs]. `data` has the shape (2, n, ..., limbs); an empty slice means that a row has nothing to reshare.
+    """Reshare this row's `pieces` into data[:, own], while the other row reshares data[:, theirs].
 
-    element: bytes of an element that are sent, and right (None: all).
+    pieces: this server's additive part. data: shape (2, n, ..., limbs). An empty slice: that row has nothing to
+    reshare. element: number of low bytes of an element that are sent and correct (None: all).
     """
     kept = 8 * data.shape[-1] if element is None else element
     sends: list[tuple[int, Data]] = []
@@ -61,13 +61,13 @@ def reshare(
 
 
 def _low_bytes(elements: Data, kept: int) -> NDArray[Any]:
-    """The low bytes of every element."""
+    """Return the low bytes of every element."""
     size = 8 * elements.shape[-1]
     return elements if kept == size else np.ascontiguousarray(elements.view(np.uint8)[..., :kept])
 
 
 def _whole_elements(part: Received, kept: int, limbs: int) -> Received:
-    """Elements of which the low bytes have arrived, the others zero."""
+    """Return elements whose low bytes have arrived; the other bytes are zero."""
     if kept == 8 * limbs:
         return part
     low = np.frombuffer(part, np.uint8).reshape(-1, kept)

@@ -1,14 +1,14 @@
-"""Rounds: how a protocol talks, and how independent protocols share their rounds.
+"""Rounds: how protocols communicate, and how independent protocols share their rounds.
 
-A protocol is a generator. Each time it yields a `Round` (the messages it sends and the sizes it expects) it is resumed with
-what arrived: one yield is one communication round. An algorithm is an ordinary ``async def`` that awaits protocols, so
-that every ``await`` in its text is communication. `together` advances several of them in lock-step and merges their messages, so
-that independent operations cost the rounds of the longest one:
+A protocol is a generator. It yields a `Round` (the messages it sends and the sizes it expects) and is resumed with what
+arrived: one yield is one communication round. An algorithm is an ordinary ``async def`` that awaits protocols, so every
+``await`` in it is communication. `together` runs several of them in lock-step and merges their messages, so that
+independent operations take the rounds of the longest one:
 
     product, smaller = await together(x * y, x < y)          # 2 rounds, not 3
 
-Nothing here knows a network. `drive` runs one server's program over a mesh; `run_lockstep` runs all four in one thread,
-deterministically, for tests.
+This module is independent of the network. `drive` runs one server's program over a mesh; `run_lockstep` runs all four
+programs in one thread, deterministically, for tests.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
+"""Bytes of a message to send."""
+
 Received = NDArray[np.uint8] | bytes | bytearray | memoryview
-"""A message as it comes from the transport: some contiguous buffer."""
+"""A message as the transport delivers it: a contiguous buffer."""
 
 T = TypeVar("T")
 
 
 class Round:
-    """The messages of one server in one round: `sends` is [(peer seat, array)], `expects` is [(peer seat, bytes)].
+    """The messages of one server in one round: `sends` is [(peer, array)], `expects` is [(peer, bytes)].
 
-    Messages between the same two servers keep their order; that, and the fact that all four servers run the same
-    program, is what lets the receiver cut the merged frame into pieces again.
+    Messages between the same two servers keep their order, and all four servers run the same program. So the receiver
+    can cut a merged frame into its messages.
     """
 
     __slots__ = ("expects", "sends")
@@ -46,12 +48,14 @@ Step = Generator[Round, list[Bytes], T]
 
 
 class Exchange(Protocol):
-    """What a round needs of the layer below: `ppca.transport.Mesh` has it."""
+    """Interface that a round needs from the transport; `ppca.transport.Mesh` implements it."""
 
     def exchange(self, sends: list[tuple[int, Any]], expects: list[tuple[int, int]], /) -> list[Any]: ...
 
 
 class _Together(Awaitable[list[Any]]):
+    """Awaitables that run in lock-step: round i of each is merged into one round."""
+
     __slots__ = ("_parts",)
 
     def __init__(self, parts: Sequence[Awaitable[Any]]) -> None:
@@ -85,17 +89,17 @@ class _Together(Awaitable[list[Any]]):
 
 
 def _start(part: Awaitable[Any]) -> Any:
-    """The generator behind an awaitable; a coroutine already is one (it has `send`)."""
+    """Return the generator behind an awaitable; a coroutine already is one (it has `send`)."""
     return part if isinstance(part, Coroutine) else part.__await__()
 
 
 def together(*parts: Awaitable[Any]) -> Awaitable[list[Any]]:
-    """Awaits all `parts` at once: round i of every part travels in the same round. Returns their results in order."""
+    """Await all `parts` at once: round i of every part is sent in the same round. Return their results in order."""
     return _Together(parts)
 
 
 def drive(program: Coroutine[Any, Any, T], mesh: Exchange) -> T:
-    """Runs one server's program to its end: every yielded round is one exchange over `mesh`."""
+    """Run one server's program to its end: each yielded round is one exchange over `mesh`."""
     send, exchange = program.send, mesh.exchange
     arrived: Any = None
     while True:
@@ -109,22 +113,25 @@ def drive(program: Coroutine[Any, Any, T], mesh: Exchange) -> T:
 
 @dataclass
 class Traffic:
-    """What a lock-step run sent: rounds, and payload bytes per seat."""
+    """Traffic of a lock-step run: number of rounds, and payload bytes sent by each server."""
 
     rounds: int
     sent: list[int]
 
 
 class DesynchronisedError(RuntimeError):
-    """The four servers' programs disagree about a round: a bug in a protocol, never a matter of data."""
+    """The programs of the four servers disagree about a round.
+
+    This is a bug in a protocol; it does not depend on data.
+    """
 
 
 def run_lockstep(
     programs: Sequence[Coroutine[Any, Any, T]], tap: Callable[[int, int, Bytes], None] | None = None
 ) -> tuple[list[T], Traffic]:
-    """Runs the four servers' programs in one thread with no network; returns their results and the exact traffic.
+    """Run the four servers' programs in one thread without a network. Return their results and the exact traffic.
 
-    `tap(sender, receiver, bytes)` sees every message: a test of what one server's view looks like.
+    `tap(sender, receiver, bytes)` is called with every message: tests use it to examine what one server sees.
     """
     seats = range(len(programs))
     results: list[Any] = [None] * len(programs)
@@ -143,7 +150,9 @@ def run_lockstep(
             return results, traffic
         if len(active) != len(programs):
             done = [seat for seat in seats if steps[seat] is None]
-            raise DesynchronisedError(f"seats {done} ended before round {traffic.rounds}, the others did not")
+            raise DesynchronisedError(
+                f"programs of servers {done} ended before round {traffic.rounds}, the others did not"
+            )
         queues: dict[tuple[int, int], list[Bytes]] = {}
         for seat, step in enumerate(active):
             for peer, buffer in step.sends:
@@ -159,11 +168,11 @@ def run_lockstep(
                 if not queue or queue[0].size != size:
                     found = "nothing" if not queue else f"{queue[0].size} bytes"
                     raise DesynchronisedError(
-                        f"round {traffic.rounds}: seat {seat} expects {size} bytes of seat {peer}, found {found}"
+                        f"round {traffic.rounds}: server {seat} expects {size} bytes from server {peer}, found {found}"
                     )
                 arrived.append(queue.pop(0))
             inbox[seat] = arrived
         left = {pair: len(queue) for pair, queue in queues.items() if queue}
         if left:
-            raise DesynchronisedError(f"round {traffic.rounds}: messages nobody expects (sender, receiver): {left}")
+            raise DesynchronisedError(f"round {traffic.rounds}: unexpected messages (sender, receiver): {left}")
         traffic.rounds += 1

@@ -1,6 +1,7 @@
-"""SecretArray: NumPy's feel over shares. What needs no message returns an array; what talks returns a `Pending` to await.
+"""SecretArray: the interface of NumPy over shares. Local operations return arrays; the others return a `Pending` to
+await.
 
-total = x.sum(axis=0) - 3 * y            # local
+total = x.sum(axis=0) - 3 * y                  # local
 product, less = await together(x * y, x < y)   # two rounds for both
 """
 
@@ -22,18 +23,18 @@ from .shares import Held, Shares
 
 
 class SecretArray(Shares):
-    """An array of secret numbers, one server's view. See `Shares` for shapes, slicing, sums and public factors."""
+    """An array of secret numbers on one server. See `Shares` for shapes, slicing, sums and public factors."""
 
     __slots__ = ()
 
     @classmethod
     def from_packet(cls, party: Party, packet: InputPacket) -> SecretArray:
-        """The shares a client sent to this seat."""
+        """Return the shares that a client sent to this server."""
         return cls(party, receive(packet, party.row, party.column), packet.dtype)
 
     @classmethod
     def constant(cls, party: Party, values: ArrayLike, dtype: RingType | None = None) -> SecretArray:
-        """Public values in the form of shares (everybody knows them)."""
+        """Return public values in the form of shares."""
         array = np.asarray(values)
         kind = dtype or make_type(128, 0 if array.dtype.kind in "iub" else 40)
         zero = cls(party, np.zeros((2, *array.shape, kind.limbs), np.uint64), kind)
@@ -85,7 +86,7 @@ class SecretArray(Shares):
     def __ne__(self, other: Any) -> Pending:  # type: ignore[override]
         return 1 - self.__eq__(other)
 
-    # -- operations that talk --------------------------------------------------------------------------------------
+    # -- operations with communication -----------------------------------------------------------------------------
 
     def mul(
         self,
@@ -96,13 +97,19 @@ class SecretArray(Shares):
         narrow: bool = False,
         only: Held = Held.BOTH,
     ) -> Pending:
-        """Product with control over precision: `frac` fractional bits kept; `within`: the promise |xy| <= within, which
-        may save the round of an exact truncation; `exact` pays it in any case; `narrow` sends the bits the promise needs,
-        `only` no more than one split, for a result that stands only on the left, or only on the right, of other products."""
+        """Multiply, with control over precision and cost.
+
+        frac: fractional bits of the result. within: promise |xy| <= within, which may avoid the round of an exact
+        truncation. exact: truncate exactly in any case. narrow: send only the bits that the promise requires. only:
+        compute only one split of a narrow product, for a result that is used only as the left or only as the right
+        operand of other products.
+        """
         return Pending(multiply.multiply(self, other, frac, within, exact, narrow, only))
 
     def mul_high(self, other: Shares) -> Pending:
-        """Product less its lower 64 bits, exactly, in the 64-bit ring: half the bytes of a product; see `extend`."""
+        """Return the product without its lower 64 bits, exactly, in the 64-bit ring: half the bytes of a product; see
+        `extend`.
+        """
         _check_shapes(self, other)
         return Pending(multiply.multiply_high(self, other))
 
@@ -114,6 +121,7 @@ class SecretArray(Shares):
         narrow: bool = False,
         only: Held = Held.BOTH,
     ) -> Pending:
+        """Multiply matrices, with the options of `mul`."""
         matmul_shape(self.shape, other.shape)
         return Pending(multiply.matmul(self, other, frac, within, narrow, only))
 
@@ -126,20 +134,25 @@ class SecretArray(Shares):
         narrow: bool = False,
         only: Held = Held.BOTH,
     ) -> Pending:
-        """The upper triangle, row by row, of a product known to be symmetric (strict: skew); see `symmetric` and `skew`."""
+        """Return the packed upper triangle of a product known to be symmetric (strict: skew-symmetric); see `symmetric`
+        and `skew`.
+        """
         matmul_shape(self.shape, other.shape)
         return Pending(multiply.matmul_upper(self, other, strict, frac, within, narrow, only))
 
     def sum_of_squares(self, other: Shares, frac: int | None = None, within: float | None = None) -> Pending:
-        """self**2 + other**2, sending the sum only."""
+        """Return self**2 + other**2; only the sum is sent."""
         return Pending(multiply.sum_of_products([(self, self), (other, other)], frac, within))
 
     def coarse_power(self, exponent: float, smallest: float, frac: int | None = 40) -> Pending:
-        """self**exponent within about 11% (for -1/2), where smallest <= self: two rounds. frac=None keeps few fractional bits."""
+        """Return self**exponent within about 11% (exponent -1/2) for smallest <= self.
+
+        Two rounds; frac=None keeps few fractional bits.
+        """
         return Pending(normalise.coarse_power(self, exponent, smallest, frac))
 
     def slope(self) -> Pending:
-        """sign(self) / max(|self|, 1) within a quarter: two rounds."""
+        """Return sign(self) / max(|self|, 1) within about 31%: two rounds."""
         return Pending(slopes.slope(self))
 
     def inner(
@@ -150,111 +163,126 @@ class SecretArray(Shares):
         within: float | None = None,
         narrow: bool = False,
     ) -> Pending:
-        """(self * other).sum(axis), sending the sums only."""
+        """Return (self * other).sum(axis); only the sums are sent."""
         return Pending(multiply.inner(self, other, axis, frac, within, narrow))
 
     def square(self) -> Pending:
+        """Return self * self."""
         return Pending(multiply.multiply(self, self))
 
     def truncate(self, bits: int) -> Pending:
-        """Exactly `bits` fractional bits fewer, never wrong by a wrap."""
+        """Remove exactly `bits` fractional bits, without the failures of a local truncation."""
         return Pending(wrap.truncate(self, bits))
 
     def extend(self) -> Pending:
-        """From the 64-bit to the 128-bit ring."""
+        """Convert from the 64-bit to the 128-bit ring, exactly."""
         return Pending(wrap.extend(self))
 
     def negative(self) -> Pending:
-        """[self < 0]."""
+        """Return [self < 0]."""
         return Pending(compare.negative(self))
 
     def sign(self) -> Pending:
-        """-1, 0 or 1."""
+        """Return -1, 0 or 1."""
         return Pending(compare.sign(self))
 
     def abs(self) -> Pending:
+        """Return the magnitude: three rounds."""
         return Pending(_absolute(self))
 
     __abs__ = abs
 
     def lookup(self, thresholds: ArrayLike, values: ArrayLike, frac: int | None = None) -> Pending:
-        """Piecewise constant: values[i] between thresholds[i-1] <= x < thresholds[i]."""
+        """Evaluate a piecewise-constant function: values[i] for thresholds[i-1] <= x < thresholds[i]."""
         table = np.asarray(values)
         if table.ndim != 1:
-            raise ValueError(f"values must be a vector, got shape {table.shape}; `classify` takes several tables")
+            raise ValueError(
+                f"`lookup` needs a vector of values, got shape {table.shape}. Use `classify` for several tables."
+            )
         return Pending(compare.classify(self, thresholds, table, frac)).then(lambda a: a[..., 0])
 
     def classify(self, thresholds: ArrayLike, tables: ArrayLike, frac: int | None = None) -> Pending:
-        """Several piecewise-constant functions from one key; the last axis numbers them."""
+        """Evaluate several piecewise-constant functions with one key; the last axis numbers them."""
         return Pending(compare.classify(self, thresholds, tables, frac))
 
     def normalise(self, smallest: int | None = None, exact: bool = False) -> Pending:
-        """(z, scale) with z = x * scale in [1/2, 5/4) ([1/2, 1) if exact), scale a power of two; zero gives zeros."""
+        """Return (z, scale) with z = x * scale in [1/2, 5/4) ([1/2, 1) if exact), scale a power of two.
+
+        Zero gives zeros.
+        """
         return Pending(_normalise(self, smallest, exact))
 
     def binade_power(self, values: Callable[[int], int], smallest: int, span: int) -> Pending:
-        """The integer values(e) where 2^(e-1) <= X < 2^e for the integer X = x 2^frac, exactly; 0 below 2^smallest.
+        """Return the integer values(e) for 2^(e-1) <= X < 2^e, exactly, with the integer X = x 2^frac; 0 below
+        2^smallest.
 
         `values` is public; x must lie in [0, 2^span). Two rounds.
         """
         return self.binade_powers(lambda e: [values(e)], smallest, span).then(lambda found: found[..., 0])
 
     def binade_powers(self, values: Callable[[int], list[int]], smallest: int, span: int) -> Pending:
-        """Several such integers from one key; the last axis numbers them."""
+        """Return several such integers with one key; the last axis numbers them."""
         binades = normalise.Binades.of(self.dtype.frac, span, smallest)
         outputs = len(values(1))
         step = normalise.binade_tables(self, binades, values, [0] * outputs, exact=True)
         return Pending(step).then(lambda data: self.like(data, RingType(128, 0, 126)))
 
     def rsqrt(self) -> Pending:
+        """Return 1 / sqrt(self), 0 for 0."""
         return functions.rsqrt(self)
 
     def sqrt(self) -> Pending:
+        """Return the square root."""
         return functions.sqrt(self)
 
     def reciprocal(self, signed: bool = False) -> Pending:
+        """Return 1 / self, 0 for 0. signed: self may be negative (one round more)."""
         return functions.reciprocal(self, signed)
 
     def polynomial(self, coefficients: Sequence[float], within: float | None = None) -> Pending:
-        """sum of coefficients[i] * x^i. `within`: the promise |x| <= within, which saves rounds where powers stay small."""
+        """Return sum of coefficients[i] * x^i.
+
+        `within`: promise |x| <= within, which saves rounds if powers stay small.
+        """
         return Pending(functions.polynomial(self, coefficients, None, within))
 
     def shuffle(self) -> Pending:
-        """The rows in a random order that no server knows."""
+        """Return the rows in a random order that no server knows."""
         return Pending(shuffle.shuffle(self))
 
     def ranks(self) -> Pending:
+        """Return the rank of each element of a vector, ascending, ties by position."""
         return Pending(shuffle.ranks(self))
 
     def sort(self, *payload: SecretArray, descending: bool = False) -> Pending:
-        """Sorted vector; with payload arrays: [vector, *payload] in the same order."""
+        """Return the sorted vector; with payload arrays: [vector, *payload] in the same order."""
         sorting = Pending(shuffle.sort_by(self, payload, descending))
         return sorting.then(lambda r: [r[0], *r[1]] if payload else r[0])
 
     def argsort(self, descending: bool = False) -> Pending:
-        """The (secret) indices that would sort the vector."""
+        """Return the (secret) indices that would sort the vector."""
         index = SecretArray.constant(self.party, np.arange(len(self)), make_type(self.dtype.bits, 0))
         return Pending(shuffle.sort_by(self, [index], descending)).then(lambda r: r[1][0])
 
     def where(self, a: Any, b: Any) -> Pending:
-        """a where this bit is 1, b where it is 0."""
+        """Return a if this bit is 1, b if it is 0."""
         return Pending(_select(self, a, b))
 
     def open(self, *, why: str, what: str = "value") -> Pending:
-        """Makes the values known to all four servers, and records it."""
+        """Open the values to all four servers and record it."""
         return Pending(opening.open_to_servers(self, what, why))
 
     def reveal(self, to: str = "client", *, why: str, what: str = "value") -> opening.Sealed:
-        """Prepares the values for the named receiver only; the program returns the result. No round."""
+        """Prepare the values for the named receiver; the program returns the result. No round."""
         return opening.seal(self, what, to, why)
 
     def zeros(self, shape: tuple[int, ...]) -> Self:
-        """Shares of zero of the same type."""
+        """Return shares of zero of the same type."""
         return self.like(np.zeros((2, *shape, self.dtype.limbs), np.uint64))
 
 
 def _check_shapes(a: Shares, b: Shares) -> None:
-    """Raises here and now, in NumPy's words, what would otherwise surface at the await."""
+    """Raise NumPy's error for shapes that do not match, at the call instead of at the await."""
     if a.data.shape != b.data.shape:
         broadcast_shape(a.shape, b.shape)
 
@@ -268,7 +296,7 @@ async def _absolute(x: SecretArray) -> SecretArray:
 
 async def _normalise(x: SecretArray, smallest: int | None, exact: bool) -> tuple[SecretArray, SecretArray]:
     if x.dtype.bits != 128:
-        raise TypeError(f"normalise needs the 128-bit ring, got {x.dtype}; use `extend`")
+        raise TypeError(f"`normalise` needs the 128-bit ring, got {x.dtype}. Use `extend`.")
     lowest = max(-30, -x.dtype.frac) if smallest is None else smallest
     binades = normalise.Binades.of(x.dtype.frac, x.dtype.span, lowest)
     top, scale_frac = max(x.dtype.frac + x.dtype.span, 40), max(x.dtype.span, 31)
@@ -293,14 +321,16 @@ async def _select(bit: SecretArray, a: Any, b: Any) -> SecretArray:
 
 
 def where(condition: Any, a: Any, b: Any) -> Pending:
-    """a where the shared bit is 1, else b (one round)."""
+    """Return a if the shared bit is 1, else b (one round)."""
     pending: Pending = condition.where(a, b)
     return pending
 
 
 def concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
+    """Concatenate arrays along an axis. Local."""
     return type(arrays[0]).concatenate(arrays, axis)
 
 
 def stack(arrays: Sequence[Any], axis: int = 0) -> Any:
+    """Stack arrays along a new axis. Local."""
     return type(arrays[0]).stack(arrays, axis)

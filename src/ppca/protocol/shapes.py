@@ -1,4 +1,4 @@
-"""Shapes of results by NumPy's rules, refused in NumPy's words: on shares a wrong one would otherwise surface at the await."""
+"""Shapes of results by NumPy's rules and with NumPy's errors, raised at the call instead of at the await."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ..native import ring
 
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the broadcast shape of two shapes, with NumPy's error."""
     if a == b:
         return a
     try:
@@ -19,7 +20,7 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a @ b, with NumPy's errors."""
+    """Return the shape of a @ b, with NumPy's errors."""
     for position, shape in enumerate((a, b)):
         if not shape:
             raise ValueError(
@@ -36,11 +37,12 @@ def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def matmul_any(a: ring.Ring, b: ring.Ring) -> ring.Ring:
-    """Ring product of arrays of any dimension >= 1 (limb axis included in both); the caller reshapes to `matmul_shape`."""
+    """Multiply ring arrays of any dimension >= 1 (the limb axis is in both); the caller reshapes to `matmul_shape`."""
     a = a[None] if a.ndim == 2 else a
     b = b[:, None] if b.ndim == 2 else b
     return ring.matmul(a, b)
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:
+    """Return a shape as NumPy prints it in errors."""
     return "(" + ",".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"

@@ -1,7 +1,8 @@
-"""Shares: one server's part of a secret array, with everything that needs no communication.
+"""Shares of a secret array on one server, with all operations that need no communication.
 
-Both splits are kept in one NumPy array of shape (2, *shape, limbs): [0] is the row share Rr, [1] the column share Cc.
-Sums, public factors, slicing and reshaping act on shares alone and return at once. What talks is added by `SecretArray`.
+Both splits are in one NumPy array of shape (2, *shape, limbs): index 0 is the row share Rr, index 1 the column share
+Cc. Addition, public factors, slicing and reshaping work on the shares locally. `SecretArray` adds operations with
+messages.
 """
 
 from __future__ import annotations
@@ -24,21 +25,25 @@ Data = NDArray[np.uint64]
 
 
 class Unreadable:
-    """An array whose values a program may not look at: it has no truth value and is no number."""
+    """Base of arrays whose values a program must not read: they cannot become truth values or numbers."""
 
     __slots__ = ()
     __array_ufunc__ = None  # NumPy operands defer to our reflected operators
     __hash__ = None  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
-        raise TypeError("the truth value of a secret array is known to no server; use `where`, or open the bit")
+        raise TypeError("a secret array cannot be used as a truth value: no server knows its values. Use `where`, or open the bit.")
 
     def __float__(self) -> float:
-        raise TypeError("a secret array has no value on a server; use `open`, which records what is opened and why")
+        raise TypeError(
+            "a secret array cannot become a number: no server knows its values. Use `open`, which records the opening."
+        )
 
 
 class Held(IntFlag):
-    """The splits of an array that a server has: the row split serves on the left of products, the column split on the right."""
+    """Splits of an array that a server holds. The row split is the left operand of products, the column split the
+    right.
+    """
 
     LEFT = 1
     RIGHT = 2
@@ -46,10 +51,10 @@ class Held(IntFlag):
 
 
 class Shares(Unreadable):
-    """Shares of an array of fixed-point numbers held by one party. Values are never in it; only `open` gives them.
+    """One server's shares of an array of fixed-point numbers. They do not contain the values; only `open` gives them.
 
-    A product of which one split is enough is asked for that split only (`multiply`): such an array can be added, sliced and
-    multiplied by public numbers as any other, but used only where that split is. `held` says which it is.
+    If a result is needed as one operand of products only, a one-sided product computes one split (see `multiply`). Such
+    an array can be added, sliced and multiplied by public numbers like any other. `held` names the splits that it has.
     """
 
     __slots__ = ("_data", "dtype", "held", "party")
@@ -61,25 +66,29 @@ class Shares(Unreadable):
         self.held = held
 
     def like(self, data: Data, dtype: RingType | None = None) -> Self:
-        """An array of the same class and party around other shares."""
+        """Return an array of the same class and party with other shares."""
         return type(self)(self.party, data, self.dtype if dtype is None else dtype)
 
     def _derived(self, data: Data, dtype: RingType | None = None, other: Shares | None = None) -> Self:
-        """The same with the splits that this array has, and the other."""
+        """Return an array with other shares and with the splits that this array and `other` both have."""
         held = self.held if other is None else self.held & other.held
         return type(self)(self.party, data, self.dtype if dtype is None else dtype, held)
 
     @property
     def data(self) -> Data:
-        """Both splits."""
+        """Both splits, shape (2, *shape, limbs)."""
         if self.held is not Held.BOTH:
-            raise TypeError(f"{self!r} has one split only: it was made by a product that was asked for no more")
+            raise TypeError(
+                f"{self!r} holds only its {self.held.name} split: it is the result of a one-sided product. "
+                "Compute that product without only=."
+            )
         return self._data
 
     # -- shape -----------------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the secret array."""
         return self._data.shape[1:-1]
 
     @property
@@ -92,18 +101,19 @@ class Shares(Unreadable):
 
     @property
     def row(self) -> Data:
-        """The row share."""
+        """The row share, the left operand of a product."""
         return self._split(Held.LEFT)
 
     @property
     def column(self) -> Data:
-        """The column share."""
+        """The column share, the right operand of a product."""
         return self._split(Held.RIGHT)
 
     def _split(self, which: Held) -> Data:
         if which not in self.held:
             raise TypeError(
-                f"{self!r} lacks the split for the {which.name} of a product: the product it is of was asked for the other"
+                f"{self!r} cannot be the {which.name} operand of a product: it holds only its {self.held.name} split, as "
+                "the result of a one-sided product. Compute that product without only=."
             )
         share: Data = self._data[which - 1]
         return share
@@ -130,14 +140,14 @@ class Shares(Unreadable):
             elif isinstance(part, int | np.integer):
                 taken += 1
             elif isinstance(part, Shares):
-                raise TypeError("indices must be public; a secret index needs a table look-up")
+                raise TypeError("indices must be public. For a secret index use `lookup`.")
             else:
                 part = np.asarray(part)
                 taken, advanced = taken + (part.ndim if part.dtype == bool else 1), True
         if taken > self.ndim:
-            np.broadcast_to(0, self.shape)[index]  # raises IndexError in NumPy's words
+            np.broadcast_to(0, self.shape)[index]  # raises NumPy's IndexError
         if any(part is Ellipsis for part in index):
-            index = (*index, slice(None))  # the limb axis is not the caller's
+            index = (*index, slice(None))  # the limb axis is not indexed by the caller
         try:
             if advanced and spread:
                 return self._derived(np.stack([self._data[0][index], self._data[1][index]]))
@@ -151,7 +161,9 @@ class Shares(Unreadable):
             raise
 
     def gathered(self, blocks: Iterable[NDArray[np.intp]], shape: tuple[int, ...]) -> Self:
-        """self[index] of every index, one below the other; beside the result only one of them is in memory."""
+        """Return the parts self[index] of all `blocks`, concatenated; only one part at a time is in memory besides the
+        result.
+        """
         data, start = np.empty((2, *shape, self.dtype.limbs), np.uint64), 0
         for index in blocks:
             data[:, start : start + len(index)] = self[index]._data
@@ -192,7 +204,7 @@ class Shares(Unreadable):
 
     def diagonal(self) -> Self:
         if self.ndim != 2:
-            raise ValueError("diag requires an array of two dimensions")
+            raise ValueError(f"`diagonal` needs an array of two dimensions, got shape {self.shape}.")
         count = np.arange(min(self.shape))
         return self[count, count]
 
@@ -217,15 +229,17 @@ class Shares(Unreadable):
     # -- promises and representation -------------------------------------------------------------------------------
 
     def within(self, bound: float) -> Self:
-        """The same shares with the public promise |v| <= bound: comparisons and tables then need fewer bits."""
+        """Return the same shares with the public promise |v| <= bound: comparisons and tables then need fewer bits."""
         return self._derived(self._data, RingType(self.dtype.bits, self.dtype.frac, span_of(bound)))
 
     def retype(self, dtype: RingType) -> Self:
-        """The same ring elements read as another type: the value changes by 2^(old frac - new frac)."""
+        """Read the same ring elements as another type: the value is multiplied by 2^(old frac - new frac)."""
         return self._derived(self._data, dtype)
 
     def astype(self, frac: int) -> Self:
-        """Other fractional bits: more is exact; fewer is a local truncation (see `truncate` for the exact one)."""
+        """Change the fractional bits. Adding bits is exact; removing bits is a local truncation (`truncate` is the
+        exact one).
+        """
         extra = frac - self.dtype.frac
         dtype = self.dtype.with_frac(frac)
         if extra == 0:
@@ -235,10 +249,10 @@ class Shares(Unreadable):
         return self.shifted(-extra, dtype)
 
     def shifted(self, bits: int, dtype: RingType) -> Self:
-        """Local truncation by `bits`: first summands floor-shifted, second ones ceil-shifted.
+        """Truncate locally by `bits`: share 0 is rounded down, share 1 is rounded up.
 
-        The result is within 1 ulp and unbiased. With |z| < 2^l before the shift it is wrong by 2^(k - bits) with
-        probability 2^(l+1-k): the caller's range contract must make that negligible.
+        The result is within 1 ulp and unbiased. For |z| < 2^l before the shift it is wrong by 2^(k - bits) with
+        probability 2^(l+1-k). The caller must choose a range for which this is negligible.
         """
         data = np.empty(self._data.shape, np.uint64)
         source = np.ascontiguousarray(self._data)
@@ -249,7 +263,7 @@ class Shares(Unreadable):
     # -- linear algebra with public operands -----------------------------------------------------------------------
 
     def public(self, values: ArrayLike, frac: int) -> tuple[Data, int]:
-        """Public numbers as ring elements of this array's ring, and their span."""
+        """Encode public numbers as elements of this array's ring; also return their span."""
         array = np.asarray(values)
         if array.dtype.kind in "iub" or (array.dtype == object and frac == 0):
             largest = max(abs(int(array.max())), abs(int(array.min()))) if array.size else 0
@@ -269,6 +283,7 @@ class Shares(Unreadable):
         return encoded, span_of(largest_value) if largest_value else 1
 
     def plus_public(self, values: ArrayLike, negate: bool = False) -> Self:
+        """Add public numbers (subtract if `negate`). Local and exact."""
         array = np.asarray(values)
         if self.dtype.is_integer and array.dtype.kind == "f":
             return self.astype(DEFAULT_FRAC).plus_public(array, negate)
@@ -281,9 +296,10 @@ class Shares(Unreadable):
         return self._derived(data, self.dtype.with_span(max(self.dtype.span, span) + 1))
 
     def plus_shares(self, other: Shares, negate: bool = False) -> Self:
+        """Add another shared array (subtract if `negate`). Local."""
         frac = max(self.dtype.frac, other.dtype.frac)
         if self.dtype.bits != other.dtype.bits:
-            raise TypeError(f"operands live in different rings: {self.dtype} and {other.dtype}; use `extend`")
+            raise TypeError(f"operands of a sum are in different rings: {self.dtype} and {other.dtype}. Use `extend`.")
         a, b = self.astype(frac), other.astype(frac)
         shape = broadcast_shape(a.shape, b.shape)
         one, two = (a, b) if a.shape == b.shape else (a.broadcast_to(shape), b.broadcast_to(shape))
@@ -291,7 +307,7 @@ class Shares(Unreadable):
         return self._derived(data, a.dtype.with_span(max(a.dtype.span, b.dtype.span) + 1), other)
 
     def times_public(self, values: ArrayLike) -> Self:
-        """Product with public numbers: exact for integers and short binary fractions, else see `_fraction_bits`."""
+        """Multiply by public numbers: exact for integers and short binary fractions, otherwise see `_fraction_bits`."""
         array = np.asarray(values)
         whole = _whole(array)
         shift = _fraction_bits(array) if whole is None else 0
@@ -310,12 +326,12 @@ class Shares(Unreadable):
         return self._derived(data).shifted(shift, self.dtype.with_span(grown))
 
     def _check_truncation(self, shift: int) -> None:
-        """A factor of 40 fractional bits leaves the 64-bit ring no room: its local truncation would mostly fail."""
+        """Refuse a factor with 40 fractional bits in the 64-bit ring: its local truncation would fail too often."""
         if shift >= DEFAULT_FRAC and self.dtype.bits == 64 and not self.dtype.is_integer:
-            raise TypeError(f"a product of {self.dtype} with fractions needs the 128-bit ring: use `extend`")
+            raise TypeError(f"a product of {self.dtype} with fractions needs the 128-bit ring. Use `extend`.")
 
     def matmul_public(self, matrix: ArrayLike, left: bool) -> Self:
-        """Matrix product with public numbers, which are rounded as by `times_public`."""
+        """Multiply by a public matrix, rounded as by `times_public`. left: the public matrix is the left operand."""
         array = np.asarray(matrix)
         whole = _whole(array)
         shift = _fraction_bits(array) if whole is None else 0
@@ -358,7 +374,7 @@ class Shares(Unreadable):
         return self
 
     def _joined(self, data: Data, parts: Sequence[Shares]) -> Self:
-        """Parts of one array: it has the splits that all of them have."""
+        """Return an array made of parts: it has the splits that all parts have."""
         held = Held.BOTH
         for part in parts:
             held &= part.held
@@ -383,7 +399,7 @@ class Shares(Unreadable):
 
 
 def aligned_types(arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The arrays with their fractional bits made equal (the largest), and the first of them."""
+    """Return the first array, and all arrays with equal fractional bits (the largest number)."""
     if not arrays:
         raise ValueError("need at least one array to concatenate")
     frac = max(a.dtype.frac for a in arrays)
@@ -392,7 +408,7 @@ def aligned_types(arrays: Sequence[Any]) -> tuple[Any, list[Any]]:
 
 
 def _whole(array: NDArray[Any]) -> NDArray[Any] | None:
-    """The public numbers as integers if all of them are whole, else None."""
+    """Return the public numbers as integers if all of them are integers, else None."""
     if array.dtype.kind != "f":
         return array
     if not np.all(np.isfinite(array)) or np.any(array != np.round(array)):
@@ -401,12 +417,13 @@ def _whole(array: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def _fraction_bits(array: NDArray[Any]) -> int:
-    """How many fractional bits represent these public numbers exactly, or give the largest of them 40 significant bits.
+    """Return the number of fractional bits that represent these public numbers exactly, or give the largest 40
+    significant bits.
 
-    So every public number is right to 2^-40 of the largest magnitude of its array, or to 2^-40 if that is above one, or to 2^-80.
-
-    The fewer, the less the local truncation risks: |xc| 2^(frac + bits + 1 - k).
-    A factor below one has correspondingly more: the product is no larger, so the truncation is as safe as with factor one.
+    So each public number is accurate to 2^-40 of the largest magnitude of its array, or to 2^-40 if that exceeds one;
+    never finer than 2^-80. Few bits keep the failure probability of the local truncation low: |xc| 2^(frac + bits + 1 -
+    k). A factor below one gets more bits; the product is smaller in proportion, so the probability is that of a factor
+    one.
     """
     for bits in (1, 2, 4, 8, 16, 32):
         scaled = array * float(1 << bits)

@@ -1,13 +1,13 @@
 """Shuffle and sort: a secret order of the rows, and the order of their values.
 
 - Shuffle (2 rounds): row 0 permutes its column shares by a permutation drawn from its own key and reshares; then row 1
-  does the same with its own. Each row knows one factor, no server the composition.
-- Ranks (2 rounds): all pairs i < j are compared in one batch, [x_j < x_i]; the complement serves for i > j, so ranks
-  are distinct and ties keep their order. No equality tests.
-- Sort (5 rounds): ranks, shuffle of (values, payload, ranks) together, opening of the shuffled ranks: a uniformly
-  random permutation, which tells nothing; then everyone reorders its shares.
-Operations: `shuffle`, `ranks`, `sort`, `argsort`. Range: n(n-1)/2 comparisons, so up to some thousands of elements.
-Error: none. Reference: the paper's MPS and batch_sort, with the equality matrix removed.
+  does the same. Each row knows one factor of the permutation; no server knows their composition.
+- Ranks (2 rounds): all pairs i < j are compared in one batch, [x_j < x_i]. The complement serves for i > j, so ranks
+  are distinct and equal elements keep their order. No equality tests are needed.
+- Sort (5 rounds): ranks; a joint shuffle of values, payload and ranks; opening of the shuffled ranks, a uniformly
+  random permutation that reveals nothing. Then all servers reorder their shares locally.
+Operations: `shuffle`, `ranks`, `sort`, `argsort`. Range: n(n-1)/2 comparisons, so up to several thousand elements.
+Error: none. Reference: the paper's MPS and batch_sort, without the equality matrix.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ S = TypeVar("S", bound=Shares)
 
 
 def permutation(party: Party, n: int, op: int) -> NDArray[np.int64]:
-    """A uniform permutation known to this server's row: the order of n fresh 64-bit draws (ties: below n^2 2^-65)."""
+    """Return a uniform permutation known to this server's row: the order of n fresh 64-bit draws (ties: below n^2
+    2^-65).
+    """
     draws = party.row_stream.draw((n,), 1, op, 6)
     return np.argsort(draws[:, 0], kind="stable")
 
@@ -51,7 +53,7 @@ def permutation(party: Party, n: int, op: int) -> NDArray[np.int64]:
     error="exact",
 )
 def shuffle(x: S) -> Step[S]:
-    """The rows of x (its first axis) in a random order that no server knows."""
+    """Put the rows of x (its first axis) into a random order that no server knows."""
     party = x.party
     data = x.data
     n = data.shape[1]
@@ -69,9 +71,9 @@ def shuffle(x: S) -> Step[S]:
 
 
 def ranks(x: S) -> Step[S]:
-    """The rank of every element of a vector in ascending order, 0..n-1, ties by position; shared integers."""
+    """Return the rank of every element of a vector in ascending order, 0..n-1, ties by position; shared integers."""
     if x.ndim != 1:
-        raise ValueError(f"ranks needs a vector, got shape {x.shape}")
+        raise ValueError(f"`ranks` needs a vector, got shape {x.shape}")
     n = len(x)
     i, j = np.triu_indices(n, 1)
     if n < 2:
@@ -89,21 +91,23 @@ def ranks(x: S) -> Step[S]:
     rounds=lambda n: (gate_rounds(n * (n - 1) // 2) if n > 1 else 0) + 3,
     sent=lambda seat, n: sign_bytes(seat, n * (n - 1) // 2, COMPARE_BITS) + (3 * 2 * n + n) * ELEMENT,
     bytes_text="n(n-1)/2 comparisons, shuffle of values and ranks, opening of ranks",
-    input_range="as lt; n up to some thousands (all pairs)",
+    input_range="as lt; n up to several thousand (all pairs)",
     error="exact",
 )
 async def sort_by(keys: S, payload: Sequence[S] = (), descending: bool = False) -> tuple[S, list[S]]:
-    """Sorted keys, and payload arrays (same first axis) in the same order."""
+    """Return sorted keys, and payload arrays (same first axis) in the same order."""
     n = len(keys)
     for array in payload:
         if array.shape[:1] != (n,):
-            raise ValueError(f"payload of shape {array.shape} does not go with {n} keys")
+            raise ValueError(
+                f"payload of shape {array.shape} does not go with {n} keys: the first axis must have length {n}"
+            )
     rank = await Pending(ranks(-keys if descending else keys))
     columns = [keys, *payload]
     frac = [array.dtype for array in columns]
     flat = [array.reshape(n, math.prod(array.shape[1:])) for array in columns]
     widths = np.cumsum([array.shape[1] for array in flat])
-    # Fractional bits differ between columns; the shuffle moves ring elements and does not care.
+    # Columns may have different fractional bits: the shuffle moves ring elements of any type.
     data = np.concatenate([*(array.data for array in flat), rank.reshape(n, 1).data], axis=2)
     mixed = await Pending(shuffle(keys.like(data)))
     public = await Pending(

@@ -1,27 +1,29 @@
-"""Signs: exclusive-or shares of a bit from function secret sharing, made arithmetic in the same two rounds.
+"""Signs: XOR shares of a bit from function secret sharing, converted to arithmetic shares in the same two rounds.
 
-x is known to lie in [-2^(bits-1), 2^(bits-1)); its sign is the top bit of x mod 2^bits.
+x lies in [-2^(bits-1), 2^(bits-1)); its sign is the top bit of x mod 2^bits.
 
 1. Deal. As in `gates`: a server of row q, which knows Rq, draws alpha and sends each server of the other row (the
-   evaluators) an FSS key and Rq + alpha; both now know m = x + alpha. The key is one for the bit itself, without
-   arithmetic payloads: 16 bytes per bit of range in place of 32, one AES per level (native/fss/sign.hpp).
-   In the same round all four servers make shares of a random bit r = r0 ^ r1 that no server knows; rc is drawn from the
-   key of column c. See below.
-2. Evaluate and open. The evaluator of column c has bc, b0 ^ b1 = [x < 0]. It sends bc ^ rc to its row mate, and
-   bc ^ rc ^ s to the other row, s drawn from the row's key. Everybody now knows z = b ^ r, which is uniform, and the
-   shares of b are those of z + (1 - 2z) r.
+   evaluators) an FSS key and Rq + alpha. Both evaluators then know m = x + alpha. The key is one for the bit itself,
+   without arithmetic payloads: 16 bytes per bit of range instead of 32, one AES call per level (native/fss/sign.hpp).
+   In the same round all four servers make shares of a random bit r = r0 ^ r1 that no server knows (see below); rc is
+   drawn from the key of column c.
+2. Evaluate and open. The evaluator of column c has bc, with b0 ^ b1 = [x < 0]. It sends bc ^ rc to its row mate, and bc
+   ^ rc ^ s to the other row, with s drawn from the key of its row. All servers then know z = b ^ r, which is uniform,
+   and the shares of b are those of z + (1 - 2z) r.
 
-Shares of r = r0 ^ r1, for a batch of which r0 belongs to column 0 (for each quarter of a batch rows and columns are
-renamed, so that all servers send the same): R0 is drawn from the key of row 0, C0 from that of column 0. R1 = r - R0
-must reach the servers of row 1, C1 = r - C0 those of column 1. Each of them knows one of r0, r1, so it may choose
-between the two values that r can have for it, by three-server oblivious transfer:
-- (1,1) gets R1 and C1 for both r1 from (0,0), under masks of row 0's key, and the masks for its r1 from (0,1);
-- (1,0) gets R1 for both r0 from (0,1), under masks of row 0's key, and the mask for its r0 from (0,0);
-- (0,1) gets C1 for both r1 from (1,0), under masks of row 1's key, and the mask for its r1 from (1,1).
+Shares of r = r0 ^ r1, described for a batch in which r0 belongs to column 0. (For each quarter of a batch rows and
+columns are renamed, so that all servers send the same amount.) R0 is drawn from the key of row 0, C0 from that of
+column 0. R1 = r - R0 must reach the servers of row 1, and C1 = r - C0 those of column 1. Each of these servers knows
+one of r0 and r1. It selects one of the two possible values of r by three-server oblivious transfer:
+- (1,1) gets R1 and C1 for both values of r1 from (0,0), under masks of row 0's key, and the masks for its r1 from
+  (0,1);
+- (1,0) gets R1 for both values of r0 from (0,1), under masks of row 0's key, and the mask for its r0 from (0,0);
+- (0,1) gets C1 for both values of r1 from (1,0), under masks of row 1's key, and the mask for its r1 from (1,1).
 Rounds: 2 for each 65,536 elements. Error: none. Failure: never.
 Sent: 16 bytes per bit of range and evaluator, 3 elements, 3 bits per two elements.
-Security: evaluators see m and one key; z is masked by the bit of the column a server is not in; the other row sees the
-two shares of z under s, so no share of b by itself, though it dealt the keys. Of the two offers one stays masked.
+Security: evaluators see m and one key. For each server z is masked by the bit of the other column. The other row sees
+the two shares of z only under s, so it learns no single share of b although it dealt the keys. Of two offers one stays
+masked.
 References: Boyle et al., Eurocrypt 2021 (FSS gates); Guo et al., "Half-Tree", Eurocrypt 2023 (the tree); Rotaru, Wood,
 "MArBled circuits", 2019 (bits shared in both ways); Mohassel, Rindal, "ABY3", 2018, section 5.4 (three-party OT).
 """
@@ -44,23 +46,28 @@ S = TypeVar("S", bound=Shares)
 
 
 class _Layout(NamedTuple):
-    """Who handles which elements of a batch, as one server sees it. Sizes of messages are in bytes."""
+    """The elements of a batch that each server handles, as one server needs them. Sizes of messages are in bytes."""
 
     half: int
-    """row 0 deals the first `half` elements, row 1 the others; row 1 evaluates the first"""
+    """Row 0 deals the first `half` elements and row 1 the others; row 1 evaluates the first ones."""
     mine: slice
-    """dealt by this server"""
+    """Elements dealt by this server."""
     evaluated: slice
+    """Elements evaluated by this row."""
+
     dealt_by: tuple[int, int]
-    """elements evaluated here that the servers of the other row deal, by column"""
+    """Number of elements evaluated here that each server of the other row deals, by column."""
     evaluated_bytes: int
+    """Bytes of packed bits of the elements that this row evaluates."""
+
     other_bytes: int
-    """packed bits of the elements that this row and the other row evaluate"""
+    """Bytes of packed bits of the elements that the other row evaluates."""
 
 
 @lru_cache(maxsize=1024)
 def _layout(n: int, seat: int) -> _Layout:
-    half = min(n, -(-n // 16) * 8)  # whole bytes of packed bits
+    """Return the layout of a batch of n elements for one server."""
+    half = min(n, -(-n // 16) * 8)  # a multiple of 8: whole bytes of packed bits
     row = seat // 2
     ends = [0, (half + 1) // 2, half, half + (n - half + 1) // 2, n]
     counts = [ends[i + 1] - ends[i] for i in range(4)]
@@ -78,7 +85,7 @@ def _layout(n: int, seat: int) -> _Layout:
 
 
 def sign_bytes(seat: int, n: int, bits: int, itemsize: int = 16) -> int:
-    """Payload bytes one seat sends for the signs of n elements."""
+    """Return the payload bytes that one server sends for the signs of n elements."""
     total = 0
     for start in range(0, n, PASS_ELEMENTS):
         count = min(PASS_ELEMENTS, n - start)
@@ -90,7 +97,9 @@ def sign_bytes(seat: int, n: int, bits: int, itemsize: int = 16) -> int:
 
 
 def sign_bits(like: S, row_shares: Data, bits: int) -> Step[S]:
-    """Shared bits [X < 0] of `bits`-wide integers X with these row shares (*shape, limbs), in the ring of `like`."""
+    """Return shared bits [X < 0] of `bits`-wide integers X with these row shares (*shape, limbs), in the ring of
+    `like`.
+    """
     done = []
     for part in in_passes(row_shares):
         done.append((yield from _one_pass(like.party, part, bits)))
@@ -98,13 +107,14 @@ def sign_bits(like: S, row_shares: Data, bits: int) -> Step[S]:
 
 
 def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
+    """Compute the signs of at most PASS_ELEMENTS elements."""
     n, limbs = row_shares.shape
     seat, column = party.seat, party.column
     half, mine, evaluated, dealt_by, evaluated_bytes, other_bytes = _layout(n, seat)
     row_mate, mate, diagonal = party.row_mate, party.column_mate, party.diagonal
     rows, columns, private = party.row_stream, party.column_stream, party.private
 
-    # Round 1: deal keys, and share random bits.
+    # Round 1: deal keys and share random bits.
     dealt = mine.stop - mine.start
     alpha, seeds = np.empty((dealt, 2), np.uint64), np.empty((dealt, 4), np.uint64)
     masked = np.empty(masked_bytes(dealt, bits), np.uint8)
@@ -124,7 +134,7 @@ def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
     keys = [
         size for count in dealt_by for size in (16 * count, kernels.sign_words(count, bits), masked_bytes(count, bits))
     ]
-    first, second = (mate, diagonal) if column == 0 else (diagonal, mate)  # the other row, by column
+    first, second = (mate, diagonal) if column == 0 else (diagonal, mate)  # servers of the other row, by column
     sends = []
     for c, peer in ((0, first), (1, second)):
         sends += party.counted("keys of signs", [(peer, roots[c]), (peer, words)])
@@ -134,7 +144,7 @@ def _one_pass(party: Party, row_shares: Data, bits: int) -> Step[Data]:
     expects += [(diagonal, from_diagonal * 8 * limbs), (mate, from_mate * 8 * limbs)]
     roots0, words0, masked0, roots1, words1, masked1, offered, chosen = yield Round(sends, expects)
 
-    # Round 2: evaluate, and open the bits under the random ones.
+    # Round 2: evaluate, and open the bits masked by the random ones.
     m = np.empty((dealt_by[0] + dealt_by[1], 2), np.uint64)
     kernels.masked_points(m, masked0, masked1, dealt_by[0], row_shares[evaluated], 0, 0, bits)
     shares = np.empty(evaluated_bytes, np.uint8)

@@ -1,20 +1,22 @@
-"""Slopes: sign(x) / max(|x|, 1) within a quarter, from one key of as many levels as x has bits: what a Jacobi angle needs.
+"""Slopes: sign(x) / max(|x|, 1), accurate to about 31%, from one key with one level per bit of x; used for Jacobi
+angles.
 
-Dealing and resharing are those of `gates`, the key and D = (m >> g) - (alpha >> g) those of `normalise`: at every second
-prefix length D equals x >> g or (x >> g) + 1. With V(t) a falling staircase about 1 / t,
+Dealing and resharing are those of `gates`; the key and D = (m >> g) - (alpha >> g) are those of `normalise`: at every
+second prefix length D equals x >> g or (x >> g) + 1. Let V(t) be a decreasing step function close to 1 / t, and
 
     V+ = sum over levels and thresholds k = 4 .. 15 of w [0 <= D <= k],      V- the same of -D,      result V+ - V-
 
-1. x > 0: the first true bit of V+ places x within a sixteenth to a quarter of it, as in `normalise`: V+ is about V(x). In V-
-   the bits of levels with 2^g > x, where D may be 0, are true: they add up to V(4 2^g) or less, a twentieth to a quarter of it.
-2. x < 0: the same with the two exchanged.
-3. Where |x| is below the finest step D is 0 or -1 at the finest level, and V- does not count 0 there: the coarser levels
-   cancel, the finest one decides the sign, at random.
+1. x > 0: the first true bit of V+ places x within a sixteenth to a quarter of it, as in `normalise`: V+ is about V(x).
+   In V- the bits of levels with 2^g > x, where D may be 0, are true. They add up to at most V(4 2^g), a twentieth to a
+   quarter of V(x).
+2. x < 0: the same with V+ and V- exchanged.
+3. |x| below the finest step: D is 0 or -1 at the finest level, and V- does not count 0 there. The coarser levels
+   cancel; the finest one decides the sign, at random.
 
 Rounds: 2. Sent: a key of depth + 1 blocks and payloads at every second level to each of two evaluators.
-Range: |x| < 15/16 2^span, beyond which it is 0 or has the wrong sign. Error: below 31% (7% in the mean) from |x| = 1.5 on;
-below, the result lies between 0.55 and 1.27, with the right sign where |x| >= 1/4.
-Security: as `gates`.
+Range: |x| < 15/16 2^span; beyond it the result is 0 or has the wrong sign. Error: below 31% (7% on average) for |x| >=
+1.5; for smaller x the result lies between 0.55 and 1.27, with the correct sign if |x| >= 1/4.
+Security: that of `gates`.
 """
 
 from __future__ import annotations
@@ -34,21 +36,21 @@ from .shares import Data, Shares
 S = TypeVar("S", bound=Shares)
 
 FINEST_STEP_BITS = 2
-"""The finest step is 2^-2 (2^-3 where the number of levels would be even)."""
+"""The finest step is 2^-FINEST_STEP_BITS; one bit finer if the number of levels would otherwise be even."""
 
 EXTRA_FRAC = 5
-"""Fractional bits beyond those of the smallest slope."""
+"""Fractional bits of a slope beyond those of the smallest slope."""
 
 STAIRCASE_SCALE = 1.06
-"""What V- takes away in the mean."""
+"""Factor of V+ that compensates for what V- subtracts on average."""
 
 LOWEST_STEP_EXTRA = 0.2
-"""Added below the first threshold, where the coarser levels cancel."""
+"""Added to the value below the first threshold, where the coarser levels cancel."""
 
 
 @dataclass(slots=True)
 class SlopeGate(BinadeGate):
-    """The difference of the same staircase of x and of -x."""
+    """The difference of the same step function of x and of -x."""
 
     def evaluate(self, tree: kernels.TreeKey, column: int, keys: list[Received], m: Data) -> Data:
         positive = self.weighted_bits(tree, column, keys, m)
@@ -57,13 +59,13 @@ class SlopeGate(BinadeGate):
 
 @lru_cache(maxsize=256)
 def slope_gate(frac: int, span: int, kind: RingType) -> SlopeGate:
-    """For |x| < 2^span with `frac` fractional bits, two more than the finest step has at least."""
+    """Return the gate for |x| < 2^span with `frac` fractional bits, at least as many as the finest step has."""
     finest = (
         FINEST_STEP_BITS + (span + FINEST_STEP_BITS) % 2
     )  # an odd number of levels: the shortest prefix then has MIN_PREFIX_BITS + 1 bits
     depth, width = finest + span + 1, frac + span + 1
     if frac < finest or depth <= MIN_PREFIX_BITS:
-        raise ValueError(f"{frac} fractional bits and a span of {span} are too few for a slope")
+        raise ValueError(f"too few bits for a slope: {frac} fractional bits and a span of {span}.")
     levels = range(depth, MIN_PREFIX_BITS, -LEVEL_STRIDE)
     edges = [k * 2.0 ** (depth - i - finest) for i in levels for k in THRESHOLD_STEPS]
     last = 2.0**span
@@ -80,11 +82,12 @@ def slope_gate(frac: int, span: int, kind: RingType) -> SlopeGate:
 
 
 def slope_type(bits: int, span: int) -> RingType:
+    """Return the type of slopes of numbers with this span."""
     return RingType(bits, span + EXTRA_FRAC, 1)
 
 
 def slope(x: S) -> Step[S]:
-    """sign(x) / max(|x|, 1), roughly."""
+    """Return sign(x) / max(|x|, 1), accurate to about 31%."""
     kind = slope_type(x.dtype.bits, x.dtype.span)
     data = yield from apply_gate(x.party, x.row, 0, slope_gate(x.dtype.frac, x.dtype.span, kind))
     return x.like(data[..., 0, :], kind)

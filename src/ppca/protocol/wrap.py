@@ -1,17 +1,18 @@
-"""Exact truncation and ring extension: the wrap of a split, found in one round.
+"""Exact truncation and ring extension: the wrap of a split, computed in one round.
 
-For |X| < 2^(k-2) let X' = X + 2^(k-2), so 0 <= X' < 2^(k-1). Its two summands wrap around the ring iff at least one of
-their top bits is set: w = m0 + m1 - m0 m1, with m0 known to both servers of row 0 and m1 to both of row 1 (and the same
-for the column split, with columns in place of rows). Then X' = R0 + R1 - w 2^k over the integers. Only the product
-m0 m1 needs a message. Three-server oblivious transfer, for each server A of line 0:
+For |X| < 2^(k-2) let X' = X + 2^(k-2), so 0 <= X' < 2^(k-1). The shares of X' are not negative integers below 2^k. They
+wrap around the ring if and only if at least one of their top bits is set: w = m0 + m1 - m0 m1. Both servers of row 0
+know m0, both of row 1 know m1 (for the column split, columns take the place of rows). Over the integers X' = R0 + R1 -
+w 2^k. Only the product m0 m1 needs messages: three-server oblivious transfer. Write line 0 and line 1 for the two rows
+(columns). For each server A of line 0, B is the other server of its line and D the server on its diagonal, in line 1:
 
-1. Line 1 draws u1 from its own key. Its server D on the diagonal of A offers both possible answers,
-   0 - u1 and m1 - u1, each masked by a draw of the key that D shares with its mate B (B is in A's line and knows m0).
-2. B sends A the mask of the answer numbered m0. A unmasks u0 = m0 m1 - u1, and line 0 holds u0, line 1 holds u1.
-3. With the wrap known as shares, the summands are shifted (`truncate`) or widened (`extend`) exactly.
-Rounds: 1 for both splits. Sent: 2 to 4 words of 64 bits per element, by seat.
+1. Line 1 draws u1 from its own key. D sends A both possible answers, 0 - u1 and m1 - u1, each masked by a value that D
+   and B draw from their common key.
+2. B sends A the mask of the answer with index m0. A unmasks u0 = m0 m1 - u1. Line 0 then holds u0 and line 1 holds u1.
+3. With the wrap known as shares, the shares are shifted (`truncate`) or widened (`extend`) exactly.
+Rounds: 1 for both splits. Sent: 2 to 4 words of 64 bits per element, depending on the server.
 Error: `truncate` below 1 ulp, unbiased; `extend` none. Failure: never.
-Security: A learns one answer, masked by u1; the other stays under a mask it never gets.
+Security: A learns one answer, masked by u1; the mask of the other answer is never sent to A.
 Reference: Mohassel, Rindal, "ABY3", 2018, section 5.4 (three-party OT).
 """
 
@@ -30,21 +31,24 @@ from .shares import Data, Shares
 
 S = TypeVar("S", bound=Shares)
 
-SENT_WORDS = (2, 3, 3, 4)  # sent by each seat: one as a server of line 0, two as one of line 1, in each split
+SENT_WORDS = (2, 3, 3, 4)
+"""Words of 64 bits per element that servers 0 to 3 send: one as a server of line 0 and two as one of line 1, in each
+split.
+"""
 
 
 @declare(
     "truncate",
     rounds=1,
     sent=lambda seat, n: SENT_WORDS[seat] * n * 8,
-    bytes_text="2 to 4 words of 64 bits per element, by seat (up to 64 bits truncated)",
+    bytes_text="2 to 4 words of 64 bits per element, depending on the server (up to 64 bits truncated)",
     input_range="|X| < 2^(k-2) as an integer",
     error="< 1 ulp, unbiased",
 )
 def truncate(x: S, bits: int) -> Step[S]:
-    """x with `bits` fewer fractional bits: within 1 ulp, unbiased, and never wrong by a wrap of the ring."""
+    """Remove `bits` fractional bits: within 1 ulp, unbiased, and without the failures of a local truncation."""
     if not 0 <= bits <= x.dtype.frac:
-        raise ValueError(f"cannot remove {bits} fractional bits from {x.dtype}")
+        raise ValueError(f"cannot truncate {bits} bits of {x.dtype}: it has {x.dtype.frac} fractional bits.")
     dtype = x.dtype.with_frac(x.dtype.frac - bits)
     if bits == 0:
         return x
@@ -54,7 +58,7 @@ def truncate(x: S, bits: int) -> Step[S]:
     data = np.empty(shares.shape, np.uint64)
     for split, second in ((0, x.party.row == 1), (1, x.party.column == 1)):
         part = ring.shift_right(shares[split], bits, ring.FLOOR)
-        if second:  # rounded up where the first summand is rounded down, so that the error has no bias
+        if second:  # share 1 is rounded up, share 0 down: no bias
             rest = ring.mask_low(shares[split], bits)
             part = ring.add(part, ring.integers(np.any(rest != 0, axis=-1).astype(np.uint64), limbs))
         wrap = _widen(wraps[split], limbs)
@@ -66,27 +70,27 @@ def truncate(x: S, bits: int) -> Step[S]:
     "extend",
     rounds=1,
     sent=lambda seat, n: SENT_WORDS[seat] * n * 8,
-    bytes_text="2 to 4 words of 64 bits per element, by seat",
+    bytes_text="2 to 4 words of 64 bits per element, depending on the server",
     input_range="|X| < 2^62 as an integer",
     error="exact",
 )
 def extend(x: S) -> Step[S]:
-    """The same value in the 128-bit ring (from 64 bits), exactly."""
+    """Return the same value in the 128-bit ring (from 64 bits), exactly."""
     if x.dtype.bits != 64:
-        raise TypeError(f"extend takes an array of the 64-bit ring, got {x.dtype}")
+        raise TypeError(f"`extend` needs an array of the 64-bit ring, got {x.dtype}.")
     shares, tops = _lifted(x)
     wraps = yield from _wraps(x.party, tops, 1)
     wide = np.zeros((*shares.shape[:-1], 2), np.uint64)
     wide[..., 0] = shares[..., 0]
     for split in (0, 1):
         high = np.zeros((*x.shape, 2), np.uint64)
-        high[..., 1] = wraps[split][..., 0]  # wrap * 2^64: only its low 64 bits survive mod 2^128
+        high[..., 1] = wraps[split][..., 0]  # wrap * 2^64 mod 2^128 keeps only the low 64 bits of the wrap
         wide[split] = ring.sub(wide[split], high)
     return x.like(_lowered(x.party, wide, 62), make_type(128, x.dtype.frac, x.dtype.span))
 
 
 def _lifted(x: Shares) -> tuple[Data, list[Data]]:
-    """The shares of x + 2^(k-2), and the top bit of each of this server's two summands."""
+    """Return the shares of x + 2^(k-2), and the top bit of each of this server's two shares."""
     shares = np.array(x.data)
     offset = ring.constants([1 << (x.dtype.bits - 2)], x.dtype.limbs)
     for split, first in ((0, x.party.row == 0), (1, x.party.column == 0)):
@@ -96,7 +100,7 @@ def _lifted(x: Shares) -> tuple[Data, list[Data]]:
 
 
 def _lowered(party: Party, data: Data, power: int) -> Data:
-    """Takes the public offset 2^power off again."""
+    """Subtract the public offset 2^power."""
     offset = ring.constants([1 << power], data.shape[-1])
     for split, first in ((0, party.row == 0), (1, party.column == 0)):
         if first:
@@ -105,7 +109,7 @@ def _lowered(party: Party, data: Data, power: int) -> Data:
 
 
 def _widen(words: Data, limbs: int) -> Data:
-    """Words modulo 2^64 seen in a wider ring; the caller shifts the unknown upper part out."""
+    """Read words modulo 2^64 as elements of a wider ring; the caller shifts out the unknown upper part."""
     if words.shape[-1] == limbs:
         return words
     wide = np.zeros((*words.shape[:-1], limbs), np.uint64)
@@ -114,9 +118,10 @@ def _widen(words: Data, limbs: int) -> Data:
 
 
 def _wraps(party: Party, tops: list[Data], limbs: int) -> Step[list[Data]]:
-    """Shares of the wrap bit, modulo 2^(64 limbs): of the row split by rows, of the column split by columns."""
-    # The two splits are the same protocol with rows and columns exchanged: `line` is the row (column) of this server,
-    # `line_mate` the other server of that line, `line_stream` the key of the line, `cross` the key with the other line.
+    """Return shares of the wrap bit, modulo 2^(64 limbs): of the row split by rows, of the column split by columns."""
+    # Both splits run the same protocol, with rows and columns exchanged: `line` is the row (column) of this server,
+    # `line_mate` the other server of that line, `line_stream` the key of the line, `cross` the key shared with the
+    # other line.
     views = [
         (party.row, party.row_mate, party.row_stream, party.column_stream, 2),
         (party.column, party.column_mate, party.column_stream, party.row_stream, 4),
