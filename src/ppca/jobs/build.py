@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..algorithms.solvers import chosen
+from ..algorithms.solvers import chosen_solver
 from .infer import UseModel
 from .pca import JointPCA
 from .spec import (
@@ -53,7 +53,7 @@ def pca_job(
     form = (WIDE_COLUMNS if wide else COLUMNS) if isinstance(columns, Mapping) else WIDE_ROWS if wide else ROWS
     made = _data(form, owners, columns, align, federated, data)
     analysis = analysis or JointPCA()
-    solver = chosen(analysis.solver, made.width, analysis.components)
+    solver = chosen_solver(analysis.solver, made.width, analysis.components)
     if fixed and analysis.fixed_iterations is None and solver == "allpairs":
         analysis = replace(analysis, fixed_iterations=iterations_for(made.width))
     return JobSpec(data=made, analysis=analysis, receivers=_tuples(receivers), keep=keep)

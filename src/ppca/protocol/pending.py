@@ -41,7 +41,9 @@ class Pending(Awaitable[Any]):
         return generator
 
     def __bool__(self) -> bool:
-        raise TypeError("a pending result cannot be used as a truth value. Await it, and open the bit if its value is needed.")
+        raise TypeError(
+            "a pending result cannot be used as a truth value. Await it, and open the bit if its value is needed."
+        )
 
     def then(self, local: Callable[[Any], Any]) -> Pending:
         """Return the same operation followed by a local one."""

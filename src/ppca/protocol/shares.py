@@ -32,7 +32,9 @@ class Unreadable:
     __hash__ = None  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
-        raise TypeError("a secret array cannot be used as a truth value: no server knows its values. Use `where`, or open the bit.")
+        raise TypeError(
+            "a secret array cannot be used as a truth value: no server knows its values. Use `where`, or open the bit."
+        )
 
     def __float__(self) -> float:
         raise TypeError(
