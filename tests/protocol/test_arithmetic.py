@@ -390,7 +390,7 @@ def test_upper_halves_need_two_limbs_and_64_fractional_bits() -> None:
 
     with pytest.raises(TypeError, match="extend"):
         run(of_one_limb, np.ones(2), dtypes=(FIXED64,))
-    with pytest.raises(ValueError, match="fewer than the 64"):
+    with pytest.raises(ValueError, match="64 fractional bits"):
         run(of_one_limb, np.ones(2, np.int64))
 
 
