@@ -1,1 +1,1 @@
-"""Algorithms on secret arrays: only operations of the array interface, so each text runs on shares and on plain numbers."""
+"""Algorithms on secret arrays. They use only the array interface, so each runs on shares and on plain numbers."""

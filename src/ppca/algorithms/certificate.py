@@ -1,18 +1,21 @@
-"""The certificate of the largest eigenpairs: that no larger eigenvalue than the K-th is missing, up to a tenth.
+"""Certificate of the largest eigenpairs: shows on shares that no eigenvalue more than a tenth above the K-th one is
+missing.
 
-Let V and theta be the K pairs that were found, with |A V - V theta|_F + |V'V - I|_F < r, B = A - V theta V' what is left, and
-beta a little above theta_K. If nothing is missing, all eigenvalues of B lie in [-r, beta]: what is left out of V couples zeros
-with the rest and can make an eigenvalue as small as -r, and a larger one larger by r^2 / beta, which is little. So with A + r
-instead of A, for w = beta + r, T_j(2 (B + r) / w - 1) has norm at most one for every j, and public random columns g stay as long
-as they are. If an eigenvalue above beta + MARGIN w is left, T_m makes its part of g grow past that, unless g is nearly
-orthogonal to its eigenvector, which happens with probability `miss_probability`. No larger eigenvalue of A is then missing: A
-has at most
-K above the largest of B (Weyl). A second beta, a little above an estimate of the next eigenvalue, is tried beside it.
+V (d x K) and theta are the K pairs that were found, with |A V - V theta|_F + |V'V - I|_F < r. B = A - V theta V' is the
+rest of A, and beta is slightly above theta_K. T_j is the Chebyshev polynomial of degree j, w = beta + r.
+
+If no larger eigenvalue is missing, all eigenvalues of B lie in [-r, beta]: the error of V couples zero eigenvalues with
+the rest. It can make an eigenvalue as small as -r, and a larger one larger by r^2 / beta, which is little. Then T_j(2
+(B + r) / w - 1) has norm at most one for every j, and public random columns g do not grow. If B has an eigenvalue above
+beta + MARGIN w, T_m makes its part of g grow beyond that, unless g is nearly orthogonal to its eigenvector, which
+happens with at most `miss_probability`. So if g does not grow, no larger eigenvalue of A is missing: A has at most K
+eigenvalues above the largest of B (Weyl). A second beta, slightly above an estimate of the next eigenvalue, is tested
+in parallel.
 
     1. c = 2 / w from a table of theta_K                                                    2 rounds
     2. V theta and c V; then for j = 1 .. m, with the first product free (g is public)        2 m
          r1   (A + r) P | (c V)'P    r2   ((A + r) P) c - V theta ((c V)'P), one product of blocks
-    3. |P_j|^2 <= (1 + SLACK) |g|^2 for EVERY j: so the first P_j that grows is seen before anything can overflow; one bit   4
+    3. |P_j|^2 <= (1 + SLACK) |g|^2 for EVERY j, so the first P_j that grows is seen before any overflow; one bit   4
 """
 
 from __future__ import annotations
@@ -26,52 +29,59 @@ from ..protocol import Held, concatenate, stack, together
 from .whitening import gaussian
 
 PROBES = 8
-"""Public random columns."""
+"""Number of public random columns g."""
 
 MARGIN = 0.1
-"""Eigenvalues of B above beta by this part of beta + r are excluded."""
+"""Eigenvalues of B above beta + MARGIN (beta + r) are excluded."""
 
 SLACK = 2.0**-6
-"""What rounding may add to the squared length of the probes."""
+"""Relative increase of the squared length of the probes that rounding may cause."""
 
 MAX_MISS_PROBABILITY = 2.0**-40
-"""The probability with which one of them is missed all the same."""
+"""Maximum probability that a missing eigenvalue is not detected."""
 
 STEPS_PER_OCTAVE = 128
+"""Steps per octave of the table of beta."""
+
 
 SCALE_FRAC = 24
-"""Fractional bits of 2 / w and of what is multiplied by it first: an error of 2^-24 theta a step, far below SLACK."""
+"""Fractional bits of 2 / w and of the first products with it: an error of 2^-24 theta per step, far below SLACK."""
 
 MIN_BETA = 2.0**-18
-"""The smallest beta: below it the rounding of A to 40 bits would count."""
+"""Minimum of beta. Below it the rounding of A to 40 bits would matter."""
 
 MIN_BETA_PER_RESIDUAL = 16
-"""beta is at minimum so many times r: then r^2 / beta is below what the table leaves of room, a step of its own."""
+"""Minimum of beta / r. Then r^2 / beta is below the slack of the table of beta, one of its steps."""
 
 
 MAX_ORTHOGONALITY_ERROR = 1e-7
-"""|V'V - I|_F that verification allows: V theta V' then differs by so much from that of orthonormal vectors."""
+"""Bound on |V'V - I|_F in verification. V theta V' then differs by as much from that of orthonormal vectors."""
 
 
 def negative_range(residual: float) -> float:
-    """r: how far below zero B may reach, if |A V - V theta|_F may be `residual`."""
+    """Return r: the eigenvalues of B lie above -r if |A V - V theta|_F is at most `residual`."""
     return residual + MAX_ORTHOGONALITY_ERROR
 
 
 def min_beta(residual: float) -> float:
-    """The smallest beta that is asked for, where |A V - V theta|_F may be `residual`."""
+    """Return the minimum of beta if |A V - V theta|_F is at most `residual`."""
     return max(MIN_BETA, MIN_BETA_PER_RESIDUAL * negative_range(residual))
 
 
 def max_missing(theta: float, residual: float) -> float:
-    """Eigenvalues above this are not missing, given the K-th that was found and what |A V - V theta|_F may be."""
+    """Return the bound above which eigenvalues are not missing, from the K-th one found and a bound on |A V - V
+    theta|_F.
+    """
     beta = (1 + 2.0**-10) * max(theta * math.pow(2, 1 / STEPS_PER_OCTAVE), min_beta(residual))
     return beta + MARGIN * (beta + negative_range(residual))
 
 
 def promise(residual: float) -> dict[str, float]:
-    """What a passed certificate says, for whoever receives the result: eigenvalues above `factor` times the smallest that was
-    found, and above `floor` times |A|_F, are not missing, but with `probability`."""
+    """Return the statement of a passed certificate for the receiver.
+
+    Eigenvalues are not missing, except with `probability`, if they are above `factor` times the smallest one found and
+    above `floor` times |A|_F.
+    """
     minimum = min_beta(residual)
     return {
         "factor": max_missing(minimum, residual) / minimum,
@@ -81,17 +91,17 @@ def promise(residual: float) -> dict[str, float]:
 
 
 def chebyshev_degree(d: int) -> int:
-    """The smallest m for which `miss_probability` stays below MAX_MISS_PROBABILITY."""
+    """Return the smallest m for which `miss_probability` is at most MAX_MISS_PROBABILITY."""
     return next(m for m in range(1, 64) if miss_probability(d, m) <= MAX_MISS_PROBABILITY)
 
 
 def miss_probability(d: int, m: int) -> float:
-    """The probability that an eigenvalue of beta + MARGIN (beta + r) passes.
+    """Return the probability that a missing eigenvalue beta + MARGIN (beta + r) is not detected with degree m.
 
-    Its eigenvector v grows by T = T_m(1 + 2 MARGIN). What is left of the probes is no shorter than T (v'g), so passing needs a
-    chi-square of PROBES degrees, d sum (v'g)^2, below PROBES a with a = (1 + SLACK) d / T^2, and that has (Chernoff) at most
-    (a e^(1 - a))^(PROBES / 2).
-    |g|^2 itself is public, and taken into account by the bound that is compared with.
+    The part of the probes along its eigenvector v grows by T = T_m(1 + 2 MARGIN), so their length after m steps is at
+    least T (v'g). A pass needs a chi-square variable of PROBES degrees of freedom, d sum (v'g)^2, below PROBES a with a
+    = (1 + SLACK) d / T^2. This has probability at most (a e^(1 - a))^(PROBES / 2) (Chernoff). The comparison uses the
+    actual |g|^2, which is public.
     """
     growth = math.cosh(m * math.acosh(1 + 2 * MARGIN))
     a = (1 + SLACK) * d / growth**2
@@ -101,16 +111,17 @@ def miss_probability(d: int, m: int) -> float:
 async def no_eigenvalue_missing(
     A: Any, values: Any, vectors: Any, run: str, residual: float, following: Any = None
 ) -> tuple[Any, Any]:
-    """A shared bit: no eigenvalue above `max_missing(theta_K, residual)` is missing; and a shared bound of all that are left out.
+    """Return a shared bit, set if no eigenvalue above `max_missing(theta_K, residual)` is missing; and a shared bound
+    on all omitted ones.
 
-    values: descending; vectors: as rows. residual: a bound of |A V - V theta|_F that is verified beside; where it does not hold,
-    the bit may be 0 without need. following: an estimate of the next eigenvalue, such as a Ritz value. The same probes go
-    through a second recurrence with a beta just above it. If they stay as long as they are, the bound is
-    `max_missing(following, residual)`, else `max_missing(theta_K, residual)`.
+    values: descending. vectors: as rows. residual: a bound on |A V - V theta|_F that is verified in parallel; if it
+    does not hold, the bit may be 0 without cause. following: an estimate of the next eigenvalue, such as a Ritz value.
+    The same probes run a second recurrence with a beta just above it. If they do not grow, the bound is
+    `max_missing(following, residual)`, otherwise `max_missing(theta_K, residual)`.
     """
     d = len(A)
     g = gaussian(run, "probes", (d, PROBES), d**-0.5)
-    g *= math.sqrt(PROBES / np.sum(g * g))  # on average of length one each: then a is what `miss_probability` says
+    g *= math.sqrt(PROBES / np.sum(g * g))  # each has length one on average, as `miss_probability` assumes
     anchors = values[-1:] if following is None else concatenate([values[-1:], following.reshape(1)])
     groups = [slice(PROBES * i, PROBES * (i + 1)) for i in range(len(anchors))]
     probes = np.tile(np.round(np.ldexp(g, 24)) * 2.0**-24, len(groups))

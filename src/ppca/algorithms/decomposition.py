@@ -1,8 +1,8 @@
-"""From a normalised shared matrix to its sorted spectrum: solve, verify on shares, fall back if needed, sort.
+"""Sorted spectrum of a normalised shared matrix: solve, verify on shares, fall back if needed, sort.
 
-Openings: the solver's convergence bits (of `topk` also its convergence levels; none of them with `fixed_iterations`, in a
-fall-back either), one verification bit and shuffled ranks (more of both after a fall-back, and of ranks with every loop of
-`topk`); with a fraction of variance as the number of components, that number.
+Openings: the convergence bits of the solver (with `topk` also its convergence levels; with `fixed_iterations` none of
+them, also in a fallback), one verification bit, and shuffled ranks. A fallback opens more bits and ranks, and each loop
+of `topk` opens ranks. If the number of components is a fraction of variance, that number is opened.
 """
 
 from __future__ import annotations
@@ -22,54 +22,59 @@ from .solvers import AUTO, TOLERANCE, TOPK, chosen_solver, eigh, promised_residu
 from .topk import eigh_topk
 
 MAX_ORTHOGONALITY_ERROR = 1e-7
-"""What verification promises of |V'V - I|_F."""
+"""Bound on |V'V - I|_F that verification guarantees."""
 
 FALLBACK_ITERATIONS = 45
 """Iterations of all-pairs after `topk` in jobs that open no convergence bits."""
 
 RANGE_CHECK_FRAC = 10
-"""Fractional bits that are enough to see whether an element is far off."""
+"""Fractional bits that are enough to detect elements far outside their range."""
 
 FALLBACK_MAX_COLUMNS = 600
-"""Largest number of columns for which all-pairs takes over if `topk` fails: more would take hours and gigabytes."""
+"""Maximum number of columns for which all-pairs takes over if `topk` fails. More would take hours and gigabytes."""
 
 MAX_TOLERANCE, MAX_WIDE_TOLERANCE = 1e-6, 1e-3
-"""Largest tolerance with which a result of `topk` that did not reach the requested one is verified and delivered: up to
-FALLBACK_MAX_COLUMNS columns, where all-pairs can take over, and above."""
+"""Maximum tolerance with which a result of `topk` is verified and delivered if it did not reach the requested one.
+
+MAX_TOLERANCE applies up to FALLBACK_MAX_COLUMNS columns, for which all-pairs can take over; MAX_WIDE_TOLERANCE above.
+"""
 
 MAX_RESIDUAL = 8.0
-"""Bound of a residual that is too large to matter: no eigenvalue exceeds 1."""
+"""Bound reported for a residual that is too large to matter: no eigenvalue exceeds 1."""
 
 RESIDUAL_SQUARES = 2.0 ** np.arange(-66, 5)
-"""Squares of residuals between which the bound of the pairs that were not asked for has its steps."""
+"""Squares of residuals at which the bound for the pairs that were not requested has its steps."""
 
 
 def residual_bound(d: int, count: int, tolerance: float, units: int = 2) -> float:
-    """What |A V - V L|_F is below if verification passed with a tolerance: over `count` pairs of vectors of length d.
+    """Return a bound on |A V - V L|_F if verification passed with this tolerance, over `count` pairs of vectors of
+    length d.
 
-    Verification compares with twice the tolerance. What it compares was computed on shares: units of 2^-40 by which every entry
-    of A V - V L may be off, one for each of the two products.
+    Verification compares with twice the tolerance. It compares values computed on shares: each entry of A V - V L may
+    be wrong by `units` times 2^-40, one unit for each of the two products.
     """
     return 2 * tolerance + units * 2.0**-40 * math.sqrt(d * count)
 
 
 def rounding(d: int) -> float:
-    """|A - A'|_F if A' is the matrix of the data without rounding, whose columns are off as
-    `joint_covariance.JointCovariance.error` says.
+    """Return a bound on |A - A'|_F, where A' is the matrix of the data without rounding; column errors are in
+    `JointCovariance`.
 
-    A is rounded twice: its d^2 entries are off by 2^-40, and by 2^-48 before they are multiplied by up to 2 sqrt(d); together by
-    less than 2^-39. Doubles of owners: sums over the rows of a piece are off by at most 2^-40 of the product of two deviations,
-    their factors by d 2^-50; and the trace of A is at most sqrt(d). All of that is below d 2^-38.
+    A is rounded twice: its d^2 entries are off by 2^-40, and by 2^-48 before they are multiplied by up to 2 sqrt(d);
+    together by less than 2^-39. Owners compute with doubles: sums over the rows of a chunk are off by at most 2^-40 of
+    the product of two deviations, their factors by d 2^-50; and the trace of A is at most sqrt(d). All of that is below
+    d 2^-38.
     """
     return d * 2.0**-38
 
 
 def resolution(d: int, tolerance: float, certified: bool = False) -> float:
-    """Variances below this fraction of the total are noise: what verification allows an eigenvalue to be off.
+    """Return the fraction of the total variance below which variances are noise: the error of an eigenvalue that
+    verification allows.
 
-    |A V - V L|_F < 2 tolerance means that sorted eigenvalues are off by at most that (Weyl); A itself is rounded to 40 bits,
-    which moves them by d 2^-40; and the trace of A is at least |A|_F >= 1/2. If the certificate of `topk` stands for the pairs
-    that were left out, eigenvalues below its floor may be missing.
+    |A V - V L|_F < 2 tolerance implies that sorted eigenvalues are off by at most that (Weyl). A itself is rounded to
+    40 bits, which moves them by d 2^-40; and the trace of A is at least |A|_F >= 1/2. If omitted pairs are covered by
+    the certificate of `topk`, eigenvalues below its minimum may be missing.
     """
     residual = 2 * tolerance
     off = residual + d * 2.0**-40
@@ -78,14 +83,15 @@ def resolution(d: int, tolerance: float, certified: bool = False) -> float:
 
 @dataclass
 class Spectrum:
-    """Shared eigenvalues in descending order, eigenvectors as ROWS in the same order, and the public course of events.
+    """Shared eigenvalues in descending order, eigenvectors as ROWS in the same order, and public facts about the
+    computation.
 
-    solver: the solver that was asked first; fell_back: whether another one had to take over.
-    tolerance: |A V - V L|_F was verified to be below twice this. It is the requested tolerance, or the one that the solver can
-    reach or has reached.
-    certified: whether only the largest pairs were computed, and the certificate says that no larger one is missing.
-    following: with a certificate, a shared bound of every eigenvalue that was left out.
-    others: a shared bound of |A V - V L|_F over the pairs that were not asked for; None: these were verified, too.
+    solver: the solver that ran first. fell_back: whether another one took over. tolerance: |A V - V L|_F was verified
+    to be below twice this. It is the requested tolerance, or the one that the solver can
+        reach or has reached.
+    certified: only the largest pairs were computed, and the certificate shows that no larger one is missing.
+    following: with a certificate, a shared bound on every omitted eigenvalue.
+    others: a shared bound on |A V - V L|_F over the pairs that were not requested; None: these were verified, too.
     """
 
     values: Any
@@ -100,7 +106,7 @@ class Spectrum:
     others: Any = None
 
     def left_out(self, count: int) -> Any:
-        """A shared bound of every eigenvalue but the first `count`; None if there is no other.
+        """Return a shared bound on every eigenvalue except the first `count`; None if there is no other.
 
         For z orthogonal to the first vectors, z'Az <= (next value + |A V - V L|_F over the others) z'z: see
         docs/eigensolvers.md#how-far-a-component-can-be-off.
@@ -124,22 +130,23 @@ async def decompose(
     fixed_iterations: int | None = None,
     progress: Progress = silent,
 ) -> Spectrum:
-    """Sorted spectrum of a shared symmetric matrix with |A|_F <= 1.
+    """Compute the sorted spectrum of a shared symmetric matrix with |A|_F <= 1.
 
-    run: a public name of this run, from which `topk` draws public random numbers. top: how many of the largest pairs are wanted
-    (None: all); `topk` gives only these. max_iterations, fixed_iterations: see `eigh`.
-    If `topk` stops before the requested tolerance, its result is verified with the tolerance that it has reached, if that is at
-    most MAX_TOLERANCE (MAX_WIDE_TOLERANCE above FALLBACK_MAX_COLUMNS columns). If verification says no, all-pairs takes over
-    from `topk` up to FALLBACK_MAX_COLUMNS
-    columns, and cyclic Jacobi from the other solvers: until it has converged, or with `fixed_iterations` for a fixed number of
-    steps.
+    run: a public name of this run, from which `topk` draws public random numbers.
+    top: number of largest pairs that are wanted (None: all); `topk` returns only these.
+    max_iterations, fixed_iterations: see `eigh`.
+
+    If `topk` stops before the requested tolerance, its result is verified with the tolerance that it has reached, if
+    that is at most MAX_TOLERANCE (MAX_WIDE_TOLERANCE above FALLBACK_MAX_COLUMNS columns). If verification fails,
+    another solver takes over: all-pairs from `topk` up to FALLBACK_MAX_COLUMNS columns, and cyclic Jacobi from the
+    others. It runs until it has converged, or with `fixed_iterations` for a fixed number of steps.
     """
     d = len(A)
     name = chosen_solver(solver, d, top, fixed_iterations)
     limits = {"max_iterations": max_iterations, "fixed_iterations": fixed_iterations}
     if name == TOPK:
         if top is None:
-            raise ValueError("topk finds a given number of the largest pairs: say how many")
+            raise ValueError("solver topk needs the number of components as an integer.")
         largest = await eigh_topk(A, top, run=run, tol=tol, progress=progress, **limits)
         tolerance = tol
         if largest.residual is not None and tol < largest.residual <= (
@@ -178,16 +185,16 @@ async def decompose(
 async def _verified(
     A: Any, found: Eigen, tol: float, top: int | None, progress: Progress
 ) -> tuple[Any, Any, tuple[bool, Any]]:
-    """Values in descending order, the vectors as rows, and what `is_accurate` says of them.
+    """Return values in descending order, the vectors as rows, and the result of `is_accurate` for them.
 
-    Only an opened convergence bit says that the first `top` pairs are the largest. Without it all pairs are verified.
+    Only an opened convergence bit shows that the first `top` pairs are the largest. Without it all pairs are verified.
     """
     bounded, (values, vectors) = await together(is_bounded(found.values, found.vectors), _sorted(found, progress))
     return values, vectors, await is_accurate(A, values, vectors, bounded, tol, top if found.converged else None)
 
 
 async def _sorted(found: Eigen, progress: Progress) -> tuple[Any, Any]:
-    """Values in descending order and the vectors as rows."""
+    """Return values in descending order, and the vectors as rows."""
     progress("sort", 0.97)
     if len(found.values) == 1:
         return found.values, found.vectors
@@ -196,11 +203,12 @@ async def _sorted(found: Eigen, progress: Progress) -> tuple[Any, Any]:
 
 
 async def is_bounded(values: Any, vectors: Any) -> Any:
-    """A shared bit: no entry of the vectors and no value is far off, as a failed truncation leaves it: four rounds.
+    """Return a shared bit: no entry of the vectors and no value is far outside its range, as after a failed truncation.
+    Four rounds.
 
-    Off by 2^82 or more in the ring, such an element can be invisible modulo 2^128 to products with whole numbers, as in a V with
-    unit vectors. So all of them are shortened to 10 fractional bits, exactly, and the sum of their squares, one for every
-    vector and at most 1 where all is well, is looked at in the whole ring: one that is off adds 2^104 or more.
+    Such an element is off by 2^82 or more in the ring. Products with integers, as with unit vectors in V, can hide it
+    modulo 2^128. So all elements are truncated to 10 fractional bits, exactly. The sum of their squares, at most 1 for
+    each vector if all are correct, is compared in the whole ring; an element that is off adds 2^104 or more.
     """
     short = await concatenate([vectors.ravel(), values]).truncate(40 - RANGE_CHECK_FRAC)
     size = await short.inner(short, frac=2 * RANGE_CHECK_FRAC)
@@ -210,11 +218,13 @@ async def is_bounded(values: Any, vectors: Any) -> Any:
 async def is_accurate(
     A: Any, values: Any, vectors: Any, bounded: Any, tol: float, top: int | None = None
 ) -> tuple[bool, Any]:
-    """Whether |A V - V L|_F < tol for the first `top` pairs, |V'V - I|_F < 1e-7, and the bit of `is_bounded`: one bit is opened.
+    """Return whether the decomposition is as accurate as promised (one bit is opened), and a shared bound on the other
+    pairs.
 
-    Also a shared bound of |A V - V L|_F over the other pairs, a power of sqrt(2); None if there are none.
-    The sums of squares are looked at in the whole ring: a V or L that a failed truncation has thrown far off makes sums that
-    wrap around; these look negative as often as not, but hardly small.
+    The bit combines: |A V - V L|_F < tol for the first `top` pairs, |V'V - I|_F < 1e-7, and the bit of `is_bounded`.
+    The bound is that of |A V - V L|_F over the other pairs, a power of sqrt(2); None if there are none. Sums of squares
+    are compared in the whole ring. If a failed truncation moves V or L far off, the sums wrap around; they may then
+    look negative, but hardly small.
     """
     count = len(values) if top is None else min(top, len(values))
     V = vectors.T
@@ -226,7 +236,7 @@ async def is_accurate(
         off.inner(off, frac=80),
         rest.inner(rest, frac=80) if count < len(values) else ready(None),
     )
-    square = square + (1 - bounded) * 2**20  # not below any tolerance
+    square = square + (1 - bounded) * 2**20  # above every tolerance
     *bits, others = await together(
         is_below(square, tol**2),
         is_below(orthogonal, MAX_ORTHOGONALITY_ERROR**2),
@@ -238,14 +248,17 @@ async def is_accurate(
 
 
 async def _root_above(square: Any) -> Any:
-    """A shared power of sqrt(2) above the root of a sum of squares, MAX_RESIDUAL for a negative one: two rounds."""
+    """Return a shared power of sqrt(2) above the root of a sum of squares; MAX_RESIDUAL for a negative sum.
+
+    Two rounds.
+    """
     whole = square.within(2.0 ** (126 - square.dtype.frac))
     roots = np.r_[MAX_RESIDUAL, np.sqrt(RESIDUAL_SQUARES), MAX_RESIDUAL]
     return await whole.lookup(np.r_[-RESIDUAL_SQUARES[0], RESIDUAL_SQUARES], roots, 40)
 
 
 async def components_for(values: Any, fraction: float) -> int:
-    """The smallest number of components whose variance exceeds the fraction of the total; that number is opened.
+    """Open the smallest number of components whose variance exceeds this fraction of the total.
 
     values: shared, in descending order.
     """

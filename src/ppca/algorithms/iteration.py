@@ -1,4 +1,6 @@
-"""The loop of the iterative solvers: until an opened bit says so, at most so many times, or a fixed number of times."""
+"""The loop of the iterative solvers: until an opened bit reports convergence, or for a maximum or fixed number of
+steps.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ from ..protocol import ready, together
 State = TypeVar("State")
 
 Progress = Callable[[str, float | None], None]
-"""Takes what is going on and, where known, the part of it that is done."""
+"""Called with the current step as text and, if known, the completed fraction."""
 
 
 def silent(text: str, fraction: float | None) -> None:
-    """The progress that nobody asked for."""
+    """Ignore all progress."""
 
 
 async def until_converged(
@@ -26,12 +28,12 @@ async def until_converged(
     max_steps: int,
     fixed_steps: int | None,
 ) -> tuple[State, int, bool | None]:
-    """The last state, how many steps led to it, and whether it has converged (None: nobody asked).
+    """Return the last state, the number of steps that led to it, and whether it has converged (None with fixed steps).
 
-    step: the next state, from the present one and the number of steps already made.
-    bit: a shared bit, whether a state is good enough. It is opened where `due` says so of that number, and travels beside the
-    step that leaves that state: it costs no round if the step has as many, and the step is the one more that is made.
-    most: give up after so many steps. fixed: make exactly so many and open nothing.
+    step: computes the next state from the current one and the number of steps already made. bit: computes a shared bit,
+    whether a state is accurate enough. It is opened if `due` holds for the number of steps made. It runs
+        in parallel with the step that leaves that state, so it costs no round if the step has at least as many.
+    max_steps: maximum number of steps. fixed_steps: make exactly this many and open nothing.
     """
     done, converged = 0, False
     while done < (max_steps if fixed_steps is None else fixed_steps) and not converged:
@@ -42,6 +44,6 @@ async def until_converged(
 
 
 async def opened(bit: Awaitable[Any]) -> bool:
-    """Opens a convergence bit to the servers."""
+    """Open a convergence bit to the servers."""
     shared = await bit
     return bool(await shared.open(what="convergence bit", why="stop the iteration"))

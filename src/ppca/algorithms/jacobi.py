@@ -1,24 +1,25 @@
-"""Parallel cyclic Jacobi with the cheapest rotation: ten rounds a step, d/2 pairs a step. The solver to fall back to.
+"""Parallel cyclic Jacobi with an inexact rotation: ten rounds a step, d/2 pairs a step. It is the fallback solver.
 
-With a = A_pq, h = A_qq - A_pp for all pairs of a step:
+Cyclic Jacobi with parallel ordering: Golub and Van Loan, Matrix Computations, section 8.5. What differs is the
+rotation. With a = A_pq, h = A_qq - A_pp for all pairs of a step:
 
     r1    q = h^2 + 4 a^2, untruncated                                    | r1-2: sign(h)
     r2-3  y = 1/sqrt(q) within 11%, from a table                          | r3: sign * a
-    r4    t = sign a y: the tangent of the angle, up to a harmless factor
+    r4    t = sign a y: the tangent of the angle, approximately
     r5    u = t^2
     r6    u^2, t u
     r7    u^3, u^4, t u^2, t u^3
     r8    cos = p(u), sin = t p(u), with a polynomial p = (1 + u)^(-1/2) of degree 7
     r9-10 columns, rows (see `rotations`)
 
-The exact tangent is 2 a sign / (|h| + sqrt(q)): a sign / sqrt(q) is the same for small angles and smaller for large
-ones, down to one half. Rotating by a little less or more than the exact angle still shrinks a, and cos and sin belong
-to the same angle within 1e-9, so nothing but the speed depends on the table: sweeps grow from 5-10 to 6-11, where two
-rounds more a step for an accurate angle would cost 20%. The sign matters: without it 40-150% more sweeps.
+The exact tangent is 2 a sign / (|h| + sqrt(q)). a sign / sqrt(q) is the same for small angles and smaller for large
+ones, down to one half. Rotating by slightly less or more than the exact angle still reduces a, and cos and sin belong
+to the same angle within 1e-9. So the table affects only the speed: sweeps grow from 5-10 to 6-11, whereas an accurate
+angle would take two more rounds a step (20%). The sign is needed: without it the number of sweeps grows by 40-150%.
 
-q gets a floor of 2^-70: pairs whose a and h are both below 2^-35 are turned by less, which nothing above a tolerance of
-d 2^-35 (4e-9 at d = 115) can notice. Accuracy in 40 fractional bits: off-diagonal below tol; the final V'A0V is right
-to a few ulp an entry (1e-11), orthogonality to d 2^-40.
+q has a minimum of 2^-70: pairs with a and h both below 2^-35 are rotated by less. This does not matter above a tolerance
+of d 2^-35 (4e-9 at d = 115). Accuracy with 40 fractional bits: off-diagonal below tol; the final V'A0V is accurate to a
+few ulp per entry (1e-11), orthogonality to d 2^-40.
 """
 
 from __future__ import annotations
@@ -36,15 +37,17 @@ from .eigen import Eigen
 from .rotations import round_robin, sweeps
 
 FLOOR_BITS = 10
-"""q has a floor of so many bits above its last one: the table needs a smallest value."""
+"""log2 of the minimum of q in units of its last bit: the table needs a smallest value."""
 
 MAX_SQUARED_TANGENT = 0.31
-"""Of t: one half, 11% more from the table, squared."""
+"""Maximum of t^2: t is at most one half, 11% more from the table."""
 
 
 @lru_cache
 def cosine_polynomial() -> NDArray[np.float64]:
-    """Coefficients 0..7 of p(u) = (1 + u)^(-1/2) on [0, MAX_SQUARED_TANGENT], p(0) = 1 exactly; the error is below 1e-9."""
+    """Return coefficients 0..7 of p(u) = (1 + u)^(-1/2) on [0, MAX_SQUARED_TANGENT], p(0) = 1 exactly; the error is
+    below 1e-9.
+    """
     # (p - 1) / u = -1 / (root (1 + root)), without cancellation
     fit = Chebyshev.interpolate(
         lambda u: -1 / (np.sqrt(1 + u) * (1 + np.sqrt(1 + u))), 6, domain=[0, MAX_SQUARED_TANGENT]
@@ -53,13 +56,13 @@ def cosine_polynomial() -> NDArray[np.float64]:
 
 
 async def signed(a: Any, h: Any) -> Any:
-    """a where h >= 0, else -a: three rounds."""
+    """Return a if h >= 0, else -a: three rounds."""
     negative = await h.within(2).negative()
     return a - (await (negative * a)) * 2
 
 
 async def inverse_length(a: Any, h: Any) -> Any:
-    """1 / sqrt(h^2 + 4 a^2) within 11%, by table: three rounds."""
+    """Return 1 / sqrt(h^2 + 4 a^2) within 11%, by table: three rounds."""
     frac = 2 * a.dtype.frac
     floor = 2.0 ** (FLOOR_BITS - frac)
     q = await h.sum_of_squares(a * 2, frac=frac)
@@ -67,7 +70,7 @@ async def inverse_length(a: Any, h: Any) -> Any:
 
 
 async def cheap_rotation(a: Any, h: Any) -> tuple[Any, Any]:
-    """Cosine and sine: eight rounds."""
+    """Return cosine and sine: eight rounds."""
     c = cosine_polynomial()
     side, y = await together(signed(a, h), inverse_length(a, h))  # r1-r3
     t = await side.mul(y, frac=40, within=0.75)  # r4
@@ -81,14 +84,19 @@ async def cheap_rotation(a: Any, h: Any) -> tuple[Any, Any]:
 
 
 async def eigh_jacobi(A0: Any, identity: Any, **options: Any) -> Eigen:
-    """Cyclic Jacobi with the cheapest rotation. Options: see `sweeps` (`enough_steps` is a safe number of them)."""
+    """Compute eigenpairs by cyclic Jacobi with the inexact rotation.
+
+    Options: see `sweeps` (`enough_steps` is a safe number of them).
+    """
     return await sweeps(A0, identity, cheap_rotation, **options)
 
 
 def enough_steps(d: int) -> int:
-    """Steps after which cyclic Jacobi has converged for every matrix we know, for any tolerance down to 1e-9.
+    """Return a number of steps after which cyclic Jacobi has converged for all tested matrices, for any tolerance down
+    to 1e-9.
 
-    12 + log2(d) sweeps. The slowest of all spectra of tests/harness/spectra.py, to 1e-9, takes 10.0 sweeps at d = 2, 10.9 at 20,
-    13.7 at 200: at least three sweeps are to spare, and as the last ones square the error, one would do.
+    It is 12 + log2(d) sweeps. The slowest of all spectra of tests/harness/spectra.py, to 1e-9, takes 10.0 sweeps at d =
+    2, 10.9 at 20 and 13.7 at 200. So at least three sweeps are spare; one would do, because the last ones square the
+    error.
     """
     return (12 + math.ceil(math.log2(d))) * len(round_robin(d)) if d > 1 else 0

@@ -1,26 +1,39 @@
-"""Entry of rows: every owner's count, means and centred second moments, in secret scales of its own, become one covariance.
+"""Joint covariance and means of all row owners, computed on shares from each owner's count, means and second moments.
 
-Owner i sends, as secrets: its number of rows n_i and sqrt(n_i); the exponent a_ij and the mantissa of its mean of column j;
-the exponent e_ij of its deviation; the triangular factor R_i of its centred sums in units of 2^(e_ij), R_i'R_i = sums; and,
-in the same units, sqrt(n_i) times what its mantissa leaves of its mean.
+Identity (Chan, Golub and LeVeque, 1979): with n_i rows, mean m_i and centred second moments S_i of owner i,
 
-1. A_j = max_i a_ij. Means on the grid 2^(A_j - 80): the mantissa times a secret power of two, cut off exactly.
-2. Distances to the first owner's mean, exact on that grid; S_j = sum_i |distance|.
-3. D_j = the larger of max_i e_ij and the exponent of 2 S_j: a power of two above every deviation and every distance. For a
-   covariance one D for all columns: the largest.
-4. Distances in units of 2^D_j (60 fractional bits), less their joint mean; R_i in units of 2^D_j times 2^-h, 4^h above the
-   joint n, which stays secret.
-5. Rows of all factors and sqrt(n_i) times the distances, to which what the mantissas left is added here, one below the
-   other, are X (56 fractional bits): X'X = n 4^-h C, a block of rows at a time (see `factors`).
+    n = sum n_i,    m = sum n_i m_i / n,    n C = sum S_i  +  sum n_i (m_i - m)(m_i - m)'
+                                                 (within)    (between owners)
 
-Nothing is opened. Sums of raw squares would lose what the offset eats: here a mean of 10^11 deviations costs no digit of
-the covariance, and columns 10^15 apart keep all of theirs. Limits: n < 2^36; a column whose deviation is below 2^-80 of its
-mean is constant, and so is one whose joint deviation is below 2^-23 units (see `covariance`).
-Error: in units of 2^D every entry of X errs by 2^-(48 + h) and 2^-55; what mantissas leave of the means moves the joint mean by
-2^-79 of it, of which C has the square. A column of X has the norm of
-its joint deviation, about 1/64 to 1/2; less only where an owner of few rows lies or varies far from all others (1 / sqrt(n)
-of that at worst), and by 1 / m where m owners' means lie far from the first one's.
-Rounds: 28 for up to sixteen owners; a covariance takes 3 to 10 more, for the largest scale of all columns.
+Example, one column: owner 1 has 1, 3 (n=2, m=2, S=2); owner 2 has 10, 12, 14 (n=3, m=12, S=8). Then n = 5, m = 8 and
+n C = 2 + 8 + 2 * 36 + 3 * 16 = 130, so C = 26, as for the five values together. The servers compute n C as X'X with
+X = (sqrt 2, sqrt 8, -6 sqrt 2, 4 sqrt 3)': factors of S_1 and S_2, then sqrt(n_i) (m_i - m). In the steps below A = 4,
+D = 7 and h = 2, so the shares hold X / 2^(D + h) = X / 512, and their X'X is 130 / 2^18 = n 4^-h C / 4^D.
+
+Magnitudes are secret: numbers are sent as mantissa and exponent, and no exponent is opened. Owner i sends as shares:
+- n_i and sqrt(n_i);
+- for each column j the exponent a_ij and the 80-bit mantissa of its mean, and the exponent e_ij of its deviation;
+- in units of 2^e_ij, the triangular factor R_i with R_i'R_i = S_i, and sqrt(n_i) times the part of the mean that the
+  mantissa cuts off.
+
+1. A_j = max_i a_ij. Express all means as multiples of 2^(A_j - 80), truncated exactly.
+2. Subtract the first owner's mean. These distances are exact on that grid. L_j = sum_i |distance|.
+3. D_j = 2 + max(max_i e_ij, exponent of 2 L_j). The 2 is headroom: no entry of the covariance reaches 1. For a
+   covariance (not a correlation) all columns use the largest D_j.
+4. Express distances in units of 2^D_j (60 fractional bits) and subtract their joint mean. Multiply factors by
+   2^(e_ij - D_j - h), with h = ceil(b / 2) for n < 2^b, so 4^h > n. b and n stay secret.
+5. X is the rows of all factors, then sqrt(n_i) times the distances plus the cut-off parts (56 fractional bits).
+   In units of 2^D, X'X = n 4^-h C; computed one block of rows at a time (see `factors`).
+
+Error: entries of X are accurate to 2^-(48 + h) (encoding of R_i) + 2^-55 (rounding), in units of 2^D. The mantissas
+shift the joint mean by at most 2^-79 of it; C changes by the square of that. A column of X has a norm of about 1/64 to
+1/2. It is smaller by up to 1 / sqrt(n) if an owner with few rows lies or varies far from all others. It is smaller by
+1 / k if the means of k owners lie far from the first one's.
+Range: n < 2^36. A column with a joint deviation below 2^-23 units counts as constant (see `covariance`). Unlike with
+sums of raw squares, a mean of 10^11 deviations costs no digit, and columns 10^15 apart in scale keep all of theirs.
+Rounds: 20 for one owner, 26 for two, 28 for 3 to 16. With several owners each pass (2^20 entries of factors) after the
+fourth adds 2, and one scale for all columns adds 3 to 13 (measured for 2 to 300 columns).
+Security: nothing is opened.
 """
 
 from __future__ import annotations
@@ -36,22 +49,32 @@ from .factors import ROOT_FRAC, X_FRAC, GramSum, passes, shift_powers, shifted
 from .scales import CUT_BITS, EXPONENT, EXPONENT_OFFSET, GRID, MANTISSA_BITS, RAW, maximum, on_grid, power_table
 
 COUNT_BITS = 36
-"""log2 of the largest joint number of rows."""
+"""log2 of the bound on the joint number of rows."""
 
 DISTANCE_FRAC = 60
+"""Fractional bits of distances between means, in units of 2^D."""
+
 COUNT = RingType(128, 0, COUNT_BITS)
+"""Type of numbers of rows."""
+
 ROOT = RingType(128, ROOT_FRAC, COUNT_BITS // 2 + 1)
+"""Type of sqrt(n_i) and of the entries of factors."""
+
 SHIFT_BITS = 64
-"""Distances are multiplied by a secret power of two, then cut by so many bits."""
+"""Bits truncated from a distance after its multiplication by a secret power of two."""
 
 PRE_TRUNCATION_BITS = 36
-"""Bits that distances lose first where they are far below 2^D, so that the power of two is an integer there, too."""
+"""Bits truncated from a distance before scaling if v = D - A > 44, so that the power of two is still an integer."""
 
 
 @dataclass
 class OwnerMoments:
-    """What all owners sent: counts and roots (m), exponents of means and of deviations (m, d), mantissas of means and the upper
-    halves of their bits (m, d), factors and what is left of the means (m, d (d + 1) / 2 + d)."""
+    """Shares that all m owners sent, for d columns.
+
+    count, root: n_i and sqrt(n_i), shape (m). mean_exponent, deviation_exponent: (m, d). mantissa: of the means, (m,
+    d); upper: the upper halves of their bits. factor: packed factors, then the parts that the mantissas cut off, (m, d
+    (d + 1) / 2 + d).
+    """
 
     count: Any
     root: Any
@@ -64,12 +87,13 @@ class OwnerMoments:
 
 @dataclass
 class JointCovariance:
-    """What the analysis needs of all owners' rows, shared.
+    """Joint moments of all owners' rows, shared.
 
-    packed: n 4^-h times the covariance that divides by n, in units of 2^exponent of its columns; 112 fractional bits, below 1.
-    exponent: of every column, or one for all. grid, largest: the joint means in units of 2^largest, 80 fractional bits.
-    rows: n. ratio: n 4^-h, in [1/4, 1).
-    error: how far a column of a matrix X with X'X = C may be from the data, as a norm in units of 2^exponent of that column.
+    triangle: n 4^-h times the covariance that divides by n, packed, in units of 2^column_exponent; 112 fractional bits,
+    below 1. column_exponent: for each column, or one for all. mean_mantissa: the joint means in units of
+    2^mean_exponent, 80 fractional bits. n_rows: n. n_rows_scaled: n 4^-h, in [1/4, 1). Column owners make these two
+    public. column_error: bound on the error of a column of a matrix X with X'X = C, as a norm in units of
+    2^column_exponent.
     """
 
     triangle: Any
@@ -83,7 +107,9 @@ class JointCovariance:
 
 @dataclass
 class RowCount:
-    """The joint number of rows n < 2^b, shared: n, the parts n_i 2^-b, 2^b / n, h = ceil(b / 2), and 4^-h n in [1/4, 1)."""
+    """The joint number of rows n < 2^b, shared: n, the parts n_i 2^-b, 2^b / n, h = ceil(b / 2), and n 4^-h in [1/4,
+    1).
+    """
 
     n_rows: Any
     parts: Any
@@ -93,7 +119,9 @@ class RowCount:
 
 
 async def row_count(count: Any) -> RowCount:
-    """From the owners' numbers of rows (m), or several such numbers each (m, k), apart from each other: fifteen rounds."""
+    """Compute the joint number from the owners' numbers (m), or from several numbers each (m, k), separately: 15
+    rounds.
+    """
     n = count.sum(0).retype(COUNT)
 
     def powers(e: int) -> list[int]:
@@ -110,10 +138,14 @@ async def row_count(count: Any) -> RowCount:
 
 
 INVERSE_FRAC = 44
+"""Fractional bits of 2^b / n."""
 
 
 async def _reciprocal(x: Any) -> Any:
-    """1 / x for x in [1/2, 1) with 36 fractional bits, to 2^-44: one Newton step after the engine's. Twelve rounds."""
+    """Return 1 / x for x in [1/2, 1) with 36 fractional bits, to 2^-44: `reciprocal` and one Newton step.
+
+    Twelve rounds.
+    """
     start = (await x.astype(40).within(1).reciprocal()).within(2)
     frac = COUNT_BITS + 40
     rest = 1 - (await x.mul(start, frac=frac)).retype(RingType(128, frac, 2))
@@ -123,9 +155,13 @@ async def _reciprocal(x: Any) -> Any:
 
 
 async def spread_exponent(distance: Any, largest: Any) -> Any:
-    """An exponent above twice the sum of |distances| of every column (given in units of 2^A, 80 bits); about NONE for none."""
+    """Return an exponent above twice the sum of |distances| of every column; about NONE if all distances are zero.
+
+    distance: in units of 2^largest, 80 fractional bits.
+    """
     negative = await distance.negative()
-    # In this order the row split of the product is that of the distance, whose sign was found: a sum is never negative.
+    # In this order the row split of the product is that of the distance whose sign was computed: a sum is never
+    # negative.
     flipped = await (distance * negative)
     total = (distance - flipped - flipped).sum(0)
     span = 2 + (len(distance) + 1).bit_length()
@@ -136,9 +172,9 @@ async def spread_exponent(distance: Any, largest: Any) -> Any:
 
 
 async def scaled_distances(distance: Any, exponent: Any, largest: Any) -> Any:
-    """Distances in units of 2^D, 60 fractional bits, from those in units of 2^A: |distance| 2^A <= 2^(D - 3)."""
-    # X 2^(A - D - 20) = (X 2^(44 - v)) 2^-64 with v = D - A, and beyond 44 the same of X 2^-36. X < 2^81 and |X| <= 2^(77 + v),
-    # so the product stays below 2^122; beyond 80 nothing is left, and below -76 there is nothing.
+    """Convert distances from units of 2^A to units of 2^D with 60 fractional bits, for |distance| 2^A <= 2^(D - 3)."""
+    # X 2^(A - D - 20) = (X 2^(44 - v)) 2^-64 with v = D - A, and beyond 44 the same of X 2^-36. X < 2^81 and |X| <=
+    # 2^(77 + v), so the product stays below 2^122. For v > 80 the result is 0; v < -76 does not occur.
     thresholds, values = power_table(
         -MANTISSA_BITS,
         CUT_BITS + PRE_TRUNCATION_BITS,
@@ -156,7 +192,7 @@ async def scaled_distances(distance: Any, exponent: Any, largest: Any) -> Any:
 
 
 def unpack_upper(packed: Any, d: int) -> Any:
-    """Upper triangular matrices, one below the other, from their packed triangles (m, d (d + 1) / 2)."""
+    """Return upper triangular matrices, one below the other, from their packed triangles (m, d (d + 1) / 2)."""
     place = np.full((d, d), d * (d + 1) // 2)
     place[np.triu_indices(d)] = np.arange(d * (d + 1) // 2)
     padded = concatenate([packed, packed[:, :1] * 0], 1)
@@ -164,18 +200,19 @@ def unpack_upper(packed: Any, d: int) -> Any:
 
 
 async def joint_covariance(sums: OwnerMoments, d: int, one_scale: bool) -> JointCovariance:
-    """The joint covariance and means. `common`: in one scale for all columns (else in one for each)."""
+    """Compute the joint covariance and means. one_scale: use one scale for all columns (else one for each)."""
     scales, joint = await together(common_scales(sums, d, one_scale), row_count(sums.count))
     m = len(sums.count)
     packed, grid = await together(_gram_triangle(sums, scales, joint, d), joint_mean(scales, joint))
-    # The m (d + 1) entries of a column err by 2^-(46 + h) and 2^-55, h >= 1, where X'X = ratio C and the ratio is at least 1/4.
+    # The m (d + 1) entries of a column are accurate to 2^-(46 + h) + 2^-55 with h >= 1; X'X = n 4^-h C and n 4^-h >=
+    # 1/4.
     return assemble(packed, grid, scales, joint, one_scale, math.sqrt(m * (d + 1)) * 2.0**-46)
 
 
 def assemble(
     packed: Any, grid: Any, scales: CommonScales, joint: RowCount, one_scale: bool, error: float
 ) -> JointCovariance:
-    """What was found, as the analysis takes it."""
+    """Return the result in the form that the analysis takes."""
     exponent = scales.exponent[:1] if one_scale else scales.exponent
     kind = RingType(128, 2 * X_FRAC, 1)
     return JointCovariance(
@@ -185,8 +222,11 @@ def assemble(
 
 @dataclass
 class CommonScales:
-    """Exponents of the largest mean of every column (A) and of its joint scale (D); means in units of 2^A, and their distances
-    to the first owner's (None if there is one owner)."""
+    """Scales that all owners' numbers share, per column.
+
+    mean_exponent: A, of the largest mean. exponent: D, the joint scale. mean_mantissa: means in units of 2^A. distance:
+    their distances to the first owner's mean (None for one owner).
+    """
 
     mean_exponent: Any
     exponent: Any
@@ -195,7 +235,7 @@ class CommonScales:
 
 
 async def common_scales(sums: Any, d: int, one_scale: bool) -> CommonScales:
-    """Steps 1 to 3, from means and exponents of deviations (of `OwnerMoments`, or of `OwnerMomentsMissing`)."""
+    """Do steps 1 to 3, from means and exponents of deviations (of `OwnerMoments` or `OwnerMomentsMissing`)."""
     (largest, grid), exponent = await together(
         on_grid(sums.mantissa, sums.upper, sums.mean_exponent), maximum(sums.deviation_exponent)
     )
@@ -205,13 +245,16 @@ async def common_scales(sums: Any, d: int, one_scale: bool) -> CommonScales:
         exponent = await maximum(stack([exponent, await spread_exponent(distance, largest)]))
     if one_scale:
         exponent = (await maximum(exponent.reshape(d, 1))).broadcast_to((d,))
-    # Two bits of room: then no entry of the covariance reaches 1.
+    # Two bits of headroom: no entry of the covariance reaches 1.
     return CommonScales(largest, (exponent + 2).retype(EXPONENT), grid, distance)
 
 
 async def _gram_triangle(sums: OwnerMoments, scales: CommonScales, joint: RowCount, d: int) -> Any:
-    """Steps 4 and 5: the packed upper triangle of X'X. The second to the fourth pass over the factors need no round of their
-    own: the joint mean is found in the meantime."""
+    """Do steps 4 and 5: return the packed upper triangle of X'X.
+
+    The second to the fourth pass over the factors take no rounds of their own: they run while the joint mean is
+    computed.
+    """
     m = len(sums.count)
     products, rest = GramSum(sums.root, d), passes(m, d)
     first = next(rest)
@@ -239,22 +282,22 @@ async def _gram_triangle(sums: OwnerMoments, scales: CommonScales, joint: RowCou
         left, roots = short[:-m].reshape(m, d), short[-m:]
         between, _ = await together(_between_rows(left, roots, near, joint, d), others(power))
         products.add_rows(between)
-    sums.factor = None  # most of what a server has in memory
+    sums.factor = None  # the largest array in memory
     return await products.exchanged()
 
 
 async def joint_mean(scales: CommonScales, joint: RowCount) -> Any:
-    """The first owner's mean, moved by the weighted distances, in units of 2^A."""
+    """Return the first owner's mean plus the weighted mean of the distances, in units of 2^A."""
     if scales.distance is None:
         return scales.mean_mantissa[0]
     return (scales.mean_mantissa[0] + await weighted_mean(scales.distance, joint.parts, joint.inverse)).retype(GRID)
 
 
 async def weighted_mean(distance: Any, parts: Any, inverse: Any) -> Any:
-    """The mean of distances to the first owner, over all rows: in their units, cut off exactly.
+    """Return the mean over all rows of the distances to the first owner: in their units, truncated exactly.
 
-    parts: of all rows (m), or of those that count in every column (m, d). An inverse with more than 44 fractional bits gives
-    the mean so many more.
+    parts: of all rows (m), or of the rows with a value in each column (m, d). An inverse with more than 44 fractional
+    bits gives the mean the same number of additional bits.
     """
     frac, whole = distance.dtype.frac, distance.dtype.frac + inverse.dtype.frac
     each = parts[1:].reshape(len(distance), -1)
@@ -266,7 +309,9 @@ async def weighted_mean(distance: Any, parts: Any, inverse: Any) -> Any:
 
 
 async def _between_rows(left: Any, roots: Any, near: Any, joint: RowCount, d: int) -> Any:
-    """The last rows of X: sqrt(n_i) times the distances from the joint mean, with what was left of the means."""
+    """Return the last rows of X: sqrt(n_i) times the distances from the joint mean, plus the parts that the mantissas
+    cut off.
+    """
     mean = await weighted_mean(near, joint.parts, joint.inverse)
     away = concatenate([(-mean).reshape(1, d), near - mean]).retype(RingType(128, DISTANCE_FRAC, 2))
     wide = await away.mul(roots.reshape(-1, 1), frac=DISTANCE_FRAC + X_FRAC)

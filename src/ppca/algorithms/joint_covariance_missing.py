@@ -1,27 +1,30 @@
-"""Entry of rows with missing values: each counts as the mean of its column over all owners' present values, on shares.
+"""Joint covariance with missing values: each counts as the mean of its column over all owners' present values, on
+shares.
 
-With P the presence of owner i's values (1 or 0) and Z the values less its own mean of those present, 0 where missing, its
-rows, filled and centred, are Z + P diag(delta), delta the distances of its means from the joint ones. With the triangular
-factor F = [F1 F2] of the products of these 2 d columns, F'F = [Z P]'[Z P], they have the products of F1 + F2 diag(delta).
+P is the presence of owner i's values (1 or 0). Z is the values minus the owner's own mean of the present ones, 0 if
+missing. Then its rows, completed and centred, are Z + P diag(delta), with delta the distances of its means from the
+joint means. Let F = [F1 F2] be the triangular factor of the products of these 2 d columns, F'F = [Z P]'[Z P]. The rows
+have the same products as F1 + F2 diag(delta).
 
-Owner i sends what `joint_covariance` names, but for sqrt(n_i) its numbers of present values n_ij, and in place of R_i the
-factor F_i: F1
-in units of 2^(e_ij), F2 as it is.
+Owner i sends the numbers listed in `joint_covariance`, except: the numbers of present values n_ij instead of sqrt(n_i),
+and the factor F_i instead of R_i, with F1 in units of 2^(e_ij) and F2 as it is.
 
 1. to 3. as in `joint_covariance`: means on a grid, distances to the first owner's, scales D_j.
-4. The joint means weigh distances by n_ij; delta and F1 in units of 2^D_j times 2^-h, 4^h above the joint n.
-5. F1 + F2 diag(delta) of all owners, one below the other, are X (56 fractional bits): X'X = n 4^-h C, a block of rows at a
-   time, as many as have 2^20 entries of the factors (see `factors`).
+4. The joint means weigh distances by n_ij. delta and F1 are in units of 2^D_j times 2^-h, with 4^h above the joint n.
+5. X is F1 + F2 diag(delta) of all owners, one below the other (56 fractional bits): X'X = n 4^-h C, computed in passes
+   of 2^20 entries of the factors (see `factors`).
 
-C is positive by construction, whatever is missing. Nothing is opened, and shapes do not depend on what is missing. With one
-owner delta is 0, and X is F1.
-Products: F2 < 2^18 with 45 fractional bits times delta 2^-h with 78, together below 1: 2^123. Sums of distances below 1 with 60
-times 2^-h 2^b / n_j < 2 with 62, 2^b above the joint n_j: 2^123. All others are those of `joint_covariance`.
-Error: delta errs by 2^-46 units of 2^D_j: distances, below 1/8, come off their joint mean by 2^-44 of it, as 1 / n_j does. F errs
-by 2^-46 before the factor 2^-h, X by 2^-55 besides. A column of X so errs by 2^-44, an entry of C by 2^-44 (s_i + s_j), s the
-joint deviations in units of 2^D; all besides what the owners' doubles carry.
-Rounds: those of `joint_covariance` if one pass is enough; every further one takes two.
-Memory of a server: the factors, two packed triangles of local products, and what a pass takes.
+C is positive semi-definite by construction, for any pattern of missing values. With one owner delta is 0 and X is F1.
+Range: F2 < 2^18 with 45 fractional bits times delta 2^-h with 78, together below 1: 2^123. Sums of distances below 1
+with 60 bits times 2^-h 2^b / n_j < 2 with 62, 2^b above the joint n_j: 2^123. All other products are those of
+`joint_covariance`.
+Error: delta is accurate to 2^-46 units of 2^D_j: distances below 1/8 and their joint mean are accurate to 2^-44 of
+them, as is 1 / n_j. F is accurate to 2^-46 before the factor 2^-h, X to 2^-55 in addition. So a column of X is accurate
+to 2^-44, and an entry of C to 2^-44 (s_i + s_j), with s the joint deviations in units of 2^D; the errors of the owners'
+doubles come on top.
+Rounds: those of `joint_covariance` if one pass is enough; each further pass adds two.
+Memory of a server: the factors, two packed triangles of local products, and the arrays of one pass.
+Security: nothing is opened, and shapes do not depend on which values are missing.
 """
 
 from __future__ import annotations
@@ -49,17 +52,19 @@ from .joint_covariance import (
 from .scales import power_table
 
 COLUMN_ERROR = 2.0**-42
-"""Error of a column of X, see above, where X'X = ratio C and the ratio is at least 1/4."""
+"""Error of a column of X, see above; X'X = n 4^-h C with n 4^-h at least 1/4."""
 
 LIFT_BITS = COUNT_BITS // 2
-"""Distances times 2^-h keep their digits as integers times 2^(18 - h), with so many more fractional bits."""
+"""Distances times 2^-h keep their digits as integers times 2^(18 - h), with 18 more fractional bits."""
 
 
 @dataclass
 class OwnerMomentsMissing:
-    """What all owners sent: as `joint_covariance.OwnerMoments`, but the numbers of present values (m, d) for the roots, and
-    factors of 2 d columns
-    (m, d (2 d + 1))."""
+    """Shares that all owners sent.
+
+    As in `OwnerMoments`, with the numbers of present values `counts` (m, d) instead of the roots, and factors of 2 d
+    columns (m, d (2 d + 1)).
+    """
 
     count: Any
     counts: Any
@@ -71,7 +76,7 @@ class OwnerMomentsMissing:
 
 
 async def joint_covariance_missing(sums: OwnerMomentsMissing, d: int, one_scale: bool) -> JointCovariance:
-    """The joint covariance and means, as `joint_covariance.joint_covariance`."""
+    """Compute the joint covariance and means, as `joint_covariance.joint_covariance`."""
     every = concatenate([sums.count.reshape(-1, 1), sums.counts], 1)
     scales, found = await together(common_scales(sums, d, one_scale), row_count(every))
     rows = RowCount(found.n_rows[0], found.parts[:, 0], found.inverse[0], found.half[0], found.n_rows_scaled[0])
@@ -83,7 +88,10 @@ async def joint_covariance_missing(sums: OwnerMomentsMissing, d: int, one_scale:
 async def _gram_triangle(
     sums: OwnerMomentsMissing, scales: CommonScales, rows: RowCount, present: RowCount, d: int
 ) -> Any:
-    """Steps 4 and 5: the packed upper triangle of X'X. With one owner only F1 is looked at, the first d rows of the factor."""
+    """Do steps 4 and 5: return the packed upper triangle of X'X.
+
+    With one owner only F1 is used, the first d rows of the factor.
+    """
     m, products = len(sums.count), GramSum(sums.count, d)
     powers = shift_powers((scales.exponent - sums.deviation_exponent + rows.half).reshape(-1))
     if scales.distance is None:
@@ -98,17 +106,20 @@ async def _gram_triangle(
                 :, start - first : start - first + BLOCK_ROWS, _leading_zeros(start, d) - _leading_zeros(first, d) :
             ]
             products.add_rows(block.reshape(-1, block.shape[2]))
-    sums.factor = None  # most of what a server has in memory
+    sums.factor = None  # the largest array in memory
     return await products.exchanged()
 
 
 def _leading_zeros(row: int, d: int) -> int:
-    """Zeros at the beginning of a row of F1 + F2 diag(delta): none as long as F1 goes on."""
+    """Return the zeros at the beginning of a row of F1 + F2 diag(delta): none in the rows of F1."""
     return max(0, row - d)
 
 
 async def _rows_of_x(factor: Any, power: Any, away: Any, rows: tuple[int, int]) -> Any:
-    """These rows of F1 + F2 diag(delta) of every owner (m, rows, ..), without zeros that all of them begin with: two rounds."""
+    """Return these rows of F1 + F2 diag(delta) of every owner (m, rows, ..), without common leading zeros.
+
+    Two rounds.
+    """
     (m, d), (first, last) = power.shape, rows
     begin, end = (int(row_starts(2 * d)[row]) for row in rows)
     part = factor[:, begin:end]
@@ -131,7 +142,7 @@ async def _rows_of_x(factor: Any, power: Any, away: Any, rows: tuple[int, int]) 
 
 
 async def _times_distance(factor: Any, away: Any) -> Any:
-    """Entries of F2 times delta, as those of X: two rounds."""
+    """Return entries of F2 times delta, in the type of X: two rounds."""
     kind = RingType(128, ROOT_FRAC + DISTANCE_FRAC + LIFT_BITS, 1)
     wide = await factor.mul(away, frac=kind.frac)
     short = await wide.retype(kind).truncate(kind.frac - X_FRAC)
@@ -139,7 +150,7 @@ async def _times_distance(factor: Any, away: Any) -> Any:
 
 
 async def _distances(scales: CommonScales, rows: RowCount, present: RowCount, d: int) -> Any:
-    """delta of every owner (m, d) in units of 2^D, times 2^-h: 78 fractional bits."""
+    """Return delta of every owner (m, d) in units of 2^D, times 2^-h: 78 fractional bits."""
     near, (lift, inverse) = await together(
         scaled_distances(scales.distance, scales.exponent, scales.mean_exponent),
         _scaled_down(rows.half, present.inverse),
@@ -154,7 +165,7 @@ async def _distances(scales: CommonScales, rows: RowCount, present: RowCount, d:
 
 
 async def _scaled_down(half: Any, inverse: Any) -> tuple[Any, Any]:
-    """2^(18 - h), and the inverses times it: as numbers with 62 fractional bits those of 2^-h / n."""
+    """Return 2^(18 - h), and the inverses times it: as numbers with 62 fractional bits they are 2^-h / n."""
     thresholds, values = power_table(0, LIFT_BITS, lambda h: 1 << (LIFT_BITS - h))
     lift = (await half.reshape(1).classify(thresholds, values, 0))[..., 0]
     scaled = await inverse.retype(RingType(128, INVERSE_FRAC, 26)).mul(lift, frac=INVERSE_FRAC)

@@ -1,11 +1,12 @@
-"""Signs of components on shares: the entry of largest magnitude of every one becomes positive, the first of equal ones.
+"""Signs of components on shares: the entry of largest magnitude of each becomes positive (the first one of equals).
 
-That is scikit-learn's convention, and what a receiver of whole components makes of them. Who gets only some entries of each
-cannot: so that all agree, signs are found before anything is revealed, and nobody is told where the largest entry is.
+This is scikit-learn's convention. A receiver of whole components could apply it itself; one that gets only some entries
+of each cannot. So that all receivers agree, signs are computed before anything is revealed, and the position of the
+largest entry stays secret.
 
-    negative = [v < 0], magnitude = |v|                            3 rounds
-    of neighbours the larger magnitude stays, with its sign        3 rounds for every halving of the d entries
-    v times the sign that is left                                  1 round
+    negative = [v < 0], magnitude = |v|                                     3 rounds
+    of two neighbours the larger magnitude is kept, with its sign           3 rounds for every halving of the d entries
+    v times the sign that remains                                           1 round
 
 Comparisons take 2 rounds for each 65,536 of them; there are about 2 k d, of 43 bits.
 """
@@ -17,11 +18,11 @@ from typing import Any
 from ..protocol import concatenate, together
 
 MAX_ENTRY = 1.5
-"""Above every entry of a vector of norm 1."""
+"""Promised bound on entries of vectors of norm 1, with a margin."""
 
 
 async def oriented(vectors: Any) -> Any:
-    """The same vectors, the rows of a (k, d) array, times 1 or -1: 4 + 3 ceil(log2 d) rounds for 2^16 entries, no opening."""
+    """Return the rows of a (k, d) array times 1 or -1: 4 + 3 ceil(log2 d) rounds for 2^16 entries, no opening."""
     entries = vectors.within(MAX_ENTRY)
     negative = await entries.negative()
     flipped = await (negative * entries)
@@ -37,6 +38,6 @@ async def oriented(vectors: Any) -> Any:
 
 
 async def _chosen(second: Any, values: Any, even: int) -> Any:
-    """Of every two neighbours the one that the bits say, and what has no neighbour."""
+    """Return one of each two neighbours, selected by the bits, and an entry without a neighbour."""
     kept = await second.where(values[1:even:2], values[0:even:2])
     return concatenate([kept.retype(values.dtype), values[even:]])

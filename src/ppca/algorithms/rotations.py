@@ -1,15 +1,17 @@
-"""What the cyclic Jacobi solvers share: the order of the pairs, the rotation of rows and columns, and the sweeps.
+"""Shared parts of the cyclic Jacobi solvers: order of the pairs, rotation of rows and columns, and sweeps.
 
-A step rotates up to d/2 disjoint pairs at once; a sweep of d - 1 steps (d if d is odd) meets every pair once. The order
-is the round robin of a tournament, so which pair is rotated when is public and depends on d alone. A rotation matrix
-has two non-zeros a row: columns and rows are rotated by 2 x 2 blocks, in one round each, sending the result only.
+A step rotates up to d/2 disjoint pairs at once; a sweep of d - 1 steps (d if d is odd) visits every pair once. The
+order is the round robin of a tournament (Golub and Van Loan, Matrix Computations, section 8.5), so the schedule is
+public and depends only on d. A rotation matrix has two non-zeros per row: columns and rows are rotated by 2 x 2 blocks,
+in one round each, and only the result is sent.
 
-    r1..r(k)  cosines and sines of all pairs of the step (the solver's own formula)  | is the off-diagonal small enough?
+    r1..r(k)  cosines and sines of all pairs of the step (formula of the solver)  | is the off-diagonal small enough?
     r(k+1)    A J   | V := V J
     r(k+2)    A := J' (A J), the blocks of one triangle
 
-At the end of every sweep (eight steps at least) V := V - V (V'V - I) / 2 and A := V' (A0 V), four rounds: whatever
-truncations and an approximate rotation did to V and A is gone, and V stays orthogonal to the last few bits.
+At the end of every sweep (after at least eight steps) V := V - V (V'V - I) / 2 and A := V' (A0 V), four rounds. This
+removes the errors of truncations and of an approximate rotation from V and A, and keeps V orthogonal to the last few
+bits.
 """
 
 from __future__ import annotations
@@ -28,24 +30,29 @@ from .iteration import Progress, State, silent, until_converged
 
 Index = NDArray[np.intp]
 Order = Callable[[int], tuple[Index, ...]]
-"""The disjoint pairs of every step of a sweep over d columns, as arrays (pairs, 2)."""
+"""Function of d: the disjoint pairs of every step of a sweep over d columns, as arrays (pairs, 2)."""
 
 Rotation = Callable[[Any, Any], Awaitable[tuple[Any, Any]]]
 """(a, h) = (A_pq, A_qq - A_pp) of all pairs of a step to (cos, sin): p := cos p - sin q, q := sin p + cos q."""
 
 UNCHECKED_SWEEPS, CHECKS_PER_SWEEP = 1, 4
-"""Convergence is asked four times a sweep after the first: the answer travels beside the rotation and costs no round."""
+"""Sweeps before the first convergence check, and checks per sweep.
+
+A check runs in parallel with a rotation, at no round.
+"""
 
 MIN_SWEEP_STEPS = 8
-"""Steps between two renormalisations at least: at d = 2 a sweep is one step."""
+"""Minimum number of steps between two renormalisations: at d = 2 a sweep is one step."""
 
 MAX_SWEEPS = 30
-"""Where a run that opens convergence bits gives up."""
+"""Maximum number of sweeps of a run that opens convergence bits."""
 
 
 @lru_cache
 def round_robin(d: int) -> tuple[Index, ...]:
-    """Disjoint pairs (p < q) of every step of a sweep, as arrays (pairs, 2): a tournament of d players, one resting if odd."""
+    """Return disjoint pairs (p < q) of every step of a sweep, as arrays (pairs, 2): a tournament of d players, one
+    resting if d is odd.
+    """
     n = d + d % 2
     players = list(range(n))
     steps = []
@@ -58,8 +65,11 @@ def round_robin(d: int) -> tuple[Index, ...]:
 
 @lru_cache(maxsize=64)
 def _indices(d: int, step: int, order: Order) -> tuple[Index, Index, Index, Index]:
-    """Public index work of a step: the resting indices, where column i comes from after the rotation of columns, the pairs
-    of blocks of one triangle, and where entry (i, j) of the new A stands among those blocks and the resting rows."""
+    """Return the public indices of a step.
+
+    They are: the resting indices; the source of each column after the rotation of columns; the pairs of blocks of one
+    triangle; and the position of entry (i, j) of the new A among those blocks and the resting rows.
+    """
     pairs = order(d)[step]
     rest = np.setdiff1d(np.arange(d), pairs)
     arranged = np.concatenate([pairs.ravel(), rest])
@@ -67,7 +77,7 @@ def _indices(d: int, step: int, order: Order) -> tuple[Index, Index, Index, Inde
     i, j = pairs[blocks[0]][:, :, None], pairs[blocks[1]][:, None, :]
     place = np.empty((d, d), np.intp)
     place[i, j] = np.arange(4 * blocks.shape[1]).reshape(-1, 2, 2)
-    place[pairs[:, 1], pairs[:, 0]] = place[pairs[:, 0], pairs[:, 1]]  # blocks on the diagonal are symmetric, too
+    place[pairs[:, 1], pairs[:, 0]] = place[pairs[:, 0], pairs[:, 1]]  # blocks on the diagonal are symmetric
     place[j.swapaxes(1, 2), i.swapaxes(1, 2)] = place[i, j].swapaxes(1, 2)
     for number, resting in enumerate(rest):
         place[resting] = place[:, resting] = 4 * blocks.shape[1] + number * d + np.arange(d)
@@ -75,12 +85,12 @@ def _indices(d: int, step: int, order: Order) -> tuple[Index, Index, Index, Inde
 
 
 def blocks_of(cos: Any, sin: Any) -> Any:
-    """The rotations of a step as (pairs, 2, 2) matrices."""
+    """Return the rotations of a step as (pairs, 2, 2) matrices."""
     return stack([stack([cos, sin], -1), stack([-sin, cos], -1)], -2)
 
 
 async def rotate_columns(X: Any, J: Any, step: int, d: int, order: Order = round_robin) -> Any:
-    """X J for d columns, of length one at most: one round."""
+    """Return X J for d columns of length at most one: one round."""
     pairs = order(d)[step]
     rest, inverse, _, _ = _indices(d, step, order)
     turned = await X[:, pairs].transpose(1, 0, 2).matmul(J, within=1.5)
@@ -89,7 +99,7 @@ async def rotate_columns(X: Any, J: Any, step: int, d: int, order: Order = round
 
 
 async def rotate_rows(Y: Any, J: Any, step: int, order: Order = round_robin) -> Any:
-    """J' Y, known to be symmetric: one round, one triangle of 2 x 2 blocks."""
+    """Return J' Y, known to be symmetric: one round, one triangle of 2 x 2 blocks."""
     d = len(Y)
     pairs = order(d)[step]
     rest, _, (first, second), place = _indices(d, step, order)
@@ -100,14 +110,14 @@ async def rotate_rows(Y: Any, J: Any, step: int, order: Order = round_robin) -> 
 
 
 async def rotate(A: Any, V: Any, cos: Any, sin: Any, step: int, order: Order = round_robin) -> tuple[Any, Any]:
-    """J'AJ and VJ for the rotations of a step: two rounds."""
+    """Return J'AJ and VJ for the rotations of a step: two rounds."""
     J, d = blocks_of(cos, sin), len(A)
     AJ, V = await together(rotate_columns(A, J, step, d, order), rotate_columns(V, J, step, d, order))
     return await rotate_rows(AJ, J, step, order), V
 
 
 async def refresh(A0: Any, V: Any) -> tuple[Any, Any]:
-    """A = V' A0 V for V made orthonormal, and that V: four rounds."""
+    """Return A = V' A0 V for V made orthonormal, and that V: four rounds."""
     V = await orthonormal(V)
     AV = await A0.matmul(V, within=1.5)
     return symmetric(await V.T.matmul_upper(AV, within=1.5), len(A0)), V
@@ -128,9 +138,11 @@ async def in_sweeps(
     order: Order = round_robin,
     check_every: int | None = None,
 ) -> tuple[State, int, bool | None]:
-    """The loop of a cyclic Jacobi over d columns: `turn` for every step of a sweep, `renew` at its end; see `until_converged`.
+    """Run the loop of a cyclic Jacobi over d columns: `turn` for every step of a sweep, `renew` at its end; see
+    `until_converged`.
 
-    at_once: ask for the bit in the first sweep, too. check_every: steps between two checks (None: a quarter of a sweep).
+    at_once: check convergence in the first sweep, too. check_every: steps between two checks (None: a quarter of a
+        sweep).
     """
     if d == 1:
         return state, 0, True if fixed_iterations is None else None
@@ -173,12 +185,15 @@ StopRule = Callable[[Any, float], Awaitable[Any]]
 
 
 async def norm_is_small(A: Any, tol: float) -> Any:
-    """[norm of the off-diagonal < tol / 2]: |A0|_F lies in [1/2, 1], so the residual is below tol relative to |A0|_F, too."""
+    """Return [norm of the off-diagonal < tol / 2].
+
+    |A0|_F lies in [1/2, 1], so the residual is also below tol relative to |A0|_F.
+    """
     return await off_diagonal_is_small(A, tol / 2)
 
 
 class _Sweeping(NamedTuple):
-    """Shared A = V'A0V and V between two steps; fresh: nothing has been rotated since they were made anew."""
+    """Shared A = V'A0V and V between two steps. fresh: nothing has been rotated since they were renewed."""
 
     A: Any
     V: Any
@@ -199,15 +214,15 @@ async def sweeps(
     stop: StopRule = norm_is_small,
     check_every: int | None = None,
 ) -> Eigen:
-    """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits, by any rotation.
+    """Compute eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits, with
+    any rotation.
 
-    tol: stop when the off-diagonal has Frobenius norm below it; one bit is opened per check (four a sweep).
-    max_iterations: give up after so many steps (None: 30 sweeps). A sweep is d - 1 steps, d if d is odd.
-    fixed_iterations: make so many steps and open nothing.
-    start: (A, V) of another solver, A = V'A0V and V nearly orthogonal (Newton-Schulz must converge from V): continue from there.
-    order: the pairs of every step. stop: the shared bit that ends the iteration. check_every: steps between two checks (None: a
-    quarter of a sweep, after the first sweep).
-    `iterations` of the result counts steps.
+    tol: stop when the off-diagonal has a Frobenius norm below it; each check opens one bit (four a sweep).
+    max_iterations: maximum number of steps (None: 30 sweeps). A sweep is d - 1 steps, d if d is odd. fixed_iterations:
+    make exactly this number of steps and open nothing. start: (A, V) of another solver, with A = V'A0V and V nearly
+    orthogonal (Newton-Schulz must converge from V): continue from there. order: the pairs of every step. stop: the
+    shared bit that ends the iteration. check_every: steps between two checks (None: a quarter of a sweep, after the
+    first sweep). `iterations` of the result counts steps.
     """
     d = A0.shape[0]
     A0 = A0.within(1)

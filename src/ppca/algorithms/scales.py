@@ -1,7 +1,8 @@
-"""Numbers in secret scales: a mantissa and an exponent, both shared, brought to common scales without opening an exponent.
+"""Numbers in secret scales: a shared mantissa and a shared exponent, converted to common scales without opening an
+exponent.
 
-A mantissa has 80 fractional bits, the upper half of its bits comes with it: a product with a secret power of two must stay
-below 2^126, so a shift by up to 80 bits is done in halves. All cuts are exact.
+A mantissa has 80 fractional bits, and the upper half of its bits is shared separately. A product with a secret power of
+two must stay below 2^126, so a shift by up to 80 bits is done in two halves. All truncations are exact.
 """
 
 from __future__ import annotations
@@ -13,13 +14,19 @@ import numpy as np
 from ..protocol import RingType, together
 
 MANTISSA_BITS = 80
+"""Fractional bits of a mantissa."""
+
 HALF_BITS = MANTISSA_BITS // 2
+"""Fractional bits of the upper half of a mantissa."""
+
 CUT_BITS = 44
+"""Bits truncated after a product with a power of two that shifts to the left by as many more."""
+
 FLOAT_BITS = 55
 """Fractional bits of a number that a receiver gets as mantissa and exponent: a double has 53."""
 
 SHOWN_BITS = 68
-"""A receiver gets means to 68 bits below the largest mean of an owner. Owners' means are cut off 80 bits below it."""
+"""A receiver gets means to 68 bits below the largest mean of an owner. Owners' means are truncated 80 bits below it."""
 
 MEAN_FRAC = 56
 """Fractional bits of means in the units of a covariance."""
@@ -28,27 +35,35 @@ MAX_UNIT_BITS = 38
 """log2 of the largest mean in such units."""
 
 NONE_SHIFT = 1800
-"""A - D is below for all doubles, and above if D comes of `NONE`."""
+"""A - D is below this for all doubles, and above if D comes from `NONE`."""
 
 NONE = -3000
 """The exponent of zero: below those of all doubles, whatever is added here."""
 
 EXPONENT_OFFSET = 4096
-"""Added to exponents that a table gives, so that zero can stand for none."""
+"""Added to exponents that a table returns, so that zero can stand for none."""
 
 EXPONENT = RingType(128, 0, 13)
+"""Type of exponents."""
+
 MANTISSA = RingType(128, MANTISSA_BITS, 1)
+"""Type of mantissas."""
+
 UPPER_HALF = RingType(128, HALF_BITS, 1)
+"""Type of upper halves of mantissas."""
+
 GRID = RingType(128, MANTISSA_BITS, 2)
+"""Type of numbers in units of 2^A."""
+
 GROUP_SIZE = 16
-"""Numbers whose largest is found at once, by comparing all pairs."""
+"""Numbers whose maximum is found at once, by comparing all pairs."""
 
 RAW = RingType(128, 112, 14)
 """Integers below 2^126, as a type that every backend can hold."""
 
 
 async def maximum(values: Any) -> Any:
-    """The largest along the first axis of shared integers: five rounds for up to sixteen of them, three for two."""
+    """Return the maximum of shared integers along the first axis: five rounds for 3 to 16 of them, three for two."""
     while len(values) > 2:
         size = min(GROUP_SIZE, len(values))
         groups = -(-len(values) // size)
@@ -69,15 +84,15 @@ async def maximum(values: Any) -> Any:
 
 
 def power_table(low: int, high: int, *values: Any) -> tuple[Any, Any]:
-    """Thresholds and tables of public functions over the integers low .. high; zero outside."""
+    """Return thresholds and tables of public functions over the integers low .. high; zero outside."""
     inside = range(low, high + 1)
     return np.arange(low, high + 2), np.array([[0, *map(value, inside), 0] for value in values], dtype=object)
 
 
 async def on_grid(mantissa: Any, upper: Any, exponent: Any) -> tuple[Any, Any]:
-    """Along the first axis: the largest exponent A, and all numbers in units of 2^A with 80 fractional bits.
+    """Return the largest exponent A along the first axis, and all numbers in units of 2^A with 80 fractional bits.
 
-    What lies 80 bits below the largest is cut off. Nine rounds for up to sixteen numbers.
+    Digits more than 80 bits below the largest number are truncated. Nine rounds for up to sixteen numbers.
     """
     largest = await maximum(exponent)
     thresholds, values = power_table(
@@ -94,11 +109,12 @@ async def on_grid(mantissa: Any, upper: Any, exponent: Any) -> tuple[Any, Any]:
 
 
 async def floating(grid: Any, largest: Any) -> tuple[Any, Any]:
-    """Numbers in units of 2^A (80 fractional bits) as v 2^e: |v| in [1/2, 1] with 55 fractional bits, or zeros. Six rounds.
+    """Convert numbers in units of 2^A (80 fractional bits) to v 2^e: |v| in [1/2, 1] with 55 fractional bits, or zeros.
+    Six rounds.
 
-    A receiver gets a floating-point number, rounded to a multiple of 2^(A - 68). It tells of A only where digits end early. The
-    mean of several owners' numbers, each cut off at 2^(A - 80), is off by up to two units of 2^(A - 80), which depend on single
-    owners. The rounding is random: these units change the result with probability 2^-11.
+    A receiver gets a floating-point number, rounded to a multiple of 2^(A - 68). It reveals A only if its digits end
+    early. The mean of several owners' numbers, each truncated at 2^(A - 80), is off by up to two units of 2^(A - 80),
+    which depend on single owners. The rounding is random: these units change the result with probability 2^-11.
     """
 
     def powers(e: int) -> list[int]:
@@ -121,13 +137,13 @@ async def floating(grid: Any, largest: Any) -> tuple[Any, Any]:
 
 
 async def in_units(grid: Any, largest: Any, exponent: Any) -> Any:
-    """Numbers in units of 2^D, 56 fractional bits, from those in units of 2^A (80).
+    """Convert numbers in units of 2^A (80 fractional bits) to units of 2^D, 56 fractional bits.
 
-    Those with A > D + 38 come out as if A were D + 38: about 2^38 units, so that what is subtracted from them stays in range.
-    Zero where D stands for no deviation at all.
+    Numbers with A > D + 38 are returned as if A were D + 38: about 2^38 units, so that differences from them stay in
+    range. Zero if D stands for no deviation.
     """
-    # X 2^(x - 24) with x = A - D: above, a shift to the left; about 0, one to the left and a cut by 44; below, the same
-    # with the upper half of the bits. One table gives the powers of all three.
+    # X 2^(x - 24) with x = A - D. x > 23: a shift to the left. -21 < x < 24: a shift to the left and a truncation by
+    # 44 bits. x < -20: the same with the upper half of the bits. One table has the powers of all three.
     thresholds, values = power_table(
         -60,
         MAX_UNIT_BITS,

@@ -1,9 +1,9 @@
-"""Second moments of rows whose columns belong to different owners, in the 64-bit ring, piece by piece.
+"""Second moments of rows whose columns belong to different owners, in the 64-bit ring, in chunks of rows.
 
-A piece of up to 8,192 rows is one bilinear map: its local product is done by whoever has time (this process, worker
-processes, a Dask cluster), then masked, exchanged and extended to 128 bits: two rounds and output-sized messages, however
-many rows. Pieces are independent (the paper's data parallelism) and add up. With values on a grid of 2^-24 and |x| <= 1
-every sum is an exact integer.
+A chunk of up to 8,192 rows is one bilinear map: its local product is computed in this process, in worker processes or
+on a Dask cluster. It is then masked, exchanged and extended to 128 bits: two rounds and messages of the size of the
+output, for any number of rows. Chunks are independent (the paper's data parallelism) and add up. Values are on a grid
+of 2^-24 with |x| <= 1, so every sum is an exact integer.
 """
 
 from __future__ import annotations
@@ -27,20 +27,23 @@ GRID = 24
 """Fractional bits of the rows."""
 
 COLUMN_ERROR = 2.0**-24
-"""Error of a column as a root mean square, in units of its scale: that of the grid, and of bringing columns to one scale."""
+"""Error of a column as a root mean square, in units of its scale: from the grid and the common scale."""
 
 MAX_PIECE_ROWS = 1 << 13
-"""Rows of a piece: 2 * 24 bits of a product, 13 of the sum and the sign fit 62 bits."""
+"""Maximum number of rows of a chunk: 2 * 24 bits of a product, 13 of the sum and the sign fit 62 bits."""
 
 ROWS = RingType(64, GRID, 1)
+"""Type of the rows."""
+
 
 Words = NDArray[np.uint64]
 Submit = Callable[[Callable[..., Words], Words, Words, "Blocks"], "Future[Words]"]
+"""Executor of local products."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Which columns belong to whom, and whether the products within an owner's columns are wanted too."""
+    """Columns of each owner, and whether the products within an owner's columns are needed."""
 
     starts: tuple[int, ...]
     own: bool
@@ -50,12 +53,14 @@ class Blocks:
         return self.starts[-1]
 
     def spans(self) -> Iterator[tuple[slice, slice]]:
-        """Pairs of column ranges to multiply, if own products are not wanted: all earlier owners' with every owner's."""
+        """Yield pairs of column ranges to multiply if own products are not needed: all earlier owners' with each
+        owner's.
+        """
         for start, stop in zip(self.starts[1:-1], self.starts[2:], strict=True):
             yield slice(0, start), slice(start, stop)
 
     def entries(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Row and column (row <= column) of every product, in the order in which `local_product` computes them."""
+        """Return row and column (row <= column) of every product, in the order of `local_product`."""
         if self.own:
             return np.triu_indices(self.width)
         i, j = [np.empty(0, np.intp)], [np.empty(0, np.intp)]
@@ -67,7 +72,7 @@ class Blocks:
 
 
 def local_product(row_share: Words, column_share: Words, blocks: Blocks) -> Words:
-    """One server's local product of a piece: R'C over the wanted entries, flat, shape (entries, 1)."""
+    """Return one server's local product of a chunk: R'C over the needed entries, flat, shape (entries, 1)."""
     turned = np.ascontiguousarray(row_share.T)[..., None]
     if blocks.own:
         out = ring.empty((blocks.width * (blocks.width + 1) // 2,), 1)
@@ -82,7 +87,7 @@ def local_product(row_share: Words, column_share: Words, blocks: Blocks) -> Word
 
 
 def inline(work: Callable[..., Words], *arguments: Any) -> Future[Words]:
-    """Runs a task here and now; the other executors have the same form."""
+    """Run a task immediately, with the interface of the other executors."""
     done: Future[Words] = Future()
     with clock.products:
         done.set_result(work(*arguments))
@@ -97,9 +102,11 @@ async def second_moments(
     submit: Submit | None = None,
     ahead: int = 1,
 ) -> tuple[SecretArray, SecretArray]:
-    """Sums over all rows: products (one per entry of `blocks`, 48 fractional bits) and columns (24), both in 128 bits.
+    """Return sums over all rows: of products (one per entry of `blocks`, 48 fractional bits) and of columns (24), both
+    in 128 bits.
 
-    pieces: shares of shape (2, rows, width), both splits, of at most `MAX_PIECE_ROWS` rows. `ahead`: tasks kept under way.
+    pieces: shares of chunks, shape (2, rows, width), both splits, at most `MAX_PIECE_ROWS` rows each. count: their
+    number, for progress. ahead: number of tasks that run at the same time.
     """
     run = submit or inline
     total: SecretArray | None = None
@@ -122,14 +129,15 @@ async def second_moments(
         wide = await (await Pending(masked(template, product, Product(template.dtype, 0, None)))).extend()
         total = wide if total is None else total + wide
         done += 1
-        party.progress(f"second moments, piece {done} of {count}", done / count)
+        party.progress(f"second moments, chunk {done} of {count}", done / count)
     columns = await SecretArray(party, sums, RingType(64, GRID, 37)).extend()
     assert total is not None
     return total, columns
 
 
 async def central(products: SecretArray, columns: SecretArray, rows: int) -> tuple[SecretArray, SecretArray]:
-    """Covariance (packed upper triangle, 112 fractional bits) and mean (56), from sums over `rows` rows: one round, exact.
+    """Return covariance (packed upper triangle, 112 fractional bits) and mean (56) from sums over `rows` rows: one
+    round, exact.
 
     products: packed upper triangle with 48 fractional bits. n * G - v v' is an integer below 2^(48 + 2 log2 n).
     """
@@ -139,39 +147,44 @@ async def central(products: SecretArray, columns: SecretArray, rows: int) -> tup
     # The value is n^2 C. Dividing by n^2: first by the power of two above it, which is a change of type, ...
     power = (rows - 1).bit_length()
     wide = scaled.retype(make_type(128, 2 * GRID + 2 * power, 1)).astype(MOMENT_FRAC)
-    # ... the rest, between 1 and 4, is a public factor that the receiver puts in (`shrink`).
+    # ... then by the rest, a public factor between 1 and 4 that the receiver applies (`shrink`).
     sums = columns.retype(make_type(128, GRID + power, 1))
     return wide, sums.astype(MEAN_FRAC) if GRID + power <= MEAN_FRAC else sums
 
 
 def shrink(rows: int) -> float:
-    """n / 2^ceil(log2 n): means of `central` come out times this, covariances times its square."""
+    """Return n / 2^ceil(log2 n): means of `central` contain this factor, covariances its square."""
     return rows / 2.0 ** (rows - 1).bit_length()
 
 
 UNIT_FRAC = 43
-"""Fractional bits of covariances of columns whose variance is brought to [1/4, 1)."""
+"""Fractional bits of covariances of columns with a variance scaled to [1/4, 1)."""
 
 MAX_SPREAD = 41
-"""Deviations count down to 2^-41 of the largest. An entry that is left out is below half a unit of the normalised matrix."""
+"""Deviations count down to 2^-41 of the largest. An omitted entry is below half a unit of the normalised matrix."""
 
 MAX_EXCESS_BITS = -MIN_VARIANCE_BITS // 2
-"""log2 of the largest ratio of a column's scale to its deviation."""
+"""log2 of the maximum ratio of a column's scale to its deviation."""
 
 KEPT_FRAC = MOMENT_FRAC - 2 * MAX_EXCESS_BITS
+"""Fractional bits of entries before the last scaling."""
+
 ABSENT_OFFSET = 4096
 """Subtracted from the exponents of columns that do not vary, so that they are below all others."""
 
 
 async def in_common_scale(packed: Any, exponent: Any) -> tuple[Any, Any]:
-    """Bring the covariance of columns in units of 2^exponent (packed, 112 fractional bits) to one unit; return its exponent, too.
+    """Convert the covariance of columns in units of 2^exponent (packed, 112 fractional bits) to one unit; also return
+    its exponent.
 
-    The unit is the largest scale of the columns that vary. How far a column counts depends on deviations, not on scales, which
-    owners choose. With variances v_j, a_j such that 4^(a_j) v_j is in [1/4, 1), and s_j = exponent_j - a_j:
+    The unit is the largest scale of the columns that vary. The weight of a column depends on deviations, not on scales,
+    which owners choose. With variances v_j, a_j such that 4^(a_j) v_j is in [1/4, 1), and s_j = exponent_j - a_j:
 
     1. N_ij = C_ij 2^(a_i + a_j), so |N_ij| < 1, with 43 fractional bits.
-    2. R_ij = N_ij 2^-(w_i + w_j) with w_j = max(s) - s_j: the covariance in units of the largest deviation, zero if w_j > 41.
-    3. R_ij 4^-c with c = max(exponent) - max(s), from 0 to 23, over the columns with v_j >= 2^-47. The others count as zero.
+    2. R_ij = N_ij 2^-(w_i + w_j) with w_j = max(s) - s_j: the covariance in units of the largest deviation, zero if w_j
+       > 41.
+    3. R_ij 4^-c with c = max(exponent) - max(s), from 0 to 23, over the columns with v_j >= 2^-47. The others count as
+       zero.
 
     Error: 2^-42 of the largest variance. Rounds: 13 for up to sixteen columns.
     """

@@ -1,4 +1,4 @@
-"""Eigensolvers by name."""
+"""Eigensolvers by name, and the choice of the solver for `auto`."""
 
 from __future__ import annotations
 
@@ -27,28 +27,32 @@ SOLVERS: dict[str, Solver] = {
     "qr": eigh_qr,
     "power": eigh_power,
 }
-"""Every solver by name. All take (A0, identity, *, tol, max_iterations, fixed_iterations, progress). The two numbers and the
-result's `iterations` count the same thing: iterations of all-pairs, steps of a cyclic Jacobi (d - 1 a sweep, d if d is odd),
-QR iterations (each on the rows still left), squarings of the power method."""
+"""All solvers by name, with the arguments (A0, identity, *, tol, max_iterations, fixed_iterations, progress).
+
+The two numbers and the result's `iterations` count the same unit: iterations of all-pairs, steps of a cyclic Jacobi (d
+- 1 a sweep, d if d is odd), QR iterations (each on the remaining rows), squarings of the power method.
+"""
 
 
 AUTO, TOPK = "auto", "topk"
 
 TOLERANCE = 1e-9
-"""The default tolerance of a joint PCA: what |A V - V L|_F is to be, with |A|_F in [1/2, 1)."""
+"""Default tolerance of a joint PCA: bound on |A V - V L|_F, with |A|_F in [1/2, 1)."""
 
 NAMES = (AUTO, TOPK, *SOLVERS)
-"""What a job may name: one of the above, `topk` (the K largest pairs only), or the choice of `chosen_solver`."""
+"""Names that a job may use: all solvers, `topk` (only the K largest pairs), or `auto` (see `chosen_solver`)."""
 
 TOPK_MIN_COLUMNS = 200
+"""Minimum number of columns for which `auto` uses `topk`, see docs/eigensolvers.md."""
+
 TOPK_MIN_RATIO = 5
-"""`auto` takes `topk` from so many columns on, if its block is at most this part of them: see docs/eigensolvers.md."""
+"""Minimum ratio of columns to the block of `topk` for which `auto` uses it."""
 
 
 def chosen_solver(solver: str, d: int, components: int | float | None, fixed_iterations: int | None = None) -> str:
-    """The solver that `auto` means, from public numbers alone; any other name means itself.
+    """Return the solver that `auto` stands for, from public numbers alone; other names stand for themselves.
 
-    Fixed iterations are iterations of all-pairs; a part of the variance, or all components, need all pairs.
+    Fixed iterations are iterations of all-pairs. A fraction of the variance, or all components, need all pairs.
     """
     if solver != AUTO:
         return solver
@@ -57,7 +61,8 @@ def chosen_solver(solver: str, d: int, components: int | float | None, fixed_ite
 
 
 def max_convergence_bits(solver: str, d: int, max_iterations: int | None = None) -> int:
-    """Return the maximum number of convergence bits that `decompose` opens with a solver, those of a fall-back included.
+    """Return the maximum number of convergence bits that `decompose` opens with a solver, including those of a
+    fallback.
 
     `topk` calls all-pairs in each of its loops. All-pairs can take over from it, and cyclic Jacobi from every solver.
     """
@@ -73,22 +78,22 @@ def max_convergence_bits(solver: str, d: int, max_iterations: int | None = None)
 async def eigh(
     A0: Any, identity: Any, *, solver: str = "allpairs", tol: float = TOLERANCE, top: int | None = None, **options: Any
 ) -> Eigen:
-    """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1, by the named solver.
+    """Compute eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1, with the named solver.
 
-    `power` needs a positive semi-definite one.
-    top: only so many of the largest eigenpairs are wanted; all-pairs then stops earlier, the others give all.
-    tol: what |A0 V - V L|_F is to be. max_iterations: give up after so many (None: the solver's default).
-    fixed_iterations: run so many and open nothing. progress: is told how far it is.
+    `power` needs a positive semi-definite matrix. top: number of largest eigenpairs that are wanted; all-pairs then
+    stops earlier, the other solvers compute all pairs. tol: bound on |A0 V - V L|_F. max_iterations: maximum number of
+    iterations (None: the default of the solver). fixed_iterations: run exactly this many and open nothing. progress:
+    called with the progress.
     """
     if solver not in SOLVERS:
-        raise ValueError(f"unknown solver {solver!r}; choose one of: {', '.join(SOLVERS)}")
+        raise ValueError(f"unknown solver {solver!r}. Use one of: {', '.join(SOLVERS)}.")
     if solver == "allpairs":
         options["top"] = top
     return await SOLVERS[solver](A0, identity, tol=promised_residual(solver, len(A0), tol), **options)
 
 
 def promised_residual(solver: str, d: int, tol: float) -> float:
-    """What |A0 V - V L|_F may be when the solver says it is done: tol, or what its formula can reach."""
-    if solver == "jacobi-classic":  # its entries rest below 2^-30, and it asks for half the tolerance
+    """Return the bound on |A0 V - V L|_F of a converged run: tol, or the best that the solver's formula can reach."""
+    if solver == "jacobi-classic":  # it does not rotate entries below 2^-30, and stops at half the tolerance
         return max(tol, 2 * d * 2.0**-30)
     return max(tol, reachable(d)) if solver == "jacobi-eo" else tol

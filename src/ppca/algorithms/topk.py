@@ -1,20 +1,23 @@
-"""The K largest eigenpairs of a shared positive semi-definite matrix: whitened powers, one small all-pairs, Chebyshev loops.
+"""The K largest eigenpairs of a shared positive semi-definite matrix: block power iteration with a Chebyshev filter.
 
-For thousands of columns of which few components are wanted. A block Y of b columns, somewhat more than K, is all that travels:
-d b elements a product in place of the d^2 of all-pairs.
+The method is subspace iteration with Rayleigh-Ritz steps and a Chebyshev filter (Golub and Van Loan, Matrix
+Computations, section 8.2; Saad, Numerical Methods for Large Eigenvalue Problems). It suits thousands of columns of
+which few components are needed: only a block Y of b columns, slightly more than K, is sent: d b elements per product
+instead of the d^2 of all-pairs. What differs from the textbook: orthonormalisation is by whitening (`whitening.py`),
+and the Ritz step is an all-pairs Jacobi.
 
-    start   Y = A (A Omega), whitened; Omega is public, so that A Omega is free                                   22 rounds
-            five times Y := A Y, whitened (`whitening.py`): directions that are lost are filled with public ones  79
-    ritz    H = Y'AY; all-pairs on H (b x b) until the rows of its K largest are clean; Y := Y V, sorted          17 + 9 a step
+    start   Y = A (A Omega), whitened; Omega is public, so A Omega is free                                        22 rounds
+            five times Y := A Y, whitened; lost directions are replaced by public ones                            79
+    ritz    H = Y'AY; all-pairs on H (b x b) until the rows of its K largest have converged; Y := Y V, sorted     17 + 9 a step
     test    |A Y - Y theta| over the K, in factors of four of the tolerance: one small number is opened           7
-            0: done. If two late loops have brought less than a factor of four, or after eight of them: given up
+            0: done. The loop ends if two late loops together gain less than a factor of four, or after eight loops
     filter  Y := T_m(2 A / mu - 1) Y, mu about the smallest Ritz value, every column scaled by its own growth     3 m
-            whitened, filled, orthonormal again (36), and on to ritz
-    or      once, where the test says that the K-th Ritz value is below 2^-8 of the first: powers of what the columns that are
-            eigenvectors already leave of A (`deflation.py`), filled, orthonormal again (92), and on to ritz
+            whitened, completed, made orthonormal again (36); continue with ritz
+    restart once, if the test shows that the K-th Ritz value is below 2^-8 of the first: powers of the part of A that
+            the converged columns leave (`deflation.py`), completed, made orthonormal again (92); continue with ritz
 
-Values are accurate to tol^2 / gap, vectors to tol / gap, as the test promises. Whether these are the LARGEST eigenvalues is
-another question, which `certificate.py` answers.
+Values are accurate to tol^2 / gap, vectors to tol / gap, as the test guarantees. It does not show that these are the
+LARGEST eigenvalues; `certificate.py` does.
 """
 
 from __future__ import annotations
@@ -32,57 +35,68 @@ from .iteration import Progress, silent
 from .whitening import FINE_STEPS, ROUGH_STEPS, complete, gaussian, gram, scale_of, whiten, whiten_any
 
 POWERS = 5
-"""Whitened powers before the first Ritz step."""
+"""Number of whitened powers before the first Ritz step."""
 
 DEGREES = (3, 6, 12, 24, 24, 24, 24, 24)
-"""Of the filters, loop by loop: low ones while Ritz values are rough, high ones for the flat spectra that are left then."""
+"""Degrees of the filters, loop by loop: low while Ritz values are inaccurate, high for the flat spectra that need later
+loops.
+"""
 
 WARM_ITERATIONS = 6
-"""The schedule of all-pairs after a filter begins here: H is nearly diagonal."""
+"""Iteration at which the schedule of all-pairs starts after a filter: H is nearly diagonal."""
 
 RITZ_TOLERANCE, RITZ_MARGIN = 0.3, 0.25
-"""H is made diagonal to this part of the tolerance, and in the rows of its K largest to that part of it."""
+"""Tolerance of all-pairs on H relative to `tol`, and its `margin` for the rows of the K largest."""
 
 MAX_ORTHOGONALITY_ERROR = 3e-8
-"""What the test asks of |Y'Y - I|_F."""
+"""Bound on |Y'Y - I|_F that the test requires."""
 
 MAX_LEVEL = 12
-"""The residual is told in factors of four of the tolerance, up to so many."""
+"""Maximum convergence level: the residual is reported in factors of four of the tolerance."""
 
 MU_FLOOR = 2.0**-21
-"""What is added to mu, as a part of the largest Ritz value: what a column picks up of stronger ones grows by its reciprocal."""
+"""Added to mu, relative to the largest Ritz value: the part of a column along stronger ones grows by its reciprocal."""
 
 MAX_GROWTH = 64.0
-"""Columns that are no Ritz vectors yet grow more than their Ritz value says: up to this, where all is well."""
+"""Promised bound on columns of the filter.
+
+Columns that are not yet Ritz vectors grow more than their Ritz value implies.
+"""
 
 SHRINK_TABLE = (4.0 ** np.arange(1, 9), 2.0 ** -np.r_[0, np.arange(3, 11)])
-"""Squares of lengths, and what a column of such a length is multiplied by: above 2, so that it is below 1/2 and may grow."""
+"""Squares of lengths, and the factor for a column of such a length: above length 2 it becomes less than 1/2 and may
+grow again.
+"""
 
 WHITENING_RANGE = 2**8
-"""Ritz values so many times below the largest are out of reach of whitened powers, which keep 2^-10 at a time: their columns are
-random ones still."""
+"""Ritz values this factor below the largest are out of reach of whitened powers, which keep 2^-10: their columns are
+still random.
+"""
 
 COMPLETION_STEPS, CAREFUL_COMPLETION_STEPS = 2, 3
-"""Steps to make a filled block orthonormal: many random columns of a small d are not so to begin with."""
+"""Steps that make a completed block orthonormal.
+
+For small d many random columns are initially far from it: one more step.
+"""
 
 MU_OCTAVES = 24
-"""1 / mu is looked up in so many octaves below one."""
+"""Number of octaves below one in which 1 / mu is looked up."""
 
 MAX_RATIO_BITS = 22.0
-"""log2 of the largest 2 theta / mu - 1."""
+"""log2 of the maximum of 2 theta / mu - 1."""
 
 
 def block_size(k: int, d: int) -> int:
-    """Columns of the block: more than K, so that the first K converge fast."""
+    """Return the number of columns of the block: more than K, so that the first K converge fast."""
     return min(d, k + min(k + 12, 30))
 
 
 @dataclass
 class TopK:
-    """The K largest pairs, descending: shared values, vectors as ROWS; how many loops there were.
+    """The K largest pairs, descending: shared values, vectors as ROWS, and the number of loops.
 
-    residual: the smallest bound of |A V - V L|_F that the last test has shown; None: it was not tested, or passed none.
-    following: the next Ritz value of the block, None if the block has no more columns.
+    residual: the smallest bound on |A V - V L|_F that the last test has shown; None if it was not tested or above all
+    bounds. following: the next Ritz value of the block; None if the block has K columns.
     """
 
     values: Any
@@ -95,7 +109,7 @@ class TopK:
 
 @dataclass
 class _Block:
-    """Orthonormal columns, A times them, and their Ritz values theta in descending order.
+    """Orthonormal columns Y, A Y, and their Ritz values theta in descending order.
 
     With 80 fractional bits: squares: theta^2. floor: (MU_FLOOR theta_1)^2. rest: |A y - theta y|^2 of every column.
     skew: |Y'Y - I|_F^2 of the first K.
@@ -128,10 +142,11 @@ async def eigh_topk(
     fixed_iterations: int | None = None,
     progress: Progress = silent,
 ) -> TopK:
-    """The K largest eigenpairs of A, positive semi-definite with |A|_F <= 1 and 40 fractional bits.
+    """Compute the K largest eigenpairs of A, positive semi-definite with |A|_F <= 1 and 40 fractional bits.
 
-    run: a public name from which the public random columns are drawn. tol: of the Frobenius norm of A Y - Y theta over the K.
-    max_iterations: at most so many loops, and never more than eight. fixed_iterations: so many (or eight), and nothing is opened.
+    run: a public name from which the public random columns are drawn. tol: bound on the Frobenius norm of A Y - Y theta
+    over the K. max_iterations: maximum number of loops, never more than eight. fixed_iterations: run this number of
+    loops (at most eight) and open nothing.
     """
     d = len(A)
     A = A.within(1)
@@ -156,7 +171,7 @@ async def eigh_topk(
             restarted = True
             Y = await deflated_powers(A, block.Y, block.AY, block.squares, block.rest)
         else:
-            if below:  # columns of the block are random still: each holds a part of what is left out, of about b / d
+            if below:  # columns of the block are still random: each contains about b / d of the omitted part
                 scaling = await _scaling(block, -(-d // shape[1]))
             degree = DEGREES[min(loops - restarted, len(DEGREES) - 1)]
             Y = (await whiten_any(await _filtered(A, block, scaling, degree))).within(2)
@@ -168,17 +183,17 @@ async def eigh_topk(
 
 
 def has_stalled(levels: list[int]) -> bool:
-    """Whether two loops of a high degree have brought less than a factor of four."""
+    """Return whether two loops of a high degree together gained less than a factor of four."""
     return len(levels) > 5 and levels[-1] >= levels[-3]
 
 
 async def _start(A: Any, omega: Any) -> Any:
-    """Whitened powers of A on public random columns: 26 + 12 (POWERS - 1) + 17 rounds."""
+    """Return whitened powers of A on public random columns: 26 + 12 (POWERS - 1) + 17 rounds."""
     Z = (await A.matmul((A @ omega).within(4), within=2, narrow=True)).within(2)
     Y = (await whiten_any(Z, only=Held.RIGHT)).within(2)
     Z = await A.matmul(Y, within=2, narrow=True)
     _, root = await scale_of(await gram(Z))
-    half = root * 0.5  # |A Y half|_2 <= 1, also where three steps leave singular values up to 2
+    half = root * 0.5  # |A Y half|_2 <= 1, also if three steps leave singular values up to 2
     Z = (await Z.mul(half, frac=40, within=2, narrow=True)).within(2)
     for _ in range(POWERS - 1):
         P = (await whiten(Z, ROUGH_STEPS, half, only=Held.RIGHT)).within(2.0**9)
@@ -187,7 +202,9 @@ async def _start(A: Any, omega: Any) -> Any:
 
 
 async def _ritz(A: Any, Y: Any, k: int, tol: float, loops: int, silently: bool) -> _Block:
-    """Ritz vectors in descending order of their values, and how good they are: 10 rounds and those of all-pairs on H = Y'AY."""
+    """Return Ritz vectors in descending order of their values, and their accuracy: 10 rounds and those of all-pairs on
+    H = Y'AY.
+    """
     b = Y.shape[1]
     AY = (await A.matmul(Y, within=1.5, narrow=True)).within(1.5)
     H = symmetric(await Y.T.matmul_upper(AY, within=1.5), b)
@@ -213,12 +230,12 @@ async def _ritz(A: Any, Y: Any, k: int, tol: float, loops: int, silently: bool) 
 
 
 async def _level(block: _Block, k: int, tol: float, restarted: bool) -> tuple[int, int]:
-    """How far the K are from the tolerance; and how many of the K-th and the last Ritz value lie below theta_1 /
-    WHITENING_RANGE (0 if the
-    block was restarted): four rounds.
+    """Open the convergence level. Return it, and how many of the K-th and the last Ritz value are below theta_1 /
+    WHITENING_RANGE.
 
-    The level is 0 if |A Y - Y theta|_F < tol over the K, 1 if < 4 tol, ...; MAX_LEVEL if Y is not orthonormal. What is opened is
-    above + (MAX_LEVEL + 1) (skewed + 2 below): the last only if above is not 0.
+    The second number is 0 after a restart. Four rounds. The level is 0 if |A Y - Y theta|_F < tol over the K, 1 if < 4
+    tol, ...; MAX_LEVEL if Y is not orthonormal. The opened number is level + (MAX_LEVEL + 1) (skewed + 2 below), with
+    `below` only if the level is not 0.
     """
     limits, counts = (tol * 4.0 ** np.arange(MAX_LEVEL)) ** 2, np.arange(MAX_LEVEL + 1)
     found, skewed, small = await together(
@@ -239,11 +256,12 @@ async def _level(block: _Block, k: int, tol: float, restarted: bool) -> tuple[in
 
 
 async def _scaling(block: _Block, weight: int = 1) -> _Filter:
-    """T_j(2 A / mu - 1) with every column divided by g^-j, what it grows by at its own Ritz value: seven rounds.
+    """Return the recurrence of T_j(2 A / mu - 1) with every column divided by g^-j, its growth at its own Ritz value:
+    seven rounds.
 
-    mu^2 = theta_b^2 + a small part of theta_1^2 + weight |A Y - Y theta|_F^2: while the block still holds directions that are
-    none of eigenvectors, the last Ritz value is less than what is left out. e = 1 / mu, x = 2 theta e - 1 and
-    g = 1 / (x + sqrt(x^2 - 1)); any other g would be right, too.
+    mu^2 = theta_b^2 + a small part of theta_1^2 + weight |A Y - Y theta|_F^2: while the block still has directions that
+    are not eigenvectors, the last Ritz value is less than the largest omitted eigenvalue. e = 1 / mu, x = 2 theta e - 1
+    and g = 1 / (x + sqrt(x^2 - 1)); any other g would be correct, too.
     """
     squares, theta = block.squares, block.theta
     mu2 = squares[-1] + block.floor + block.rest.sum() * weight
@@ -260,13 +278,13 @@ async def _scaling(block: _Block, weight: int = 1) -> _Filter:
 
 
 async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
-    """The filter of a degree on every column, divided by MAX_GROWTH: 3 degree rounds.
+    """Apply the filter of this degree to every column, divided by MAX_GROWTH: 3 degree rounds.
 
-        r1   Z = A P | M = Y'P, its part of stronger columns | |P|^2         r2   Z - AY M | P - Y M
+        r1   Z = A P | M = Y'P, its part along stronger columns | |P|^2      r2   Z - AY M | P - Y M
         r3   a Z - b P - c P_before, the next P                              r2-3 a factor for the next but one, from |P|^2
 
-    Columns are sorted: what one picks up of stronger ones (rounding, and what is amplified of it) is taken out each time.
-    Columns that grow all the same, because they are no Ritz vectors yet, are divided by powers of two.
+    Columns are sorted. The part of a column along stronger ones (rounding, and its amplification) is removed in each
+    step. Columns that grow nevertheless, because they are not yet Ritz vectors, are divided by powers of two.
     """
     Y, AY = block.Y, block.AY
     stronger = np.triu(np.ones((Y.shape[1], Y.shape[1]), np.int64), 1)
@@ -288,7 +306,7 @@ async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
     before, now = Y, await combined([by.a, by.b], [AY * 0.5, Y * -0.5])
     factors, last, shrink = [by.a, by.b, by.c], by.c, None
     for _ in range(1, degree):
-        # P_before has not been divided by what P was, so c takes two factors.
+        # P_before was not divided by the factor of P, so c takes both factors.
         scaled = ready(None) if shrink is None else stack([*by, last]).mul(shrink, within=2.0**MU_OCTAVES)
         Z, M, lengths, new = await together(
             A.matmul(now, within=MAX_GROWTH, narrow=True, only=Held.LEFT),

@@ -1,13 +1,14 @@
-"""Blocks of secret columns made orthonormal: polynomials of the small Gram matrix, one product with the tall block.
+"""Whitening of blocks of secret columns: polynomials of the small Gram matrix, and one product with the tall block.
 
-Whitening Z = U S W' means to find Q with Z Q = U W' for all singular values that are not lost. x -> x r(x^2), r of degree 3,
-moves every singular value towards one; on the Gram side G = Z'Z that is
+Whitening Z = U S W' means finding Q with Z Q = U W' for all singular values that are not lost. The map x -> x r(x^2)
+with r of degree 3 moves every singular value towards one (a polynomial iteration for the polar factor, as
+Newton-Schulz: Bjorck and Bowie, 1971; Higham, 2008). On the Gram matrix G = Z'Z it is
 
     r1   G2 = G G                 r2   G3 = G G2 | G4 = G2 G2
     r3   Q := Q R | G := R (c0 G + c1 G2 + c2 G3 + c3 G4), with R = c0 + c1 G + c2 G2 + c3 G3
 
-three rounds a step whatever the number of rows. Singular values below 2^-10 of the largest stay small: they are lost, and
-`complete` puts public random directions in their place.
+Three rounds a step for any number of rows. Singular values below 2^-10 of the largest stay small: they are lost, and
+`complete` replaces them by public random directions.
 """
 
 from __future__ import annotations
@@ -29,37 +30,45 @@ WHITENING = (
     (3.12758, -3.96479, 2.08902, -0.35392),
     (2.22532, -2.25878, 1.34146, -0.30871),
 )
-"""Coefficients of R, step by step: together they map [2^-10, 1] to 1 +- 8e-4 (minimax, by linear programming). The first three
-leave [1/3, 2]."""
+"""Coefficients of R, step by step.
+
+Together they map [2^-10, 1] to 1 +- 8e-4 (minimax, by linear programming). The first three leave [1/3, 2].
+"""
 
 ROUGH_STEPS, FINE_STEPS = 3, 5
-"""Steps that keep a block from collapsing, and steps that make it orthonormal to 8e-4."""
+"""Number of steps that keep a block from collapsing, and that make it orthonormal to 8e-4."""
 
 SCHULZ = (2.1875, -2.1875, 1.3125, -0.3125)
-"""The same near one: an error e becomes one of order e^4."""
+"""Coefficients of R near one: an error e becomes one of order e^4."""
 
 GRAM_FRAC, SCALE_FRAC, FACTOR_FRAC = 60, 24, 24
 """Fractional bits of a Gram matrix before it is scaled, of its scale, and of Q."""
 
 MIN_NORM_BITS, MAX_NORM_BITS = -18, 7
-"""log2 of the Frobenius norms of Gram matrices that are scaled to one; smaller ones are scaled as if they had that norm."""
+"""log2 of the Frobenius norms of Gram matrices that are scaled to one; smaller ones are scaled as if they had that
+norm.
+"""
 
 MAX_FACTOR = 2.0**20
-"""Of Q: small singular values grow by at most 11.8 * 5.6 * 4.9 * 3.1 * 2.2 < 2^11, and the scale by 2^9."""
+"""Promised bound on entries of Q: small singular values grow by at most 11.8 * 5.6 * 4.9 * 3.1 * 2.2 < 2^11, the scale
+adds 2^9.
+"""
 
 STEPS_PER_OCTAVE = 16
+"""Steps per octave of the table of scales."""
+
 
 MAX_SQUARED_SINGULAR_VALUE = 4.0
-"""Of a singular value between two steps: 1.99 after the first."""
+"""Bound on squared singular values between two steps; they reach 1.99^2 after the first."""
 
 
 async def gram(Z: Any, frac: int | None = None, within: float = 4) -> Any:
-    """Z'Z: one round."""
+    """Return Z'Z: one round."""
     return symmetric(await Z.T.matmul_upper(Z, frac=frac, within=within, narrow=True), Z.shape[1])
 
 
 async def scale_of(G: Any) -> tuple[Any, Any]:
-    """c and sqrt(c), with c |G|_F in (0.95, 1]: three rounds."""
+    """Return c and sqrt(c) with c |G|_F in (0.95, 1]: three rounds."""
     size = await G.inner(G, frac=80)
     octaves = np.arange(2 * MIN_NORM_BITS * STEPS_PER_OCTAVE, 2 * MAX_NORM_BITS * STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE
     above = 2.0 ** np.append(octaves, octaves[-1] + 1)
@@ -68,16 +77,16 @@ async def scale_of(G: Any) -> tuple[Any, Any]:
 
 
 async def whiten(Z: Any, steps: int, out: Any = None, only: Held = Held.BOTH) -> Any:
-    """Z Q, its singular values near one, for |Z|_2 <= 1: 3 steps + 2 rounds.
+    """Return Z Q with singular values near one, for |Z|_2 <= 1: 3 steps + 2 rounds.
 
-    out: a shared factor of the result. only: for one side of products.
+    out: a shared factor of the result. only: compute it for one side of products.
     """
     Q = await gram_steps(await gram(Z), WHITENING[:steps], out)
     return await Z.matmul(Q, frac=40, within=4, narrow=True, only=only)
 
 
 async def whiten_any(Z: Any, steps: int = FINE_STEPS, only: Held = Held.BOTH) -> Any:
-    """Z Q, its singular values near one, for columns of length at most 8, however short: 3 steps + 6 rounds."""
+    """Return Z Q with singular values near one, for columns of any length up to 8: 3 steps + 6 rounds."""
     raw = await gram(Z, GRAM_FRAC, within=64)
     c, root = await scale_of(raw.astype(40))
     Q = await gram_steps((await raw.mul(c, frac=40, within=2)).within(2), WHITENING[:steps], root)
@@ -85,10 +94,11 @@ async def whiten_any(Z: Any, steps: int = FINE_STEPS, only: Held = Held.BOTH) ->
 
 
 async def gram_steps(G: Any, coefficients: Sequence[Sequence[float]], out: Any = None) -> Any:
-    """Q after these steps on G, |G|_2 <= MAX_SQUARED_SINGULAR_VALUE, times the shared number `out`: three rounds each.
+    """Return Q after these steps on G, |G|_2 <= MAX_SQUARED_SINGULAR_VALUE, times the shared number `out`: three rounds
+    each.
 
-    Q is for the right of products only. G is held divided by that bound, so that its powers stay below one and their truncations
-    local.
+    Q can only be the right operand of products. G is divided by that bound, so that its powers stay below one and their
+    truncations are local.
     """
     b = len(G)
     one = np.eye(b, dtype=np.int64)
@@ -116,14 +126,13 @@ async def gram_steps(G: Any, coefficients: Sequence[Sequence[float]], out: Any =
         new = G * c[0] + G2 * c[1] + G3 * c[2] + symmetric(found[1], b) * c[3]
         Q, upper = await together(turned, R.matmul_upper(new.within(16), within=2, narrow=True))
         G = symmetric(upper, b).within(2)
-    raise ValueError("at least one step is needed")
+    raise ValueError("no whitening steps: at least one is needed.")
 
 
 async def complete(Y: Any, fill: NDArray[np.float64], steps: int = 2) -> Any:
-    """Lost directions of a whitened block become public random ones, the others stay; then it is made orthonormal: 7 + 4 steps
-    rounds.
+    """Replace lost directions of a whitened block by public random ones, then make it orthonormal: 7 + 4 steps rounds.
 
-    With G = Y'Y, (I - G)^4 is one where a direction is lost and near zero where it is not.
+    With G = Y'Y, (I - G)^4 is one in lost directions and near zero in the others.
     """
     D = -await orthogonality_error(Y)
     for _ in range(2):
@@ -136,7 +145,7 @@ async def complete(Y: Any, fill: NDArray[np.float64], steps: int = 2) -> Any:
 
 
 def gaussian(run: str, purpose: str, shape: tuple[int, int], deviation: float) -> NDArray[np.float64]:
-    """Public normal numbers, rounded to 2^-24, others in every run: the same on all four servers."""
+    """Return public normal numbers, rounded to 2^-24: the same on all four servers, different in every run."""
     seed = int.from_bytes(hashlib.sha256(f"ppca {purpose} of run {run}".encode()).digest(), "big")
     values = np.random.default_rng(seed).standard_normal(shape) * deviation
     return np.asarray(np.round(np.ldexp(values, 24)) * 2.0**-24, np.float64)

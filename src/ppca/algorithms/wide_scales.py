@@ -1,18 +1,22 @@
-"""Entry of rows of a table with more columns than rows: every owner's rows as they are, and a row more for each owner's mean.
+"""Common scales of row owners' wide tables: rows as they are, and one additional row for each owner's mean.
 
-Owner i sends, as secrets: its number of rows n_i and sqrt(n_i), the means of its columns as in `joint_covariance`, and its
-rows less these
-means in units of its own, below 1: 2^E_i for all columns, or 2^E_ij for column j if columns are standardised, and then the root
-of the sum of squares of every column. Rows of zeros, which change nothing, hide how many rows it has.
+Owner i sends as shares: its number of rows n_i and sqrt(n_i), the means of its columns as in `joint_covariance`, and
+its rows minus these means in its own units, below 1. Units are 2^E_i for all columns; if columns are standardised,
+2^E_ij for column j, and then also the root of the sum of squares of every column. Rows of zeros, which change nothing,
+hide its number of rows.
 
 1. Means on a grid and their distances to the first owner's, exact, as in `joint_covariance`.
 2. D above every E and every distance, for all columns or for each.
-3. b_i = sqrt(n_i) (mean_i - mean) in units of 2^D, 48 fractional bits: the rows of all owners and the b_i, one below the other,
-   are X with X'X = n C. So nobody needs to know which rows are real, and no digit is lost to means far from zero.
-4. Standardised: q_j, the sum of squares of column j of X; then every entry times 2^(E_ij - D_j) / sqrt(q_j), one product each.
+3. b_i = sqrt(n_i) (mean_i - mean) in units of 2^D, 48 fractional bits. The rows of all owners and the b_i, one below
+   the other, are X with X'X = n C. So the servers need not know which rows are real, and means far from zero cost no
+   digit.
+4. Standardised: q_j is the sum of squares of column j of X; every entry is multiplied by 2^(E_ij - D_j) / sqrt(q_j),
+   one product each.
 
-Nothing is opened. Error: b_i as distances in `joint_covariance`; standardised entries 2^-30, where the norm of a column is 1.
-Rounds: 26 for up to sixteen owners, 3 to 10 more for one D; standardised 21 more, and one for every piece of entries.
+Rounds: 26 for up to sixteen owners, 3 to 10 more for one D (up to 4,096 columns); standardised 21 more, and one for
+every chunk of entries.
+Error: b_i as distances in `joint_covariance`; standardised entries 2^-30, for columns of norm 1. Security: nothing is
+opened.
 """
 
 from __future__ import annotations
@@ -38,27 +42,31 @@ from .scales import EXPONENT, GRID, RAW, maximum, on_grid, power_table
 from .wide_table import ENTRIES, ENTRY_FRAC
 
 HEADROOM_BITS, STANDARDISED_HEADROOM_BITS = 2, 9
-"""D is so much above all exponents. Sums of squares of a column of up to 2^13 rows then stay below 1."""
+"""D exceeds all exponents by this. Sums of squares of a column of up to 2^13 rows then stay below 1."""
 
 FACTOR_FRAC = 30
-"""Fractional bits of entries and of factors that standardise them. Their product is truncated locally, which fails with less
-than 2^-40 for all entries of the largest table."""
+"""Fractional bits of entries and of the factors that standardise them.
+
+Their product is truncated locally, which fails with less than 2^-40 for all entries of the largest table.
+"""
 
 MAX_ENTRY_SHIFT = 40
-"""Factors are multiplied by 2^(40 - u); entries in units of less than 2^-40 of their column's count as nothing."""
+"""Factors are multiplied by 2^(40 - u). Entries in units of less than 2^-40 of their column's count as zero."""
 
 MAX_ROOT_SHIFT = 64
-"""Roots of sums of squares likewise, by 2^(64 - u)."""
+"""Roots of sums of squares are multiplied by 2^(64 - u)."""
 
 MIN_SQUARE_BITS = -40
+"""log2 of the smallest sum of squares that counts."""
 
 
 @dataclass
 class WideOwnerMoments:
-    """What all owners sent beside their rows.
+    """Shares that all owners sent besides the rows.
 
-    Counts and roots (m); exponents, mantissas and upper halves of means (m, d); exponents of units (m), or if columns are
-    standardised (m, d), and then roots of sums of squares (m, d)."""
+    count, root: (m). mean_exponent, mantissa, upper: exponents, mantissas and upper halves of means, (m, d). exponent:
+    of units, (m); if columns are standardised (m, d), and then square_root: roots of sums of squares, (m, d).
+    """
 
     count: Any
     root: Any
@@ -71,7 +79,7 @@ class WideOwnerMoments:
 
 @dataclass
 class JointScales:
-    """CommonScales and means, the joint number of rows, and the rows for owners' means (m, d), None for one owner."""
+    """Scales and means, the joint number of rows, and the rows for owners' means (m, d), None for one owner."""
 
     scales: CommonScales
     joint: RowCount
@@ -79,7 +87,7 @@ class JointScales:
 
 
 async def joint_scales(sums: WideOwnerMoments, d: int) -> JointScales:
-    """Steps 1 to 3."""
+    """Do steps 1 to 3."""
     (largest, grid), joint = await together(
         on_grid(sums.mantissa, sums.upper, sums.mean_exponent), row_count(sums.count)
     )
@@ -98,7 +106,7 @@ async def joint_scales(sums: WideOwnerMoments, d: int) -> JointScales:
 
 
 async def _between_rows(scales: CommonScales, joint: RowCount, root: Any) -> Any:
-    """sqrt(n_i) times the distance of every owner's mean from the joint one."""
+    """Return sqrt(n_i) times the distance of every owner's mean from the joint mean."""
     near = await scaled_distances(scales.distance, scales.exponent, scales.mean_exponent)
     mean = await weighted_mean(near, joint.parts, joint.inverse)
     away = concatenate([(-mean).reshape(1, -1), near - mean]).retype(RingType(128, DISTANCE_FRAC, 2))
@@ -109,10 +117,10 @@ async def _between_rows(scales: CommonScales, joint: RowCount, root: Any) -> Any
 
 @dataclass
 class Standardisation:
-    """How columns are standardised.
+    """Factors that standardise columns.
 
-    inverse, power: 1 / deviation of column j is inverse_j power_j, as `covariance.Normalised` has it.
-    factor: what entries of owner i in column j are multiplied by (m, d), 30 fractional bits. between: the last rows, done.
+    inverse, power: 1 / deviation of column j is inverse_j power_j, as in `covariance.Normalised`. factor: factor of the
+    entries of owner i in column j, (m, d), 30 fractional bits. between: the last rows, standardised.
     """
 
     inverse: Any
@@ -122,7 +130,7 @@ class Standardisation:
 
 
 async def standardisation(sums: WideOwnerMoments, entered: JointScales) -> Standardisation:
-    """Sums of squares of the columns, their inverse roots, and the factors of all owners' entries."""
+    """Compute sums of squares of the columns, their inverse roots, and the factors of all owners' entries."""
     below = (entered.scales.exponent - sums.exponent).retype(EXPONENT)
     thresholds, values = power_table(
         0,
@@ -149,9 +157,11 @@ async def standardisation(sums: WideOwnerMoments, entered: JointScales) -> Stand
 
 
 async def inverse_roots(squares: Any) -> tuple[Any, Any]:
-    """1 / sqrt(x) as r p for numbers below 1 with 96 fractional bits: r in [1, 2] (40 bits), p a power of two; zeros for zero.
+    """Return 1 / sqrt(x) as r p for numbers below 1 with 96 fractional bits: r in [1, 2] (40 bits), p a power of two;
+    zeros for zero.
 
-    Numbers below 2^-40 count as zero. Fifteen rounds."""
+    Numbers below 2^-40 count as zero. Fifteen rounds.
+    """
     whole = 2 * ENTRY_FRAC
     power = await squares.binade_power(lambda e: 1 << max(0, (whole - e) // 2), MIN_SQUARE_BITS, 1)
     power = power.retype(RingType(128, 0, 62))
@@ -162,30 +172,30 @@ async def inverse_roots(squares: Any) -> tuple[Any, Any]:
 
 
 async def _grown(power: Any, half: Any) -> Any:
-    """power times 2^h: reciprocals of the deviations of n 4^-h C from those of n C."""
+    """Return power times 2^h: reciprocals of the deviations of n 4^-h C from those of n C."""
     thresholds, values = power_table(0, 20, lambda h: 1 << h)
     found = await half.classify(thresholds, values, 0)
     return (await power.mul(found[..., 0], frac=0)).retype(RingType(128, 0, 62))
 
 
 async def standardise(entries: Any, factor: Any, owner: NDArray[np.intp]) -> Any:
-    """Entries (columns, rows) of rows of these owners times their factors (m, columns): one round."""
+    """Multiply entries (columns, rows) of rows of these owners by their factors (m, columns): one round."""
     narrow = entries.astype(FACTOR_FRAC).within(1)
     return (await narrow.mul(factor.T[:, owner], frac=ENTRY_FRAC, within=1)).retype(ENTRIES)
 
 
 async def scale_columns(entries: Any, factor: Any) -> Any:
-    """Entries (columns, rows) times the factors of their columns (40 fractional bits); the products are below 1. Two rounds."""
+    """Multiply entries (columns, rows) by the factors of their columns (40 fractional bits), below 1. Two rounds."""
     near = entries.astype(40).within(1)
     return (await near.mul(factor.reshape(-1, 1), frac=ENTRY_FRAC, within=1, exact=True)).retype(ENTRIES)
 
 
 def row_shifts(exponent: Any, common: Any, between: bool) -> Any:
-    """D - E_i of every owner, and zero for the rows of means: the units of rows (`gram_matrix`)."""
+    """Return D - E_i of every owner, and zero for the rows of means: the units of rows (`gram_matrix`)."""
     below = (common - exponent).retype(EXPONENT)
     return concatenate([below, below[:1] * 0]) if between else below
 
 
 def pair_shifts(shift: Any) -> Any:
-    """The units of products of rows of two owners, (m + 1)^2 of them."""
+    """Return the units of products of rows of two owners, (m + 1)^2 of them."""
     return stack([shift + one for one in shift]).retype(EXPONENT).reshape(-1)

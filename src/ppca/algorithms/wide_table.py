@@ -1,15 +1,16 @@
-"""A shared table with more columns than rows, read in pieces of columns: products of its rows, and with vectors from both sides.
+"""A shared table with more columns than rows, read in chunks of columns: products of its rows, and with vectors from
+both sides.
 
-Four bilinear maps of X (n rows, d columns), each in one round whatever the number of pieces: local products of pieces add up
-in the ring before they are masked, and only the sum travels.
+There are four bilinear maps of X (n rows, d columns). Each takes one round for any number of chunks: local products of
+chunks are added in the ring before they are masked, and only the sum is sent.
 
     gram           X X', the packed upper triangle      n (n + 1) / 2 elements
     squares        the sum of squares of every column   d elements
     onto_columns   X' U for few vectors of length n     d k elements
     onto_rows      X V for few vectors of length d      n k elements
 
-Entries have 48 fractional bits and are shared in the 128-bit ring: all sums are exact, so X has the precision of doubles, and
-vectors of 56 fractional bits keep theirs. Limit: n d <= 2^26, then no sum leaves the ring.
+Entries have 48 fractional bits and are shared in the 128-bit ring. All sums are exact, so X has the precision of
+doubles, and vectors of 56 fractional bits keep theirs. Range: n d <= 2^26, so that no sum leaves the ring.
 """
 
 from __future__ import annotations
@@ -25,35 +26,47 @@ from ..protocol import Party, Pending, RingType, SecretArray
 from ..protocol.multiply import Product, masked
 
 ENTRY_FRAC = 48
+"""Fractional bits of the entries of a table."""
+
 COLUMN_ERROR = 2.0**-44
-"""Error of a column as a root mean square, in units of its scale: entries and means of 48 fractional bits."""
+"""Error of a column as a root mean square, in units of its scale: entries and means have 48 fractional bits."""
 
 VECTOR_FRAC = 56
-"""Fractional bits of vectors that a table is multiplied with."""
+"""Fractional bits of vectors by which a table is multiplied."""
 
 ENTRIES = RingType(128, ENTRY_FRAC, 14)
-"""Entries of a table; those of a column of n standardised rows reach sqrt(n)."""
+"""Type of entries of a table; those of a column of n standardised rows reach sqrt(n)."""
 
 VECTORS = RingType(128, VECTOR_FRAC, 14)
+"""Type of vectors by which a table is multiplied."""
+
 PRODUCTS = RingType(128, 2 * ENTRY_FRAC, 28)
+"""Type of sums of products of entries."""
+
 ONTO = RingType(128, ENTRY_FRAC + VECTOR_FRAC, 20)
+"""Type of products of a table and vectors."""
+
 
 MAX_TABLE_ENTRIES = 1 << 26
-"""Rows times columns of a table."""
+"""Maximum of rows times columns of a table."""
 
 PIECE_ENTRIES = 1 << 21
-"""Numbers of a piece: 32 MB a split."""
+"""Entries of a chunk: 32 MB per split."""
 
 Words = NDArray[np.uint64]
 
 
 def columns_of_piece(rows: int) -> int:
+    """Return the number of columns of a chunk of a table with this number of rows."""
     return max(1, PIECE_ENTRIES // rows)
 
 
 @dataclass
 class WideTable:
-    """One server's shares of a table. pieces: all columns from the first on, each time it is called, as (2, columns, rows, 2)."""
+    """One server's shares of a table.
+
+    pieces(): yields chunks (2, columns, rows, 2) of all columns from the first on.
+    """
 
     party: Party
     pieces: Callable[[], Iterator[Words]]
@@ -61,7 +74,7 @@ class WideTable:
     columns: int
 
     async def gram(self) -> SecretArray:
-        """X X', packed, 96 fractional bits."""
+        """Return X X', packed, 96 fractional bits."""
         n, done = self.rows, 0
         total = ring.zeros((n * (n + 1) // 2,), 2)
         for piece in self.pieces():
@@ -75,7 +88,7 @@ class WideTable:
         return await self._exchanged(total, PRODUCTS)
 
     async def squares(self) -> SecretArray:
-        """The sum of squares of every column, 96 fractional bits."""
+        """Return the sum of squares of every column, 96 fractional bits."""
         parts = []
         for piece in self.pieces():
             with clock.products:
@@ -84,12 +97,12 @@ class WideTable:
         return await self._exchanged(np.concatenate(parts), PRODUCTS)
 
     def sums(self) -> SecretArray:
-        """The sum of every column, 48 fractional bits. Local."""
+        """Return the sum of every column, 48 fractional bits. Local."""
         parts = [ring.total(np.ascontiguousarray(piece), 2) for piece in self.pieces()]
         return SecretArray(self.party, np.concatenate(parts, axis=1), RingType(128, ENTRY_FRAC, 14))
 
     async def onto_columns(self, vectors: SecretArray) -> SecretArray:
-        """X' U, 104 fractional bits; U has 56 and the shape (n, k)."""
+        """Return X' U, 104 fractional bits; U has 56 and the shape (n, k)."""
         right = np.ascontiguousarray(vectors.retype(VECTORS).column)
         parts = []
         for piece in self.pieces():
@@ -98,7 +111,7 @@ class WideTable:
         return await self._exchanged(np.concatenate(parts), ONTO)
 
     async def onto_rows(self, vectors: SecretArray) -> SecretArray:
-        """X V, 104 fractional bits; V has 56 and the shape (d, k)."""
+        """Return X V, 104 fractional bits; V has 56 and the shape (d, k)."""
         right = np.ascontiguousarray(vectors.retype(VECTORS).column)
         total = ring.zeros((self.rows, right.shape[1]), 2)
         start = 0
@@ -111,7 +124,7 @@ class WideTable:
         return await self._exchanged(total, ONTO)
 
     async def _exchanged(self, product: Words, dtype: RingType) -> SecretArray:
-        """The sum of all servers' local products: one round."""
+        """Return the sum of all servers' local products: one round."""
         template = SecretArray(self.party, np.empty((2, 0, 2), np.uint64), dtype)
         found: SecretArray = await Pending(masked(template, product, Product(dtype, 0, None)))
         return found

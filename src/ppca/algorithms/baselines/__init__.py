@@ -1,1 +1,1 @@
-"""The paper's eigensolvers and sort, corrected: to compare with, not to recommend. And what each costs, counted."""
+"""The paper's eigensolvers and sort, corrected, for comparison only; and their costs."""

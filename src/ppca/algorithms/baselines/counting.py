@@ -1,8 +1,9 @@
-"""Expensive operations, counted: the paper's Table 2, measured by running each solver on arrays that count.
+"""Counts of expensive operations: the paper's Table 2, measured by running each solver on arrays that count.
 
-`CountingArray` is the plaintext backend with a tally. What counts is a call on an array (a batch), as in the paper: a
-comparison of fifty pairs is one. Square roots and their reciprocals are told apart; tables are this package's own way
-round expensive operations and are counted, too (one table costs as much as one comparison).
+`CountingArray` is the plaintext backend with a counter. As in the paper, a call on an array (a batch) counts as one
+operation: a comparison of fifty pairs is one. Square roots and their reciprocals are counted separately. Table
+look-ups, by which this package avoids expensive operations, are counted, too (one table costs as much as one
+comparison).
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ OPERATIONS = {
     "reciprocal": ("reciprocal", "__rtruediv__"),
     "table": ("classify", "coarse_power", "slope"),
 }
-"""Every expensive operation, and the methods that are one. Division counts only by a secret, see below."""
+"""All expensive operations, with the methods that count as one.
+
+Division counts only if the divisor is secret, see below.
+"""
 
 
 class CountingArray(PlainArray):
@@ -47,7 +51,7 @@ class CountingArray(PlainArray):
 
 
 def _counting(method: str, operation: str) -> Callable[..., Any]:
-    """The method of plain arrays, counted as that operation."""
+    """Return the method of plain arrays with a count of that operation."""
     plain: Callable[..., Any] = getattr(PlainArray, method)
 
     def counting(self: CountingArray, *arguments: Any, **options: Any) -> Any:
@@ -63,7 +67,7 @@ for _operation, _methods in OPERATIONS.items():
 
 
 def counted(program: Callable[[Any, Any], Awaitable[Any]], A: Any) -> Counter[str]:
-    """Expensive operations of `program(A, identity)` on plain numbers."""
+    """Return the expensive operations of `program(A, identity)` on plain numbers."""
     CountingArray.tally = Counter()
     running = program(CountingArray(A), CountingArray(np.eye(len(A)))).__await__()
     try:
@@ -74,17 +78,18 @@ def counted(program: Callable[[Any, Any], Awaitable[Any]], A: Any) -> Counter[st
 
 
 async def _qr_iteration(A: Any, identity: Any) -> None:
-    """One QR iteration of the whole matrix, taken as tridiagonal: shift, d - 1 reflections."""
+    """Run one QR iteration of the whole matrix, taken as tridiagonal: shift, d - 1 reflections."""
     below = np.arange(len(A) - 1)
     a, b = A.diagonal(), A[below + 1, below]
     await iterate(a, b, identity, await wilkinson_shift(a, b[-1]), identity[:2, :2])
 
 
 def expensive_operations(d: int = 8) -> dict[str, dict[str, int]]:
-    """Per solver: the expensive operations of one iteration at dimension d.
+    """Return, for each solver, the expensive operations of one iteration at dimension d.
 
     Iteration: of all-pairs; a step of a cyclic Jacobi (d/2 pairs); a QR iteration of a whole matrix, d - 1 reflections;
-    one squaring of the power method. Measured as the difference of two runs that open nothing; a QR iteration by itself.
+    one squaring of the power method. It is the difference of two runs that open nothing; a QR iteration is counted
+    directly.
     """
     X = np.random.default_rng(d).standard_normal((3 * d, d))
     A = X.T @ X / np.linalg.norm(X.T @ X)

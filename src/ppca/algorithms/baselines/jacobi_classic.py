@@ -1,25 +1,27 @@
-"""The paper's Algorithm 1: vectorised Jacobi with the textbook rotation. A baseline, corrected, not a recommendation.
+"""The paper's Algorithm 1, corrected: parallel cyclic Jacobi with the textbook rotation. A baseline, not a
+recommendation.
 
-With a = A_pq, h = A_qq - A_pp for all pairs of a step (expensive operations on the right):
+Rotation: Golub and Van Loan, Matrix Computations, section 8.5. With a = A_pq, h = A_qq - A_pp for all pairs of a step
+(expensive operations on the right):
 
     zero = [a = 0]                                  eq
     tau  = h / (2 a)                                reciprocal
-    t    = sign(tau) / (|tau| + sqrt(1 + tau^2))    comparison, sqrt, reciprocal; 0 where zero
+    t    = sign(tau) / (|tau| + sqrt(1 + tau^2))    comparison, sqrt, reciprocal; 0 if zero
     cos  = 1 / sqrt(1 + t^2),  sin = t cos          sqrt, reciprocal
 
-Corrections to the printed text: tau divides by 2 a (not 2 a^2); t carries the sign of tau; the cosine is made of t (the
-Givens box has tau); the eigenvectors are not reset in every pass; the stop rule is the norm of the off-diagonal (a signed
-mean can cancel). The paper's stop rule and its order of the elements are options, see `paper_options`.
+Corrections of the printed text: tau divides by 2 a (not 2 a^2); t has the sign of tau; the cosine is computed from t
+(the Givens box has tau); the eigenvectors are not reset in every pass; the stop rule is the norm of the off-diagonal (a
+signed mean can cancel). The paper's stop rule and its order of the elements are options, see `paper_options`.
 
-What fixed point needs, and changes nothing else:
-- a is first reduced to 30 fractional bits, b, and b is used in both the test and the division: then either b = 0, and the pair
-  rests, or |2 b| >= 2^-29, inside the range of `reciprocal`. Entries below 2^-30 may rest.
-- tau reaches 2^30 and its square would not fit. All of it is computed for sigma = tau 2^-16: with |sigma| < 2^15,
+Changes for fixed point:
+- a is first reduced to 30 fractional bits, b, which is used in both the test and the division. Then either b = 0, and
+  the pair is not rotated, or |2 b| >= 2^-29, inside the range of `reciprocal`. Entries below 2^-30 may remain.
+- tau reaches 2^30 and its square would not fit. All steps use sigma = tau 2^-16: with |sigma| < 2^15,
   sqrt(1 + tau^2) = 2^16 sqrt(sigma^2 + 2^-32).
 
-Accuracy: entries rest below 2^-30, so the off-diagonal reaches d 2^-30 (1e-7 at d = 115): tolerances down to 1e-6 are
-safe for d <= 500. Cosine and sine are in proportion to 1e-12 and too long or short by 1e-9; the renormalisation at the
-end of a sweep removes that. Rounds: 55 a step.
+Accuracy: entries below 2^-30 remain, so the off-diagonal reaches d 2^-30 (1e-7 at d = 115): tolerances down to 1e-6 are
+safe for d <= 500. The ratio of cosine and sine is accurate to 1e-12, their length to 1e-9; the renormalisation at the
+end of a sweep corrects the length. Rounds: 55 a step.
 """
 
 from __future__ import annotations
@@ -32,17 +34,17 @@ from ..rotations import sweeps
 from .paper_options import ORDERS, STOP_RULES
 
 KEPT_BITS = 30
-"""Fractional bits of an off-diagonal entry in its reciprocal."""
+"""Fractional bits of an off-diagonal entry whose reciprocal is computed."""
 
 SCALE = 2.0**-16
-"""Of tau: sigma = tau SCALE."""
+"""Scale of sigma = tau SCALE."""
 
 SIGMA_BITS, SQUARE_BITS = 30, 44
 """Fractional bits of sigma when it is squared, and of its square."""
 
 
 async def classic_rotation(a: Any, h: Any) -> tuple[Any, Any]:
-    """Cosine and sine: 53 rounds, 1 comparison, 1 equality, 2 square roots, 3 reciprocals."""
+    """Return cosine and sine: 53 rounds, 1 comparison, 1 equality, 2 square roots, 3 reciprocals."""
     b = a.astype(KEPT_BITS).within(2)
     zero, inverse = await together(b == 0, (b.astype(40) * 2).within(4).reciprocal(signed=True))
     sigma = (await (h * (inverse * SCALE))).within(2.0**15)
@@ -61,8 +63,8 @@ async def classic_rotation(a: Any, h: Any) -> tuple[Any, Any]:
 async def eigh_jacobi_classic(
     A0: Any, identity: Any, *, order: str = "round-robin", stop: str = "norm", **options: Any
 ) -> Eigen:
-    """Cyclic Jacobi with the textbook rotation.
+    """Compute eigenpairs by cyclic Jacobi with the textbook rotation.
 
-    order: a name of `paper_options.ORDERS`. stop: a name of `paper_options.STOP_RULES`. Other options: see `sweeps`.
+    order: a name in `paper_options.ORDERS`. stop: a name in `paper_options.STOP_RULES`. Other options: see `sweeps`.
     """
     return await sweeps(A0, identity, classic_rotation, order=ORDERS[order], stop=STOP_RULES[stop], **options)

@@ -1,22 +1,23 @@
-"""Power iteration with deflation, by repeated squaring: one eigenpair after the other, the largest first. A baseline.
+"""Power iteration with deflation, by repeated squaring of the matrix: the eigenpairs in descending order. A baseline.
 
-For a positive semi-definite A0 (a covariance). With B = A0 + s I, s = 2^-10, for each eigenpair:
+Textbook method: power iteration (Golub and Van Loan, Matrix Computations, section 8.2). A0 must be positive
+semi-definite (a covariance). With B = A0 + s I, s = 2^-10, for each eigenpair:
 
-    M = B / trace, then so many times:  M := M M / trace, the trace by a table to 22%: four rounds
+    M = B / trace, then k times:  M := M M / trace, the trace by a table to 22%: four rounds
     w = M x, x a public random vector;  w := w - V (V'w);  v = w / |w|      (one rsqrt)
     B := B - (v'B v) v v'                                                   (deflation)
 
-Plain power iteration v := A v / |v| needs as many iterations as the gap asks for, hundreds to millions, eleven rounds
-each; k squarings are 2^k of them at once in 4 k rounds. What is left of an eigenvector with relative gap g to the
-wanted one is (1 - g)^(2^k), which adds g (1 - g)^(2^k) <= 1 / (e 2^k) to the residual: 20 squarings promise 3.5e-7 of
-the largest eigenvalue whatever the spectrum, and equal eigenvalues are no trouble. So the number of squarings is public
-and fixed by tol; nothing is opened.
+Plain power iteration v := A v / |v| needs a number of iterations that depends on the gap, hundreds to millions, eleven
+rounds each; k squarings do 2^k of them at once in 4 k rounds. For an eigenvector with relative gap g to the wanted one
+the factor (1 - g)^(2^k) remains, which adds g (1 - g)^(2^k) <= 1 / (e 2^k) to the residual. So 20 squarings guarantee
+3.5e-7 of the largest eigenvalue for every spectrum, also with equal eigenvalues. The number of squarings is public and
+fixed by tol; nothing is opened.
 
-The shift s makes null directions ordinary ones: |w| never vanishes, and the vectors are a basis of everything. x is
-Gaussian (a fixed seed per pair), so that no structure of the data makes it orthogonal to v, and chance hardly: the
-truncation's noise in v is 2^-40 |x| / |x'v|, and |x'v| < 1e-4 |x| happens once in 1e4 / sqrt(d) pairs.
+The shift s makes null directions ordinary: |w| never vanishes, and the vectors are a basis of the whole space. x is
+Gaussian (a fixed seed per pair), so no structure of the data makes it orthogonal to v. The noise of the truncation in v
+is 2^-40 |x| / |x'v|, and |x'v| < 1e-4 |x| occurs once in 1e4 / sqrt(d) pairs.
 
-Accuracy in 40 fractional bits: residual 1e-8, or what tol asks for; V is made orthonormal at the end. Rounds: 4 per
+Accuracy with 40 fractional bits: residual 1e-8, or as tol requires; V is made orthonormal at the end. Rounds: 4 per
 squaring and 23 per pair.
 """
 
@@ -33,21 +34,22 @@ from ..iteration import Progress, silent
 from .qr import split_evenly
 
 SHIFT = 2.0**-10
+"""Shift s of the eigenvalues."""
 
 
 def squarings_for(tol: float) -> int:
-    """So many squarings leave a residual below tol / 2 in the worst case."""
+    """Return the number of squarings that leaves a residual below tol / 2 in the worst case."""
     return max(1, math.ceil(math.log2(2 / (math.e * tol))))
 
 
 async def _trace_one(B: Any, smallest: float) -> Any:
-    """B over its trace, to 22%, where smallest <= trace: three rounds."""
+    """Return B divided by its trace, to 22%, for smallest <= trace: three rounds."""
     factor = await B.diagonal().sum().within(4).coarse_power(-1.0, smallest, 40)
     return await B.mul(factor, within=1.5)
 
 
 async def _unit(w: Any) -> Any:
-    """w / |w| for 2^-15 < |w| < 2: 14 rounds. One Newton step: a small |w|^2 has few digits."""
+    """Return w / |w| for 2^-15 < |w| < 2: 14 rounds. Newton steps correct the length: a small |w|^2 has few digits."""
     square = await w.inner(w, within=4)
     v = await w.mul(await square.rsqrt(), within=1.5)
     for _ in range(2):
@@ -66,16 +68,17 @@ async def eigh_power(
     components: int | None = None,
     progress: Progress = silent,
 ) -> Eigen:
-    """Eigenvalues and eigenvectors, the largest first, of a shared positive semi-definite A0, |A0|_F <= 1, 40 fractional bits.
+    """Compute eigenpairs, the largest first, of a shared positive semi-definite A0 with |A0|_F <= 1 and 40 fractional
+    bits.
 
-    fixed_iterations: so many squarings in all, spread over the eigenpairs (None: as tol asks for, 20 per pair at 1e-6, and
-    max_iterations at most). components: how many eigenpairs (None: all).
-    `iterations` of the result counts squarings; `converged` is None, as nothing is opened to know it.
+    fixed_iterations: number of squarings in all, spread over the eigenpairs (None: as tol requires, 20 per pair at
+    1e-6, and at most max_iterations). components: number of eigenpairs (None: all). `iterations` of the result counts
+    squarings; `converged` is None, as nothing is opened to find out.
     """
     d = A0.shape[0]
     count = d if components is None else components
     if not 1 <= count <= d:
-        raise ValueError(f"components must lie in 1..{d}, got {components}")
+        raise ValueError(f"invalid number of components: {components}. It must be between 1 and {d}.")
     total = fixed_iterations
     if total is None:
         asked = count * squarings_for(tol)

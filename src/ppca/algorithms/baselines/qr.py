@@ -1,28 +1,31 @@
-"""QR: Householder tridiagonalisation, then QR iterations with Wilkinson's shift (the paper's appendix). A baseline, corrected.
+"""QR algorithm: Householder tridiagonalisation, then QR iterations with Wilkinson's shift (the paper's appendix,
+corrected).
 
-A reflection of w (expensive operations: 1 comparison, 2 square roots, 1 reciprocal, one after the other, 34 rounds):
+Textbook method: Golub and Van Loan, Matrix Computations, section 8.3. It is a baseline. A Householder reflection of w
+(expensive operations: 1 comparison, 2 square roots, 1 reciprocal, one after the other, 34 rounds):
 
     u = w;  u_0 += sign(w_0) |w|;  u /= |u|;  P = I - 2 u u'
 
 1. d - 2 reflections make A tridiagonal: A := P A P, V := V P, two rounds each.
 2. For the last row m = d-1 .. 1: QR iterations on the leading m + 1 rows until T[m, m-1] is small, which is one opened
-   bit per iteration; then m is done. An iteration with shift s: T - s = Q R by m reflections, T := R Q + s. Columns of T have
-   two entries at and below the diagonal, so each reflection is of a pair; diagonal and subdiagonal of R Q follow from R and the
-   reflections in two rounds for all rows. V := V P travels beside the next reflection.
+   bit per iteration; then m is done. An iteration with shift s: T - s = Q R by m reflections, T := R Q + s. Columns of
+   T have two entries at and below the diagonal, so each reflection is of a pair; diagonal and subdiagonal of R Q follow
+   from R and the reflections in two rounds for all rows. V := V P runs in parallel with the next reflection.
 
-Corrections to the printed text: the eigenvectors are Q of all columns (not of a block of Q only), and the shift is that
-of Wilkinson, s = T[m,m] - sign(e) b^2 / (|e| + sqrt(e^2 + b^2)), e half the difference of the last two diagonal
-entries, b below it, to 20%. The Rayleigh quotient T[m,m], which the paper takes, never converges on [[a, b], [b, a]], the
-correlation matrix of two columns: the iteration maps it to itself. Wilkinson's shift takes six rounds per iteration, by table;
-where b is small both shifts are the same.
+Corrections of the printed text: the eigenvectors are Q of all columns (not only of a block of Q), and the shift is that
+of Wilkinson, s = T[m,m] - sign(e) b^2 / (|e| + sqrt(e^2 + b^2)), with e half the difference of the last two diagonal
+entries and b below it, to 20%. The Rayleigh quotient T[m,m], which the paper uses, never converges on [[a, b], [b, a]],
+the correlation matrix of two columns: the iteration maps it to itself. Wilkinson's shift takes six rounds per
+iteration, by table; for small b both shifts are the same.
 
-As printed (`printed=True`): the shift is the Rayleigh quotient, and a reflection works on a whole column and on whole matrices,
-R := P R and Q := Q P, so that an iteration on m + 1 rows sends about 2 m (m + 1)^2 numbers instead of about 12 m. The printed
-text ends with the factors Q and R; what follows (T := R Q + s, the test of the last row, the next row) is as above.
+As printed (`printed=True`): the shift is the Rayleigh quotient, and a reflection works on a whole column and on whole
+matrices, R := P R and Q := Q P, so that an iteration on m + 1 rows sends about 2 m (m + 1)^2 numbers instead of about
+12 m. The printed text ends with the factors Q and R; the rest (T := R Q + s, the test of the last row, the next row) is
+as above.
 
 Fixed point: |w|^2 keeps 70 fractional bits; a vector shorter than 2^-30 is not reflected (1 / |u| is 0, P = I). Small
 vectors have few digits, so u'u = 1 + x is measured and 2 replaced by 2 (1 - x + x^2): P is orthogonal up to x^3 (1e-9
-at the smallest vector). Accuracy: a reflection leaves 1e-9 |w| of what it should remove (the accuracy of the square
+for the smallest vector). Accuracy: a reflection leaves 1e-9 |w| of what it should remove (the accuracy of the square
 root), which is dropped: with N reflections the residual is about sqrt(N) 1e-9, N = d + 0.85 d^2. Eigenvectors are
 orthonormal to the last bits: the final step is that of the Jacobi solvers, V := V - V (V'V - I) / 2 and the eigenvalues
 from V' A0 V. Rounds: 36 a column, then 35 m + 8 a QR iteration on m + 1 rows; as printed 35 m + 2.
@@ -46,11 +49,14 @@ SQUARE_FRAC = 70
 """Fractional bits of squared lengths."""
 
 MAX_ITERATIONS = 30
-"""QR iterations per column after which a run that opens convergence bits gives up."""
+"""Maximum number of QR iterations per column of a run that opens convergence bits."""
 
 
 async def reflector(w: Any) -> tuple[Any, Any]:
-    """The unit vector u and the factor f of the reflection I - f u u' that turns w into (-+|w|, 0, ...): 32 rounds."""
+    """Return the unit vector u and the factor f of the reflection that maps w to (-+|w|, 0, ...): 32 rounds.
+
+    The reflection is I - f u u'.
+    """
     square, negative = await together(w.inner(w, frac=80), w[0].within(2).negative())
     length = (await square.within(2).astype(SQUARE_FRAC).sqrt()).astype(40).within(2)
     flipped = await (negative * length)
@@ -63,7 +69,7 @@ async def reflector(w: Any) -> tuple[Any, Any]:
 
 
 async def reflection(w: Any, eye: Any) -> Any:
-    """I - f u u' on the last len(w) of len(eye) coordinates: 34 rounds."""
+    """Return I - f u u' on the last len(w) of len(eye) coordinates: 34 rounds."""
     u, factor = await reflector(w)
     if len(eye) > len(w):
         u = concatenate([u.zeros((len(eye) - len(w),)), u])
@@ -72,7 +78,7 @@ async def reflection(w: Any, eye: Any) -> Any:
 
 
 async def tridiagonal(A: Any, V: Any, identity: Any, progress: Progress) -> tuple[Any, Any]:
-    """P'AP, which is tridiagonal, and VP: 36 rounds a column."""
+    """Return P'AP, which is tridiagonal, and VP: 36 rounds a column."""
     d = len(A)
     for k in range(d - 2):
         P = await reflection(A[k + 1 :, k], identity)
@@ -83,7 +89,7 @@ async def tridiagonal(A: Any, V: Any, identity: Any, progress: Progress) -> tupl
 
 
 async def wilkinson_shift(a: Any, b: Any) -> Any:
-    """Wilkinson's shift from the last two diagonal entries and the entry below them, to 20%: six rounds."""
+    """Return Wilkinson's shift from the last two diagonal entries and the entry below them, to 20%: six rounds."""
     h = a[-2] - a[-1]
     sides, y = await together(signed(stack([b, h]), h), inverse_length(b, h))
     z, x = await sides.mul(y, frac=40, within=1.5)  # sign b / 2r and |e| / r, r = sqrt(e^2 + b^2)
@@ -92,19 +98,19 @@ async def wilkinson_shift(a: Any, b: Any) -> Any:
 
 
 async def _is_small(b: Any, tol: float) -> Any:
-    """The shared bit [|b| < tol]: three rounds."""
+    """Return the shared bit [|b| < tol]: three rounds."""
     square = await b.mul(b, frac=80)
     return await (square - tol * tol).within(4).negative()
 
 
 async def _turn(V: Any, P: Any, k: int) -> Any:
-    """V P on columns k and k + 1: one round."""
+    """Return V P with P on columns k and k + 1: one round."""
     turned = await V[:, k : k + 2].matmul(P, within=1.5)
     return concatenate([V[:, :k], turned, V[:, k + 2 :]], 1)
 
 
 async def iterate(a: Any, b: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, Any, Any]:
-    """One QR iteration on the tridiagonal matrix (a, b): 35 rounds a row, and 2."""
+    """Run one QR iteration on the tridiagonal matrix (a, b): 35 rounds a row, and 2."""
     m = len(b)
     zero = a.zeros(())
     low = a - shift
@@ -129,7 +135,7 @@ async def iterate(a: Any, b: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, An
 
 
 async def iterate_printed(T: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, Any]:
-    """One QR iteration by reflections of whole columns, as the paper prints it: 35 rounds a row, and one."""
+    """Run one QR iteration by reflections of whole columns, as the paper prints it: 35 rounds a row, and one."""
     m = len(T)
     moved = await shift.mul(eye, within=1.5)
     R, Q = T - moved, eye
@@ -141,12 +147,14 @@ async def iterate_printed(T: Any, V: Any, shift: Any, eye: Any) -> tuple[Any, An
 
 
 def max_checks(d: int, max_iterations: int | None = None) -> int:
-    """Return the maximum number of convergence bits: one per QR iteration, and one that ends each eigenvalue but the last."""
+    """Return the maximum number of convergence bits: one per QR iteration, and one that ends each eigenvalue but the
+    last.
+    """
     return (MAX_ITERATIONS * d if max_iterations is None else max_iterations) + d - 1
 
 
 def split_evenly(total: int, parts: int) -> list[int]:
-    """`total` spread over so many parts, the first ones taking one more."""
+    """Divide `total` into parts that differ by at most one, the larger ones first."""
     return [total // parts + (i < total % parts) for i in range(parts)]
 
 
@@ -160,13 +168,12 @@ async def eigh_qr(
     progress: Progress = silent,
     printed: bool = False,
 ) -> Eigen:
-    """Eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
+    """Compute eigenvalues and eigenvectors of a shared symmetric matrix with |A0|_F <= 1 and 40 fractional bits.
 
-    tol: an eigenvalue is done when the entry beside it is below tol / (4 sqrt(d)): one bit is opened per QR iteration.
-    max_iterations: QR iterations in all at most (None: 30 d; fewer than 2 d are usual).
-    fixed_iterations: exactly this many in all, spread over the eigenvalues, and nothing is opened (4 d suit tol = 1e-6).
-    printed: the paper's Rayleigh shift and reflections of whole columns.
-    `iterations` of the result counts QR iterations.
+    tol: an eigenvalue is done if the entry next to it is below tol / (4 sqrt(d)): one bit is opened per QR iteration.
+    max_iterations: maximum number of QR iterations in all (None: 30 d; fewer than 2 d are usual). fixed_iterations:
+    exactly this many in all, spread over the eigenvalues, and nothing is opened (4 d suit tol = 1e-6). printed: the
+    paper's Rayleigh shift and reflections of whole columns. `iterations` of the result counts QR iterations.
     """
     d = A0.shape[0]
     if d == 1:
