@@ -103,7 +103,7 @@ def ports() -> Iterator[None]:
                 break
         else:
             raise RuntimeError(f"more than {slices} workers of tests run on this machine")
-        patch.setattr(connect, "PORTS", connect.PORTS[number::slices])
+        patch.setattr(connect, "FREE_PORT_RANGE", connect.FREE_PORT_RANGE[number::slices])
         yield
 
 

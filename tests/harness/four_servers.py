@@ -52,7 +52,7 @@ def exchange(mesh: Mesh, outgoing: dict[int, list[Any]], incoming: dict[int, int
     return dict(zip(incoming, mesh.exchange(sends, list(incoming.items())), strict=True))
 
 
-class Meeting(connect._Meeting):
+class Meeting(connect._Connector):
     """A meeting that lets a test see whom it has met."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -95,7 +95,7 @@ class Servers:
 
         if until is not None:
             threading.Thread(target=end_time, args=(meetings, len(seats), until), daemon=True).start()
-        with patch.object(connect, "_Meeting", meet):
+        with patch.object(connect, "_Connector", meet):
             return run(list(SEATS), join, seats)  # type: ignore[arg-type]
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from ppca.transport import (
     connect_mesh,
     free_ports,
 )
-from ppca.transport.connect import PORTS
+from ppca.transport.connect import FREE_PORT_RANGE
 from ppca.transport.frames import DATA, HELLO, pack_header
 from ppca.transport.greeting import read_hello, send_hello
 
@@ -156,7 +156,7 @@ def test_a_peer_that_hangs_up_before_all_are_connected_ends_the_meeting(
 
     Server 0 gives up first, perhaps, and then hangs up on server 2, which must have noticed the end of server 1 before.
     """
-    monkeypatch.setattr(connect, "AGAIN_SECONDS", 1.0)
+    monkeypatch.setattr(connect, "REDIAL_SECONDS", 1.0)
 
     def end_of_seat_1(found: Meetings) -> bool:
         """Once the three have met, the time of seat 1 is up, and not that of the others."""
@@ -190,7 +190,7 @@ def test_a_peer_that_dials_again_is_not_taken_for_gone(grid: Servers) -> None:
 
 
 def test_an_attempt_cut_short_does_not_hide_why_the_one_before_failed() -> None:
-    meeting = connect._Meeting(3, b"s", None, 1.0)
+    meeting = connect._Connector(3, b"s", None, 1.0)
     meeting._note(1, ("host", 7), ConnectionError("no TLS there"))
     meeting._note(1, ("host", 7), TimeoutError("timed out"))
     meeting._note(2, ("host", 8), TimeoutError("timed out"))
@@ -289,6 +289,6 @@ def test_old_tls_versions_are_refused(grid: Servers, members: Members) -> None:
 def test_free_ports_are_different_and_below_those_of_outgoing_connections() -> None:
     found = free_ports(40)
     assert len(set(found)) == 40
-    assert all(port in PORTS for port in found)
+    assert all(port in FREE_PORT_RANGE for port in found)
     with socket.create_server(("127.0.0.1", found[0])):
         assert all(found[0] not in free_ports(3) for _ in range(20))

@@ -37,13 +37,13 @@ from .tcp import SocketMesh
 GREETING_SECONDS = 10.0
 """How long an accepted connection may take to prove that it is a peer."""
 
-PORTS = range(20_000, 32_000)
+FREE_PORT_RANGE = range(20_000, 32_000)
 """Where `free_ports` looks."""
 
-AGAIN_SECONDS = 3.0
+REDIAL_SECONDS = 3.0
 """How long a peer that hung up may take to dial again: dialers pause for half a second at most."""
 
-_MAX_STRANGERS = 32  # connections that greet at the same time
+_MAX_GREETINGS = 32  # connections that greet at the same time
 _REFUSAL_SECONDS = 0.5  # how long a refused connection is kept, so that the other end can read why
 
 _log = logging.getLogger(__name__)
@@ -61,14 +61,16 @@ def free_ports(count: int) -> list[int]:
     """
     with ExitStack() as held:
         found: list[int] = []
-        for port in SystemRandom().sample(PORTS, len(PORTS)):
+        for port in SystemRandom().sample(FREE_PORT_RANGE, len(FREE_PORT_RANGE)):
             if len(found) == count:
                 break
             with suppress(OSError):
                 held.enter_context(socket.create_server(("127.0.0.1", port)))
                 found.append(port)
         if len(found) < count:
-            raise OSError(f"{count} ports are wanted, and {len(found)} of {PORTS.start} to {PORTS.stop - 1} are free")
+            raise OSError(
+                f"{count} ports are wanted, and {len(found)} of {FREE_PORT_RANGE.start} to {FREE_PORT_RANGE.stop - 1} are free"
+            )
         return found
 
 
@@ -110,20 +112,20 @@ def connect_mesh(
     missing = [peer for peer in SEATS if peer < seat and peer not in addresses]
     if missing:
         raise ValueError(f"{seat_name(seat)} needs the address of {' and '.join(map(seat_name, missing))}")
-    meeting = _Meeting(seat, session, tls, timeout, route)
+    connector = _Connector(seat, session, tls, timeout, route)
     try:
         for peer in range(seat):
-            meeting.start(meeting.dial, peer, addresses[peer])
-        links = meeting.gather(listener)
+            connector.start(connector.dial, peer, addresses[peer])
+        links = connector.gather(listener)
     finally:
-        meeting.end()
-    mesh = SocketMesh(seat, links, timeout=max(1.0, meeting.deadline - monotonic()), max_payload=max_payload)
-    _wait_for_all(mesh)
+        connector.end()
+    mesh = SocketMesh(seat, links, timeout=max(1.0, connector.deadline - monotonic()), max_payload=max_payload)
+    _synchronise(mesh)
     mesh.timeout = exchange_timeout or timeout
     return mesh
 
 
-def _wait_for_all(mesh: SocketMesh) -> None:
+def _synchronise(mesh: SocketMesh) -> None:
     """Exchange one byte with each peer: nobody begins, or ends, while others still connect. It does not count as a round."""
     others = [peer for peer in SEATS if peer != mesh.seat]
     mesh.exchange([(peer, b"\0") for peer in others], [(peer, 1) for peer in others])
@@ -131,7 +133,7 @@ def _wait_for_all(mesh: SocketMesh) -> None:
     mesh.step = 0
 
 
-class _Meeting:
+class _Connector:
     """One server's attempt to get three links. Threads report to ``news``: a link, or the error that ends it all."""
 
     def __init__(
@@ -144,13 +146,13 @@ class _Meeting:
         self.timeout = timeout
         self.deadline = monotonic() + timeout
         self.over = Event()
-        self.news: SimpleQueue[Link | TransportError] = SimpleQueue()
-        self.bell, self.bell_rope = socket.socketpair()  # rung with every news, so that waiting is one select
+        self.reports: SimpleQueue[Link | TransportError] = SimpleQueue()
+        self.wakeup, self.wakeup_writer = socket.socketpair()  # rung with every news, so that waiting is one select
         self.causes: dict[int, str] = {}  # dialed peer -> why the last attempts failed
         self.refused: list[str] = []
-        self.strangers: dict[int, socket.socket] = {}  # by number of arrival: who still greets
+        self.greeting: dict[int, socket.socket] = {}  # by number of arrival: who still greets
         self.arrived = 0
-        self.door = Lock()
+        self.lock = Lock()
         self.dialing = tls.context(dialing=True) if tls else None
         self.listening = tls.context(dialing=False) if tls else None
 
@@ -166,23 +168,23 @@ class _Meeting:
                     absent = [peer for peer in SEATS if peer != self.seat and peer not in links and peer not in gone]
                     raise self._timed_out(absent or sorted(gone))  # who was here and has given up is not the cause
                 for peer, since in gone.items():
-                    if monotonic() > since + AGAIN_SECONDS:
+                    if monotonic() > since + REDIAL_SECONDS:
                         raise PeerError(
                             f"{seat_name(peer)} hung up before all servers were connected", self.seat, peer, 0
                         )
-                until = min([self.deadline, *(since + AGAIN_SECONDS for since in gone.values())])
+                until = min([self.deadline, *(since + REDIAL_SECONDS for since in gone.values())])
                 for link in self._wait_and_accept(listener, links, until):
                     links.pop(link.peer).sock.close()
                     gone[link.peer] = monotonic()
-                while not self.news.empty():
-                    news = self.news.get()
-                    if isinstance(news, TransportError):
-                        raise news
-                    former = links.pop(news.peer, None)
+                while not self.reports.empty():
+                    report = self.reports.get()
+                    if isinstance(report, TransportError):
+                        raise report
+                    former = links.pop(report.peer, None)
                     if former is not None:  # the peer dialed again, so it has given up the former connection
                         former.sock.close()
-                    links[news.peer] = news
-                    gone.pop(news.peer, None)
+                    links[report.peer] = report
+                    gone.pop(report.peer, None)
         except BaseException as error:
             reason = str(error) if isinstance(error, TransportError) else type(error).__name__
             for link in links.values():
@@ -224,7 +226,7 @@ class _Meeting:
                     return
                 except TransportError as error:
                     sock.close()
-                    self._tell(error)
+                    self._put(error)
                     return
                 except OSError as error:  # there, but not ready, or somebody else
                     sock.close()
@@ -274,14 +276,14 @@ class _Meeting:
     def _wait_and_accept(self, listener: Listener | None, links: Mapping[int, Link], until: float) -> list[Link]:
         """Wait for news of the threads or a new connection; start a thread for the latter. Return links whose peer hung up."""
         poll = select.poll()
-        for each in [self.bell] if listener is None else [self.bell, listener]:
+        for each in [self.wakeup] if listener is None else [self.wakeup, listener]:
             poll.register(each, select.POLLIN)
         by_fd = {link.fd: link for link in links.values()}
         for descriptor in by_fd:
             poll.register(descriptor, select.POLLRDHUP)  # a fast peer may have sent its first message already
         ready = {descriptor for descriptor, _ in poll.poll(max(0.0, 1000 * (until - monotonic())))}
-        if self.bell.fileno() in ready:
-            self.bell.recv(64)
+        if self.wakeup.fileno() in ready:
+            self.wakeup.recv(64)
         if listener is not None and listener.fileno() in ready:
             self._accept(listener)
         return [link for descriptor, link in by_fd.items() if descriptor in ready]
@@ -300,34 +302,34 @@ class _Meeting:
         except OSError:
             sock.close()
             return
-        self._make_room()
+        self._limit_greetings()
         self.arrived += 1
-        with self.door:
-            self.strangers[self.arrived] = sock
-        self.start(self._receive_stranger, self.arrived, sock, f"{address[0]}:{address[1]}")
+        with self.lock:
+            self.greeting[self.arrived] = sock
+        self.start(self._greet, self.arrived, sock, f"{address[0]}:{address[1]}")
 
-    def _make_room(self) -> None:
+    def _limit_greetings(self) -> None:
         """Hangs up on those who have greeted longest; their threads then turn them away. A peer among them dials again."""
-        with self.door:
-            while len(self.strangers) >= _MAX_STRANGERS:
-                oldest = self.strangers.pop(next(iter(self.strangers)))
+        with self.lock:
+            while len(self.greeting) >= _MAX_GREETINGS:
+                oldest = self.greeting.pop(next(iter(self.greeting)))
                 with suppress(OSError):
                     socket.socket.shutdown(oldest, socket.SHUT_RDWR)  # below TLS, whose state its thread is using
 
-    def _receive_stranger(self, number: int, sock: socket.socket, origin: str) -> None:
+    def _greet(self, number: int, sock: socket.socket, origin: str) -> None:
         try:
             self._report(self._greet_dialer(number, sock))
         except (OSError, TransportError) as error:
             cause = f"{origin}: {getattr(error, 'reason', None) or error}"
             self.refused.append(cause)
             _log.warning("%s turned away %s", seat_name(self.seat), cause)
-            self._leave(number)
+            self._stop_greeting(number)
             self._linger(sock)
 
-    def _leave(self, number: int) -> bool:
+    def _stop_greeting(self, number: int) -> bool:
         """Counts this one no longer among those who greet; False if it was hung up on meanwhile."""
-        with self.door:
-            return self.strangers.pop(number, None) is not None
+        with self.lock:
+            return self.greeting.pop(number, None) is not None
 
     def _greet_dialer(self, number: int, sock: socket.socket) -> Link:
         deadline = min(self.deadline, monotonic() + GREETING_SECONDS)
@@ -341,7 +343,7 @@ class _Meeting:
             if error.peer in SEATS:
                 send_refusal(sock, self.seat, str(error))
             raise
-        if not self._leave(number):  # from here on it is a peer, which nobody hangs up on
+        if not self._stop_greeting(number):  # from here on it is a peer, which nobody hangs up on
             raise ConnectionError("too many connections at once, and this one took longest")
         send_hello(sock, self.seat, peer, self.session)
         return self._link(sock, peer)
@@ -351,10 +353,10 @@ class _Meeting:
     def end(self) -> None:
         """Stop dialing, and drop what the threads still bring."""
         self.over.set()
-        self.bell.close()
-        self.bell_rope.close()
-        while not self.news.empty():
-            late = self.news.get()
+        self.wakeup.close()
+        self.wakeup_writer.close()
+        while not self.reports.empty():
+            late = self.reports.get()
             if isinstance(late, Link):
                 late.sock.close()
 
@@ -365,12 +367,12 @@ class _Meeting:
         if self.over.is_set():
             link.sock.close()
         else:
-            self._tell(link)
+            self._put(link)
 
-    def _tell(self, news: Link | TransportError) -> None:
-        self.news.put(news)
+    def _put(self, report: Link | TransportError) -> None:
+        self.reports.put(report)
         with suppress(OSError):  # nobody listens any more
-            self.bell_rope.send(b"!")
+            self.wakeup_writer.send(b"!")
 
     @staticmethod
     def _linger(sock: socket.socket) -> None:

@@ -38,7 +38,7 @@ KIND_NAMES = {HELLO: "HELLO", DATA: "DATA", ABORT: "ABORT", CLOSE: "CLOSE"}
 HEADER = struct.Struct("<2sBBBBHQQ")
 HEADER_SIZE = HEADER.size
 
-WORDS = struct.Struct("<QQQ")
+HEADER_WORDS = struct.Struct("<QQQ")
 """The same header as three numbers: what is fixed per sender, step, length. Packs and compares faster."""
 
 MAX_REASON = 512
@@ -67,7 +67,7 @@ def pack_header(kind: int, sender: int, step: int, length: int) -> bytes:
 
 
 def data_word(sender: int) -> int:
-    """The first eight bytes of every DATA header of ``sender`` as one number (see ``WORDS``)."""
+    """The first eight bytes of every DATA header of ``sender`` as one number (see ``HEADER_WORDS``)."""
     return int.from_bytes(pack_header(DATA, sender, 0, 0)[:8], "little")
 
 
@@ -76,7 +76,7 @@ def abort_frame(sender: int, step: int, reason: str) -> bytes:
     return pack_header(ABORT, sender, step, len(payload)) + payload
 
 
-def header_fault(fields: Fields, seat: int, peer: int, step: int) -> FrameError | None:
+def header_error(fields: Fields, seat: int, peer: int, step: int) -> FrameError | None:
     """Why a header cannot come from ``peer`` at all, whatever is expected; None if it can."""
     magic, version, kind, sender, flags, reserved, _, _ = fields
     if magic != MAGIC:
@@ -102,7 +102,7 @@ def unexpected_frame(
 
     ``length`` None means that nothing was expected from this peer; ``reason`` is the payload of an ABORT frame.
     """
-    fault = header_fault(fields, seat, peer, step)
+    fault = header_error(fields, seat, peer, step)
     if fault is not None:
         return fault
     me, them = seat_name(seat), seat_name(peer)
@@ -148,10 +148,10 @@ def peer_closed(seat: int, peer: int, step: int) -> PeerError:
     )
 
 
-DIED = "the connection ended without a word: the process died or was stopped"
+NO_REASON = "the connection ended without a word: the process died or was stopped"
 
 
-def peer_died(seat: int, peer: int, step: int, cause: str = DIED) -> PeerError:
+def peer_died(seat: int, peer: int, step: int, cause: str = NO_REASON) -> PeerError:
     return PeerError(
         f"{seat_name(seat)} lost {seat_name(peer)} in step {step}: {cause}; see the log of that server",
         seat,

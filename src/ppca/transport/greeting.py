@@ -13,7 +13,7 @@ import socket
 from time import monotonic
 
 from .errors import SEATS, FrameError, seat_name
-from .frames import ABORT, HEADER, HEADER_SIZE, HELLO, MAX_REASON, abort_frame, header_fault, pack_header, peer_aborted
+from .frames import ABORT, HEADER, HEADER_SIZE, HELLO, MAX_REASON, abort_frame, header_error, pack_header, peer_aborted
 
 MAX_SESSION = 64
 """Longest session id in bytes."""
@@ -36,7 +36,7 @@ def read_hello(sock: socket.socket, seat: int, peer: int | None, session: bytes,
     fields = HEADER.unpack(_read(sock, HEADER_SIZE, deadline))
     kind, sender, length = int(fields[2]), int(fields[3]), int(fields[7])
     claimed = peer if peer is not None else sender
-    fault = header_fault(fields, seat, claimed, 0)
+    fault = header_error(fields, seat, claimed, 0)
     if fault is not None:
         raise fault
     if kind == ABORT:

@@ -29,15 +29,15 @@ from .errors import FrameError, PeerError, TransportError, TruncatedFrameError, 
 from .frames import (
     ABORT,
     CLOSE,
-    DIED,
     HEADER,
     HEADER_SIZE,
+    HEADER_WORDS,
     MAX_REASON,
-    WORDS,
+    NO_REASON,
     Buffer,
     abort_frame,
     data_word,
-    header_fault,
+    header_error,
     pack_header,
     peer_aborted,
     peer_closed,
@@ -46,10 +46,10 @@ from .frames import (
     unexpected_frame,
 )
 
-SMALL = 8192
+COPY_LIMIT = 8192
 """Up to this many bytes of payload, copying is cheaper than handing out a view."""
 
-PATIENCE = 0.02
+PATIENT_READ_SECONDS = 0.02
 """Seconds that a patient read waits for one peer before the mesh starts to watch all of them."""
 
 MAX_PARTS = 512
@@ -57,7 +57,7 @@ MAX_PARTS = 512
 
 _CLOSING_SECONDS = 1.0  # how long an orderly end may wait for room in the kernel's send buffer
 _DRAIN_SIZE = 1 << 16
-_JOIN = 1 << 16  # up to this size a frame is joined and encrypted as one piece
+_JOIN_LIMIT = 1 << 16  # up to this size a frame is joined and encrypted as one piece
 _PAD = -HEADER_SIZE % 16
 _BYTE = np.dtype(np.uint8)
 _NOTHING = memoryview(b"")
@@ -76,7 +76,7 @@ class Link(ABC):
     room : block for small frames; slicing it copies
     word : the first eight bytes of the peer's DATA headers, as a number
     unsent : what the kernel has not taken yet of the frame being sent; empty between rounds
-    patient : True when ``recv_into`` with MSG_WAITALL waits up to PATIENCE by itself, which saves calling ``poll``
+    patient : True when ``recv_into`` with MSG_WAITALL waits up to PATIENT_READ_SECONDS by itself, which saves calling ``poll``
     buffered : True when bytes may wait above the kernel, where ``poll`` does not see them
     gone : True after the peer's orderly end: frames sent before it can still be read
     """
@@ -87,7 +87,7 @@ class Link(ABC):
         self.seat = seat
         self.peer = peer
         self.word = data_word(peer)
-        self.room = bytearray(HEADER_SIZE + SMALL)
+        self.small_block = bytearray(HEADER_SIZE + COPY_LIMIT)
         self.unsent: list[memoryview] = []
         self.patient = False
         self.buffered = False
@@ -183,11 +183,11 @@ class Link(ABC):
     def payload(self) -> memoryview | bytearray:
         """Hand out the payload of the complete frame."""
         payload, self._block = self._block[HEADER_SIZE:], _NOTHING
-        return bytearray(payload) if self._size <= SMALL else payload
+        return bytearray(payload) if self._size <= COPY_LIMIT else payload
 
     def _check(self) -> None:
         if not self._checked and self._got >= HEADER_SIZE:
-            if WORDS.unpack_from(self._block) != (self.word, self._step, self._size):
+            if HEADER_WORDS.unpack_from(self._block) != (self.word, self._step, self._size):
                 raise self._surprise()
             self._checked = True
 
@@ -217,7 +217,7 @@ class Link(ABC):
             read = self._take(room) if self._backlog else self.recv_into(room, 0, socket.MSG_DONTWAIT)
         return bytes(room[:read])
 
-    def _ending(self, cause: str = DIED) -> TransportError:
+    def _ending(self, cause: str = NO_REASON) -> TransportError:
         """The stream ended while a frame was expected."""
         where = (self.seat, self.peer, self._step)
         if self._got:
@@ -228,7 +228,7 @@ class Link(ABC):
             )
         return peer_closed(*where) if self.gone else peer_died(*where, cause)
 
-    def depart(self, step: int, cause: str = DIED) -> None:
+    def depart(self, step: int, cause: str = NO_REASON) -> None:
         """The peer has ended the connection while nothing was expected from it: find out why.
 
         Reads what is left, which the kernel's buffer bounds. An orderly CLOSE sets ``gone`` and keeps the frames before
@@ -239,7 +239,7 @@ class Link(ABC):
         at = 0
         while len(self._backlog) - at >= HEADER_SIZE:
             fields = HEADER.unpack_from(self._backlog, at)
-            fault = header_fault(fields, *where)
+            fault = header_error(fields, *where)
             if fault is not None:
                 raise fault
             start, at = at + HEADER_SIZE, at + HEADER_SIZE + fields[7]
@@ -279,7 +279,7 @@ class Link(ABC):
                 self._send_last(farewell if reason is None else abort_frame(self.seat, step, reason), step)
             self.sock.shutdown(socket.SHUT_WR)
             for _ in range(256):  # unread bytes would make the kernel reset the connection and drop our last words
-                if not self.sock.recv_into(self.room, 0, socket.MSG_DONTWAIT):
+                if not self.sock.recv_into(self.small_block, 0, socket.MSG_DONTWAIT):
                     break
         self.sock.close()
 
@@ -299,7 +299,7 @@ class TcpLink(Link):
     def __init__(self, sock: socket.socket, seat: int, peer: int) -> None:
         super().__init__(sock, seat, peer)
         sock.setblocking(True)  # each call says by its flags whether it waits
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, round(PATIENCE * 1e6)))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, round(PATIENT_READ_SECONDS * 1e6)))
         self.patient = True
         self.sendmsg = sock.sendmsg  # type: ignore[method-assign]
         self.recv_into = sock.recv_into  # type: ignore[method-assign]
@@ -321,7 +321,7 @@ class TlsLink(Link):
 
     def sendmsg(self, parts: Sequence[Any], ancillary: tuple[()] = (), flags: int = socket.MSG_DONTWAIT, /) -> int:
         """Encrypt and send part by part; small frames are joined into one piece, hence one packet."""
-        if len(parts) > 1 and sum(map(size_of, parts)) <= _JOIN:
+        if len(parts) > 1 and sum(map(size_of, parts)) <= _JOIN_LIMIT:
             parts = (b"".join(parts),)
         sent = 0
         for part in parts:

@@ -23,8 +23,8 @@ import numpy as np
 
 from ..native import kernels
 from .errors import PeerTimeout, TransportError, seat_name
-from .frames import HEADER_SIZE, MAX_PAYLOAD, WORDS, Buffer, Payloads, data_word, size_of
-from .link import SMALL, Link, TcpLink, empty_block
+from .frames import HEADER_SIZE, HEADER_WORDS, MAX_PAYLOAD, Buffer, Payloads, data_word, size_of
+from .link import COPY_LIMIT, Link, TcpLink, empty_block
 from .mesh import DEFAULT_TIMEOUT, Mesh, Messages, Sizes, merge_messages, split_frames
 from .stats import Stats
 
@@ -36,14 +36,14 @@ _WHOLE = int(MSG_WAITALL)
 _FAILED = "an exchange failed"
 
 
-SLOWEST = 1 << 17
+MIN_BYTES_PER_SECOND = 1 << 17
 """Bytes per second that a server must at least receive and send: what bounds a round in which data keep arriving."""
 
-SWIFT = 1 << 16
+MAX_NATIVE_FRAME = 1 << 16
 """Largest frame of a round that goes through the native call: such frames nearly always go out and come in at one go."""
 
-_pack = WORDS.pack
-_unpack = WORDS.unpack_from
+_pack = HEADER_WORDS.pack
+_unpack = HEADER_WORDS.unpack_from
 
 
 def _culprit(sends: Messages) -> int:
@@ -69,7 +69,7 @@ class SocketMesh(Mesh):
     ) -> None:
         self._word = data_word(seat)
         self._wire = kernels.Wire(
-            self._word, [(link.peer, link.fd, link.word) for link in links], min(SWIFT, max_payload)
+            self._word, [(link.peer, link.fd, link.word) for link in links], min(MAX_NATIVE_FRAME, max_payload)
         )
         if not all(isinstance(link, TcpLink) for link in links):
             self._wire.close()
@@ -107,7 +107,7 @@ class SocketMesh(Mesh):
         )
         if waiting or any(link.unsent for link in self._by_fd.values()):
             size = sum(incoming.values()) + sum(size_of(buffer) for buffers in outgoing.values() for buffer in buffers)
-            self._wait(waiting, received, started + self.timeout, size / SLOWEST)
+            self._wait(waiting, received, started + self.timeout, size / MIN_BYTES_PER_SECOND)
         stage = self.stats.current
         stage.messages_sent += len(outgoing)
         stage.messages_received += len(incoming)
@@ -184,7 +184,9 @@ class SocketMesh(Mesh):
             link = links[peer]
             if size > limit:
                 raise self._refuse_size(peer, size)
-            block = link.room if size <= SMALL else empty_block(size)  # sizes from the program, never from the wire
+            block = (
+                link.small_block if size <= COPY_LIMIT else empty_block(size)
+            )  # sizes from the program, never from the wire
             count = 0
             if patient and link.patient:
                 try:
