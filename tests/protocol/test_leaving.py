@@ -123,7 +123,7 @@ def test_other_openings_are_refused_before_anything_is_sent(what: str, to: str, 
 
 @pytest.mark.parametrize("wrong", [[*ALLOWED, ALLOWED[0]], [{**ALLOWED[0], "most": 0}], [{**ALLOWED[0], "most": True}]])
 def test_a_wrong_list_of_openings_is_refused(wrong: list[dict[str, Any]]) -> None:
-    with pytest.raises(ValueError, match="mend the job"):
+    with pytest.raises(ValueError, match="Correct the job"):
         limits(wrong)
 
 
@@ -237,7 +237,7 @@ def test_receive_refuses_wrong_sizes() -> None:
         for split in ("row", "column"):
             for change in (lambda payload: payload[:-1], lambda payload: payload + b"\0", lambda payload: b""):
                 wrong = replace(packets[seat], **{split: change(getattr(packets[seat], split))})
-                with pytest.raises(InputRefused, match=f"seat \\({row},{column}\\)"):
+                with pytest.raises(InputRefused, match=f"server \\({row}, {column}\\)"):
                     receive(wrong, row, column)
     with pytest.raises(InputRefused):
         receive(packets[0], 1, 1)  # a packet of another seat: a key where an array is due

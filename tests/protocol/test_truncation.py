@@ -1,4 +1,4 @@
-"""The error of truncations, and numbers of the 64-bit ring: extended, multiplied, refused where they have no room."""
+"""The error of truncations, and numbers of the 64-bit ring: extended, multiplied, refused if they have too many bits."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_exact_truncation_at_the_ends_of_its_range() -> None:
         assert np.max(np.abs(got[0] - wide)) < ULP
         assert np.max(np.abs(got[1] - narrow)) < 1
         assert np.array_equal(got[2], narrow)
-    with pytest.raises(ValueError, match="cannot remove 41 fractional bits"):
+    with pytest.raises(ValueError, match="cannot truncate 41 bits"):
         run(lambda x: x.truncate(41), np.array([1.0]))
 
 
@@ -130,7 +130,7 @@ def test_extension_refuses_the_wide_ring() -> None:
 
 
 def test_the_64_bit_ring_refuses_fractional_factors() -> None:
-    # 40 bits of a factor leave no room: a local truncation would fail for about every tenth element.
+    # A factor has 40 bits, too many: a local truncation would fail for about every tenth element.
     for operation in (lambda x: x * 0.1, lambda x: x @ np.array([0.1, 0.2, 0.3]), lambda x: x.mean()):
         with pytest.raises(TypeError, match="needs the 128-bit ring"):
             run(operation, np.array([1.0, 2.0, 3.0]), dtypes=(FIXED64,))
@@ -160,11 +160,11 @@ def test_products_in_the_64_bit_ring() -> None:
         return await (x * y)
 
     wide = make_type(64, 31)
-    with pytest.raises(TypeError, match="no room"):
+    with pytest.raises(TypeError, match="too many fractional bits"):
         run(without_room, a, b, dtypes=(wide, wide))
 
 
 @pytest.mark.parametrize("bits", [-1, 41])
 def test_more_bits_than_there_are_cannot_be_removed(bits: int) -> None:
-    with pytest.raises(ValueError, match=f"cannot remove {bits} fractional bits from fixed128.40"):
+    with pytest.raises(ValueError, match=f"cannot truncate {bits} bits of fixed128.40"):
         run(lambda x: x.truncate(bits), np.array([1.0]))

@@ -26,8 +26,8 @@ def changed(**fields: object) -> bytes:
 
 CASES = {
     "alien": (changed(magic=b"GE"), "got an alien frame .* magic"),
-    "version": (changed(version=9), "format version is 9, this server speaks 1"),
-    "kind": (changed(kind=77), "kind 77 does not exist"),
+    "version": (changed(version=9), "format version is 9, this server uses 1"),
+    "kind": (changed(kind=77), "kind 77 is unknown"),
     "sender": (changed(sender=2), r"claims to come from seat \(1,0\)"),
     "unknown sender": (changed(sender=200), "claims to come from unknown seat 200"),
     "reserved": (changed(reserved=1), "reserved bytes are not zero"),

@@ -122,7 +122,7 @@ def summands(packet: InputPacket, row: int, column: int) -> list[tuple[bool, byt
         expected = KEY_BYTES if is_key else size
         if len(payload) != expected:
             raise InputRefused(
-                f"invalid packet for server ({row}, {column}): {len(payload)} bytes, expected {expected}"
+                f"invalid packet for server ({row}, {column}): it has {len(payload)} bytes, expected {expected}"
             )
     return found
 

@@ -1,4 +1,4 @@
-"""Transport: how four servers talk. Frames, links and rounds; it knows nothing of shares."""
+"""Transport: frames, links and rounds between four servers. It does not know about shares."""
 
 from .connect import connect_mesh, free_ports, open_listener
 from .errors import CertificateError, FrameError, PeerError, PeerTimeout, TransportError, TruncatedFrameError, seat_name

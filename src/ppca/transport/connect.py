@@ -1,15 +1,15 @@
-"""Finding the peers: four servers start in any order and end up with one link per pair.
+"""Connection of four servers, started in any order, with one link per pair.
 
-The lower seat of a pair listens, the higher one dials, again and again until the timeout, since its peer may start
-later. Each connection greets (``greeting``) before it counts. A listener drops what is no peer of this session (a port
-scan, a browser, a server of another run) with a warning and goes on accepting.
+The lower server of a pair listens. The higher one dials and retries until the timeout, since its peer may start later.
+Each connection completes a greeting (``greeting``) before it counts. A listener rejects connections that do not belong
+to this session (a port scan, a browser, a server of another run) with a warning and continues to accept.
 
-Threads are used here only, one per dialed peer and per accepted connection, so that a stranger that connects and says
-nothing holds up nobody. When too many greet at once, the one that has taken longest has to go: silent strangers cannot keep a
-peer out, however many they are. Threads are over when ``connect_mesh`` returns or soon after.
+Threads are used only here, one per dialed peer and per accepted connection, so that a silent connection does not block
+the others. If too many connections are greeting, the oldest is closed: silent connections cannot keep a peer out,
+however many they are. Threads end when ``connect_mesh`` returns or soon afterwards.
 
-A peer that was connected and hangs up before all are there has a moment to dial again; then the server gives up at once, instead
-of waiting for the timeout: the process of the peer has ended.
+If a connected peer hangs up before all peers are connected, it has REDIAL_SECONDS to dial again. Then the server stops
+without waiting for the timeout: the process of the peer has ended.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from .routes import Listener, preamble
 from .tcp import SocketMesh
 
 GREETING_SECONDS = 10.0
-"""How long an accepted connection may take to prove that it is a peer."""
+"""Seconds in which an accepted connection must complete the greeting."""
 
 FREE_PORT_RANGE = range(20_000, 32_000)
-"""Where `free_ports` looks."""
+"""Ports that `free_ports` tries. They are below the range that systems use for outgoing connections."""
 
 REDIAL_SECONDS = 3.0
-"""How long a peer that hung up may take to dial again: dialers pause for half a second at most."""
+"""Seconds in which a peer that hung up may dial again: dialers pause for half a second at most."""
 
-_MAX_GREETINGS = 32  # connections that greet at the same time
-_REFUSAL_SECONDS = 0.5  # how long a refused connection is kept, so that the other end can read why
+_MAX_GREETINGS = 32  # maximum number of connections that greet at the same time
+_REFUSAL_SECONDS = 0.5  # seconds for which a refused connection stays open, so that the other end can read the reason
 
 _log = logging.getLogger(__name__)
 
 
 def open_listener(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
-    """A listening socket for ``connect_mesh``; port 0 takes a free one, see ``getsockname``."""
+    """Return a listening socket for ``connect_mesh``; port 0 takes a free one, see ``getsockname``."""
     return socket.create_server((host, port), backlog=64)
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of this machine at which nobody listens now, for servers that are started later.
+    """Return different ports of this machine that are not in use, for servers that are started later.
 
-    They are below those that the system gives to outgoing connections: one of these may be in use a moment later.
+    They are below those that the system gives to outgoing connections, which could take a free port a moment later.
     """
     with ExitStack() as held:
         found: list[int] = []
@@ -68,9 +68,8 @@ def free_ports(count: int) -> list[int]:
                 held.enter_context(socket.create_server(("127.0.0.1", port)))
                 found.append(port)
         if len(found) < count:
-            raise OSError(
-                f"{count} ports are wanted, and {len(found)} of {FREE_PORT_RANGE.start} to {FREE_PORT_RANGE.stop - 1} are free"
-            )
+            first, last = FREE_PORT_RANGE.start, FREE_PORT_RANGE.stop - 1
+            raise OSError(f"not enough free ports: {count} needed, {len(found)} of {first} to {last} are free.")
         return found
 
 
@@ -88,23 +87,23 @@ def connect_mesh(
 ) -> Mesh:
     """Connect this server with its three peers.
 
-    Parameters
-    ----------
-    listener : listening socket, or `PassedListener`; stays open and the caller's; may be None for seat 3, which dials everybody.
+    Parameters ---------- listener : listening socket, or `PassedListener`; it stays open and belongs to the caller.
+    None is allowed for seat 3, which dials
+        all others.
     addresses : seat -> (host, port); only those of lower seats are used.
     tls : None for plain TCP, which protects nothing: for tests and for servers on one machine.
     session : id of this run, the same on all servers, 1 to 64 bytes.
-    route : 32 bytes that a dialer sends first, where peers have one port for several runs (`routes`); None: it does not.
+    route : 32 bytes that a dialer sends first if peers have one port for several runs (`routes`); None: not sent.
     timeout : seconds until all peers must be connected.
     exchange_timeout : seconds that an exchange may take later; the same as ``timeout`` unless given.
 
     Raises
     ------
-    PeerTimeout : a peer is missing; the message says what was tried and who was turned away.
-    PeerError, FrameError, CertificateError : a peer was found but one of the two refused the other.
+    PeerTimeout : a peer is missing; the message names what was tried and which connections were rejected.
+    PeerError, FrameError, CertificateError : a peer was found, but one of the two refused the other.
     """
     if not 1 <= len(session) <= MAX_SESSION:
-        raise ValueError(f"session must have 1 to {MAX_SESSION} bytes, got {len(session)}")
+        raise ValueError(f"invalid session: {len(session)} bytes. It must have 1 to {MAX_SESSION} bytes.")
     if seat not in SEATS or not timeout > 0:
         raise ValueError(f"seat must be one of {SEATS} and timeout positive, got {seat!r} and {timeout!r}")
     if listener is None and seat != SEATS[-1]:
@@ -126,7 +125,10 @@ def connect_mesh(
 
 
 def _synchronise(mesh: SocketMesh) -> None:
-    """Exchange one byte with each peer: nobody begins, or ends, while others still connect. It does not count as a round."""
+    """Exchange one byte with each peer, so that all servers are connected before any begins.
+
+    It does not count as a round.
+    """
     others = [peer for peer in SEATS if peer != mesh.seat]
     mesh.exchange([(peer, b"\0") for peer in others], [(peer, 1) for peer in others])
     mesh.stats.reset()
@@ -134,7 +136,10 @@ def _synchronise(mesh: SocketMesh) -> None:
 
 
 class _Connector:
-    """One server's attempt to get three links. Threads report to ``news``: a link, or the error that ends it all."""
+    """One server's attempt to get three links.
+
+    Its threads put a link, or the error that ends the attempt, into ``reports``.
+    """
 
     def __init__(
         self, seat: int, session: bytes, tls: PinnedTls | None, timeout: float, route: bytes | None = None
@@ -147,26 +152,30 @@ class _Connector:
         self.deadline = monotonic() + timeout
         self.over = Event()
         self.reports: SimpleQueue[Link | TransportError] = SimpleQueue()
-        self.wakeup, self.wakeup_writer = socket.socketpair()  # rung with every news, so that waiting is one select
-        self.causes: dict[int, str] = {}  # dialed peer -> why the last attempts failed
+        self.wakeup, self.wakeup_writer = (
+            socket.socketpair()
+        )  # written with every report, so that one poll waits for all
+        self.causes: dict[int, str] = {}  # dialed peer -> reason of the last failed attempts
         self.refused: list[str] = []
-        self.greeting: dict[int, socket.socket] = {}  # by number of arrival: who still greets
+        self.greeting: dict[int, socket.socket] = {}  # by number of arrival: connections that are greeting
         self.arrived = 0
         self.lock = Lock()
         self.dialing = tls.context(dialing=True) if tls else None
         self.listening = tls.context(dialing=False) if tls else None
 
     def start(self, task: Callable[..., None], *arguments: object) -> None:
+        """Run a task in a thread."""
         Thread(target=task, args=arguments, name=f"ppca-connect-{self.seat}", daemon=True).start()
 
     def gather(self, listener: Listener | None) -> list[Link]:
+        """Wait until all links exist and return them."""
         links: dict[int, Link] = {}
-        gone: dict[int, float] = {}  # peer that hung up -> when
+        gone: dict[int, float] = {}  # peer that hung up -> time
         try:
             while len(links) < len(SEATS) - 1:
                 if monotonic() > self.deadline:
                     absent = [peer for peer in SEATS if peer != self.seat and peer not in links and peer not in gone]
-                    raise self._timed_out(absent or sorted(gone))  # who was here and has given up is not the cause
+                    raise self._timed_out(absent or sorted(gone))  # peers that were connected are not the cause
                 for peer, since in gone.items():
                     if monotonic() > since + REDIAL_SECONDS:
                         raise PeerError(
@@ -181,7 +190,7 @@ class _Connector:
                     if isinstance(report, TransportError):
                         raise report
                     former = links.pop(report.peer, None)
-                    if former is not None:  # the peer dialed again, so it has given up the former connection
+                    if former is not None:  # the peer dialed again and has abandoned the former connection
                         former.sock.close()
                     links[report.peer] = report
                     gone.pop(report.peer, None)
@@ -193,6 +202,7 @@ class _Connector:
         return list(links.values())
 
     def _timed_out(self, missing: list[int]) -> PeerTimeout:
+        """Return the error for missing peers."""
         details = [f"{seat_name(peer)}: {cause}" for peer, cause in sorted(self.causes.items()) if peer in missing]
         details += [f"turned away {cause}" for cause in self.refused[-3:]]
         return PeerTimeout(
@@ -207,18 +217,19 @@ class _Connector:
     # Dialing
 
     def dial(self, peer: int, address: tuple[str, int]) -> None:
+        """Dial a peer until it is connected, refuses, or the time is up."""
         pause = 0.02
         while not self.over.is_set() and monotonic() < self.deadline:
             try:
                 sock = socket.create_connection(address, timeout=max(0.01, self.deadline - monotonic()))
-                if sock.getsockname() == sock.getpeername():  # TCP can connect a free local port with itself
+                if sock.getsockname() == sock.getpeername():  # TCP can connect a free local port to itself
                     sock.close()
-                    raise ConnectionRefusedError("nobody listens there yet")
+                    raise ConnectionRefusedError("not listening yet")
                 sock.sendall(self.first_words)
                 if self.dialing is not None and self.tls is not None:
                     name = self.tls.names[peer]
                     sock = self.dialing.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
-            except OSError as error:  # not there yet: try again
+            except OSError as error:  # not listening yet: retry
                 self._note(peer, address, error)
             else:
                 try:
@@ -228,14 +239,17 @@ class _Connector:
                     sock.close()
                     self._put(error)
                     return
-                except OSError as error:  # there, but not ready, or somebody else
+                except OSError as error:  # listening, but not ready, or another program
                     sock.close()
                     self._note(peer, address, error)
             self.over.wait(pause)
             pause = min(2 * pause, 0.5)
 
     def _note(self, peer: int, address: tuple[str, int], error: OSError) -> None:
-        """Why an attempt failed. One that ran out of time is the last and may be cut short: the one before is told, too."""
+        """Record why a dial failed.
+
+        The last one may be cut short by the timeout; then the previous reason is kept, too.
+        """
         cause = error.strerror or str(error)
         former = self.causes.get(peer)
         if former is not None and isinstance(error, TimeoutError):
@@ -244,6 +258,7 @@ class _Connector:
             self.causes[peer] = f"{address[0]}:{address[1]}: {cause}"
 
     def _greet_listener(self, sock: socket.socket, peer: int) -> Link:
+        """Greet a dialed peer and return the link."""
         try:
             if self.tls is not None and isinstance(sock, ssl.SSLSocket):
                 sock.do_handshake()
@@ -259,7 +274,7 @@ class _Connector:
             ) from error
         except ssl.SSLError as error:
             if "ALERT" not in (error.reason or ""):
-                raise ConnectionError(f"no TLS there ({error.reason or 'hung up'})") from error
+                raise ConnectionError(f"no TLS there ({error.reason or 'connection closed'})") from error
             raise CertificateError(
                 f"{seat_name(peer)} refused the certificate of {seat_name(self.seat)}: {error.reason}; {self._remedy}",
                 self.seat,
@@ -274,13 +289,15 @@ class _Connector:
     # Accepting
 
     def _wait_and_accept(self, listener: Listener | None, links: Mapping[int, Link], until: float) -> list[Link]:
-        """Wait for news of the threads or a new connection; start a thread for the latter. Return links whose peer hung up."""
+        """Wait for a report or a new connection and start its thread. Return links whose peer hung up."""
         poll = select.poll()
         for each in [self.wakeup] if listener is None else [self.wakeup, listener]:
             poll.register(each, select.POLLIN)
         by_fd = {link.fd: link for link in links.values()}
         for descriptor in by_fd:
-            poll.register(descriptor, select.POLLRDHUP)  # a fast peer may have sent its first message already
+            poll.register(
+                descriptor, select.POLLRDHUP
+            )  # not POLLIN: a fast peer may have sent its first message already
         ready = {descriptor for descriptor, _ in poll.poll(max(0.0, 1000 * (until - monotonic())))}
         if self.wakeup.fileno() in ready:
             self.wakeup.recv(64)
@@ -289,11 +306,11 @@ class _Connector:
         return [link for descriptor, link in by_fd.items() if descriptor in ready]
 
     def _accept(self, listener: Listener) -> None:
-        """Start a thread for a new connection."""
+        """Accept a new connection and start its thread."""
         listener.settimeout(0)
         try:
             sock, address = listener.accept()
-        except OSError:  # gone again before it was accepted
+        except OSError:  # closed before it was accepted
             return
         sock.settimeout(GREETING_SECONDS)
         try:
@@ -309,14 +326,20 @@ class _Connector:
         self.start(self._greet, self.arrived, sock, f"{address[0]}:{address[1]}")
 
     def _limit_greetings(self) -> None:
-        """Hangs up on those who have greeted longest; their threads then turn them away. A peer among them dials again."""
+        """Close the oldest greetings if there are too many; their threads report them.
+
+        A peer among them dials again.
+        """
         with self.lock:
             while len(self.greeting) >= _MAX_GREETINGS:
                 oldest = self.greeting.pop(next(iter(self.greeting)))
                 with suppress(OSError):
-                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)  # below TLS, whose state its thread is using
+                    socket.socket.shutdown(
+                        oldest, socket.SHUT_RDWR
+                    )  # the plain socket: its thread is using the TLS state
 
     def _greet(self, number: int, sock: socket.socket, origin: str) -> None:
+        """Greet an accepted connection, and report a link or log the rejection."""
         try:
             self._report(self._greet_dialer(number, sock))
         except (OSError, TransportError) as error:
@@ -327,11 +350,12 @@ class _Connector:
             self._linger(sock)
 
     def _stop_greeting(self, number: int) -> bool:
-        """Counts this one no longer among those who greet; False if it was hung up on meanwhile."""
+        """Remove a connection from those that are greeting. Return False if it was closed in the meantime."""
         with self.lock:
             return self.greeting.pop(number, None) is not None
 
     def _greet_dialer(self, number: int, sock: socket.socket) -> Link:
+        """Greet the dialer of an accepted connection and return the link."""
         deadline = min(self.deadline, monotonic() + GREETING_SECONDS)
         if isinstance(sock, ssl.SSLSocket):
             sock.do_handshake()
@@ -343,15 +367,15 @@ class _Connector:
             if error.peer in SEATS:
                 send_refusal(sock, self.seat, str(error))
             raise
-        if not self._stop_greeting(number):  # from here on it is a peer, which nobody hangs up on
-            raise ConnectionError("too many connections at once, and this one took longest")
+        if not self._stop_greeting(number):  # from here on it is a peer and is not closed for others
+            raise ConnectionError("too many connections at once; this one was the oldest")
         send_hello(sock, self.seat, peer, self.session)
         return self._link(sock, peer)
 
     # Ends
 
     def end(self) -> None:
-        """Stop dialing, and drop what the threads still bring."""
+        """Stop dialing, and close links that threads still report."""
         self.over.set()
         self.wakeup.close()
         self.wakeup_writer.close()
@@ -371,12 +395,12 @@ class _Connector:
 
     def _put(self, report: Link | TransportError) -> None:
         self.reports.put(report)
-        with suppress(OSError):  # nobody listens any more
+        with suppress(OSError):  # the connector has ended
             self.wakeup_writer.send(b"!")
 
     @staticmethod
     def _linger(sock: socket.socket) -> None:
-        """Close so that the other end can still read our last words: closing with unread input would destroy them."""
+        """Close so that the other end can still read the last frame: closing with unread input would discard it."""
         with suppress(OSError):
             sock.settimeout(_REFUSAL_SECONDS)
             sock.shutdown(socket.SHUT_WR)

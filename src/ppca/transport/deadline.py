@@ -1,4 +1,4 @@
-"""A time limit for a whole conversation over a connection, whose own timeout starts again with every byte."""
+"""A time limit for a whole conversation over a connection; the timeout of a socket restarts with every byte."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def cut_after(sock: socket.socket, seconds: float) -> Iterator[None]:
-    """Shut the connection down after some time. Reading from it then ends, or raises an OSError."""
+    """Shut the connection down after some seconds. Reading from it then ends or raises an OSError."""
     timer = threading.Timer(seconds, _shut_down, [sock])
     timer.daemon = True
     timer.start()

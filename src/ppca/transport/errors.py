@@ -1,23 +1,27 @@
-"""What can go wrong between servers, as types.
+"""Types of errors between servers.
 
-Every error names the seat that raised it, the peer it is about and the step (round) it happened in, both as attributes
-and in its message, and says what to do next. Messages describe frames (kind, step, length) and never quote payload.
+Every error names the seat that raised it, the peer concerned and the step (round), as attributes and in its message,
+and says what to do next. Messages describe frames (kind, step, length) and never contain payload.
 
     TransportError
-     +-- FrameError        the bytes are not the frame that the program expects here
+     +-- FrameError        the bytes are not the expected frame
      |    +-- TruncatedFrameError  ... because the connection ended inside it (also a PeerError)
-     +-- PeerError         the peer died, closed or aborted; ``str`` carries its reason
-     +-- PeerTimeout       the peer is silent for longer than the timeout
+     +-- PeerError         the peer died, closed or aborted; ``str`` contains its reason
+     +-- PeerTimeout       the peer was silent for longer than the timeout
      +-- CertificateError  a certificate or key is missing, expired, of another seat or of another authority
 """
 
 from __future__ import annotations
 
 SEATS = (0, 1, 2, 3)
+"""Numbers of the four servers: 2 * row + column."""
 
 
 def seat_name(seat: int | None) -> str:
-    """Seats are numbered 0..3 on the wire and spoken of as (row, column): ``seat_name(2) == "seat (1,0)"``."""
+    """Return the coordinates of a server as text: ``seat_name(2) == "seat (1,0)"``.
+
+    On the wire servers are numbered 0 to 3.
+    """
     return f"seat ({seat >> 1},{seat & 1})" if seat in SEATS and seat is not None else f"unknown seat {seat}"
 
 
@@ -36,20 +40,20 @@ class TransportError(Exception):
 
 
 class FrameError(TransportError):
-    """A malformed frame, or a well-formed one that does not belong here (wrong step, sender or size)."""
+    """A malformed frame, or a valid one that is not expected here (wrong step, sender or size)."""
 
 
 class PeerError(TransportError):
-    """The peer is gone: it died, closed its mesh, or aborted with a reason."""
+    """The peer is lost: it died, closed its mesh, or aborted with a reason."""
 
 
 class TruncatedFrameError(FrameError, PeerError):
-    """The connection ended in the middle of a frame: a malformed frame and a lost peer at once."""
+    """The connection ended in the middle of a frame: a malformed frame and a lost peer."""
 
 
 class PeerTimeout(TransportError):
-    """Nothing (or not everything) came from the peer, or could be sent to it, within the timeout."""
+    """Data from the peer did not arrive completely, or could not be sent to it, within the timeout."""
 
 
 class CertificateError(TransportError):
-    """A certificate or key cannot be loaded, or does not prove what it should."""
+    """A certificate or key cannot be loaded, or does not prove the expected identity."""

@@ -1,4 +1,4 @@
-"""The frame: the only thing that servers put on a link. This page is its specification.
+"""The frame: the only format that servers send over a link. This page is its specification.
 
 A frame is a header of 24 bytes, little-endian, followed by its payload.
 
@@ -11,14 +11,15 @@ A frame is a header of 24 bytes, little-endian, followed by its payload.
     8       8     step       number of the round, counted from 0 by each mesh
     16      8     length     of the payload in bytes
 
-    HELLO   first frame each way; step 0; payload: seat of the addressee (1 byte), then the session id
-    DATA    what one server sends to one peer in one round: at most one per round and direction
-    ABORT   the sender gives up; payload: reason, UTF-8, at most 512 bytes; the connection ends after it
-    CLOSE   the sender's program has ended; no payload; the connection ends after it
+    HELLO   first frame in each direction; step 0; payload: seat of the addressee (1 byte), then the session id
+    DATA    the message of one server to one peer in one round: at most one per round and direction
+    ABORT   the sender stops with an error; payload: reason, UTF-8, at most 512 bytes; then the connection ends
+    CLOSE   the sender's program has ended; no payload; then the connection ends
 
 Both ends run the same program, so the receiver knows step, sender and length of every DATA frame before it arrives. A
-header that differs from this expectation in any field is refused; memory is allocated from the expectation, never from
-the wire. The header is a multiple of 8 bytes so that the payload of a frame read in one piece stays aligned.
+header that differs from this expectation in any field is refused. Memory is allocated from the expectation, never from
+received lengths. The header is a multiple of 8 bytes, so that the payload of a frame that is read in one piece stays
+aligned.
 """
 
 from __future__ import annotations
@@ -39,52 +40,54 @@ HEADER = struct.Struct("<2sBBBBHQQ")
 HEADER_SIZE = HEADER.size
 
 HEADER_WORDS = struct.Struct("<QQQ")
-"""The same header as three numbers: what is fixed per sender, step, length. Packs and compares faster."""
+"""The same header as three numbers: constant part of a sender, step, length. Packs and compares faster."""
 
 MAX_REASON = 512
-"""Longest reason of an ABORT frame, in bytes."""
+"""Maximum length of the reason of an ABORT frame in bytes."""
 
 MAX_PAYLOAD = 1 << 34
-"""Default limit of one payload (16 GiB). A mesh refuses to send, expect or skip over anything larger."""
+"""Default limit of one payload (16 GiB). A mesh refuses to send, expect or skip more."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
-"""What can be sent: anything C-contiguous."""
+"""Data that can be sent: any C-contiguous buffer."""
 
 Payloads: TypeAlias = dict[int, memoryview | bytearray]
-"""What a round returns: peer -> payload."""
+"""Result of a round: peer -> payload."""
 
 Fields = tuple[bytes, int, int, int, int, int, int, int]
 """A decoded header: magic, version, kind, sender, two reserved fields, step, length."""
 
 
 def size_of(buffer: Buffer) -> int:
-    """Size in bytes."""
+    """Return the size in bytes."""
     return len(buffer) if isinstance(buffer, (bytes, bytearray)) else buffer.nbytes
 
 
 def pack_header(kind: int, sender: int, step: int, length: int) -> bytes:
+    """Return the header of a frame."""
     return HEADER.pack(MAGIC, VERSION, kind, sender, 0, 0, step, length)
 
 
 def data_word(sender: int) -> int:
-    """The first eight bytes of every DATA header of ``sender`` as one number (see ``HEADER_WORDS``)."""
+    """Return the first eight bytes of every DATA header of ``sender`` as one number (see ``HEADER_WORDS``)."""
     return int.from_bytes(pack_header(DATA, sender, 0, 0)[:8], "little")
 
 
 def abort_frame(sender: int, step: int, reason: str) -> bytes:
+    """Return an ABORT frame with this reason."""
     payload = reason.encode("utf-8", "replace")[:MAX_REASON]
     return pack_header(ABORT, sender, step, len(payload)) + payload
 
 
 def header_error(fields: Fields, seat: int, peer: int, step: int) -> FrameError | None:
-    """Why a header cannot come from ``peer`` at all, whatever is expected; None if it can."""
+    """Return the error for a header that cannot come from ``peer`` at all; None if it can."""
     magic, version, kind, sender, flags, reserved, _, _ = fields
     if magic != MAGIC:
-        cause = "it does not start with this protocol's magic; something else is talking on this link"
+        cause = "it does not start with this protocol's magic; another program is using this link"
     elif version != VERSION:
-        cause = f"its format version is {version}, this server speaks {VERSION}; run the same release on all servers"
+        cause = f"its format version is {version}, this server uses {VERSION}; run the same release on all servers"
     elif kind not in KIND_NAMES:
-        cause = f"its kind {kind} does not exist"
+        cause = f"its kind {kind} is unknown"
     elif sender != peer:
         cause = f"it claims to come from {seat_name(sender)}; check the addresses of the servers"
     elif flags or reserved:
@@ -98,9 +101,9 @@ def header_error(fields: Fields, seat: int, peer: int, step: int) -> FrameError 
 def unexpected_frame(
     fields: Fields, seat: int, peer: int, step: int, *, length: int | None, reason: bytes = b""
 ) -> TransportError:
-    """The error for a frame whose header is not that of a DATA frame of ``step`` with ``length`` bytes.
+    """Return the error for a frame whose header is not that of a DATA frame of ``step`` with ``length`` bytes.
 
-    ``length`` None means that nothing was expected from this peer; ``reason`` is the payload of an ABORT frame.
+    length: None if nothing was expected from this peer. reason: the payload of an ABORT frame.
     """
     fault = header_error(fields, seat, peer, step)
     if fault is not None:
@@ -133,12 +136,14 @@ def unexpected_frame(
 
 
 def peer_aborted(seat: int, peer: int, step: int, reason: bytes | bytearray) -> PeerError:
+    """Return the error for a peer that aborted with this reason."""
     text = bytes(reason[:MAX_REASON]).decode("utf-8", "replace")
     said = "".join(c if c.isprintable() else " " for c in text) or "no reason given"
     return PeerError(f"{seat_name(peer)} aborted, {seat_name(seat)} was in step {step}: {said}", seat, peer, step)
 
 
 def peer_closed(seat: int, peer: int, step: int) -> PeerError:
+    """Return the error for a peer that ended its program too early."""
     return PeerError(
         f"{seat_name(peer)} has ended its program and closed, {seat_name(seat)} still needs it in step {step}; "
         "all servers must run the same program",
@@ -148,10 +153,12 @@ def peer_closed(seat: int, peer: int, step: int) -> PeerError:
     )
 
 
-NO_REASON = "the connection ended without a word: the process died or was stopped"
+NO_REASON = "the connection ended without a reason: the process died or was stopped"
+"""Cause of a lost connection without an ABORT or CLOSE frame."""
 
 
 def peer_died(seat: int, peer: int, step: int, cause: str = NO_REASON) -> PeerError:
+    """Return the error for a connection that ended without a frame."""
     return PeerError(
         f"{seat_name(seat)} lost {seat_name(peer)} in step {step}: {cause}; see the log of that server",
         seat,

@@ -3,8 +3,9 @@
     dialer   -> listener   HELLO (sender: dialer,   payload: seat of the listener, session id)
     listener -> dialer     HELLO (sender: listener, payload: seat of the dialer, session id), or ABORT with the reason
 
-Both ends check that they meet the seat they expect, in the same session: the same run of the same job. The session id
-keeps runs apart; it is no secret and proves nothing. Who may take a seat is decided by pinned keys (``pinned``).
+Both ends check that the other has the expected seat and is in the same session, that is, the same run of the same job.
+The session id separates runs; it is not secret and proves nothing. Pinned keys decide which member may have a seat
+(``pinned``).
 """
 
 from __future__ import annotations
@@ -16,22 +17,24 @@ from .errors import SEATS, FrameError, seat_name
 from .frames import ABORT, HEADER, HEADER_SIZE, HELLO, MAX_REASON, abort_frame, header_error, pack_header, peer_aborted
 
 MAX_SESSION = 64
-"""Longest session id in bytes."""
+"""Maximum length of a session id in bytes."""
 
 
 def send_hello(sock: socket.socket, seat: int, peer: int, session: bytes) -> None:
+    """Send a HELLO frame."""
     sock.sendall(pack_header(HELLO, seat, 0, 1 + len(session)) + bytes([peer]) + session)
 
 
 def send_refusal(sock: socket.socket, seat: int, reason: str) -> None:
+    """Send an ABORT frame with the reason of a refusal."""
     sock.sendall(abort_frame(seat, 0, reason))
 
 
 def read_hello(sock: socket.socket, seat: int, peer: int | None, session: bytes, deadline: float) -> int:
-    """Read the other end's HELLO and check it; returns the sender's seat.
+    """Read the other end's HELLO, check it and return the sender's seat.
 
-    ``peer`` is the seat that must answer, or None to accept any higher seat. Raises FrameError for anything that is no
-    fitting HELLO, PeerError if the other end refused, ConnectionError or TimeoutError if it said nothing.
+    peer: the seat that must answer, or None to accept any higher seat. Raises FrameError for anything except a matching
+    HELLO, PeerError if the other end refused, ConnectionError or TimeoutError if it did not answer.
     """
     fields = HEADER.unpack(_read(sock, HEADER_SIZE, deadline))
     kind, sender, length = int(fields[2]), int(fields[3]), int(fields[7])
@@ -42,9 +45,7 @@ def read_hello(sock: socket.socket, seat: int, peer: int | None, session: bytes,
     if kind == ABORT:
         raise peer_aborted(seat, claimed, 0, _read(sock, min(length, MAX_REASON), deadline))
     if kind != HELLO or not 1 <= length <= 1 + MAX_SESSION:
-        raise FrameError(
-            f"{seat_name(seat)} got something else than a greeting from {seat_name(claimed)}", seat, claimed, 0
-        )
+        raise FrameError(f"{seat_name(seat)} got an invalid greeting from {seat_name(claimed)}", seat, claimed, 0)
     payload = _read(sock, length, deadline)
     if peer is None and (sender not in SEATS or sender <= seat):
         cause = f"{seat_name(seat)} was dialed by {seat_name(sender)}; only higher seats dial lower ones"
@@ -64,14 +65,19 @@ def read_hello(sock: socket.socket, seat: int, peer: int | None, session: bytes,
 
 
 def _read(sock: socket.socket, size: int, deadline: float) -> bytes:
+    """Read exactly this number of bytes before the deadline."""
     data = b""
     while len(data) < size:
         remaining = deadline - monotonic()
         if remaining <= 0:
-            raise TimeoutError("the other end said too little in the time for a greeting")
+            raise TimeoutError(
+                "greeting timed out: received {len(data)} of {size} bytes. Check that the peer is a running ppca server."
+            )
         sock.settimeout(remaining)
         piece = sock.recv(size - len(data))
         if not piece:
-            raise ConnectionError("the other end hung up during the greeting; do both ends use TLS, or both not?")
+            raise ConnectionError(
+                "the other end closed the connection during the greeting; check that both ends use TLS, or neither does"
+            )
         data += piece
     return data

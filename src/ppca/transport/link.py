@@ -1,13 +1,13 @@
 """A link: one stream to one peer, read and written frame by frame.
 
-The receiver knows the size of the next frame, so it reads header and payload with one call, and never reads past the
-end of the frame: an early frame of the next round simply stays in the kernel. A large frame is read into the buffer
-that is handed out, placed so that the payload is aligned to 16 bytes; a small one into the link's own room, warm in
-the cache, and its payload is copied.
+The receiver knows the size of the next frame. It reads header and payload with one call and never reads past the end of
+the frame: an early frame of the next round stays in the kernel. A large frame is read into the buffer that is returned
+to the caller, with the payload aligned to 16 bytes. A small one is read into a block of the link, which stays in the
+cache, and its payload is copied.
 
-A link keeps what is left of a frame that could not be sent or received at one go. The usual case, where all goes at
-one go, is in ``kernels.Wire`` and ``SocketMesh`` and leaves no trace here. A subclass says how bytes move: plain TCP
-or TLS.
+A link keeps the rest of a frame that could not be sent or received in one call. In the usual case one call is enough;
+it is handled by ``kernels.Wire`` and ``SocketMesh`` and does not use this state. Subclasses implement plain TCP and
+TLS.
 """
 
 from __future__ import annotations
@@ -47,38 +47,35 @@ from .frames import (
 )
 
 COPY_LIMIT = 8192
-"""Up to this many bytes of payload, copying is cheaper than handing out a view."""
+"""Maximum payload in bytes that is copied: up to this size copying is cheaper than returning a view."""
 
 PATIENT_READ_SECONDS = 0.02
-"""Seconds that a patient read waits for one peer before the mesh starts to watch all of them."""
+"""Seconds that a blocking read waits for one peer before the mesh watches all of them."""
 
 MAX_PARTS = 512
-"""Buffers given to one sendmsg; the kernel takes 1024."""
+"""Maximum number of buffers in one sendmsg; the kernel accepts 1024."""
 
-_CLOSING_SECONDS = 1.0  # how long an orderly end may wait for room in the kernel's send buffer
+_CLOSING_SECONDS = 1.0  # seconds that an orderly end waits for space in the kernel's send buffer
 _DRAIN_SIZE = 1 << 16
-_JOIN_LIMIT = 1 << 16  # up to this size a frame is joined and encrypted as one piece
+_JOIN_LIMIT = 1 << 16  # maximum size in bytes of a frame that is joined and encrypted as one part
 _PAD = -HEADER_SIZE % 16
 _BYTE = np.dtype(np.uint8)
 _NOTHING = memoryview(b"")
 
 
 def empty_block(size: int) -> memoryview:
-    """Room for a frame with ``size`` bytes of payload, the payload aligned to 16 bytes."""
+    """Return a block for a frame with ``size`` bytes of payload, the payload aligned to 16 bytes."""
     return np.empty(_PAD + HEADER_SIZE + size, _BYTE).data[_PAD:]
 
 
 class Link(ABC):
     """One peer's stream. ``seat`` is this server, ``peer`` the other end.
 
-    Attributes read by the mesh
-    ---------------------------
-    room : block for small frames; slicing it copies
-    word : the first eight bytes of the peer's DATA headers, as a number
-    unsent : what the kernel has not taken yet of the frame being sent; empty between rounds
-    patient : True when ``recv_into`` with MSG_WAITALL waits up to PATIENT_READ_SECONDS by itself, which saves calling ``poll``
-    buffered : True when bytes may wait above the kernel, where ``poll`` does not see them
-    gone : True after the peer's orderly end: frames sent before it can still be read
+    Attributes read by the mesh --------------------------- small_block : block for small frames; slicing it copies word
+    : the first eight bytes of the peer's DATA headers, as a number unsent : the part of the current frame that the
+    kernel has not accepted yet; empty between rounds patient : True if ``recv_into`` with MSG_WAITALL waits up to
+    PATIENT_READ_SECONDS by itself, which saves a call of ``poll`` buffered : True if bytes may wait above the kernel,
+    where ``poll`` does not see them gone : True after the peer's orderly end: frames sent before it can still be read
     """
 
     def __init__(self, sock: socket.socket, seat: int, peer: int) -> None:
@@ -101,20 +98,25 @@ class Link(ABC):
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    # How bytes move, with the signatures of socket.socket
+    # Moving bytes, with the signatures of socket.socket
 
     @abstractmethod
     def sendmsg(self, parts: Sequence[Any], ancillary: tuple[()] = (), flags: int = socket.MSG_DONTWAIT, /) -> int:
-        """Send as much as goes at once; the number of bytes, or BlockingIOError for none."""
+        """Send as much as possible without waiting; return the number of bytes, or raise BlockingIOError for none."""
 
     @abstractmethod
     def recv_into(self, into: memoryview | bytearray, size: int = 0, flags: int = socket.MSG_DONTWAIT, /) -> int:
-        """Read what is there; the number of bytes, 0 at the end of the stream, or BlockingIOError for none yet."""
+        """Read available bytes; return their number (0 at the end of the stream).
 
-    # Sending a frame in several goes
+        Raise BlockingIOError for none yet.
+        """
+
+    # Sending a frame in several calls
 
     def unsendable(self, frame: Sequence[Buffer], step: int, error: OSError) -> int:
-        """Judge an error of ``sendmsg``: the number of bytes sent if that is harmless, else raise what it means."""
+        """Handle an error of ``sendmsg``: return the number of bytes sent if it is harmless, else raise the error it
+        stands for.
+        """
         if isinstance(error, BlockingIOError):
             return 0
         if error.errno == errno.EMSGSIZE:  # too many buffers for one call
@@ -124,12 +126,12 @@ class Link(ABC):
         raise self._lost(step, error) from error
 
     def keep(self, parts: Sequence[Buffer], sent: int) -> None:
-        """Remember in ``unsent`` what is left of a frame after its first ``sent`` bytes."""
+        """Store in ``unsent`` the rest of a frame after its first ``sent`` bytes."""
         self.unsent = [np.frombuffer(part, _BYTE).data for part in parts if size_of(part)]
         self._consume(sent)
 
     def flush(self, step: int) -> None:
-        """Go on sending ``unsent``."""
+        """Continue sending ``unsent``."""
         frame = self.unsent[:MAX_PARTS]
         try:
             sent = self.sendmsg(frame, (), socket.MSG_DONTWAIT)
@@ -138,6 +140,7 @@ class Link(ABC):
         self._consume(sent)
 
     def _consume(self, sent: int) -> None:
+        """Remove sent bytes from ``unsent``."""
         unsent = self.unsent
         done = 0
         while done < len(unsent) and sent >= len(unsent[done]):
@@ -147,12 +150,12 @@ class Link(ABC):
         if sent:
             unsent[0] = unsent[0][sent:]
 
-    # Receiving a frame in several goes
+    # Receiving a frame in several calls
 
     def begin(self, step: int, size: int, block: memoryview | bytearray, count: int) -> bool:
         """Expect the DATA frame of ``step`` with ``size`` bytes; its first ``count`` bytes are in ``block`` already.
 
-        Returns True if what waits above the kernel completes it.
+        Return True if bytes that wait above the kernel complete it.
         """
         self._block = memoryview(block)[: HEADER_SIZE + size]
         self._got = count
@@ -166,7 +169,7 @@ class Link(ABC):
         return False
 
     def advance(self) -> bool:
-        """Read what has come of the expected frame; True once it is complete."""
+        """Read available bytes of the expected frame; return True once it is complete."""
         rest = self._block[self._got :]
         try:
             count = self._take(rest) if self._backlog else self.recv_into(rest, 0, socket.MSG_DONTWAIT)
@@ -181,26 +184,28 @@ class Link(ABC):
         return self._got == len(self._block)
 
     def payload(self) -> memoryview | bytearray:
-        """Hand out the payload of the complete frame."""
+        """Return the payload of the complete frame."""
         payload, self._block = self._block[HEADER_SIZE:], _NOTHING
         return bytearray(payload) if self._size <= COPY_LIMIT else payload
 
     def _check(self) -> None:
+        """Raise an error if the header is not the expected one."""
         if not self._checked and self._got >= HEADER_SIZE:
             if HEADER_WORDS.unpack_from(self._block) != (self.word, self._step, self._size):
                 raise self._surprise()
             self._checked = True
 
     def _take(self, into: memoryview) -> int:
+        """Take bytes from the backlog."""
         count = min(len(into), len(self._backlog))
         into[:count] = self._backlog[:count]
         del self._backlog[:count]
         return count
 
-    # Explaining what came instead
+    # Explaining unexpected data
 
     def _surprise(self) -> TransportError:
-        """The header in the block is not the expected one."""
+        """Return the error for a header that is not the expected one."""
         fields = HEADER.unpack_from(self._block)
         reason = b""
         if fields[2] == ABORT:
@@ -211,14 +216,15 @@ class Link(ABC):
         return unexpected_frame(fields, self.seat, self.peer, self._step, length=self._size, reason=reason)
 
     def _more(self, count: int) -> bytes:
-        room = memoryview(bytearray(count))
+        """Read up to this number of bytes of the reason of an ABORT."""
+        block = memoryview(bytearray(count))
         read = 0
         if count:
-            read = self._take(room) if self._backlog else self.recv_into(room, 0, socket.MSG_DONTWAIT)
-        return bytes(room[:read])
+            read = self._take(block) if self._backlog else self.recv_into(block, 0, socket.MSG_DONTWAIT)
+        return bytes(block[:read])
 
     def _ending(self, cause: str = NO_REASON) -> TransportError:
-        """The stream ended while a frame was expected."""
+        """Return the error for a stream that ended while a frame was expected."""
         where = (self.seat, self.peer, self._step)
         if self._got:
             return TruncatedFrameError(
@@ -229,10 +235,10 @@ class Link(ABC):
         return peer_closed(*where) if self.gone else peer_died(*where, cause)
 
     def depart(self, step: int, cause: str = NO_REASON) -> None:
-        """The peer has ended the connection while nothing was expected from it: find out why.
+        """Find out why the peer ended the connection while nothing was expected from it.
 
-        Reads what is left, which the kernel's buffer bounds. An orderly CLOSE sets ``gone`` and keeps the frames before
-        it for later rounds; anything else raises.
+        Reads the remaining bytes, which the kernel's buffer limits. An orderly CLOSE sets ``gone`` and keeps the frames
+        before it for later rounds; anything else raises.
         """
         self._drain()
         where = (self.seat, self.peer, step)
@@ -253,7 +259,7 @@ class Link(ABC):
         raise peer_died(*where, cause)
 
     def _lost(self, step: int, error: OSError) -> TransportError:
-        """The error to raise when sending failed: the peer's own reason if it left one."""
+        """Return the error to raise after a failed send: the peer's own reason if it sent one."""
         cause = f"sending failed ({error.strerror or type(error).__name__})"
         if self._checked and not self.gone:  # between frames, so what is left to read starts with a header
             try:
@@ -264,10 +270,11 @@ class Link(ABC):
         return peer_closed(*where) if self.gone else peer_died(*where, cause)
 
     def _drain(self) -> None:
-        room = memoryview(bytearray(_DRAIN_SIZE))
+        """Read all available bytes into the backlog."""
+        block = memoryview(bytearray(_DRAIN_SIZE))
         with suppress(OSError):
-            while count := self.recv_into(room, 0, socket.MSG_DONTWAIT):
-                self._backlog += room[:count]
+            while count := self.recv_into(block, 0, socket.MSG_DONTWAIT):
+                self._backlog += block[:count]
 
     # Ending
 
@@ -278,12 +285,13 @@ class Link(ABC):
                 farewell = pack_header(CLOSE, self.seat, step, 0)
                 self._send_last(farewell if reason is None else abort_frame(self.seat, step, reason), step)
             self.sock.shutdown(socket.SHUT_WR)
-            for _ in range(256):  # unread bytes would make the kernel reset the connection and drop our last words
+            for _ in range(256):  # unread bytes would make the kernel reset the connection and discard the last frame
                 if not self.sock.recv_into(self.small_block, 0, socket.MSG_DONTWAIT):
                     break
         self.sock.close()
 
     def _send_last(self, frame: bytes, step: int) -> None:
+        """Send a last frame, waiting a short time for space in the kernel's send buffer."""
         self.unsent = [memoryview(frame)]
         self.flush(step)
         deadline = monotonic() + _CLOSING_SECONDS
@@ -312,7 +320,7 @@ class TcpLink(Link):
 
 
 class TlsLink(Link):
-    """A TLS connection after its handshake, made to behave like a non-blocking socket."""
+    """A TLS connection after its handshake, with the interface of a non-blocking socket."""
 
     def __init__(self, sock: ssl.SSLSocket, seat: int, peer: int) -> None:
         super().__init__(sock, seat, peer)
@@ -320,7 +328,7 @@ class TlsLink(Link):
         self._tls = sock
 
     def sendmsg(self, parts: Sequence[Any], ancillary: tuple[()] = (), flags: int = socket.MSG_DONTWAIT, /) -> int:
-        """Encrypt and send part by part; small frames are joined into one piece, hence one packet."""
+        """Encrypt and send part by part; small frames are joined first and sent as one packet."""
         if len(parts) > 1 and sum(map(size_of, parts)) <= _JOIN_LIMIT:
             parts = (b"".join(parts),)
         sent = 0
@@ -342,13 +350,15 @@ class TlsLink(Link):
         return sent
 
     def recv_into(self, into: memoryview | bytearray, size: int = 0, flags: int = socket.MSG_DONTWAIT, /) -> int:
-        """Decrypt until ``into`` is full or nothing more is there, so that nothing is left where ``poll`` is blind."""
+        """Decrypt until ``into`` is full or no more bytes are available, so that none stay where ``poll`` cannot see
+        them.
+        """
         wanted = size or len(into)
-        room = memoryview(into)[:wanted]
+        block = memoryview(into)[:wanted]
         got = 0
         try:
             while got < wanted:
-                count = self._tls.recv_into(room[got:])
+                count = self._tls.recv_into(block[got:])
                 if not count:
                     break
                 got += count

@@ -1,16 +1,16 @@
-"""A mesh: one server's links to its three peers, and the round as the only way to talk.
+"""A mesh: one server's links to its three peers. Rounds are the only way to communicate.
 
-Communication happens in rounds. In each round a server sends at most one frame to each peer and receives at most one
-from each; the program, which is the same on all servers, fixes who sends how much. So ``exchange`` needs no queues and
-no threads: it sends, waits for what is announced, and returns. Two implementations keep this contract,
-TCP (``tcp``) and TCP with mutual TLS (``tls``); tests have a third one, in memory.
+In each round a server sends at most one frame to each peer and receives at most one from each. The program, which is
+the same on all servers, determines the senders and sizes. So ``exchange`` needs no queues and no threads: it sends,
+waits for the expected frames, and returns. Two implementations exist, TCP and TCP with mutual TLS (``tcp``); tests have
+a third one, in memory.
 
     with mesh.stage("covariance"):
         c, d = mesh.exchange([(row_mate, a), (column_mate, b)], [(row_mate, 2048), (column_mate, 2048)])
         words = numpy.frombuffer(c, numpy.uint64)
 
-An error leaves the mesh unusable, on purpose: rounds cannot be repeated. Call ``abort`` with the reason, so that the
-peers stop at once and say why, instead of running into their timeouts. ``with mesh:`` does this for you.
+After an error a mesh cannot be used, because rounds cannot be repeated. Call ``abort`` with the reason: the peers then
+stop at once and report it, instead of running into their timeouts. ``with mesh:`` does this.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .frames import MAX_PAYLOAD, Buffer, Payloads
 from .stats import Stats
 
 DEFAULT_TIMEOUT = 60.0
-"""Seconds that one exchange may take."""
+"""Timeout of one exchange in seconds."""
 
 
 class Stage:
-    """What ``Mesh.stage`` returns: leaving it as a context manager goes back to the stage before."""
+    """Result of ``Mesh.stage``. At the end of a ``with`` block the previous stage is current again."""
 
     def __init__(self, stats: Stats, name: str) -> None:
         self._stats = stats
@@ -42,11 +42,14 @@ class Stage:
 
 
 Messages = list[tuple[int, Buffer]]
+"""Messages to send: (peer, buffer)."""
+
 Sizes = list[tuple[int, int]]
+"""Expected messages: (peer, size in bytes)."""
 
 
 def merge_messages(sends: Messages, expects: Sizes) -> tuple[dict[int, list[Buffer]], dict[int, int]]:
-    """Messages by peer: the buffers of each frame that goes out, the size of each that comes in."""
+    """Return messages by peer: the buffers of each outgoing frame, and the size of each incoming one."""
     outgoing: dict[int, list[Buffer]] = {}
     incoming: dict[int, int] = {}
     for peer, buffer in sends:
@@ -57,7 +60,7 @@ def merge_messages(sends: Messages, expects: Sizes) -> tuple[dict[int, list[Buff
 
 
 def split_frames(expects: Sizes, payloads: Payloads) -> list[memoryview | bytearray]:
-    """Cuts each peer's payload into the messages that were expected from it, in the order of ``expects``."""
+    """Cut each peer's payload into the messages that were expected from it, in the order of ``expects``."""
     position = dict.fromkeys(payloads, 0)
     pieces = []
     for peer, size in expects:
@@ -73,11 +76,11 @@ class Mesh(ABC):
 
     Attributes
     ----------
-    seat : 0..3, this server's place, 2 * row + column
+    seat : 0..3, the number of this server, 2 * row + column
     step : number of the next round, from 0
     stats : bytes, messages, rounds and seconds by stage
     timeout : seconds that one exchange may take as a whole
-    max_payload : largest payload in bytes that is sent or received
+    max_payload : maximum payload in bytes that is sent or received
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Mesh(ABC):
         stats: Stats | None = None,
     ) -> None:
         if seat not in SEATS:
-            raise ValueError(f"seat must be one of {SEATS}, got {seat!r}")
+            raise ValueError(f"invalid seat: {seat!r}. It must be one of {SEATS}.")
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
         self.seat = seat
@@ -101,18 +104,15 @@ class Mesh(ABC):
 
     @abstractmethod
     def exchange(self, sends: Messages, expects: Sizes) -> list[memoryview | bytearray]:
-        """Run one round. Messages to (or from) the same peer travel in one frame and keep their order.
+        """Run one round. Messages to (or from) the same peer are sent in one frame and keep their order.
 
-        Parameters
-        ----------
-        sends : (peer, C-contiguous buffer: array, bytes or memoryview). Buffers may be changed again as soon as the call
-            returns. An empty one makes a frame without payload, if it is all that the peer gets.
+        Parameters ---------- sends : (peer, C-contiguous buffer: array, bytes or memoryview). Buffers may be changed
+        after the call. An empty buffer that is the
+            only one to its peer makes a frame without payload.
         expects : (peer, exact size in bytes) of every message that peers send in this round.
 
-        Returns
-        -------
-        What was expected, in that order, writable and fresh: it belongs to the caller. The first message of each peer is
-        aligned to 16 bytes.
+        Returns ------- The expected messages in that order, in new writable buffers that belong to the caller. The
+        first message of each peer is aligned to 16 bytes.
 
         Raises
         ------
@@ -121,14 +121,14 @@ class Mesh(ABC):
 
     @abstractmethod
     def abort(self, reason: str) -> None:
-        """Tell all peers to give up, with a short reason that must not contain data; then close. Never raises."""
+        """Send all peers an ABORT with a short reason that must not contain data, then close. Never raises."""
 
     @abstractmethod
     def close(self) -> None:
-        """End orderly: peers that still expect something from this server get a PeerError. Never raises."""
+        """End in an orderly way: peers that still expect data from this server get a PeerError. Never raises."""
 
     def stage(self, name: str) -> Stage:
-        """Count what follows under ``name``: as a statement until the next call, in ``with`` until its end."""
+        """Count the following rounds under ``name``: until the next call, or in ``with`` until the end of the block."""
         return Stage(self.stats, name)
 
     def __enter__(self) -> Self:
@@ -137,10 +137,11 @@ class Mesh(ABC):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if error is None:
             self.close()
-        else:  # only messages of this layer are known to be free of data
+        else:  # only messages of this layer are certain to contain no data
             self.abort(str(error) if isinstance(error, TransportError) else f"{type(error).__name__} in the program")
 
     def _check_usable(self) -> None:
+        """Raise an error if the mesh has ended."""
         if self._ended is not None:
             raise TransportError(
                 f"the mesh of {seat_name(self.seat)} cannot be used in step {self.step}: {self._ended}; "
@@ -151,10 +152,12 @@ class Mesh(ABC):
             )
 
     def _refuse_buffers(self, peer: int, error: Exception) -> ValueError:
+        """Return the error for a buffer that cannot be sent."""
         here = f"{seat_name(self.seat)} to {seat_name(peer)} in step {self.step}"
         return ValueError(f"{here}: only C-contiguous buffers can be sent, use numpy.ascontiguousarray ({error})")
 
     def _refuse_size(self, peer: int, size: int) -> TransportError:
+        """Return the error for a payload above the limit."""
         return FrameError(
             f"{seat_name(self.seat)} refuses a payload of {size} bytes with {seat_name(peer)} in step {self.step}: "
             f"the limit is {self.max_payload} bytes; send in smaller pieces or raise max_payload",

@@ -1,11 +1,12 @@
-"""Routes: how one mesh port serves several runs at once.
+"""Routes: one mesh port serves several runs at the same time.
 
-Before TLS, a dialer says in 38 bytes which run it belongs to, so that whoever owns the port can hand the connection to the
-process of that run:
+Before TLS a dialer sends 38 bytes that name its run. The owner of the port passes the connection to the process of that
+run:
 
     magic (4 bytes)   version (1)   seat of the dialer (1)   route (32): SHA-256 of the session
 
-A preamble proves nothing: it decides which process greets the connection, and that one checks certificate, seat and session.
+A preamble proves nothing. It selects the process that greets the connection; that process checks certificate, seat and
+session.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _ORIGIN_BYTES = 256
 
 
 class Listener(Protocol):
-    """Where `connect_mesh` takes connections from: a listening socket, or a `PassedListener`."""
+    """Source of connections for `connect_mesh`: a listening socket, or a `PassedListener`."""
 
     def fileno(self) -> int: ...
 
@@ -35,30 +36,33 @@ class Listener(Protocol):
 
 
 def route_of(session: bytes) -> bytes:
-    """What the preamble says of a session."""
+    """Return the route of a session."""
     return hashlib.sha256(session).digest()
 
 
 def preamble(seat: int, route: bytes) -> bytes:
+    """Return the preamble of a dialer."""
     if seat not in SEATS or len(route) != ROUTE_BYTES:
-        raise ValueError(f"a preamble needs a seat of {SEATS} and a route of {ROUTE_BYTES} bytes (`route_of`)")
+        raise ValueError(
+            f"invalid preamble: it needs a seat of {SEATS} and a route of {ROUTE_BYTES} bytes (`route_of`)."
+        )
     return MAGIC + bytes([VERSION, seat]) + route
 
 
 def read_preamble(data: bytes) -> tuple[int, bytes] | None:
-    """Seat and route, or None for anything that is no preamble of this version."""
+    """Return seat and route, or None for anything that is not a preamble of this version."""
     if len(data) != PREAMBLE_BYTES or data[:5] != MAGIC + bytes([VERSION]) or data[5] not in SEATS:
         return None
     return data[5], data[6:]
 
 
 def pass_socket(to: socket.socket, sock: socket.socket, origin: Sequence[Any]) -> None:
-    """Hands a connection to the process behind `to`, which has a `PassedListener`. The caller closes its own copy."""
+    """Pass a connection to the process behind `to`, which has a `PassedListener`. The caller closes its own copy."""
     socket.send_fds(to, [f"{origin[0]} {origin[1]}".encode()[:_ORIGIN_BYTES]], [sock.fileno()])
 
 
 class PassedListener:
-    """Accepts connections that another process accepted: the near end of a pair of SOCK_SEQPACKET sockets."""
+    """A listener for connections that another process accepted: one end of a pair of SOCK_SEQPACKET sockets."""
 
     def __init__(self, source: socket.socket) -> None:
         self._source = source
@@ -70,10 +74,10 @@ class PassedListener:
         self._source.settimeout(value)
 
     def accept(self) -> tuple[socket.socket, tuple[str, str]]:
-        """Raises ConnectionError when the other process has gone."""
+        """Return the next connection and its origin. Raises ConnectionError if the other process has ended."""
         text, descriptors, _, _ = socket.recv_fds(self._source, _ORIGIN_BYTES, 1)
         if not descriptors:
-            raise ConnectionError("nobody passes connections any more")
+            raise ConnectionError("no process passes connections any more")
         host, _, port = text.decode(errors="replace").partition(" ")
         sock = socket.socket(fileno=descriptors[0])
         sock.set_inheritable(False)

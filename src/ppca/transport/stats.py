@@ -1,7 +1,7 @@
-"""Counting what a mesh sends: per stage of the program, exact to the byte.
+"""Exact counts of what a mesh sends, by stage of the program.
 
-``bytes_*`` are payload bytes, comparable with the declared cost of a protocol; headers are counted apart. A round is
-one call of ``exchange``. ``seconds`` is the time spent inside ``exchange``, nearly all of it waiting for peers.
+``bytes_*`` are payload bytes, comparable with the declared cost of a protocol; headers are counted separately. A round
+is one call of ``exchange``. ``seconds`` is the time inside ``exchange``, nearly all of it waiting for peers.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class StageStats:
         return HEADER_SIZE * self.messages_received
 
     def add(self, other: StageStats) -> None:
+        """Add the counts of another stage."""
         self.rounds += other.rounds
         self.messages_sent += other.messages_sent
         self.messages_received += other.messages_received
@@ -78,9 +79,9 @@ def _no_counts() -> Counts | None:
 
 
 class Stats:
-    """Counters of a mesh by stage name. What happens outside any stage is counted under the name ``""``.
+    """Counters of a mesh by stage name. Rounds outside any stage are counted under the name ``""``.
 
-    ``take_counts`` gives what was counted elsewhere since it was last asked, for the stage that was current then.
+    take_counts: returns the counts of the native round since the last call; they belong to the stage that was current.
     """
 
     def __init__(self, take_counts: Callable[[], Counts | None] = _no_counts) -> None:
@@ -94,7 +95,7 @@ class Stats:
         self._stages: dict[str, StageStats] = {"": self._current}
 
     def _update(self) -> None:
-        """Takes over what was counted elsewhere."""
+        """Add the counts of the native round."""
         counts = self._take_counts()
         if counts is not None:
             self._current.add(StageStats(*counts))
@@ -110,17 +111,21 @@ class Stats:
         return self._stages
 
     def enter(self, name: str) -> StageStats:
-        """Count what follows under ``name``; a name that comes back goes on where it stopped. Returns the former stage."""
+        """Count the following rounds under ``name``, adding to earlier counts of that name.
+
+        Return the previous stage.
+        """
         former = self.current
         self._current = self._stages.setdefault(name, StageStats())
         return former
 
     def leave(self, former: StageStats) -> None:
-        """Go back to the stage that `enter` returned."""
+        """Return to the stage that `enter` returned."""
         self._update()
         self._current = former
 
     def total(self) -> StageStats:
+        """Return the sum over all stages."""
         total = StageStats()
         for stage in self.stages.values():
             total.add(stage)

@@ -1,13 +1,13 @@
-"""The round over sockets: send and receive at the same time, in one thread.
+"""The round over sockets: sends and receives at the same time, in one thread.
 
-A round of small frames over plain TCP is one native call (``kernels.Wire``). Where that does not fit (large frames, TLS) or
-something did not go as usual, the round goes on here: every frame is offered to the kernel, which nearly always takes it
-whole, then ``poll`` waits for what is expected. If the kernel takes only a part, the rest goes out in the same loop that
-receives, so two servers that send each other more than their buffers hold never block each other.
+A round of small frames over plain TCP is one native call (``kernels.Wire``). For large frames, TLS and incomplete
+transfers the round continues here. Every frame is offered to the kernel, which nearly always takes all of it; then
+``poll`` waits for the expected frames. If the kernel takes only a part, the rest is sent in the same loop that
+receives. So two servers that send each other more than their buffers hold never block each other.
 
-The wait watches all three links. On a link from which nothing more is expected in this round, a frame may already come
-early from a fast peer: it stays in the kernel. But if such a peer ends the connection, the reason is read at once; so a
-death or an ABORT anywhere stops every waiting server.
+The wait watches all three links. On a link from which no more is expected in this round, a fast peer may already send a
+frame of the next one: it stays in the kernel. If such a peer ends the connection, the reason is read at once. So a
+death or an ABORT on any server stops every waiting server.
 """
 
 from __future__ import annotations
@@ -37,17 +37,20 @@ _FAILED = "an exchange failed"
 
 
 MIN_BYTES_PER_SECOND = 1 << 17
-"""Bytes per second that a server must at least receive and send: what bounds a round in which data keep arriving."""
+"""Minimum rate in bytes per second at which a server must receive and send.
+
+It limits a round with a steady flow of data.
+"""
 
 MAX_NATIVE_FRAME = 1 << 16
-"""Largest frame of a round that goes through the native call: such frames nearly always go out and come in at one go."""
+"""Maximum size in bytes of a frame in a native round: such frames nearly always need one call each."""
 
 _pack = HEADER_WORDS.pack
 _unpack = HEADER_WORDS.unpack_from
 
 
 def _culprit(sends: Messages) -> int:
-    """The first peer whose message is no contiguous buffer, else the first one."""
+    """Return the first peer whose message is not a contiguous buffer, else the first peer."""
     for peer, buffer in sends:
         try:
             np.frombuffer(buffer, np.uint8)
@@ -128,8 +131,10 @@ class SocketMesh(Mesh):
         sent: Mapping[int, int],
         read: Mapping[int, bytes],
     ) -> tuple[Payloads, dict[int, Link]]:
-        """Takes over a round of the native call that did not go as usual: ``sent`` tells the bytes sent to each peer (or minus
-        an error number), ``read`` what was read from each. Returns the payloads and the links still awaited."""
+        """Continue a round of the native call that was incomplete. Return the payloads and the links still awaited.
+
+        sent: bytes sent to each peer (or minus an error number). read: bytes read from each.
+        """
         step, links = self.step, self._links
         broken: list[tuple[Link, Sequence[Buffer], int]] = []
         for peer, buffers in outgoing.items():
@@ -139,7 +144,7 @@ class SocketMesh(Mesh):
                 links[peer].keep(frame, max(count, 0))
                 if count < 0:
                     broken.append((links[peer], frame, -count))
-        # Only now, when every link knows what it still owes: an error makes the mesh say farewell on all of them.
+        # Raise errors only now that every link knows its unsent bytes: the mesh then ends all links in an orderly way.
         for link, unsent, number in broken:
             link.unsendable(unsent, step, OSError(number, strerror(number)))
         received: Payloads = {}
@@ -157,7 +162,10 @@ class SocketMesh(Mesh):
     def _offer(
         self, outgoing: Mapping[int, Sequence[Buffer]], incoming: Mapping[int, int]
     ) -> tuple[Payloads, dict[int, Link]]:
-        """Offers every frame to the kernel, then reads what has come. Returns the payloads and the links still awaited."""
+        """Offer every frame to the kernel, then read what has arrived.
+
+        Return the payloads and the links still awaited.
+        """
         step, links = self.step, self._links
         limit = self.max_payload
         patient = True
@@ -186,12 +194,12 @@ class SocketMesh(Mesh):
                 raise self._refuse_size(peer, size)
             block = (
                 link.small_block if size <= COPY_LIMIT else empty_block(size)
-            )  # sizes from the program, never from the wire
+            )  # sizes come from the program, never from received data
             count = 0
             if patient and link.patient:
                 try:
                     count = link.recv_into(block, HEADER_SIZE + size, _WHOLE)
-                except OSError:  # nothing yet, or a broken connection: the next read tells
+                except OSError:  # nothing yet, or a broken connection: the next read shows which
                     patient = False
             if count == HEADER_SIZE + size and _unpack(block) == (link.word, step, size):
                 received[peer] = block[HEADER_SIZE:count]
@@ -204,17 +212,17 @@ class SocketMesh(Mesh):
         return received, waiting
 
     def _wait(self, waiting: dict[int, Link], received: Payloads, deadline: float, more: float) -> None:
-        """Send what is unsent and receive what is awaited, both as they can, until nothing is left or the deadline.
+        """Send unsent bytes and receive awaited frames until all are done or the deadline has passed.
 
-        While data arrive without a pause, the round may take ``more`` seconds beyond the deadline, which follow from its size.
-        A peer that keeps its socket readable cannot prolong it further.
+        While data arrive without a pause, the round may take ``more`` seconds beyond the deadline, a time that depends
+        on its size. A peer that keeps its socket readable cannot prolong it further.
         """
         by_fd = self._by_fd
         watch = self._poll
         blocked = {fd for fd, link in by_fd.items() if link.unsent}
         for fd in blocked:
             watch.modify(fd, _LISTEN | POLLOUT)
-        quiet: list[int] = []  # links with an early frame: no longer watched for input in this round
+        quiet: list[int] = []  # links with an early frame: not watched for input in this round
         while waiting or blocked:
             left = deadline - perf_counter()
             events = watch.poll(max(0, ceil(left * 1000)))
@@ -242,7 +250,7 @@ class SocketMesh(Mesh):
                 watch.modify(fd, _LISTEN)
 
     def _timed_out(self, waiting: Mapping[int, Link]) -> TransportError:
-        """Name the peer to look at: one that owes a frame, else one that does not read."""
+        """Return the error with the peer to examine: one that owes a frame, else one that does not read."""
         silent = [link.peer for link in waiting.values()]
         stuck = [link.peer for link in self._links.values() if link.unsent]
         parts = []
@@ -265,6 +273,7 @@ class SocketMesh(Mesh):
         self._end("it was closed", None)
 
     def _end(self, how: str, reason: str | None) -> None:
+        """End all links."""
         self._wire.close()
         links = list(self._links.values())
         self._links = {}
