@@ -181,7 +181,7 @@ def test_bad_names_are_refused(name: str) -> None:
 def test_bad_pins_are_refused(members: Members) -> None:
     with pytest.raises(CertificateError, match="has 31 bytes instead of 32"):
         PinnedTls(members.leaf("north"), {"south": bytes(31)})
-    with pytest.raises(CertificateError, match="each must make a key of its own"):
+    with pytest.raises(CertificateError, match="each member needs its own key"):
         PinnedTls(members.leaf("north"), {"south": bytes(32), "east": bytes(32)})
 
 
