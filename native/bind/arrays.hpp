@@ -1,4 +1,4 @@
-// NumPy arrays as seen by the kernels: flat C-contiguous buffers, checked at the boundary.
+// NumPy arrays as arguments of kernels: flat C-contiguous buffers, checked at the boundary.
 //
 // The buffer protocol is used directly: an argument costs 70 ns instead of 155 ns for nb::ndarray, it is never copied
 // (a converted copy of an output would silently lose the result), and the errors can name it.
@@ -16,7 +16,7 @@ namespace nb = nanobind;
 
 [[noreturn]] inline void fail(const std::string& message) { throw nb::value_error(message.c_str()); }
 
-// Releases the GIL in its scope if the work is worth the switch.
+// Releases the GIL in its scope if there is enough work.
 class ReleaseGil {
 public:
     explicit ReleaseGil(bool worth) : state_(worth ? PyEval_SaveThread() : nullptr) {}
@@ -38,7 +38,7 @@ public:
     const char* name() const { return name_; }
 
 protected:
-    // view_.obj is null afterwards if the object has no such buffer.
+    // Afterwards view_.obj is null if the object does not have such a buffer.
     Buffer(nb::handle object, const char* name, int flags) : name_(name) {
         view_.obj = nullptr;
         if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) PyErr_Clear();

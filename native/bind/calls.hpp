@@ -1,4 +1,4 @@
-// What bindings and steps share: array types, keys and streams, checks, when to leave the GIL or use threads.
+// Shared parts of bindings and steps: array types, keys and streams, checks, use of the GIL and of threads.
 #pragma once
 
 #include "bind/arrays.hpp"
@@ -16,8 +16,8 @@ using Bytes = Array<uint8_t>;
 constexpr double kBlockNs = 2, kGilNs = 2000, kPieceNs = 100000;
 constexpr size_t kGroup = 320;  // pieces are multiples of it: whole groups of lanes (10, 16, 64) and of keys (80)
 
-// Runs kernel(begin, end) over [0, count), without the GIL and on several threads if that pays. `blocks` is the number
-// of AES calls per item.
+// Runs kernel(begin, end) over [0, count), without the GIL and on several threads if there is enough work. `blocks` is
+// the number of AES calls per item.
 template <class F> void run(size_t count, double blocks, F&& kernel) {
     if (count == 0) return;
     const double item_ns = blocks * kBlockNs;

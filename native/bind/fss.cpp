@@ -169,7 +169,7 @@ void prefix_bits_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::han
 
 // ---------------------------------------------------------------------------------------------------------- signs
 
-// Bytes of the correction words of so many keys; the last level's are in the roots.
+// Bytes of the correction words of this number of keys; those of the last level are in the roots.
 size_t sign_words(size_t keys, int bits) { return bits > 2 ? 16 * keys * size_t(bits - 2) : 0; }
 
 void sign_gen_py(nb::handle roots0_, nb::handle roots1_, nb::handle words_, const TreeKeyPair& tree, nb::handle alpha_,
@@ -188,7 +188,7 @@ void sign_gen_py(nb::handle roots0_, nb::handle roots1_, nb::handle words_, cons
     run(keys, 2 * bits, [&, generate = fss().sign_gen](size_t begin, size_t end) { generate(call, begin, end); });
 }
 
-// The keys of two dealers in turn.
+// The keys of two dealers, one after the other.
 void sign_eval_py(nb::handle out_, const TreeKeyPair& tree, int party, nb::handle roots_, nb::handle words_,
                   nb::handle more_roots_, nb::handle more_words_, nb::handle m_, int bits) {
     const Bytes out(out_, "out", Access::write);

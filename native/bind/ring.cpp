@@ -38,7 +38,7 @@ std::size_t elements_of(std::initializer_list<std::size_t> dimensions) {
     return product;
 }
 
-// Throws unless x holds exactly so many elements.
+// Throws unless x has exactly this number of elements.
 void require_elements(const Words& x, std::size_t elements, int limbs) {
     if (x.size() != elements * static_cast<std::size_t>(limbs))
         fail(std::string(x.name()) + " has " + std::to_string(x.size()) + " uint64 items, expected " +

@@ -1,14 +1,13 @@
 // AES-128 (FIPS 197): blocks, key schedules and the S-box circuit shared by every instruction-set level.
 //
-// Nothing here branches on, or indexes memory by, key or data bits.
+// This code does not branch on key or data bits and does not index memory by them.
 #pragma once
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 
-// Loop bodies are lambdas called with constant indices (Cipher::each); only when inlined do their arrays live in
-// registers.
+// Loop bodies are lambdas called with constant indices (Cipher::each). Their arrays are in registers only if inlined.
 #define INLINE_LAMBDA __attribute__((always_inline))
 
 namespace ppca {
@@ -20,7 +19,7 @@ struct alignas(16) Block {
     uint64_t lo, hi;
 };
 
-// The eleven round keys in the byte order of FIPS 197, as AES-NI wants them.
+// The eleven round keys in the byte order of FIPS 197, which AES-NI uses.
 struct alignas(32) Schedule {
     uint8_t round_key[11][16];
 };

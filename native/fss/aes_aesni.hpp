@@ -26,7 +26,7 @@ struct AesNi {
     }
     static Vec spread(const uint32_t* w) { return _mm_set1_epi32(static_cast<int>(w[0])); }
     static Vec low_word(uint64_t value) { return counter(value, 0); }
-    // (The compiler would turn ~mask & a into more than one instruction where the mask is a comparison.)
+    // (The compiler would turn ~mask & a into more than one instruction if the mask is a comparison.)
     static Vec and_not(Vec mask, Vec a) { return _mm_andnot_si128(mask, a); }
     static Vec shift_right(Vec x, Vec bits) { return _mm_srl_epi64(x, bits); }
     static Vec up64(Vec a) { return _mm_slli_si128(a, 8); }

@@ -1,4 +1,4 @@
-// What the levels with AES instructions share: operations on 64-bit words, unrolled loops, inner rounds.
+// Shared parts of the levels with AES instructions: operations on 64-bit words, unrolled loops, inner rounds.
 #pragma once
 
 #include <type_traits>
@@ -10,8 +10,8 @@
 namespace ppca {
 namespace {
 
-// Isa has the register type Vec, kBatch and what takes instructions of its own; aes_portable.hpp describes the members
-// of both.
+// Isa has the register type Vec, kBatch and the operations with special instructions; aes_portable.hpp describes the
+// members of both.
 template <class Isa> struct RegisterCipher : Isa {
     using Vec = typename Isa::Vec;
     using Isa::kBatch;
@@ -62,7 +62,7 @@ private:
         return *reinterpret_cast<const Vec*>(static_cast<const uint8_t*>(table) + side);
     }
 
-    // Left alone, the compiler keeps some round keys in registers and loads the others once per block instead of once
+    // Without this, the compiler keeps some round keys in registers and loads the others once per block instead of once
     // per round, which makes the two load ports the bottleneck.
     [[gnu::always_inline]] static Vec in_register(Vec key) {
         asm volatile("" : "+x"(key));

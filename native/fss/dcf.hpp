@@ -9,8 +9,8 @@ namespace ppca {
 namespace {
 
 // Walks a group of lanes down the tree in two phases: the nodes on the paths, one block per lane and level, then the
-// payloads of the nodes where the path goes left, which are the ones that count. The paths are public to the parties,
-// so the second phase may take the levels of each lane that it needs.
+// payloads of the nodes where the path goes left; only these count. Both parties know the paths, so the second phase
+// selects the levels of each lane that it needs.
 template <int Limbs> class DcfWalk {
     static constexpr int kLevels = 128;
 
@@ -22,8 +22,8 @@ public:
         for (int r = 0; r < C::kBatch; ++r) trail[r][0] = group.word(r, 0);
     }
 
-    // Finds the nodes on the paths y below depth `from`, down to which the last walk went the same way. Keys at
-    // distance `next_group`, if any, will be needed next.
+    // Computes the nodes on the paths y below depth `from`; the last walk had the same path down to there. Keys at
+    // distance `next_group`, if any, are needed next.
     void descend(const u128 y[kLanes], int from, size_t next_group) {
         const Sides sides(y, shape.bits);
         Vec x[C::kBatch];
@@ -48,7 +48,7 @@ public:
         uint16_t level[C::kWidth][kLevels + C::kBatch + kFill];
 
         LeftTurns(const u128* y, int from, int to) {
-            // Levels outside of from .. to - 1 do not count, as if the path went right there.
+            // Levels outside from .. to - 1 do not count, as if the path went right there.
             const u128 ones = ~u128(0);
             const u128 skip = (from ? ones << (128 - from) : 0) | (to < 128 ? ones >> to : 0);
             for (int l = 0; l < C::kWidth; ++l) {
@@ -145,9 +145,9 @@ void dcf_eval(const EvalCall& call, size_t begin, size_t end) {
 // The number of ones in x.
 static int ones(u128 x) { return __builtin_popcountll(uint64_t(x)) + __builtin_popcountll(uint64_t(x >> 64)); }
 
-// Each group of keys walks to m, then to m - t for every threshold in turn, restarting where the new path leaves the
-// last one. The point of departure is the earliest over the group; it depends on m, which the evaluators know, never on
-// alpha.
+// Each group of keys walks to m, then to m - t for every threshold, restarting at the depth at which the new path
+// leaves the previous one. This depth is the minimum over the group. It depends on m, which the evaluators know, and
+// not on alpha.
 template <int Limbs> void classify_limbs(const ClassifyCall& call, size_t begin, size_t end) {
     constexpr size_t kG = size_t(kLanes);
     const int bits = call.shape.bits;
@@ -216,8 +216,7 @@ template <int Limbs> void classify_limbs(const ClassifyCall& call, size_t begin,
         }
     }
 }
-// A group shared by all thresholds leaves most lanes idle when there are few keys: then every (key, threshold) gets its
-// own lane.
+// With few keys, a group shared by all thresholds leaves most lanes idle. Then every (key, threshold) has its own lane.
 template <int Limbs> void classify_few(const ClassifyCall& call, size_t begin, size_t end) {
     struct Integer {
         uint64_t word[2];

@@ -1,7 +1,7 @@
 // Evaluation of distributed point functions: shares of [y == alpha], and of prefixes near alpha.
 //
-// An incremental key gives the bits [(m - alpha) >> g <= k] at every granularity g (or every second, ...), and those of
-// alpha - m. See tree.hpp for the scheme.
+// An incremental key gives shares of the bits [(m - alpha) >> g <= k] for every g (or every second one, ...), and of
+// those of alpha - m. See tree.hpp for the scheme.
 #pragma once
 
 #include "fss/tree.hpp"
@@ -126,8 +126,8 @@ template <int Limbs> void prefix_limbs(const PrefixCall& call, size_t begin, siz
                 word[r] =
                     payload_word<Limbs>([&](int l) INLINE_LAMBDA { return keys.key[r * C::kWidth + l] + value_at; });
             for (int a = 0; a < count; ++a) {
-                // On the first levels the window is wider than the level: a node met again is not counted again. And
-                // with all bits m itself counts on one side only.
+                // On the first levels the window is wider than the level: a repeated node counts once. At full depth
+                // m itself counts on one side only.
                 const bool counted = !call.mirrored || a > 0 || level < bits;
                 if (counted && (level >= 7 || a < (1 << level))) {
                     window.node[a].payloads(

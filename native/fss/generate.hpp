@@ -1,6 +1,6 @@
 // Generation of the key pairs of FSS trees (the dealer's side). See tree.hpp for the scheme.
 //
-// alpha is secret here: nothing branches on, or indexes memory by, its bits.
+// alpha is secret: this code does not branch on its bits and does not index memory by them.
 #pragma once
 
 #include "fss/tree.hpp"
@@ -22,8 +22,8 @@ private:
 
 // Generates the keys of one group of lanes after the other.
 //
-// Correction words are collected for kChunk levels and then copied: written level by level, the lines of the many keys
-// (often a power of two apart) would chase each other out of the first cache.
+// Correction words are collected for kChunk levels and then copied. Written level by level, the cache lines of the many
+// keys (often a power of two apart) would evict each other from the first-level cache.
 class Generator {
 public:
     Generator(const GenCall& call, const Permutations& permutations) : call(call), permutations(permutations) {}
@@ -80,9 +80,9 @@ private:
         C::each<kR>([&](auto r) INLINE_LAMBDA { out[r] = C::last(x[r], in[r]); });
     }
 
-    // Payload correction words. Party 0's corrected mask less party 1's is to be the payload beta. With u the mask that
-    // is not corrected and v the one that is, the word is v ^ (u + beta) if party 0 corrects, v ^ (u - beta) if party 1
-    // does; u - beta is ~(~u + beta), so that one sum serves both.
+    // Payload correction words. Party 0's corrected mask minus party 1's must be the payload beta. With u the mask that
+    // is not corrected and v the one that is, the word is v ^ (u + beta) if party 0 corrects, and v ^ (u - beta) if
+    // party 1 does; u - beta is ~(~u + beta), so one sum serves both.
     void payload(int depth, int slot) {
         Vec mask[2][kR];
         for (int p = 0; p < 2; ++p) hash(permutations.payload, seed[p], mask[p]);
@@ -115,8 +115,8 @@ private:
         }
     }
 
-    // Makes a line of each key of the next group ready to be written, in turn of the two parties. (Inlined: the
-    // compiler drops calls of functions that only prefetch.)
+    // Prefetches a cache line of each key of the next group for writing, alternating between the two parties.
+    // (Inlined: the compiler drops calls of functions that only prefetch.)
     [[gnu::always_inline]] void prefetch(size_t begin, int turn) const {
         const size_t size = call.shape.key_size();
         const uint8_t* key = (turn % 2 ? call.key1 : call.key0) + size * begin + size_t(turn / 2) * 64;

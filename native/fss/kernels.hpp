@@ -7,13 +7,13 @@ namespace ppca {
 
 constexpr int kMaxNodes = 64;  // widest window of prefix_bits
 
-// What a key of an FSS tree holds: the root seed, then `seeds` correction words of 16 bytes (one per level down), then
+// Layout of a key of an FSS tree: the root seed, then `seeds` correction words of 16 bytes (one per level down), then
 // `values` payload correction words of `value_bytes` for the nodes of depth first_value, first_value + stride, ...
 //
-// Payloads are right modulo 2^(8 value_bytes). In keys of prefixes they come before the seeds: a word of fewer than 16
-// bytes is read as 16, into what follows it.
-// Only the root differs between the two parties. The members are always inlined because files compiled for different
-// instruction sets share them: an out-of-line copy could be the one of the widest set.
+// Payloads are correct modulo 2^(8 value_bytes). In keys of prefixes they come before the seeds: a word of fewer than
+// 16 bytes is read as 16, into what follows it. Only the root differs between the two parties. The members are always
+// inlined because files compiled for different instruction sets share them: an out-of-line copy could be the one of the
+// widest set.
 struct TreeShape {
     int bits, limbs, seeds, first_value, stride, values, value_bytes;
     bool values_first;

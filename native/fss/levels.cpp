@@ -1,4 +1,4 @@
-// Which levels of the stream and FSS kernels run on this machine.
+// Selection of the levels of the stream and FSS kernels that run on this machine.
 #include "fss/levels.hpp"
 
 namespace ppca {

@@ -1,4 +1,4 @@
-// The levels of the stream and FSS kernels, and the one in force.
+// The levels of the stream and FSS kernels, and the level in use.
 #pragma once
 
 #include "fss/kernels.hpp"
@@ -8,7 +8,7 @@ namespace ppca {
 
 extern Levels<FssKernels> fss_levels;
 
-// The kernels in force: the best level of this machine, or the one that a test pinned.
+// The kernels in use: the best level of this machine, or the one that a test selected.
 inline const FssKernels& fss() { return fss_levels.current(); }
 
 }  // namespace ppca

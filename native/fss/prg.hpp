@@ -1,4 +1,4 @@
-// Counter-mode streams of ring elements and the masked (products of) shares built on them.
+// Counter-mode streams of ring elements, and shares and products of shares masked by them.
 //
 // Block i of stream (op, purpose) under a key is AES_key(le64(op) || le64(purpose << 48 | i)). Seen as 64-bit words the
 // stream is the same for both rings: an element of Z_2^128 is one block, an element of Z_2^64 is half a block.
@@ -81,7 +81,7 @@ template <> struct Element<2> {
     }
 };
 
-// out = t + s where s is the mask, or its negation when minus is all ones.
+// out = t + s, where s is the mask, or its negation if minus is all ones.
 template <class T> [[gnu::always_inline]] static inline T masked(T t, T mask, T minus) {
     return t + ((mask ^ minus) - minus);
 }

@@ -1,6 +1,6 @@
 // Tables of vector constants by the sides (left or right) that the blocks of a Vec take in an FSS tree.
 //
-// Sides are public where these are used: the tables are indexed by them.
+// The tables are indexed by sides, which are public in all uses.
 #pragma once
 
 #include <cstdint>

@@ -1,24 +1,28 @@
-// Keys for the sign of a masked number: exclusive-or shares of one bit, one block and 16 bytes of key per level.
+// Function secret sharing of the sign of a masked number: two evaluators get XOR shares of its top bit.
 //
-// x = m - alpha mod 2^bits, with m known to both evaluators and alpha to the dealer. With top bits m', a' and the lower
-// parts m", a",
+// Input    x = m - alpha mod 2^bits. Both evaluators know m; only the dealer knows the mask alpha.
+// Output   one bit per evaluator; their XOR is the top bit of x (1 if x is negative).
+// Cost     bits - 1 levels; per level 16 bytes of key, one AES block to evaluate and two to generate.
 //
-//     top bit of x  =  m' ^ a' ^ [m" < a"],      [m" < a"] = xor over the levels d with m"_d = 0 of
-//                                                            [the first d bits of m" and a" agree] * a"_d.
+// Formula. m' and a' are the top bits of m and alpha, m" and a" the other bits; d counts bits from the top. The
+// subtraction borrows from the top bit exactly if m" < a":
 //
-// The tree is that of tree.hpp with a payload of one bit, which needs no block of its own. The lowest bit of both
-// words of every seed is cleared, and so those of the Deltas are zero: R acts on the other bits alone. In the left
-// child, P(s) ^ s, bit 0 is then that of P(s): the payload mask of the node. Bit 0 of the correction word, applied
-// where the control bit is set, makes the two masks on the path differ by the payload a"_d. (Payloads count where the
-// path goes left only.) The last level has no child; its correction bit is bit 64 of the root, whose bit 0 is a share
-// of a'.
+//     top bit of x = m' ^ a' ^ [m" < a"],
+//     [m" < a"]    = XOR over the levels d with m"_d = 0 of  [the first d bits of m" and a" agree] * a"_d.
 //
-// Security: as in tree.hpp. A word is P(h_d), offset by Delta_d (124 uniform bits) or Delta_d / 2 (122), by a function
-// of s_d and by the payload: uniform to whoever does not know h_d. Bit 0 of a root is one of two random shares of a'.
+// Key. The tree of tree.hpp with a one-bit payload a"_d at depth d, which needs no AES block of its own:
+//   - The lowest bit of both words of every seed is cleared. These bits of Delta_d are then 0; R acts on the others.
+//   - Bit 0 of the left child P(s) ^ s is therefore bit 0 of P(s). It is the payload mask of the node.
+//   - Bit 0 of the correction word, applied if the control bit is set, makes the masks on the path differ by a"_d.
+//   - Payloads count only at levels where the path goes left (m"_d = 0).
+// The last level has no child: its correction bit is bit 64 of the root. Bit 0 of the root is a share of a'.
 //
-// Only roots differ between the evaluators. The words of 80 keys lie level by level, so that both sides stream through
-// them: word d of key i is block 80 * (i / 80) * (levels - 1) + d * w + i % 80, where w is 80, or less in the last
-// group.
+// Security. As in tree.hpp. A correction word is P(h_d) XOR Delta_d (124 uniform bits) or Delta_d / 2 (122), XOR a
+// function of s_d, XOR the payload: uniform without knowledge of h_d. Bit 0 of a root is a random share of a'.
+//
+// Layout. Only the roots differ between the evaluators. Correction words are stored level by level in groups of 80
+// keys, so that both sides stream through them: word d of key i is block
+// 80 * (i / 80) * (levels - 1) + d * w + i % 80, with w = 80, or less in the last group.
 #pragma once
 
 #include "fss/generate.hpp"
@@ -26,9 +30,9 @@
 namespace ppca {
 namespace {
 
-constexpr size_t kTogether = 80;  // whole groups of lanes of the AES-NI and VAES levels
+constexpr size_t kTogether = 80;  // keys of a group: whole groups of lanes of the AES-NI and VAES levels
 
-// Where the words of the keys first .. first + count - 1 are: those of one group of lanes.
+// Locations of the words of the keys first .. first + count - 1, those of one group of lanes.
 template <class Byte> class SignWords {
 public:
     SignWords(Byte* words, int levels, size_t keys, size_t first, size_t count)
@@ -36,19 +40,19 @@ public:
         const size_t group = first / kTogether;
         per_key = levels > 1 ? size_t(levels) - 1 : 0;
         row = width(group);
-        // The words of lanes within one group of keys are one piece of memory at every level, which may be read beyond
-        // the last lane, up to the end of all words. It may be written so if it is a whole row: the next one comes
-        // later.
+        // At every level the words of lanes within one group of keys are contiguous. They may be read beyond the last
+        // lane, up to the end of all words, and written likewise if they are a whole row, since the next row is
+        // written later.
         within = first % kTogether + count <= row;
         over = within && (count == kG || count == row);
         at = base + 16 * (group * kTogether * per_key + first % kTogether);
     }
 
-    // The words of one level, lane by lane; `scratch` is used where they do not lie so.
+    // The words of one level, lane by lane; copied to `scratch` if they are not contiguous.
     const void* level(int depth, Block (&scratch)[kLanes]) const {
         const Byte* from = at + 16 * row * size_t(depth);
         if (within && fits(from)) {
-            // Rows are far apart: the processor does not see that the next lanes' words come next.
+            // Rows are far apart, so the processor does not prefetch the words of the next lanes.
             for (size_t line = 0; line < 16 * kG; line += 64) __builtin_prefetch(from + 16 * kG + line, 0, 3);
             return from;
         }

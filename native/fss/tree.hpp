@@ -1,8 +1,8 @@
-// The binary tree behind both FSS schemes, and what both parties need to walk it. Generation is in generate.hpp.
+// The binary tree of both FSS schemes, and what both parties need to evaluate it. Generation is in generate.hpp.
 //
 // A node of depth d stands for a prefix of d bits. At every node each party has a seed of two 64-bit words, whose top
-// bits are its two control bits. Off the path of the secret alpha both parties have the same seed, so whatever they
-// derive there cancels. On the path at depth d the seeds differ by a secret Delta_d, which has both control bits. With
+// bits are its two control bits. Off the path of the secret alpha both parties have the same seed, so all values
+// derived there cancel. On the path the seeds at depth d differ by a secret Delta_d, which has both control bits. With
 //
 //     P, P'        AES under the two public keys of the run (TreeKey), without the first and the last round key (which
 //                  would add constants to input and output)
@@ -12,41 +12,42 @@
 //
 //     left  P(s) ^ s        right  P(s) ^ s / 2        so that  left ^ right = s ^ s / 2 =: R(s),
 //
-// one block for both. A correction word of 16 bytes per level, each half applied where its control bit is set, makes
-// the child off the path agree; the child on the path then differs by Delta_{d+1} = R(Delta_d). R is linear, invertible
-// (it is the Gray code) and keeps top bits. The payload mask of a node is P'(s) ^ s. A payload correction word, xored
-// to it likewise, makes the difference of the two masks on the path equal to the payload (as integers mod 2^k). It is
-// the exclusive or of two values one of which the other party cannot predict, so it is as good a pad as a sum, and it
-// costs nothing to apply.
+// one block for both. Each level has a correction word of 16 bytes; each half is applied if its control bit is set. It
+// makes the child off the path agree. The child on the path then differs by Delta_{d+1} = R(Delta_d). R is linear and
+// invertible (it is the Gray code) and keeps top bits. The payload mask of a node is P'(s) ^ s. A payload correction
+// word, applied by XOR in the same way, makes the difference of the two masks on the path equal to the payload (as
+// integers mod 2^k). It is the XOR of two values of which the other party cannot predict one, so it hides as well as a
+// sum and costs nothing to apply.
 //
 // The correlated tree is that of Guo, Yang, Wang, Zhang, Xie, Liu and Zhao ("Half-Tree: halving the cost of tree
-// expansion in COT and DPF", Eurocrypt 2023) with another linear map, the payload per level the incremental DPF of
-// Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai ("Lightweight techniques for private heavy hitters", IEEE S&P 2021).
-// The DCF has payload alpha_d at the prefix of length d:
+// expansion in COT and DPF", Eurocrypt 2023) with another linear map. The payload per level is that of the incremental
+// DPF of Boneh, Boyle, Corrigan-Gibbs, Gilboa and Ishai ("Lightweight techniques for private heavy hitters", IEEE S&P
+// 2021). The DCF has the payload alpha_d at the prefix of length d:
 //
 //     [y < alpha] = sum over the levels d with y_d = 0 of [the first d bits of y and alpha agree] * alpha_d.
 //
-// Generation takes 4 blocks a level and evaluation 1 or 2 where the DCF of Boyle, Chandran, Gilboa, Gupta, Ishai, Kumar
-// and Rathee (Eurocrypt 2021) takes 8 and 2.
+// Cost per level: 4 blocks to generate, 1 or 2 to evaluate. The DCF of Boyle, Chandran, Gilboa, Gupta, Ishai, Kumar and
+// Rathee (Eurocrypt 2021) takes 8 and 2.
 //
 // Security, with P and P' as ideal permutations. One party's view is its root and the correction words; its own seeds
-// s_d on the path follow from them. The other party's are h_d = s_d ^ Delta_d, and the words of depth d are
+// s_d on the path follow from them. The other party's seeds are h_d = s_d ^ Delta_d, and the words of depth d are
 //
-//     P(h_d) ^ L(Delta_d) ^ (a function of s_d)    and    P'(h_d) ^ h_d, give or take the payload, ^ (one of s_d),
+//     P(h_d) ^ L(Delta_d) ^ (a function of s_d)    and    P'(h_d) ^ h_d, plus or minus the payload, ^ (one of s_d),
 //
-// where L(x) is x or x / 2, whichever belongs to the child off the path. Compare with a view of uniformly random words,
-// which does not depend on alpha, and draw Delta_0 after it. The two differ only if some h_d meets a point at which P
-// (or P') was asked by the adversary or for another depth, or if P(h_d), which the view shows offset by L(Delta_d),
-// meets the answer to such a question. Delta_d has 126 uniform bits, Delta_d / 2 has 124, and the s_d are uniform, so q
-// questions find that with probability about q * 2^-124 per level and key. (It takes the offset: from P(h_d) itself,
-// h_d would follow by inverting P. So both maps that go into the children, and their sum R, have to preserve Delta_d.)
+// where L(x) is x or x / 2, whichever belongs to the child off the path. Compare this with a view of uniformly random
+// words, which does not depend on alpha, and draw Delta_0 after it. The two differ only in two cases: if some h_d meets
+// a point at which P (or P') was queried by the adversary or for another depth; or if P(h_d), which the view shows
+// offset by L(Delta_d), meets the answer to such a query. Delta_d has 126 uniform bits, Delta_d / 2 has 124, and the
+// s_d are uniform. So q queries succeed with probability about q * 2^-124 per level and key. (The offset is needed:
+// from P(h_d) itself, h_d would follow by inverting P. So both maps of the children, and their sum R, must preserve
+// Delta_d.)
 //
-// One question serves against all keys made under the same P: with N levels of keys in sight the bound is N q * 2^-124.
+// One query serves against all keys made under the same P: with N levels of keys visible the bound is N q * 2^-124.
 // (Guo, Katz, Wang, Weng and Yu, "Better concrete security for half-gates garbling (in the multi-instance setting)",
 // Crypto 2020, show such an attack on garbled circuits.) So P and P' are new in every run: their AES keys are a hash of
-// a nonce that one server draws at the start and tells the others (protocol/party.py). With AES as an ideal cipher,
-// questions under the keys of other runs, or from before the nonce was drawn, say nothing about these permutations; N
-// counts the keys of one run, and q the questions that are asked for this run alone.
+// a nonce that one server draws at the start and sends to the others (protocol/party.py). With AES as an ideal cipher,
+// queries under the keys of other runs, or from before the nonce was drawn, say nothing about these permutations. So N
+// counts the keys of one run, and q the queries made for this run alone.
 #pragma once
 
 #include <cstring>
@@ -80,7 +81,7 @@ struct Permutations {
     explicit Permutations(const TreeKey& key) : tree(key.tree), payload(key.payload) {}
 };
 
-// The keys of a group of lanes; lanes past the end repeat the last key, and their results are dropped.
+// The keys of a group of lanes. Lanes past the end repeat the last key; their results are discarded.
 struct KeyLanes {
     const uint8_t* key[kLanes];
 
@@ -101,17 +102,16 @@ struct KeyLanes {
         return C::gather([&](int l) INLINE_LAMBDA { return key[r * C::kWidth + l] + at; });
     }
 
-    // Starts loading a line for every second lane, at this distance from its key. The keys of a batch are too many
-    // streams for the processor to see where each is going. (Inlined: the compiler drops calls of functions that only
-    // prefetch.)
+    // Prefetches a cache line for every second lane, at this distance from its key. The keys of a batch are too many
+    // streams for the hardware prefetcher. (Inlined: the compiler drops calls of functions that only prefetch.)
     [[gnu::always_inline]] void prefetch(size_t at, int odd) const {
         for (int l = odd; l < kLanes; l += 2) __builtin_prefetch(key[l] + at, 0, 2);
     }
 };
 
-// What there is to know about eight levels of a public path, given as a byte, top bit first.
+// Facts about eight levels of a public path, indexed by these levels as a byte, top bit first.
 struct PathBytes {
-    uint64_t right[256];  // byte i is 1 where level i goes right
+    uint64_t right[256];  // byte i is 1 if level i goes right
     uint8_t left_count[256];
     alignas(16) uint16_t left[256][8];  // the levels that go left, in order, times 16
 
@@ -142,12 +142,12 @@ struct Sides {
     }
 };
 
-// What the last round takes to make of P(seed) the corrected child on `side`; `word` is the level's correction word.
+// The mask of the last round that turns P(seed) into the corrected child on `side`; `word` is the correction word.
 [[gnu::always_inline]] static inline Vec child_mask(Vec seed, uint8_t side, Vec word) {
     return C::bit_xor(C::halve(seed, side), C::bit_and(C::control(seed), word));
 }
 
-// What the last round takes to make of P'(seed) the corrected payload.
+// The mask of the last round that turns P'(seed) into the corrected payload.
 [[gnu::always_inline]] static inline Vec payload_mask(Vec seed, Vec word) {
     return C::bit_xor(seed, C::bit_and(C::control(seed), word));
 }
@@ -158,14 +158,14 @@ template <int Limbs, class At> [[gnu::always_inline]] static inline Vec payload_
     else return C::gather(at);
 }
 
-// Where mask is all ones a, elsewhere b.
+// Selects a if mask is all ones, otherwise b.
 [[gnu::always_inline]] static inline Vec select(Vec mask, Vec a, Vec b) {
     return C::bit_xor(C::bit_and(mask, a), C::and_not(mask, b));
 }
 
 // A sum of payloads in each block of a Vec, for up to 2^32 terms. In Z_2^128 the carry between the two 64-bit words is
-// not looked for at every addition: the sum of the upper halves of each word is kept beside the wrapped sum of the
-// words, and from the two the sum of the lower halves, hence the exact sum of the words, follows at the end.
+// not computed at every addition. The sum of the upper halves of each word is kept in addition to the wrapped sum of
+// the words. At the end the two give the sum of the lower halves, and hence the exact sum of the words.
 template <int Limbs> struct Sum;
 
 template <> struct Sum<1> {

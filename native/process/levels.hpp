@@ -1,4 +1,4 @@
-// The instruction-set levels of a family of kernels that run on this machine, and the one in force.
+// The instruction-set levels of a family of kernels that run on this machine, and the level in use.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ public:
         return names;
     }
 
-    // Pins a level ("auto" returns to the best one). False if there is no such level here.
+    // Selects a level ("auto": the best one). Returns false if this machine cannot run it.
     bool force(const std::string& name) {
         for (const Level* level : usable_)
             if (name == level->name || name == "auto") {

@@ -1,4 +1,4 @@
-// How the process keeps the memory it has freed.
+// Settings of the allocator: freed memory is kept for reuse.
 #include <nanobind/nanobind.h>
 
 #if defined(__GLIBC__)
@@ -7,10 +7,9 @@
 
 namespace {
 
-// A protocol allocates and frees the same large arrays again and again. By default every one of them comes fresh from
-// the system and goes back to it, and touching its pages for the first time costs more than the arithmetic on them.
-// Arrays of up to 32 MB (the most that glibc allows) then come from the heap, which gives back what is free beyond
-// `kept` bytes.
+// A protocol repeatedly allocates and frees large arrays of the same sizes. By default each is mapped and unmapped by
+// the system, and the first access to its pages costs more than the arithmetic on them. With these settings arrays of
+// up to 32 MB (the maximum of glibc) come from the heap, which returns free memory beyond `kept` bytes.
 void keep_memory(int kept) {
 #if defined(__GLIBC__)
     mallopt(M_MMAP_THRESHOLD, 32 << 20);

@@ -1,7 +1,7 @@
 // Splitting one big kernel call over a few threads.
 //
-// Threads are started per call and joined before it returns (about 20 microseconds): there is no pool, so nothing is
-// left behind that a fork() could break. Kernels therefore choose a grain worth at least ~100 microseconds of work.
+// Threads are started per call and joined before it returns (about 20 microseconds): there is no pool that a
+// fork() could break. Kernels therefore choose a grain worth at least ~100 microseconds of work.
 #pragma once
 
 #include <algorithm>
@@ -24,9 +24,9 @@ inline unsigned threads() { return thread_limit().load(std::memory_order_relaxed
 // n = 1 means: never start a thread. The caller checks n >= 1.
 inline void set_threads(unsigned n) { thread_limit().store(n, std::memory_order_relaxed); }
 
-// Calls f(begin, end) on disjoint pieces of [0, n) of at most `grain` items each, until all are done. Pieces are handed
-// out on demand, so they need not cost the same. n <= grain, or threads() == 1, is one plain call f(0, n).
-// f must neither throw nor touch Python.
+// Calls f(begin, end) on disjoint pieces of [0, n) of at most `grain` items each, until all are done. Pieces are
+// assigned on demand, so they need not take the same time. n <= grain, or threads() == 1, is one plain call f(0, n). f
+// must neither throw nor touch Python.
 template <class F> void parallel_for(std::size_t n, std::size_t grain, F&& f) {
     if (n == 0) return;
     grain = std::max<std::size_t>(grain, 1);
@@ -49,7 +49,7 @@ template <class F> void parallel_for(std::size_t n, std::size_t grain, F&& f) {
     try {
         for (std::size_t i = 0; i < helpers; ++i) crew.emplace_back(work);
     } catch (const std::system_error&) {
-        // The system grants no more threads: the ones already running share the work, which needs none of them.
+        // The system refuses more threads: the running ones share the work, and this thread alone would be enough.
     }
     work();
 }

@@ -14,8 +14,8 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "ring arrays are little
 using u64 = std::uint64_t;
 using u128 = unsigned __int128;
 
-// An element in memory. NumPy gives no 16-byte alignment (nor 8 for views into received frames), and its buffers hold
-// uint64, so a cell promises no alignment and may alias. Loads and stores cost nothing extra.
+// An element in memory. NumPy does not guarantee 16-byte alignment (nor 8 for views into received frames), and its
+// buffers hold uint64, so a cell promises no alignment and may alias. Loads and stores cost nothing extra.
 template <class V> struct __attribute__((packed, may_alias)) Cell {
     V value;
     operator V() const { return value; }

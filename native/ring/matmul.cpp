@@ -32,7 +32,7 @@ std::vector<const RingKernels*> usable() {
 
 // ---- one product ---------------------------------------------------------------------------------------------------
 
-// Where entry (i, j) of a product of m columns is stored: at base(i) + j, for j >= first(i).
+// Storage of entry (i, j) of a product of m columns: at base(i) + j, for j >= first(i).
 struct Layout {
     Part part;
     std::size_t m;
@@ -110,11 +110,11 @@ unsigned char* scratch(Purpose purpose, std::size_t bytes) {
     return memory.bytes.get();
 }
 
-constexpr std::size_t kMostRows = 64;     // of a tile, over all backends
-constexpr std::size_t kPanelsAtOnce = 4;  // packed and used together, so that a is read that much less often
+constexpr std::size_t kMostRows = 64;     // maximum number of rows of a tile, over all backends
+constexpr std::size_t kPanelsAtOnce = 4;  // packed and used together, so that a is read less often
 
-// Packs a few panels, then lets blocks of rows pass over them: one panel at a time is in the first-level cache, all of
-// them and the block of rows in the second.
+// Packs a few panels and multiplies them with blocks of rows: one panel at a time is in the first-level cache, all of
+// them and the block of rows in the second-level cache.
 template <class Z>
 void multiply_panels(const Product<Z>& p, const Backend& backend, const unsigned char* prepared, Range rows,
                      Range columns) {
@@ -155,7 +155,7 @@ void multiply_panels(const Product<Z>& p, const Backend& backend, const unsigned
     }
 }
 
-// Below these sizes packing costs more than it saves; up to so many left-over columns are cheaper one by one.
+// Minimum sizes for which packing saves time, and maximum number of left-over columns that are faster one by one.
 constexpr std::size_t kLeastRows = 4, kLeastColumns = 6, kLeastDepth = 4;
 template <class Z> constexpr std::size_t kLooseColumns = sizeof(Z) == 16 ? 3 : 2;
 
@@ -174,7 +174,7 @@ template <class Z, class Pieces> void multiply(const Product<Z>& p, const Backen
             pieces(n, std::max<std::size_t>(64, kPrepared / p.k), [&](std::size_t begin, std::size_t end) {
                 backend.prepare_a(prepared + begin * p.k * backend.a_bytes, p.a + begin * p.k, (end - begin) * p.k);
             });
-        else paneled = 0;  // slower, and needs no memory
+        else paneled = 0;  // slower, but without extra memory
     }
     auto region = [&](Range rows, Range columns) {
         if (columns.begin < paneled)
@@ -195,7 +195,7 @@ struct Threaded {
     template <class F> void operator()(std::size_t n, std::size_t grain, F&& f) const { parallel_for(n, grain, f); }
 };
 
-// Is a product of this many multiply-adds worth a second thread? (About 200 microseconds.)
+// Whether a product of this many multiply-adds is worth a second thread (about 200 microseconds).
 template <class Z> bool worth_threads(std::size_t operations) {
     return threads() > 1 && operations > (sizeof(Z) == 16 ? 400'000 : 1'500'000);
 }

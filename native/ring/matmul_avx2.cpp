@@ -1,4 +1,4 @@
-// Tiles with AVX2: 32-bit limbs, sums mod 2^64, and what wraps away recovered from sums in single precision.
+// Tiles with AVX2: 32-bit limbs and sums mod 2^64, whose overflow is recovered from sums in single precision.
 //
 // Split into 32-bit limbs, a product mod 2^128 is
 //
@@ -6,13 +6,13 @@
 //
 // weighted 1, 2^32, 2^64, 2^96. Sums over the inner dimension are kept per column c, mod 2^64 for c0..c2 (vpmuludq, 4
 // lanes) and mod 2^32 for c3 (vpmulld, 8 lanes). That is enough for c2 and c3. For c0 and c1 the multiple of 2^64 that
-// wrapped away is recovered from a second, approximate sum in single precision (one FMA on 8 lanes, a quarter of the
+// was lost is recovered from a second, approximate sum in single precision (one FMA on 8 lanes, a quarter of the
 // cost of splitting the products): it is the integer nearest to (approximate - wrapped) / 2^64.
 //
-// That integer is right if the difference errs by less than 2^63. A sum has at most N = 2 * depth = 144 terms, each
-// below 2^64. Factors are converted as x >> 1 (AVX2 converts signed integers only; the sum is thus scaled by 1/4),
-// which errs by less than 2^8, so a term errs by less than 2^42; each of N additions rounds by at most N 2^64 2^-24. In
-// all N 2^42 + N^2 2^40 < 2^55, and the high word of the wrapped sum, converted likewise, adds less than 2^42.
+// That integer is correct if the error of the difference is below 2^63. A sum has at most N = 2 * depth = 144 terms,
+// each below 2^64. Factors are converted as x >> 1 (AVX2 converts signed integers only; the sum is thus scaled by 1/4),
+// with an error below 2^8, so the error of a term is below 2^42. Each of N additions rounds by at most N 2^64 2^-24.
+// The total is N 2^42 + N^2 2^40 < 2^55. The high word of the wrapped sum, converted likewise, adds less than 2^42.
 //
 // Mod 2^64: c0 = a0 b0 mod 2^64, c1 = a0 b1 + a1 b0 mod 2^32, nothing to recover.
 #include <immintrin.h>
@@ -28,7 +28,7 @@ namespace {
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-// Limbs of ring elements in memory, aligned or not. Spelled out where used: `auto` would drop the attributes.
+// Limbs of ring elements in memory, aligned or not. Uses name the type: `auto` would drop the attributes.
 typedef u32 __attribute__((aligned(1), may_alias)) u32u;
 typedef u64 __attribute__((aligned(1), may_alias)) u64u;
 
@@ -163,7 +163,7 @@ inline void low_columns(u64* out, const u32u* a, const float* f, std::size_t str
         s0[r] = s1[r] = _mm256_setzero_ps();
     }
     for (std::size_t l = 0; l < depth; ++l, ++row) {
-        // Registers are short: 6 R accumulators. The order keeps the operands of b for all rows, and R words of a.
+        // Registers are scarce: 6 R accumulators. This order keeps the operands of b for all rows, and R words of a.
         __m256i x[R];
         EACH_ROW for (int r = 0; r < R; ++r) x[r] = spread(a[4 * (r * stride + l)]);
         accumulate_rows<R>(c0e, x, row->limb[0]);

@@ -10,8 +10,8 @@ namespace ppca {
 // A panel is 8 columns of b by some rows, rearranged by pack_b; a tile is the product of up to `rows` rows of a and a
 // panel. Elements of a and b are little-endian ring elements, unaligned. Packed buffers are 64-byte aligned.
 struct Backend {
-    std::size_t rows;     // most rows of a in a tile, at most 64
-    std::size_t depth;    // most rows of b in a panel: keeps the panel in the first-level cache and the sums in range
+    std::size_t rows;     // maximum number of rows of a in a tile, up to 64
+    std::size_t depth;    // maximum number of rows of b in a panel: bounds the sums and the size of the panel
     std::size_t a_bytes;  // bytes of prepare_a's output per element; 0: prepare_a is null, tile uses a itself
     std::size_t b_bytes;  // bytes of a panel per row of b
 

@@ -1,4 +1,4 @@
-// The 52-bit tiles of matmul_ifma.hpp in plain C++: slow, but it lets every machine test that arithmetic.
+// The 52-bit tiles of matmul_ifma.hpp in plain C++: slow, for tests of that arithmetic on every machine.
 #include "ring/matmul_ifma.hpp"
 
 namespace ppca {

@@ -16,7 +16,7 @@ template <class Z> void pack(std::uint8_t* out, const Z* a, std::size_t n, int b
     if (bits % 8 == 0) {
         const std::size_t bytes = static_cast<std::size_t>(bits) / 8;
         std::size_t i = 0;
-        // A whole element is stored and its surplus overwritten by the next ones, as long as the buffer has room.
+        // While the buffer is long enough, a whole element is stored; the next ones overwrite its surplus.
         for (; i < n && (n - i) * bytes >= width; ++i) std::memcpy(out + i * bytes, a + i, width);
         for (; i < n; ++i) std::memcpy(out + i * bytes, a + i, bytes);
         return;

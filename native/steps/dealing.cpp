@@ -1,4 +1,4 @@
-// The first step of a gate: a dealer masks its shares, the evaluators add theirs (ppca/protocol/gates.py, signs.py).
+// First step of a gate: a dealer masks its shares, the evaluators add theirs (ppca/protocol/gates.py, signs.py).
 //
 // Each step is one call: for a small batch the calls cost more than the arithmetic.
 #include <algorithm>
@@ -12,7 +12,7 @@ using namespace ppca;
 
 constexpr size_t kPackedElements = kStepElements / 4;  // masked and packed in about 100 microseconds
 
-// A ring array read as 128-bit integers, whatever its limbs.
+// A ring array read as 128-bit integers, for any number of limbs.
 class Shares {
 public:
     explicit Shares(nb::handle shares) : words_(shares, "shares"), limbs_(size_t(limbs_of(words_))) {}
@@ -57,7 +57,8 @@ void deal_masks(nb::handle alpha_, nb::handle seeds_, nb::handle opened_, nb::ha
     });
 }
 
-// The evaluators' m = opened + share + offset mod 2^bits. The opened sums come packed, from two dealers in turn.
+// The evaluators' m = opened + share + offset mod 2^bits. The opened sums arrive packed, from two dealers one after the
+// other.
 void masked_points(nb::handle m_, nb::handle first_, nb::handle second_, size_t firsts, nb::handle shares_,
                    uint64_t low, uint64_t high, int bits) {
     const Words m(m_, "m", Access::write);

@@ -1,4 +1,4 @@
-// Products: what a server sends of its terms, under two masks, and makes of what arrives (ppca/protocol/multiply.py).
+// Products: masking of a server's terms for sending, and combination of received terms (ppca/protocol/multiply.py).
 #include <optional>
 
 #include "bind/calls.hpp"
@@ -122,7 +122,7 @@ void combine_narrow2(nb::handle data_, nb::handle first_, nb::handle second_, in
                     unpack(arrived, parts[split]->data() + at * size_t(bits) / 8, count, bits);
                     for (size_t i = 0; i < count; ++i) {
                         u128 sum = low_bits<Z128>(own[at + i] + arrived[i], bits);
-                        // The summand that is rounded up counts from -2^bits on.
+                        // Subtract 2^bits from the share that is rounded up.
                         if constexpr (mode() == Shift::negated) sum -= bits < 128 ? u128(1) << bits : 0;
                         own[at + i] = shifted<Z128, mode()>(sum, shift);
                     }

@@ -1,7 +1,7 @@
-// Shared random bits, and bits opened under them (ppca/protocol/signs.py).
+// Shared random bits, and opening of bits masked by them (ppca/protocol/signs.py).
 //
 // A batch is cut into quarters; in quarter k the server of seat s plays role s ^ k. The columns of roles are numbered
-// like those of seats, so `bit` below is that of the role's column.
+// like those of seats, so `bit` below belongs to the column of the role.
 #include <cstring>
 #include <memory>
 
@@ -11,7 +11,7 @@ namespace {
 
 using namespace ppca;
 
-constexpr size_t kStepBits = kStepElements / 8;  // made in about 100 microseconds: each takes a dozen elements
+constexpr size_t kStepBits = kStepElements / 8;  // about 100 microseconds of work: a bit takes a dozen elements
 
 bool bit_at(const uint8_t* bits, size_t i) { return bits[i / 8] >> (i % 8) & 1; }
 
@@ -34,7 +34,7 @@ size_t elements(size_t n, int seat, const size_t (&per_role)[4], int partner) {
     return sum;
 }
 
-// a or, where `second`, b; without a branch.
+// Selects b if `second`, otherwise a, without a branch.
 template <class V> V choose(bool second, V a, V b) { return a ^ ((a ^ b) & -V(second)); }
 
 template <class Z>
@@ -165,7 +165,8 @@ void bits_in(nb::handle data_, nb::handle bits_, nb::handle diagonal_, nb::handl
     });
 }
 
-// This server's share of opened bits: to its row mate under the column's bits, to the other row also under the row's.
+// This server's share of opened bits: masked by the column's bits for its row mate, also by the row's for the other
+// row.
 void mask_bits(nb::handle to_mate_, nb::handle to_others_, nb::handle shares_, nb::handle own_, const Key& key,
                uint64_t op) {
     const Bytes to_mate(to_mate_, "to_mate", Access::write), to_others(to_others_, "to_others", Access::write);
@@ -181,8 +182,8 @@ void mask_bits(nb::handle to_mate_, nb::handle to_others_, nb::handle shares_, n
     }
 }
 
-// Shares of bits out of shares of random bits and the public exclusive or c of both: c + (1 - 2c) * random. The first
-// `half` bits of c are the exclusive or of two buffers, the others that of two more.
+// Shares of bits from shares of random bits and the public XOR c of both: c + (1 - 2c) * random. The first `half` bits
+// of c are the XOR of two buffers, the others that of two more.
 void unmask_bits(nb::handle data_, size_t half, nb::handle a_, nb::handle b_, nb::handle c_, nb::handle d_, int seat) {
     const BitShares data(data_);
     require_seat(seat);

@@ -1,4 +1,4 @@
-// Resharing: pieces that the servers of one row hold become shares on both rows (ppca/protocol/reshare.py).
+// Resharing: additive parts held by the servers of one row become shares of both rows (ppca/protocol/reshare.py).
 #include <cstring>
 #include <memory>
 
@@ -8,7 +8,7 @@ namespace {
 
 using namespace ppca;
 
-// Where the elements from `start` on lie in both splits of `data`, of shape (2, n, ..., limbs).
+// Locations of the elements from `start` on in both splits of `data`, of shape (2, n, ..., limbs).
 struct Splits {
     uint64_t *row, *column;
     Splits(const Words& data, size_t start, size_t words) {
@@ -36,8 +36,8 @@ void combine(uint64_t* out, const uint64_t* a, const uint64_t* b, size_t words, 
     with_ring(limbs, loop);
 }
 
-// Splits `pieces` anew: both shares go to `data` from `start` on, what the other row needs to `message`: (column share,
-// piece less its mask). The masks mu, n0, n1 are one stream of the row's key.
+// Reshares `pieces`: writes both shares to `data` from `start` on, and the message for the other row: (column share,
+// part minus its mask). The masks mu, n0, n1 are one stream of the row's key.
 void reshare_out(nb::handle data_, size_t start, nb::handle message_, nb::handle pieces_, const Key& key, uint64_t op,
                  int column) {
     const Words data(data_, "data", Access::write), message(message_, "message", Access::write),
@@ -56,8 +56,8 @@ void reshare_out(nb::handle data_, size_t start, nb::handle message_, nb::handle
     combine(message.data() + words, pieces.data(), column ? n1 : n0, words, limbs, true);
 }
 
-// The other side of reshare_out: shares of what the other row reshared, `elements` of them from `start` on, out of the
-// messages of the column mate (column share, half of the row share) and of the diagonal (the other half).
+// The receiving side of reshare_out: shares of `elements` elements from `start` on, which the other row reshared, from
+// the messages of the column mate (column share, half of the row share) and of the diagonal (the other half).
 void reshare_in(nb::handle data_, size_t start, size_t elements, nb::handle mate_, nb::handle diagonal_) {
     const Words data(data_, "data", Access::write);
     if (data.ndim() < 3 || data.axis(1) == 0 || elements > data.axis(1)) fail("the elements do not fit data");

@@ -1,9 +1,9 @@
 // One communication round over plain TCP sockets: frames out, frames in, two system calls per peer.
 //
 // The frame format is specified in ppca/transport/frames.py; this file packs and compares the same three little-endian
-// words. Only the usual case ends here: every frame goes out at one go, every expected frame comes in whole and as
-// expected. Anything else (a full buffer, a partial frame, a surprise, an error) is handed back as it is, and the
-// transport deals with it.
+// words. It completes only the usual case: every frame is sent with one call, every expected frame arrives complete and
+// correct. Any other state (a full buffer, a partial frame, an unexpected header, an error) is returned to the caller;
+// ppca/transport continues the round.
 
 #include <nanobind/nanobind.h>
 #include <sched.h>
@@ -22,21 +22,21 @@ namespace nb = nanobind;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kHeader = 24;
-constexpr std::size_t kPeers = 4;   // seats; the own one is never used
-constexpr std::size_t kParts = 48;  // messages each way that fit the stack; a round with more is left to the slow path
+constexpr std::size_t kPeers = 4;  // seats; the own one is not used
+constexpr std::size_t kParts =
+    48;  // messages in each direction that fit on the stack; a round with more uses the slow path
 
-// A waiting server looks for so long whether its frames have come, giving way to other processes in between, before it
-// goes to sleep: to wake a process (on a virtual machine: a processor) takes longer than a near peer takes to answer.
-// Small operations take half the time with it; a distant peer costs this much of a processor's time per round.
+// Time for which a waiting server polls for its frames, yielding to other processes, before it sleeps. Waking a process
+// (on a virtual machine: a processor) takes longer than the answer of a near peer. Polling halves the time of small
+// operations; with a distant peer it costs this much processor time per round.
 constexpr auto kAlert = std::chrono::microseconds(200);
 
-// But where giving way takes longer than this, other processes want the processor, which returns sooner to a sleeper
-// than to one that gives way. Then the next rounds go to sleep at once: 32 of them, twice as many after each further
-// attempt that fails.
+// If a yield takes longer than this, other processes need the processor, and a sleeping process gets it back sooner
+// than a yielding one. The next rounds then sleep at once: 32 of them, twice as many after each further failed attempt.
 constexpr auto kCrowded = std::chrono::microseconds(500);
 constexpr int kShortRest = 32, kLongRest = 4096;
 
-// Whether to watch: `rest` rounds from now on do not.
+// Decides whether to poll: the next `rest` rounds do not.
 struct Alertness {
     int rest = 0, next = kShortRest;
 };
@@ -67,7 +67,7 @@ struct Frame {
         return whole();
     }
 
-    // Reads more of the frame; true once it is whole.
+    // Reads more of the frame; true once it is complete.
     bool receive(int flags) {
         iovec rest[kParts + 1];
         std::size_t skip = static_cast<std::size_t>(moved), left = 0;
@@ -117,11 +117,12 @@ struct Round {
         bool whole = true;
         for (Frame& frame : out)
             if (frame.used()) whole = frame.send() && whole;
-        return whole && (watch(alertness) || wait());  // what could not be sent must go out while receiving: not here
+        return whole &&
+               (watch(alertness) || wait());  // unsent bytes must be sent while receiving, which the slow path does
     }
 
 private:
-    // Takes what comes within kAlert; true if that is all.
+    // Reads frames that arrive within kAlert; true if all have arrived.
     bool watch(Alertness& alertness) {
         if (alertness.rest) {
             --alertness.rest;
@@ -147,7 +148,7 @@ private:
         return false;
     }
 
-    // Waits for the rest, each link for as long as its SO_RCVTIMEO says.
+    // Waits for the other frames, on each link up to its SO_RCVTIMEO.
     bool wait() {
         for (Frame& frame : in)
             if (frame.used() && !frame.whole() && !frame.receive(MSG_WAITALL)) return false;
@@ -169,12 +170,12 @@ public:
 
     uint64_t step = 0;
 
-    // From here on `swap` leaves everything to the caller.
+    // From now on `swap` leaves all rounds to the caller.
     void close() { open_ = false; }
 
     // One round. sends: [(peer, buffer)], expects: [(peer, size)]; messages with the same peer make one frame. Returns
     // the expected messages in that order, as bytearrays. None, and nothing is sent, if the round is not for this path.
-    // If something was unusual: ({peer: bytes sent or minus an error number}, {peer: bytes read}), headers included.
+    // If the round is incomplete: ({peer: bytes sent or minus an error number}, {peer: bytes read}), headers included.
     nb::object swap(nb::list sends, nb::list expects) {
         const std::size_t n_out = sends.size(), n_in = expects.size();
         if (!open_ || n_out > kParts || n_in > kParts) return nb::none();
@@ -225,8 +226,8 @@ public:
         return answer;
     }
 
-    // (rounds, messages sent, messages received, seconds, payload bytes sent to each seat, received from each), since
-    // last asked.
+    // (rounds, messages sent, messages received, seconds, payload bytes sent to each seat, received from each) since
+    // the last call.
     nb::tuple take_counts() {
         nb::list sent, received;
         for (Link& link : links_) {

@@ -1,4 +1,4 @@
-"""The native layer: rings, streams, function secret sharing, one server's steps between messages, a round's frames."""
+"""The native layer: rings, random streams, function secret sharing, local steps of protocols, and frames."""
 
 import ppca.native._kernels as kernels
 

@@ -1,6 +1,6 @@
-"""Where local time goes: seconds spent in ring products and in function secret sharing since the last reset.
+"""Measurement of local time: seconds in ring products and in function secret sharing since the last reset.
 
-Two numbers per process, always on (a fifth of a microsecond a call), read by the profile of a run.
+There are two numbers per process, always measured (a fifth of a microsecond per call). The profile of a run reads them.
 """
 
 from __future__ import annotations
@@ -8,11 +8,15 @@ from __future__ import annotations
 from time import perf_counter
 
 PRODUCTS, FSS = "ring products", "function secret sharing"
+"""Names of the two measured kinds of work."""
+
 
 _seconds: dict[str, float] = {PRODUCTS: 0.0, FSS: 0.0}
 
 
 class _Timed:
+    """A context manager that adds its duration to one kind of work."""
+
     __slots__ = ("_kind", "_start")
 
     def __init__(self, kind: str) -> None:
@@ -26,13 +30,15 @@ class _Timed:
 
 
 products, fss = _Timed(PRODUCTS), _Timed(FSS)
-"""Use as ``with clock.products:``; not to be nested within itself."""
+"""Use as ``with clock.products:``. A measurement must not be nested in one of the same kind."""
 
 
 def reset() -> None:
+    """Set both times to zero."""
     for kind in _seconds:
         _seconds[kind] = 0.0
 
 
 def reading() -> dict[str, float]:
+    """Return the seconds of each kind of work."""
     return dict(_seconds)

@@ -1,7 +1,7 @@
 """Ring arrays: NumPy uint64 arrays whose last axis holds the limbs of an element of Z_2^64 (1) or Z_2^128 (2).
 
-This is the thin, allocating face of the C++ kernels: shapes and broadcasting are handled here, arithmetic there.
-Signed values are two's complement.
+These functions allocate outputs and handle shapes and broadcasting; the C++ kernels do the arithmetic. Signed values
+are in two's complement.
 """
 
 from __future__ import annotations
@@ -18,25 +18,28 @@ import ppca.native._kernels as kernels
 Ring = NDArray[np.uint64]
 
 FLOOR, CEIL = 0, 1
-"""How `shift_right` treats its argument: first summand, second summand (negated floor)."""
+"""Rounding of `shift_right`: down for share 0, up for share 1 (negated floor)."""
 
 
 def empty(shape: tuple[int, ...], limbs: int) -> Ring:
+    """Return an uninitialised ring array."""
     return np.empty((*shape, limbs), np.uint64)
 
 
 def zeros(shape: tuple[int, ...], limbs: int) -> Ring:
+    """Return a ring array of zeros."""
     return np.zeros((*shape, limbs), np.uint64)
 
 
 def aligned(a: Ring, b: Ring) -> tuple[Ring, Ring]:
-    """Both arrays broadcast to one shape (limb axis included) and contiguous, as the kernels want them."""
+    """Broadcast both arrays to one shape (limb axis included) and make them contiguous, as the kernels require."""
     if a.shape != b.shape:
         a, b = np.broadcast_arrays(a, b)
     return np.ascontiguousarray(a), np.ascontiguousarray(b)
 
 
 def add(a: Ring, b: Ring) -> Ring:
+    """Return a + b."""
     a, b = aligned(a, b)
     out = np.empty(a.shape, np.uint64)
     kernels.add(out, a, b)
@@ -44,6 +47,7 @@ def add(a: Ring, b: Ring) -> Ring:
 
 
 def sub(a: Ring, b: Ring) -> Ring:
+    """Return a - b."""
     a, b = aligned(a, b)
     out = np.empty(a.shape, np.uint64)
     kernels.sub(out, a, b)
@@ -51,12 +55,14 @@ def sub(a: Ring, b: Ring) -> Ring:
 
 
 def neg(a: Ring) -> Ring:
+    """Return -a."""
     out = np.empty(a.shape, np.uint64)
     kernels.neg(out, np.ascontiguousarray(a))
     return out
 
 
 def mul(a: Ring, b: Ring) -> Ring:
+    """Return a * b, element-wise."""
     a, b = aligned(a, b)
     out = np.empty(a.shape, np.uint64)
     kernels.mul(out, a, b)
@@ -64,7 +70,7 @@ def mul(a: Ring, b: Ring) -> Ring:
 
 
 def scale(a: Ring, factor: int) -> Ring:
-    """a times one public integer."""
+    """Return a times one public integer."""
     out = np.empty(a.shape, np.uint64)
     factor %= 1 << 128
     kernels.scale(out, np.ascontiguousarray(a), factor & (2**64 - 1), factor >> 64)
@@ -72,25 +78,28 @@ def scale(a: Ring, factor: int) -> Ring:
 
 
 def shift_right(a: Ring, bits: int, mode: int) -> Ring:
+    """Shift right with the rounding `mode` (FLOOR or CEIL)."""
     out = np.empty(a.shape, np.uint64)
     kernels.shift_right(out, np.ascontiguousarray(a), bits, mode)
     return out
 
 
 def shift_left(a: Ring, bits: int) -> Ring:
+    """Return a * 2^bits."""
     out = np.empty(a.shape, np.uint64)
     kernels.shift_left(out, np.ascontiguousarray(a), bits)
     return out
 
 
 def mask_low(a: Ring, bits: int) -> Ring:
+    """Return a mod 2^bits."""
     out = np.empty(a.shape, np.uint64)
     kernels.mask_low(out, np.ascontiguousarray(a), bits)
     return out
 
 
 def total(a: Ring, axis: int) -> Ring:
-    """Sum over one axis (counted without the limb axis, non-negative)."""
+    """Return the sum over one axis (counted without the limb axis, non-negative)."""
     shape = a.shape
     out = np.empty(shape[:axis] + shape[axis + 1 :], np.uint64)
     outer = math.prod(shape[:axis])
@@ -100,7 +109,7 @@ def total(a: Ring, axis: int) -> Ring:
 
 
 def matmul(a: Ring, b: Ring) -> Ring:
-    """(..., n, k) @ (..., k, m) with NumPy's broadcasting of the leading axes."""
+    """Return (..., n, k) @ (..., k, m) with NumPy's broadcasting of the leading axes."""
     n, k, m = a.shape[-3], a.shape[-2], b.shape[-2]
     lead_a, lead_b = a.shape[:-3], b.shape[:-3]
     lead = lead_a if lead_a == lead_b else np.broadcast_shapes(lead_a, lead_b)
@@ -116,33 +125,35 @@ def matmul(a: Ring, b: Ring) -> Ring:
 
 
 def constants(values: Sequence[Any] | NDArray[Any], limbs: int) -> Ring:
-    """Public integers of any size and sign as ring elements (any nesting of sequences)."""
+    """Return public integers of any size and sign as ring elements (any nesting of sequences)."""
     array = np.asarray(values, dtype=object)
     out = np.empty((*array.shape, limbs), np.uint64)
     flat = out.reshape(-1, limbs)
-    for i, value in enumerate(array.reshape(-1)):  # public tables: short, and never on a path that touches data
+    for i, value in enumerate(array.reshape(-1)):  # public tables are short; data never take this path
         for limb in range(limbs):
             flat[i, limb] = (int(value) >> (64 * limb)) & (2**64 - 1)
     return out
 
 
 def encode(values: NDArray[np.float64], frac: int, limbs: int) -> tuple[Ring, int]:
-    """round(values * 2^frac), and the flat index of the first value that does not fit (or is not finite), else -1."""
-    values = np.asarray(values, np.float64, order="C")  # ascontiguousarray would give a scalar an axis
+    """Return round(values * 2^frac), and the flat index of the first value that does not fit or is not finite (-1:
+    none).
+    """
+    values = np.asarray(values, np.float64, order="C")  # ascontiguousarray would add an axis to a scalar
     out = np.empty((*values.shape, limbs), np.uint64)
     bad: int = kernels.encode(out, values, frac)
     return out, bad
 
 
 def decode(a: Ring, frac: int) -> NDArray[np.float64]:
-    """The nearest doubles of signed fixed-point values."""
+    """Return the nearest doubles of signed fixed-point values."""
     out = np.empty(a.shape[:-1], np.float64)
     kernels.decode(out, np.ascontiguousarray(a), frac)
     return out
 
 
 def integers(values: NDArray[Any], limbs: int) -> Ring:
-    """Signed or unsigned machine integers as ring elements."""
+    """Return signed or unsigned machine integers as ring elements."""
     values = np.asarray(values)
     out = np.empty((*values.shape, limbs), np.uint64)
     out[..., 0] = values.astype(np.int64).view(np.uint64) if values.dtype.kind != "u" else values
@@ -152,14 +163,14 @@ def integers(values: NDArray[Any], limbs: int) -> Ring:
 
 
 def to_int64(a: Ring) -> NDArray[np.int64]:
-    """The low limbs as signed integers; OverflowError when a value does not fit."""
+    """Return the low limbs as signed integers. Raises OverflowError if a value does not fit."""
     low = np.array(a[..., 0]).view(np.int64)
     if a.shape[-1] == 2 and not np.array_equal(np.array(a[..., 1]).view(np.int64), low >> 63):
-        raise OverflowError("a value does not fit in 64 signed bits; decode it with its fractional bits instead")
+        raise OverflowError("a value does not fit in 64 signed bits. Decode it with its fractional bits.")
     return low
 
 
 def as_ring(payload: Any, shape: tuple[int, ...]) -> Ring:
-    """Received bytes seen as a ring array of the given full shape (limb axis included)."""
+    """Return received bytes as a ring array of this full shape (limb axis included)."""
     array = np.frombuffer(payload, np.uint64).reshape(shape)
     return array if array.flags.aligned else array.copy()
