@@ -22,7 +22,7 @@ help:
 	@echo "make test          all tests except release tests, about five minutes on two cores"
 	@echo "make test-release  slow tests and release tests: guide, wheel, fresh clone, chaos, long fuzzing"
 	@echo "make coverage      branch coverage of src/ppca by the tests of make test, with its server processes"
-	@echo "make lint          ruff, mypy, clang-format and codespell"
+	@echo "make lint          ruff, mypy, clang-format, codespell and retired words"
 	@echo "make format        format the code with ruff and clang-format"
 	@echo "make bench         benchmark kernels and secure operations into bench-results/"
 	@echo "make docs          update the generated parts of README.md and docs/"
@@ -70,6 +70,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror native/*/*.?pp
 	$(BIN)/codespell
+	$(BIN)/python tools/retired_words.py
 
 format: setup
 	$(BIN)/ruff format .

@@ -283,7 +283,7 @@ void register_fss(nanobind::module_& m) {
         "<= k], and where i = bits of 1 <= ... <= k.");
 
     m.def("sign_words", &sign_words, nb::sig("def sign_words(keys: int, bits: int, /) -> int"),
-          "Bytes of the correction words of so many keys.");
+          "Bytes of the correction words of this number of keys.");
     m.def("sign_gen", &sign_gen_py,
           nb::sig("def sign_gen(roots0: Bytes, roots1: Bytes, words: Bytes, tree: TreeKey, alpha: Words, bits: int, "
                   "seeds: Words, /) -> None"),

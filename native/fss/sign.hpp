@@ -15,7 +15,7 @@
 //   - Bit 0 of the left child P(s) ^ s is therefore bit 0 of P(s). It is the payload mask of the node.
 //   - Bit 0 of the correction word, applied if the control bit is set, makes the masks on the path differ by a"_d.
 //   - Payloads count only at levels where the path goes left (m"_d = 0).
-// The last level has no child: its correction bit is bit 64 of the root. Bit 0 of the root is a share of a'.
+// The last level does not have a child: its correction bit is bit 64 of the root. Bit 0 of the root is a share of a'.
 //
 // Security. As in tree.hpp. A correction word is P(h_d) XOR Delta_d (124 uniform bits) or Delta_d / 2 (122), XOR a
 // function of s_d, XOR the payload: uniform without knowledge of h_d. Bit 0 of a root is a random share of a'.

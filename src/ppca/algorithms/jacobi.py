@@ -17,7 +17,7 @@ ones, down to one half. Rotating by slightly less or more than the exact angle s
 to the same angle within 1e-9. So the table affects only the speed: sweeps grow from 5-10 to 6-11, whereas an accurate
 angle would take two more rounds a step (20%). The sign is needed: without it the number of sweeps grows by 40-150%.
 
-q has a minimum of 2^-70: pairs with a and h both below 2^-35 are rotated by less. This does not matter above a tolerance
+q has a minimum of 2^-70: pairs with a and h both below 2^-35 are rotated by less. This is negligible above a tolerance
 of d 2^-35 (4e-9 at d = 115). Accuracy with 40 fractional bits: off-diagonal below tol; the final V'A0V is accurate to a
 few ulp per entry (1e-11), orthogonality to d 2^-40.
 """

@@ -6,15 +6,19 @@ which few components are needed: only a block Y of b columns, slightly more than
 instead of the d^2 of all-pairs. What differs from the textbook: orthonormalisation is by whitening (`whitening.py`),
 and the Ritz step is an all-pairs Jacobi.
 
-    start   Y = A (A Omega), whitened; Omega is public, so A Omega is free                                        22 rounds
-            five times Y := A Y, whitened; lost directions are replaced by public ones                            79
-    ritz    H = Y'AY; all-pairs on H (b x b) until the rows of its K largest have converged; Y := Y V, sorted     17 + 9 a step
-    test    |A Y - Y theta| over the K, in factors of four of the tolerance: one small number is opened           7
-            0: done. The loop ends if two late loops together gain less than a factor of four, or after eight loops
-    filter  Y := T_m(2 A / mu - 1) Y, mu about the smallest Ritz value, every column scaled by its own growth     3 m
-            whitened, completed, made orthonormal again (36); continue with ritz
-    restart once, if the test shows that the K-th Ritz value is below 2^-8 of the first: powers of the part of A that
-            the converged columns leave (`deflation.py`), completed, made orthonormal again (92); continue with ritz
+    start   Y = A (A Omega), whitened; Omega is public, so A Omega is free                               22 rounds
+            five times Y := A Y, whitened; lost directions are replaced by public ones                   79
+    ritz    H = Y'AY; all-pairs on H (b x b) until the rows of its K largest have converged;
+            Y := Y V, sorted                                                                             17 + 9 a step
+    test    |A Y - Y theta| over the K, in factors of four of the tolerance: one small number is opened  7
+            0: done. The loop also ends if two late loops together gain less than a factor of four,
+            or after eight loops
+    filter  Y := T_m(2 A / mu - 1) Y, mu about the smallest Ritz value, every column scaled by its own
+            growth                                                                                       3 m
+            whitened, completed, made orthonormal again; continue with ritz                              36
+    restart once, if the test shows that the K-th Ritz value is below 2^-8 of the first: powers of the
+            part of A that the converged columns leave (`deflation.py`), completed, made orthonormal
+            again; continue with ritz                                                                    92
 
 Values are accurate to tol^2 / gap, vectors to tol / gap, as the test guarantees. It does not show that these are the
 LARGEST eigenvalues; `certificate.py` does.
@@ -280,8 +284,9 @@ async def _scaling(block: _Block, weight: int = 1) -> _Filter:
 async def _filtered(A: Any, block: _Block, by: _Filter, degree: int) -> Any:
     """Apply the filter of this degree to every column, divided by MAX_GROWTH: 3 degree rounds.
 
-        r1   Z = A P | M = Y'P, its part along stronger columns | |P|^2      r2   Z - AY M | P - Y M
-        r3   a Z - b P - c P_before, the next P                              r2-3 a factor for the next but one, from |P|^2
+        r1   Z = A P | M = Y'P, its part along stronger columns | |P|^2
+        r2   Z - AY M | P - Y M
+        r3   a Z - b P - c P_before, the next P;  r2-3: a factor for the next but one, from |P|^2
 
     Columns are sorted. The part of a column along stronger ones (rounding, and its amplification) is removed in each
     step. Columns that grow nevertheless, because they are not yet Ritz vectors, are divided by powers of two.
