@@ -17,7 +17,7 @@ from harness.federation import OWNERS, RECEIVER, ROSTER
 from harness.lockstep import LockstepServers
 from harness.whole import FourServers, WholeJob
 from ppca import open_table
-from ppca.algorithms.entry import Joint
+from ppca.algorithms.joint_covariance import JointCovariance
 from ppca.algorithms.scales import floating
 from ppca.estimator.job import Job
 from ppca.federation.disclosure import in_words, terms
@@ -60,8 +60,8 @@ class JointMeans(Analysis):
     def terms(self, job: JobSpec) -> list[str]:
         return [f"means of {job.data.width} columns" + (", and the number of rows" if self.with_rows else "")]
 
-    async def run(self, party: Party, table: Joint, job: JobSpec) -> dict[str, Any]:
-        mean, exponent = await floating(table.grid, table.largest)
+    async def run(self, party: Party, table: JointCovariance, job: JobSpec) -> dict[str, Any]:
+        mean, exponent = await floating(table.mean_mantissa, table.mean_exponent)
         to: dict[str, Any] = {}
         for name in job.receivers:
             to[name] = {
@@ -69,7 +69,7 @@ class JointMeans(Analysis):
                 "exponents": exponent.reveal(name, what="scale of the means", why="agreed result"),
             }
             if self.with_rows:
-                to[name]["rows"] = table.rows.reveal(name, what="number of rows", why="agreed result")
+                to[name]["rows"] = table.n_rows.reveal(name, what="number of rows", why="agreed result")
         return {"to": to}
 
 
