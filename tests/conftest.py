@@ -102,7 +102,7 @@ def ports() -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
         else:
-            raise RuntimeError(f"more than {slices} workers of tests run on this machine")
+            number = os.getpid() % slices  # more workers than slices: shared with another one
         patch.setattr(connect, "FREE_PORT_RANGE", connect.FREE_PORT_RANGE[number::slices])
         yield
 
