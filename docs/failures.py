@@ -27,7 +27,7 @@ from ppca.protocol.dtypes import LOCAL_FAILURE_BITS, RingType
 from ppca.protocol.shares import Held, Shares
 from ppca.servers import Account, Outcome
 from ppca.servers.job_runs import run_job
-from ppca.servers.programs import stores_packets
+from ppca.servers.programs import load, stores_packets
 
 ITERATION, VERIFICATION, REST = "iteration", "verification", "rest"
 
@@ -142,6 +142,7 @@ class OneThread:
         public: Mapping[str, Any],
         progress: Any = None,
     ) -> Outcome:
+        program = load(program) if isinstance(program, str) else program
         parties = local_parties()
         raw = stores_packets(program)
 

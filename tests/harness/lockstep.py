@@ -17,7 +17,7 @@ from ppca.protocol.opening import limits
 from ppca.receiver.unsealing import unsealed
 from ppca.servers import Account, Outcome
 from ppca.servers.job_runs import run_job
-from ppca.servers.programs import rules_of, stores_packets
+from ppca.servers.programs import load, rules_of, stores_packets
 
 Tap = Callable[[int, int, Any], None]
 """Called with sender, receiver and message."""
@@ -61,11 +61,12 @@ class LockstepServers:
 
     def run(
         self,
-        program: Callable[..., Any],
+        program: Callable[..., Any] | str,
         inputs: Sequence[list[InputPacket]],
         public: Mapping[str, Any],
         progress: Any = None,
     ) -> Outcome:
+        program = load(program) if isinstance(program, str) else program
         self.public.append(public)
         parties = local_parties()
         rules = rules_of(program, public)

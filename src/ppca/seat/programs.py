@@ -10,7 +10,6 @@ from ..jobs.infer import UseModel
 from ..jobs.registry import openings
 from ..jobs.spec import JobSpec, Keep
 from ..servers.job_runs import PROGRAMS, public_of
-from ..servers.programs import name_of
 from .work import TABLE
 
 
@@ -27,7 +26,7 @@ def rules(job: ProposedJob) -> list[dict[str, Any]]:
 def call(job: ProposedJob) -> tuple[str, dict[str, Any]]:
     """The program, and its public parameters."""
     found = _named(job)
-    return name_of(PROGRAMS[found.data.form]), public_of(found, TABLE)
+    return PROGRAMS[found.data.form], public_of(found, TABLE)
 
 
 def _named(job: ProposedJob) -> JobSpec:

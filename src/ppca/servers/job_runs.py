@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from ..jobs import columns, inference, rows, spec, uploads, wide_columns, wide_rows
+from ..jobs import spec
 from ..jobs.chunks import Chunk
 from ..jobs.loading import as_data
 from ..jobs.spec import JobSpec
@@ -15,16 +15,18 @@ from ..protocol import InputPacket
 from .interface import Progress
 from .outcome import Account, Outcome
 
-PROGRAMS: dict[str, Any] = {
-    spec.ROWS: rows.fit,
-    spec.COLUMNS: columns.fit,
-    spec.WIDE_ROWS: wide_rows.fit,
-    spec.WIDE_COLUMNS: wide_columns.fit,
-    spec.NEW_ROWS: inference.infer,
-    spec.NEW_COLUMNS: inference.infer,
-    spec.COORDINATES: inference.infer,
+PROGRAMS = {
+    spec.ROWS: "ppca.jobs.rows:fit",
+    spec.COLUMNS: "ppca.jobs.columns:fit",
+    spec.WIDE_ROWS: "ppca.jobs.wide_rows:fit",
+    spec.WIDE_COLUMNS: "ppca.jobs.wide_columns:fit",
+    spec.NEW_ROWS: "ppca.jobs.inference:infer",
+    spec.NEW_COLUMNS: "ppca.jobs.inference:infer",
+    spec.COORDINATES: "ppca.jobs.inference:infer",
 }
-"""The program of each form of data."""
+"""The program of each form of data. Names, so that clients do not import what servers compute."""
+
+UPLOAD, FORGET = "ppca.jobs.uploads:upload", "ppca.jobs.uploads:forget"
 
 
 @runtime_checkable
@@ -78,14 +80,14 @@ def run_job(
             order = None if chunk.order is None else chunk.order.hex()
             about = {"table": table, "owner": chunk.table, "tags": chunk.tags, "order": order}
             uploaded = True
-            accounts.append(servers.run(uploads.upload, chunk.packets, about, told).account)
+            accounts.append(servers.run(UPLOAD, chunk.packets, about, told).account)
         outcome = servers.run(PROGRAMS[job.data.form], inputs, public_of(job, table, workers), told)
         accounts.append(outcome.account)
         refused = isinstance(outcome.parts[0], dict) and "refused" in outcome.parts[0]
     except Exception:
         if uploaded and servers.running:  # else the table has ended with the servers
-            servers.run(uploads.forget, [], {"table": table})
+            servers.run(FORGET, [], {"table": table})
         raise
     if uploaded and refused:
-        servers.run(uploads.forget, [], {"table": table})
+        servers.run(FORGET, [], {"table": table})
     return Outcome(outcome.parts, Account.total(accounts))

@@ -23,7 +23,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..jobs.chunks import Chunk
-from ..jobs.kept import erase
 from ..jobs.operator import DASK, DaskCluster, Operator, check_apart
 from ..jobs.spec import JobSpec
 from ..jobs.workers import Workers, check_workers
@@ -225,7 +224,7 @@ class LocalServers:
 
     def erase(self, model: str) -> None:
         """See `Servers.erase`."""
-        self.run(erase, [], {"model": model})
+        self.run("ppca.jobs.kept:erase", [], {"model": model})
 
     def run(
         self,
