@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.jobs import make_plan
 from harness.lockstep import LockstepServers
 from ppca import PCA, Columns
-from ppca.estimator.choices import Choices
 from ppca.estimator.forecast import BYTE_SECONDS, ROUND_SECONDS, VALUE_BYTES, forecast, forecast_of, forecast_wide
 
 UNITS = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "ms": 1e-3, "s": 1.0, "min": 60.0}
@@ -43,12 +43,12 @@ def test_rounds_and_bytes_of_a_fit(
     seats: LockstepServers, width: int, k: int | float | None, owners: int, more: dict[str, Any]
 ) -> None:
     pca = PCA(k, servers=seats, **more).fit(owned(width, owners, "partition" in more))
-    expected = forecast(Choices(k, **more), width, owners, iterations=pca.n_iter_)
+    expected = forecast(make_plan(k, **more), width, owners, iterations=pca.n_iter_)
     assert not pca.fell_back_
     assert expected is not None
     assert expected.rounds == pytest.approx(pca.account_.rounds, rel=0.1)
     assert expected.bytes == pytest.approx(max(pca.account_.bytes_sent), rel=0.15)
-    guessed = forecast(Choices(k, **more), width, owners)
+    guessed = forecast(make_plan(k, **more), width, owners)
     assert guessed is not None
     assert 0.5 < guessed.rounds / pca.account_.rounds < 2
 
@@ -61,7 +61,7 @@ def test_rounds_and_bytes_of_the_largest_pairs(seats: LockstepServers, width: in
     pca = PCA(k, servers=seats, standardize=standardize).fit(np.array_split(rows, 3))
     assert pca.solver_ == "topk"
     assert pca.n_iter_ in (1, 2)
-    expected = forecast(Choices(k, standardize=standardize), width, 3, iterations=pca.n_iter_)
+    expected = forecast(make_plan(k, standardize=standardize), width, 3, iterations=pca.n_iter_)
     assert expected is not None
     assert expected.rounds == pytest.approx(pca.account_.rounds, rel=0.1)
     assert expected.bytes == pytest.approx(max(pca.account_.bytes_sent), rel=0.1)
@@ -77,9 +77,9 @@ def test_rounds_and_bytes_of_more_columns_than_rows(
     partition: Any = Columns(alignment="aligned") if by_columns else "rows"
     pca = PCA(k, servers=seats, standardize=standardize, partition=partition)
     pca.fit(np.array_split(X, 2, axis=int(by_columns)))
-    choices = Choices(k, standardize, partition=partition)
+    plan = make_plan(k, standardize, partition=partition)
     joint = rows if by_columns else 64  # owners of up to 32 rows upload 32
-    expected = forecast_wide(choices, width, joint, pca.n_iter_)
+    expected = forecast_wide(plan, width, joint, pca.n_iter_)
     assert expected is not None
     assert expected.rounds == pytest.approx(pca.account_.rounds, rel=0.1)
     assert expected.bytes - joint * width * VALUE_BYTES == pytest.approx(max(pca.account_.bytes_sent), rel=0.15)
@@ -87,11 +87,11 @@ def test_rounds_and_bytes_of_more_columns_than_rows(
 
 def test_a_table_is_wide_if_the_fit_takes_it_so() -> None:
     """Rows that owners upload count with those of zeros; means are of the covariance."""
-    wide = forecast_wide(Choices(), 100, 64)
-    assert forecast_of(Choices(), [100, 100], [20, 20]) == wide
-    assert forecast_of(Choices(), [100, 100], [20, 20], means=True) == forecast(Choices(), 100, 2)
-    assert forecast_of(Choices(), [64, 64], [20, 20]) == forecast(Choices(), 64, 2)
-    assert forecast_of(Choices(), [100, 100], [20, None]) == forecast(Choices(), 100, 2)
+    wide = forecast_wide(make_plan(), 100, 64)
+    assert forecast_of(make_plan(), [100, 100], [20, 20]) == wide
+    assert forecast_of(make_plan(), [100, 100], [20, 20], means=True) == forecast(make_plan(), 100, 2)
+    assert forecast_of(make_plan(), [64, 64], [20, 20]) == forecast(make_plan(), 64, 2)
+    assert forecast_of(make_plan(), [100, 100], [20, None]) == forecast(make_plan(), 100, 2)
 
 
 def test_seconds_follow_from_rounds_and_bytes() -> None:
@@ -106,7 +106,7 @@ def test_seconds_follow_from_rounds_and_bytes() -> None:
     for data, shape, owners, rounds, sent, time, *_ in cells:
         measured = _number(time)
         assert 0.5 < (_number(rounds) * ROUND_SECONDS + _number(sent) * BYTE_SECONDS) / measured < 2, data
-        expected = forecast(Choices(standardize="standard" in data), int(shape.split(" x ")[1]), int(owners))
+        expected = forecast(make_plan(standardize="standard" in data), int(shape.split(" x ")[1]), int(owners))
         assert expected is not None
         guesses.append(expected.seconds / measured)
     assert np.quantile(guesses, 0.1) > 0.5
@@ -119,8 +119,8 @@ def _number(text: str) -> float:
 
 
 def test_what_makes_a_job_long() -> None:
-    small, large = forecast(Choices(), 20, 2), forecast(Choices(), 1000, 2)
-    fixed, uploaded = forecast(Choices(fixed_iterations=40), 1000, 2), forecast(Choices(), 20, 2, 10**9)
+    small, large = forecast(make_plan(), 20, 2), forecast(make_plan(), 1000, 2)
+    fixed, uploaded = forecast(make_plan(fixed_iterations=40), 1000, 2), forecast(make_plan(), 20, 2, 10**9)
     assert small is not None
     assert small.seconds < 1
     assert large is not None
@@ -128,4 +128,4 @@ def test_what_makes_a_job_long() -> None:
     assert small.seconds < large.seconds < fixed.seconds
     assert uploaded is not None
     assert uploaded.bytes > 10**10
-    assert forecast(Choices(solver="qr"), 20, 2) is None
+    assert forecast(make_plan(solver="qr"), 20, 2) is None

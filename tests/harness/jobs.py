@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
-from ppca.estimator.choices import Choices
 from ppca.estimator.job import Job
+from ppca.estimator.plan import Plan
 from ppca.estimator.rows import row_data
 from ppca.jobs.chunks import Chunk
 from ppca.jobs.infer import UseModel
 from ppca.jobs.loading import as_data, job_of
+from ppca.jobs.pca import JointPCA
 from ppca.jobs.spec import CLIENT, NEW_ROWS, ROWS, JobSpec
 from ppca.protocol import InputPacket
 
@@ -21,6 +22,15 @@ Receivers = Mapping[str, Sequence[str]]
 def run_rows(servers: Any, job: Mapping[str, Any], *packets: list[InputPacket]) -> Any:
     """Run a job on rows, one packet after the other; return the opened answer."""
     return Job(servers).run_job(job_of(job), [Chunk(0, [each], rows=True) for each in packets])
+
+
+PARAMETERS = {field.name for field in fields(JointPCA)}
+
+
+def make_plan(n_components: Any = None, standardize: bool = False, **chosen: Any) -> Plan:
+    """A plan. chosen: fields of `JointPCA` and of `Plan`."""
+    analysis = {name: chosen.pop(name) for name in PARAMETERS & set(chosen)}
+    return Plan(JointPCA(components=n_components, **analysis), standardize, **chosen)
 
 
 def for_receivers(job: JobSpec, receivers: Receivers | None) -> JobSpec:
@@ -36,9 +46,9 @@ def fit_job(
     add_to: str | None = None,
     **chosen: Any,
 ) -> dict[str, Any]:
-    """A fit of row owners. chosen: parameters of `Choices`."""
+    """A fit of row owners. chosen: see `make_plan`."""
     data = row_data(ROWS, owners, width, rows_at_least=rows_at_least, add_to=add_to)
-    return as_data(for_receivers(Choices(**chosen).job(data), receivers))
+    return as_data(for_receivers(make_plan(**chosen).job(data), receivers))
 
 
 def use_job(

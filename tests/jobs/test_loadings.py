@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
 from sklearn.preprocessing import StandardScaler
 
-from harness.jobs import for_receivers
+from harness.jobs import for_receivers, make_plan
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns
-from ppca.estimator.choices import Choices
 from ppca.estimator.columns import fit_columns
 from ppca.estimator.job import Job
 from ppca.owner.contribute import Source
@@ -66,9 +65,9 @@ class Recording(Job):
 def fit(seats: LockstepServers, X: Floats, way: str, standardize: bool, receivers: Any = RECEIVERS) -> Any:
     partition = Columns("id", way, minimum=2)
     sources = [Source(each) for each in open_columns(owners(X), "id")]
-    choices = Choices(K, standardize=standardize, partition=partition)
+    plan = make_plan(K, standardize=standardize, partition=partition)
     job = Recording(seats)
-    fit_columns(job, sources, partition, lambda data: for_receivers(choices.job(data, 3), receivers), lambda rows: None)
+    fit_columns(job, sources, partition, lambda data: for_receivers(plan.job(data, 3), receivers), lambda rows: None)
     return job.last
 
 

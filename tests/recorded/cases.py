@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.jobs import fit_job, for_receivers
+from harness.jobs import fit_job, for_receivers, make_plan
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns, open_table
-from ppca.estimator.choices import Choices
 from ppca.estimator.columns import fit_columns
 from ppca.estimator.job import Job
 from ppca.jobs import rows
@@ -171,7 +170,7 @@ def loadings(alignment: str, columns: int = 6, rows: int = 60, **options: Any) -
             "owner-2": ["loadings", "variances"],
             "owner-3": ["loadings", "means"],
         }
-        choices = Choices(2, fixed_iterations=FIXED, partition=partition, **options)
+        plan = make_plan(2, fixed_iterations=FIXED, partition=partition, **options)
         found: Values = {}
 
         class Recording(Job):
@@ -181,7 +180,7 @@ def loadings(alignment: str, columns: int = 6, rows: int = 60, **options: Any) -
                 return answer
 
         sources = [Source(each) for each in open_columns(owners, "id")]
-        make = lambda data: for_receivers(choices.job(data, 3), receivers)  # noqa: E731
+        make = lambda data: for_receivers(plan.job(data, 3), receivers)  # noqa: E731
         fit_columns(Recording(servers), sources, partition, make, lambda rows: None)
         return found
 

@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.jobs import fit_job, use_job
+from harness.jobs import fit_job, make_plan, use_job
 from harness.lockstep import LockstepServers
 from harness.processes import assert_gone, running
 from harness.seats import Running, Seats
 from harness.tables import with_ids
 from harness.waiting import PATIENCE
 from ppca import PCA
-from ppca.estimator.choices import Choices
 from ppca.estimator.columns import Columns, column_data
 from ppca.jobs.loading import as_data
 from ppca.owner.alignment.arrangement import Alignment, arrange
@@ -317,7 +316,9 @@ def columns_job(tables: list[Any], way: Alignment = WAY) -> tuple[list[list[Inpu
     ]
     pieces = [piece for number, part in enumerate(parts) for piece in part.chunks(number, own)]
     partition = Columns("id", way.way, minimum=way.minimum)
-    job = Choices(fixed_iterations=14, partition=partition).job(column_data("columns", widths, partition), len(tables))
+    job = make_plan(fixed_iterations=14, partition=partition).job(
+        column_data("columns", widths, partition), len(tables)
+    )
     return packets, pieces, {"job": as_data(job)}
 
 

@@ -43,7 +43,7 @@ def check(files: Files, options: FitOptions) -> None:
 def _checked(files: list[str], options: FitOptions) -> Checked:
     """What is wrong with the options, and with the tables as far as the options allow to read them."""
     from ..estimator.checking import Checked, check_tables
-    from ..estimator.choices import Choices
+    from ..estimator.plan import Plan
     from ..owner.tables.owners import Problems
 
     problems = Problems()
@@ -53,11 +53,11 @@ def _checked(files: list[str], options: FitOptions) -> Checked:
         partition = options.partition()
     found = Checked()
     if partition is not None:
-        choices = Choices(partition=partition)
+        plan = Plan(partition=partition)
         with problems.collect():
-            choices = options.choices(partition, "name" if options.keeps else None)
+            plan = options.plan(partition, "name" if options.keeps else None)
         with problems.collect(), options.dask_cluster():
-            found = check_tables(options.tables(files, problems.collect), choices, problems)
+            found = check_tables(options.tables(files, problems.collect), plan, problems)
     found.problems = problems.found
     return found
 

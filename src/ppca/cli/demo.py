@@ -31,8 +31,9 @@ def demo(
 
     With --vertical: three institutions that hold different columns of the same patients.
     """
-    from ..estimator.choices import Choices
     from ..estimator.columns import Columns
+    from ..estimator.plan import Plan
+    from ..jobs.pca import JointPCA
     from ..owner.tables.owners import open_columns, open_rows
     from ..servers import LocalServers
     from .fit import fit_shown, settings_of
@@ -48,8 +49,8 @@ def demo(
         files = scene.write(folder / scene.folder)
         partition = scene.partition
         tables = open_columns(files, partition.id) if isinstance(partition, Columns) else open_rows(files)
-        choices = Choices(COMPONENTS, standardize=True, partition=partition)
-        fitted = fit_shown(choices, tables, LocalServers(tls=tls))
+        plan = Plan(JointPCA(components=COMPONENTS), standardize=True, partition=partition)
+        fitted = fit_shown(plan, tables, LocalServers(tls=tls))
         model = fitted.model
         joint = Finding("joint on shares", model.rows, model.components, model.explained_variance_ratio)
         settings = settings_of(fitted, tls, data=scene.data)

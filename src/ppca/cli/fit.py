@@ -19,8 +19,8 @@ from .options import command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from ..estimator.choices import Choices
     from ..estimator.fitting import Fitted
+    from ..estimator.plan import Plan
     from ..owner.tables.table import Table
     from ..servers import Servers
 
@@ -77,9 +77,9 @@ def fit(
         options.check()
         state = state_folder(options.servers_state) if options.keeps else None
         former = kept_as(options.output)
-        choices = options.choices(options.partition(), None if state is None else new_name())
+        plan = options.plan(options.partition(), None if state is None else new_name())
         if state is not None:
-            work.callback(erase, state, str(choices.keep))
+            work.callback(erase, state, str(plan.keep))
         quiet, reveal = options.quiet, options.reveal
         with options.dask_cluster():
             tables = options.tables(files)
@@ -87,7 +87,7 @@ def fit(
                 note(text, quiet=quiet)
             if len(tables) == 2 and reveal and not options.vertical:
                 note(TWO_OWNERS, quiet=quiet)
-            fitted = fit_shown(choices, tables, options.servers(state), quiet=quiet)
+            fitted = fit_shown(plan, tables, options.servers(state), quiet=quiet)
         settings = settings_of(
             fitted,
             options.tls,
@@ -110,7 +110,7 @@ def fit(
 
 
 def fit_shown(
-    choices: Choices,
+    plan: Plan,
     tables: Sequence[Table],
     servers: Servers,
     *,
@@ -126,21 +126,25 @@ def fit_shown(
     from .progress import stage_bars
 
     widths = [table.n_columns for table in tables]
-    expected = forecast_of(choices, widths, [table.rows for table in tables], missing_of(tables) == MEAN)
+    expected = forecast_of(plan, widths, [table.rows for table in tables], missing_of(tables) == MEAN)
     if expected is not None and expected.seconds > LONG:
         cost = f"about {duration(expected.seconds)} and {size(expected.bytes)} for every server"
-        width = widths[0] if choices.partition == "rows" else sum(widths)
+        width = widths[0] if plan.partition == "rows" else sum(widths)
         note(f"{width:,} columns take {cost}, on a machine with two cores", quiet=quiet)
     with stage_bars(quiet=quiet) as show, Job(servers, show) as job:
-        fitted = fit_tables(tables, choices, job)
+        fitted = fit_tables(tables, plan, job)
     if not fitted.result["verified"]:
         reached = fitted.result["tolerance"]
         raise ValueError(
             "the check on shares failed: the decomposition is less accurate than --tol promises. Nothing was written. "
-            + (f"The solver came to a residual below {reached:.0e} of the matrix. " if reached > choices.tol else "")
+            + (
+                f"The solver came to a residual below {reached:.0e} of the matrix. "
+                if reached > plan.analysis.tol
+                else ""
+            )
             + "Fit again with fewer components, a larger --tol, --standardize, without --fixed-iterations, or another --solver."
         )
-    if choices.reveal and fitted.model.total_variance == 0:
+    if plan.reveal and fitted.model.total_variance == 0:
         raise ValueError(
             f"no column varies: the joint variance of all {counted(fitted.width, 'column')} is 0 in "
             f"{counted(fitted.rows, 'row')}, so there are no components. Nothing was written. Check the files."
@@ -172,7 +176,7 @@ def _show(
     )
     from .shares import NOTE
 
-    reveal, keep = fitted.choices.reveal, fitted.choices.keep is not None
+    reveal, keep = fitted.plan.reveal, fitted.plan.keep is not None
     if as_json:
         typer.echo(fit_summary(fitted, owners, output))
         return
@@ -201,18 +205,20 @@ def settings_of(fitted: Fitted, tls: bool, **more: str | None) -> dict[str, Any]
     """What was chosen, for the report."""
     from ..estimator.columns import Columns
 
-    choices = fitted.choices
+    plan = fitted.plan
     settings: dict[str, Any] = {
-        "components": "all" if choices.n_components is None else choices.n_components,
-        "standardize": "yes" if choices.standardize else "no",
+        "components": "all" if plan.analysis.components is None else plan.analysis.components,
+        "standardize": "yes" if plan.standardize else "no",
         "eigensolver": fitted.result["solver"],
-        "tolerance": _tolerance(choices.tol, fitted.result["tolerance"]),
-        "iterations": "until converged" if choices.fixed_iterations is None else f"{choices.fixed_iterations}, fixed",
+        "tolerance": _tolerance(plan.analysis.tol, fitted.result["tolerance"]),
+        "iterations": "until converged"
+        if plan.analysis.fixed_iterations is None
+        else f"{plan.analysis.fixed_iterations}, fixed",
         "columns": f"{fitted.width} chosen",
         "servers": "four processes on one machine" + (", mutual TLS" if tls else ", plain TCP"),
     }
-    if isinstance(choices.partition, Columns):
-        way = choices.partition
+    if isinstance(plan.partition, Columns):
+        way = plan.partition
         ids = way.id if isinstance(way.id, str) else ", ".join(way.id or ["none"])
         settings |= {"partition": "by columns", "alignment": way.alignment, "id": ids}
     if fitted.mean_for_missing:

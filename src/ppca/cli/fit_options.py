@@ -31,8 +31,8 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..estimator.choices import Choices
     from ..estimator.columns import Columns
+    from ..estimator.plan import Plan
     from ..owner.tables.owners import Collect
     from ..owner.tables.table import Table
     from ..servers import Servers
@@ -157,17 +157,13 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
     def partition(self) -> str | Columns:
         return self.matched_by(self.id, self.minimum, self.pieces) if self.vertical else "rows"
 
-    def choices(self, partition: str | Columns, keep: str | None) -> Choices:
+    def plan(self, partition: str | Columns, keep: str | None) -> Plan:
         """The parameters of the fit. keep: the name under which servers keep the model."""
-        from ..estimator.choices import Choices
+        from ..estimator.plan import Plan
 
-        return Choices(
-            self.component_count,
+        return Plan(
+            self.analysis,
             self.standardize,
-            self.solver,
-            self.tol,
-            self.fixed_iterations,
-            self.max_iterations,
             keep,
             self.reveal,
             allowed_in(self.allow),

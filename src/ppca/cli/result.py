@@ -103,7 +103,7 @@ def fit_summary(fitted: Fitted, owners: Sequence[str], output: Path) -> str:
     }
     if fitted.by_columns is not None:
         summary["rows_of_owners"] = fitted.by_columns.rows_of_owners
-    if fitted.choices.reveal:
+    if fitted.plan.reveal:
         model = fitted.model
         summary["explained_variance"] = model.explained_variance.tolist()
         summary["explained_variance_ratio"] = model.explained_variance_ratio.tolist()

@@ -27,9 +27,9 @@ from ..owner.tables.reading import CompleteRows
 from ..owner.tables.records import Records
 from ..owner.tables.table import Table, listed
 from ..owner.wide import WideColumns, WideRows, padded
-from .choices import Choices
 from .columns import Columns, check_matched, check_number
 from .forecast import Forecast, forecast_of
+from .plan import Plan
 
 T = TypeVar("T")
 
@@ -57,18 +57,18 @@ class Checked:
     forecast: Forecast | None = None
 
 
-def check_tables(tables: Sequence[Table], choices: Choices, problems: Problems) -> Checked:
-    """Read all owners' tables as a fit with these choices would. problems: those found before; others are added."""
-    by_columns = isinstance(choices.partition, Columns)
+def check_tables(tables: Sequence[Table], plan: Plan, problems: Problems) -> Checked:
+    """Read all owners' tables as a fit with these plan would. problems: those found before; others are added."""
+    by_columns = isinstance(plan.partition, Columns)
     with problems.collect():
-        choices.allowed(len(tables) if by_columns else 0)  # refuses what a kept model may not be used for
+        plan.allowed(len(tables) if by_columns else 0)  # refuses what a kept model may not be used for
     check = _check_columns if by_columns else _check_rows
-    found = check(tables, choices, problems)
+    found = check(tables, plan, problems)
     found.notes += [note for table in tables for note in table.notes]
     found.problems = problems.found
     if not problems.found:
         found.forecast = forecast_of(
-            choices,
+            plan,
             [each.columns for each in found.tables],
             [each.rows for each in found.tables],
             missing_of(tables) == MEAN,
@@ -76,20 +76,20 @@ def check_tables(tables: Sequence[Table], choices: Choices, problems: Problems) 
     return found
 
 
-def _check_rows(tables: Sequence[Table], choices: Choices, problems: Problems) -> Checked:
+def _check_rows(tables: Sequence[Table], plan: Plan, problems: Problems) -> Checked:
     found = Checked()
     if not tables:
         return found
     width = tables[0].n_columns
     with problems.collect():
-        choices.check_width(width)
+        plan.check_width(width)
     means, wide = missing_of(tables) == MEAN, width > MOST_SUMMED
     with problems.collect():
         wide = are_wide(tables)
 
     def rows_of(table: Table) -> Records:
         records = Records.of(table)
-        WideRows.of(records, bool(choices.standardize))  # refuses values that are too large
+        WideRows.of(records, bool(plan.standardize))  # refuses values that are too large
         return records
 
     read: Callable[[Table], Any] = rows_of if wide else gap_sums_of if means else sums_of
@@ -101,7 +101,7 @@ def _check_rows(tables: Sequence[Table], choices: Choices, problems: Problems) -
     if not problems.found:
         total = sum(each.rows for each in found.tables)
         with problems.collect():
-            choices.check_rows(total, width)
+            plan.check_rows(total, width)
             if wide and (refused := too_large(sum(padded(each.rows) for each in found.tables), width)) is not None:
                 raise OwnerError(f"{refused}.")
             found.notes += _check_variance(tables, results, total, wide)
@@ -125,15 +125,15 @@ def _check_variance(tables: Sequence[Table], results: Sequence[Any], rows: int, 
     return [f"{listed(names, str)} {'does' if len(names) == 1 else 'do'} not vary in any table"] if names else []
 
 
-def _check_columns(tables: Sequence[Table], choices: Choices, problems: Problems) -> Checked:
-    partition, found = choices.partition, Checked()
+def _check_columns(tables: Sequence[Table], plan: Plan, problems: Problems) -> Checked:
+    partition, found = plan.partition, Checked()
     assert isinstance(partition, Columns)
     width = sum(table.n_columns for table in tables)
     if not problems.found:  # else the table of another owner could not be opened
         with problems.collect():
             check_number(len(tables))
     with problems.collect():
-        choices.check_width(width)
+        plan.check_width(width)
     in_order = partition.way.in_order
 
     def read(table: Table) -> Records:
@@ -146,7 +146,7 @@ def _check_columns(tables: Sequence[Table], choices: Choices, problems: Problems
     ready = [each for each in records if each is not None]
     if len(ready) == len(tables) >= 2:
         with problems.collect():
-            found.notes += _check_match(ready, partition, choices, width)
+            found.notes += _check_match(ready, partition, plan, width)
     else:
         for each in ready:
             with problems.collect():
@@ -154,12 +154,12 @@ def _check_columns(tables: Sequence[Table], choices: Choices, problems: Problems
     return found
 
 
-def _check_match(owners: Sequence[Records], partition: Columns, choices: Choices, width: int) -> list[str]:
+def _check_match(owners: Sequence[Records], partition: Columns, plan: Plan, width: int) -> list[str]:
     """Refuse ids that do not match; else a note with the number of common rows. The user of a check has all tables."""
     arranged = arrange(owners, partition.way)
     wide = min(len(each.values) for each in arranged) < width
     for each in arranged:  # refuses values that are too large
-        WideColumns.of(each, bool(choices.standardize)) if wide else Centred.of(each)
+        WideColumns.of(each, bool(plan.standardize)) if wide else Centred.of(each)
     rows = len(arranged[0].values)
     if partition.alignment == "psi":
         tags = [each.tags for each in arranged if each.tags is not None]
@@ -167,7 +167,7 @@ def _check_match(owners: Sequence[Records], partition: Columns, choices: Choices
             rows = len(match(tags, partition.minimum)[0])
         except MatchError as error:
             check_matched({"refused": str(error), "cause": MATCH}, partition, owners)
-    choices.check_rows(rows, width)
+    plan.check_rows(rows, width)
     if wide and (refused := too_large(rows, width)) is not None:
         raise OwnerError(f"{refused}.")
     return [f"{rows:,} rows are common to all owners"]

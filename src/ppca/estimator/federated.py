@@ -11,9 +11,9 @@ from ..jobs.parts import columns_for
 from ..jobs.pca import JointPCA, gets_model
 from ..member.fetching import Evidence
 from ..receiver.parts import Parts
-from .choices import Choices
 from .columns import ColumnFit, Columns
 from .fitting import Fitted
+from .plan import Plan
 
 
 def holds_model(evidence: Evidence) -> bool:
@@ -35,7 +35,7 @@ def fitted_of(evidence: Evidence) -> Fitted:
     if spec.data.by_columns:
         by_columns = ColumnFit(result, spec.data.widths, [], [], {}, None)
     return Fitted(
-        choices_of(evidence.job, evidence.receiver),
+        plan_of(evidence.job, evidence.receiver),
         result,
         spec.data.width,
         spec.data.column_names,
@@ -45,7 +45,7 @@ def fitted_of(evidence: Evidence) -> Fitted:
     )
 
 
-def choices_of(job: ProposedJob, receiver: str) -> Choices:
+def plan_of(job: ProposedJob, receiver: str) -> Plan:
     """The parameters of the fit, as `PCA` has them."""
     spec, fit = job.spec, job.spec.analysis
     if not isinstance(fit, JointPCA):
@@ -54,13 +54,9 @@ def choices_of(job: ProposedJob, receiver: str) -> Choices:
     if spec.data.align is not None:
         align = spec.data.align
         partition = Columns(None, align.alignment, align.namespace, align.minimum, align.fold_case)
-    return Choices(
-        fit.components,
+    return Plan(
+        fit,
         spec.data.standardize,
-        fit.solver,
-        fit.tol,
-        fit.fixed_iterations,
-        fit.max_iterations,
         None if spec.keep is None else f"model-{job.id[:32]}",
         gets_model(spec, receiver),
         (),

@@ -18,9 +18,9 @@ from ..owner.tables.table import Table
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.unsealing import received
 from ..servers import Account
-from .choices import Choices
 from .columns import ColumnFit, Columns, fit_columns
 from .job import Job
+from .plan import Plan
 from .rows import row_data
 from .runs import run
 
@@ -35,7 +35,7 @@ class Fitted:
     mean_for_missing: whether missing values counted as a mean.
     """
 
-    choices: Choices
+    plan: Plan
     result: dict[str, Any]
     width: int
     names: list[str] | None
@@ -45,7 +45,7 @@ class Fitted:
     mean_for_missing: bool = False
 
     def __post_init__(self) -> None:
-        self.choices.check_rows(self.rows, self.width)
+        self.plan.check_rows(self.rows, self.width)
 
     @property
     def rows(self) -> int:
@@ -69,7 +69,7 @@ class Fitted:
     @cached_property
     def model(self) -> PCAModel:
         """The revealed model."""
-        if not self.choices.reveal:
+        if not self.plan.reveal:
             raise ValueError("nobody received this model: it was fitted without being revealed")
         return PCAModel.from_result(self.result, scale=self.scale, names=self.names, audit=self.account.audit)
 
@@ -77,19 +77,19 @@ class Fitted:
         """The same without what was revealed, which the model holds: for pickles."""
         small = {name: value for name, value in self.result.items() if np.ndim(value) == 0 or name == "exponents"}
         found = replace(self, result=small)
-        if self.choices.reveal:
+        if self.plan.reveal:
             vars(found)["model"] = self.model
         return found
 
     @property
     def facts(self) -> SharedFacts:
         """What is public of the model that the servers keep."""
-        if self.choices.keep is None:
+        if self.plan.keep is None:
             raise ValueError("no servers keep this model: fit with keep='name'")
         return SharedFacts(
-            name=self.choices.keep,
+            name=self.plan.keep,
             scale_exponents=[int(e) for e in self.scale],
-            standardized=bool(self.choices.standardize),
+            standardized=bool(self.plan.standardize),
             components=self.count,
             rows=self.rows,
             feature_names=self.names,
@@ -103,18 +103,18 @@ class Fitted:
         )
 
 
-def fit_tables(tables: Sequence[Table], choices: Choices, job: Job) -> Fitted:
+def fit_tables(tables: Sequence[Table], plan: Plan, job: Job) -> Fitted:
     """Fits tables that were opened for the partition that was chosen (`open_rows`, `open_columns`)."""
-    if isinstance(choices.partition, Columns):
-        return _fit_columns(tables, choices, choices.partition, job)
-    return add_tables(tables, choices, job)
+    if isinstance(plan.partition, Columns):
+        return _fit_columns(tables, plan, plan.partition, job)
+    return add_tables(tables, plan, job)
 
 
-def add_tables(tables: Sequence[Table], choices: Choices, job: Job, former: Fitted | None = None) -> Fitted:
+def add_tables(tables: Sequence[Table], plan: Plan, job: Job, former: Fitted | None = None) -> Fitted:
     """Fits owners of rows; `former`: the fit to whose kept sums they are added."""
     width = tables[0].n_columns
-    choices.check_width(width)
-    choices.allowed()  # refuses uses that a model cannot have, before servers start
+    plan.check_width(width)
+    plan.allowed()  # refuses uses that a model cannot have, before servers start
     if former is not None and former.width != width:
         raise ValueError(f"X has {width} features, but PCA is expecting {former.width} features as input")
     sources = [Source(table) for table in tables]
@@ -130,21 +130,21 @@ def add_tables(tables: Sequence[Table], choices: Choices, job: Job, former: Fitt
         )
     job.start_soon()
     form = form_of(sources) if former is None else ROWS
-    more = {"missing": MEAN if means else REFUSE, "add_to": None if former is None else choices.keep}
+    more = {"missing": MEAN if means else REFUSE, "add_to": None if former is None else plan.keep}
     data = row_data(form, len(tables), width, job.servers.member, **more)
-    spec = choices.job(data, without=("partial_fit",) if form == WIDE_ROWS else (), receiver=job.receiver)
+    spec = plan.job(data, without=("partial_fit",) if form == WIDE_ROWS else (), receiver=job.receiver)
     result = received(run(job, spec, sources).answer, job.receiver)
-    return Fitted(choices, result, width, tables[0].names, job.account, _allowed(spec), mean_for_missing=means)
+    return Fitted(plan, result, width, tables[0].names, job.account, _allowed(spec), mean_for_missing=means)
 
 
 def _allowed(job: JobSpec) -> Allowed:
     return {} if job.keep is None else {use: list(whom) for use, whom in job.keep.allow.items()}
 
 
-def _fit_columns(tables: Sequence[Table], choices: Choices, partition: Columns, job: Job) -> Fitted:
+def _fit_columns(tables: Sequence[Table], plan: Plan, partition: Columns, job: Job) -> Fitted:
     width = sum(table.n_columns for table in tables)
-    choices.check_width(width)
-    allowed = choices.allowed(len(tables))
+    plan.check_width(width)
+    allowed = plan.allowed(len(tables))
     job.start_soon()
     job.progress("owners, reading", None)
     sources = [Source(table) for table in tables]
@@ -152,9 +152,9 @@ def _fit_columns(tables: Sequence[Table], choices: Choices, partition: Columns, 
         job,
         sources,
         partition,
-        lambda data: choices.job(data, len(tables), receiver=job.receiver),
-        lambda rows: choices.check_rows(rows, width),
+        lambda data: plan.job(data, len(tables), receiver=job.receiver),
+        lambda rows: plan.check_rows(rows, width),
     )
     names = joint_names([source.records() for source in sources])
     means = missing_of(tables) == MEAN
-    return Fitted(choices, found.result, width, names, job.account, allowed, found, means)
+    return Fitted(plan, found.result, width, names, job.account, allowed, found, means)

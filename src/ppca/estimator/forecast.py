@@ -17,7 +17,7 @@ from ..algorithms.allpairs import is_checked, regularisation
 from ..algorithms.solvers import TOPK, chosen_solver
 from ..algorithms.topk import block_size
 from ..owner.wide import padded
-from .choices import Choices
+from .plan import Plan
 
 ROUND_SECONDS = 8.4e-4
 BYTE_SECONDS = 1.56e-8
@@ -38,67 +38,63 @@ class Forecast:
     bytes: float
 
 
-def forecast(
-    choices: Choices, width: int, owners: int, values: int = 0, iterations: float | None = None
-) -> Forecast | None:
+def forecast(plan: Plan, width: int, owners: int, values: int = 0, iterations: float | None = None) -> Forecast | None:
     """For so many columns and owners, and so many values that owners of columns upload; None for solvers that were not measured.
 
     iterations: of a job that was made; None for a guess.
     """
-    solver = chosen_solver(choices.solver, width, choices.n_components, choices.fixed_iterations)
+    solver = chosen_solver(plan.analysis.solver, width, plan.analysis.components, plan.analysis.fixed_iterations)
     if solver not in ("allpairs", TOPK):
         return None
-    by_columns = choices.partition != "rows"
+    by_columns = plan.partition != "rows"
     if solver == TOPK:
         loops = LOOPS if iterations is None else iterations
         rounds = 315 + 158 * loops
-        sent = _few(width, int(choices.n_components or 1), loops, choices.standardize)
+        sent = _few(width, int(plan.analysis.components or 1), loops, plan.standardize)
     else:
-        fixed = choices.fixed_iterations
-        top = _some(choices, width) and fixed is None
+        fixed = plan.analysis.fixed_iterations
+        top = _some(plan, width) and fixed is None
         made = iterations or fixed or _guess(width, top)
-        rounds = 9 * made + 2 * math.log2(max(2, width)) + 54 + 3 * choices.standardize + 4 * top
-        rounds -= (10 if choices.standardize else 7) * by_columns
-        sent = _solved(width, made, choices.tol, top) + 111 * width**2 * choices.standardize
-        sent += 139 * width * _revealed(choices, width)
+        rounds = 9 * made + 2 * math.log2(max(2, width)) + 54 + 3 * plan.standardize + 4 * top
+        rounds -= (10 if plan.standardize else 7) * by_columns
+        sent = _solved(width, made, plan.analysis.tol, top) + 111 * width**2 * plan.standardize
+        sent += 139 * width * _revealed(plan, width)
     if not by_columns:
         sent += owners * (20 * width**2 + 3050 * width)
     seconds = rounds * ROUND_SECONDS + sent * BYTE_SECONDS + values * VALUE_SECONDS
     return Forecast(seconds, rounds, sent + values * VALUE_BYTES)
 
 
-def forecast_of(
-    choices: Choices, widths: Sequence[int], rows: Sequence[int | None], means: bool = False
-) -> Forecast | None:
+def forecast_of(plan: Plan, widths: Sequence[int], rows: Sequence[int | None], means: bool = False) -> Forecast | None:
     """For tables of these numbers of columns and rows (None: not known); None if the solver was not measured.
 
     means: whether missing values count as means. The covariance is then formed of fewer rows than columns, too.
     """
-    by_columns = choices.partition != "rows"
+    by_columns = plan.partition != "rows"
     width = sum(widths) if by_columns else widths[0]
     known = [count for count in rows if count is not None]
     joint = min(known, default=width) if by_columns else sum(map(padded, known))
     if len(known) == len(rows) and joint < width and not means:
-        return forecast_wide(choices, width, joint)
+        return forecast_wide(plan, width, joint)
     values = sum((count or 0) * own for count, own in zip(rows, widths, strict=True)) if by_columns else 0
-    return forecast(choices, width, len(widths), values)
+    return forecast(plan, width, len(widths), values)
 
 
-def forecast_wide(choices: Choices, width: int, rows: int, iterations: float | None = None) -> Forecast | None:
+def forecast_wide(plan: Plan, width: int, rows: int, iterations: float | None = None) -> Forecast | None:
     """For more columns than rows: products of rows are decomposed, then components are made of their eigenvectors.
 
     rows: those of zeros included, which owners of rows add.
     """
-    by_columns = choices.partition != "rows"
-    solved = forecast(replace(choices, partition="rows", standardize=False), rows, 0, 0, iterations)
+    by_columns = plan.partition != "rows"
+    solved = forecast(replace(plan, partition="rows", standardize=False), rows, 0, 0, iterations)
     if solved is None:
         return None
-    made = _revealed(choices, rows)
+    made = _revealed(plan, rows)
     if by_columns:
-        rounds, sent = 25 - 6 * choices.standardize, (580 * made + 4_400) * width
+        rounds, sent = 25 - 6 * plan.standardize, (580 * made + 4_400) * width
     else:
-        rounds = 64 + 16 * choices.standardize
-        sent = (500 * made + 12_400) * width + 7 * rows**2 + 115 * rows * width * choices.standardize
+        rounds = 64 + 16 * plan.standardize
+        sent = (500 * made + 12_400) * width + 7 * rows**2 + 115 * rows * width * plan.standardize
     values = rows * width
     seconds = solved.seconds + rounds * ROUND_SECONDS + sent * BYTE_SECONDS + values * VALUE_SECONDS
     return Forecast(seconds, solved.rounds + rounds, solved.bytes + sent + values * VALUE_BYTES)
@@ -130,11 +126,11 @@ def _solved(width: int, iterations: float, tol: float, top: bool) -> float:
     return per_entry * width**2 + 10_800 * iterations + 1550 * width * math.log2(max(2, width)) + 14_200
 
 
-def _some(choices: Choices, width: int) -> bool:
+def _some(plan: Plan, width: int) -> bool:
     """Whether a number of components is asked for that is less than all: the convergence bit is then about these."""
-    wanted = choices.n_components
+    wanted = plan.analysis.components
     return wanted is not None and 1 <= wanted < width
 
 
-def _revealed(choices: Choices, width: int) -> float:
-    return float(choices.n_components or width) if _some(choices, width) else width
+def _revealed(plan: Plan, width: int) -> float:
+    return float(plan.analysis.components or width) if _some(plan, width) else width

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +22,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from ..algorithms.solvers import TOLERANCE
 from ..html.formats import counted
 from ..jobs.checks import check_switch
+from ..jobs.pca import JointPCA
 from ..owner.rows import MIN_ROWS
 from ..owner.tables.owners import are_several, match_names, open_columns, open_like, open_rows
 from ..owner.tables.table import Table
@@ -31,10 +31,10 @@ from ..receiver.model import MODEL_FILE
 from ..servers import Servers
 from ..servers.interface import Progress
 from .advice import advised, with_advice
-from .choices import Choices
 from .columns import Columns
 from .fitting import Fitted, add_tables, fit_tables
 from .job import Job
+from .plan import Plan, plain
 from .shared import SharedModel
 
 
@@ -162,12 +162,12 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         X: one array, frame or path per owner, in a list, or in a dictionary with the owners' names. See `open_table` for what
         a table may be. y: ignored, as in scikit-learn; what can be a second owner's table is refused there.
         """
-        choices = self._checked()
+        plan = self._checked()
         with advised(), Job(self.servers, progress) as job:
             tables = self._opened(X)
             self._check_y(y, tables[0].n_columns)
             _warn_of_few_rows(tables)
-            return self._record(fit_tables(tables, choices, job))
+            return self._record(fit_tables(tables, plan, job))
 
     @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
@@ -175,7 +175,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Needs `servers` and `keep`. Whoever receives the number of rows of both fits knows that of the addition.
         """
-        choices = self._checked()
+        plan = self._checked()
         former: Fitted | None = getattr(self, "_fitted", None)
         with advised():
             tables = self._opened(X)
@@ -183,7 +183,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             _warn_of_few_rows(tables, joins=True)
             if former is not None:
                 tables = match_names(tables, former.names, "the fit")
-            return self._record(add_tables(tables, choices, Job(self.servers, progress), former))
+            return self._record(add_tables(tables, plan, Job(self.servers, progress), former))
 
     def _check_y(self, y: Any, width: int) -> None:
         """Refuses a y that can be a second owner's table: a path, several tables, or a table with as many columns.
@@ -202,12 +202,19 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 "fit([A, B]), or fit({'north': A, 'south': B})."
             )
 
-    def _checked(self) -> Choices:
+    def _checked(self) -> Plan:
         """The parameters, refused if they cannot be."""
         self._check_attached()
         with advised():
             check_switch("whiten", self.whiten)
-            return Choices(**{field.name: getattr(self, field.name) for field in fields(Choices)})
+            analysis = JointPCA(
+                components=plain(self.n_components),
+                solver=self.solver,
+                tol=plain(self.tol),
+                fixed_iterations=plain(self.fixed_iterations),
+                max_iterations=plain(self.max_iterations),
+            )
+            return Plan(analysis, self.standardize, self.keep, self.reveal, self.allow, self.partition)
 
     def _opened(self, X: Any) -> list[Table]:
         if isinstance(self.partition, Columns):

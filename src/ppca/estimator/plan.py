@@ -1,14 +1,13 @@
-"""What is chosen of a joint fit, refused before tables are read or servers started if it cannot be."""
+"""What is known of a joint fit before its tables are read; what cannot be is refused then, before servers start."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ..algorithms.solvers import AUTO, TOLERANCE
 from ..jobs.checks import SpecError, check_switch
 from ..jobs.kept import Allowed, allowance
 from ..jobs.parts import MODEL
@@ -18,22 +17,17 @@ from .columns import Columns
 
 
 @dataclass(frozen=True)
-class Choices:
-    """The parameters of a fit, by the names and with the meaning that `PCA` gives them."""
+class Plan:
+    """A fit before its data are known: what is computed, what the servers keep, and how the owners hold their data."""
 
-    n_components: int | float | None = None
+    analysis: JointPCA = field(default_factory=JointPCA)
     standardize: bool = False
-    solver: str = AUTO
-    tol: float = TOLERANCE
-    fixed_iterations: int | None = None
-    max_iterations: int | None = None
     keep: str | None = None
     reveal: bool = True
     allow: Sequence[str] | Mapping[str, Sequence[str]] = ("transform", "flags", "partial_fit")
     partition: str | Columns = "rows"
 
     def __post_init__(self) -> None:
-        self.analysis  # noqa: B018 - refuses what cannot be
         for name in ("standardize", "reveal"):
             value = getattr(self, name)
             check_switch(name, bool(value) if isinstance(value, np.bool_) else value)
@@ -45,17 +39,6 @@ class Choices:
             )
         if not (self.partition == "rows" or isinstance(self.partition, Columns)):
             raise SpecError("partition", self.partition, "is unknown; choose 'rows' or ppca.Columns(id=...)")
-
-    @property
-    def analysis(self) -> JointPCA:
-        """The parameters of the analysis."""
-        return JointPCA(
-            components=_plain(self.n_components),
-            solver=self.solver,
-            tol=_plain(self.tol),
-            fixed_iterations=_plain(self.fixed_iterations),
-            max_iterations=_plain(self.max_iterations),
-        )
 
     def check_width(self, width: int) -> None:
         """Refuses more components than columns, before a table is read."""
@@ -85,6 +68,6 @@ class Choices:
         )
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Numbers of NumPy as those of Python; anything else as it is."""
     return value.item() if isinstance(value, np.number) else value
