@@ -69,6 +69,11 @@ def fit(
         draft_fit(files, options, proposal, name, draft)
         return
     proposal.check_unused()
+    _fit_here(files, options)
+
+
+def _fit_here(files: Sequence[str], options: FitOptions) -> None:
+    """Fit, and write and show the result."""
     with ExitStack() as work:
         from .folder import whole_folder
         from .result import KNOWN, SHARED, write_result

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from ..html.formats import counted
 from ..jobs.checks import SpecError
 from ..owner.errors import OwnerError
+from ..owner.rows import MIN_ROWS
+from ..owner.tables.table import Table
 
 NAMES = {"components": "n_components"}
 """Parameters that are not called like their field of a job."""
@@ -49,3 +53,15 @@ def renamed(error: SpecError) -> SpecError:
 def with_advice(error: OwnerError) -> str:
     """The same in one line, for a warning."""
     return ". ".join([str(error).removesuffix("."), *(REMEDIES[name] for name in error.options)]) + "."
+
+
+def warn_of_few_rows(tables: Sequence[Table], *, joins: bool = False) -> None:
+    """Warn of owners with few rows who set no minimum. joins: whether these tables are added to those of an earlier fit."""
+    few = [table for table in tables if table.min_rows == 1 and table.rows is not None and table.rows < MIN_ROWS]
+    if few and (joins or len(tables) > 1):
+        whose = few[0].label + (f" and {counted(len(few) - 1, 'other table')}" if len(few) > 1 else "")
+        warnings.warn(
+            f"fewer than {MIN_ROWS} rows: {whose}. Others could compute much about so few rows from the joint result. "
+            f"ppca.open_table(data, min_rows={MIN_ROWS}) refuses such a table before anything is sent.",
+            stacklevel=3,
+        )

@@ -23,14 +23,13 @@ from ..algorithms.solvers import TOLERANCE
 from ..html.formats import counted
 from ..jobs.checks import check_switch
 from ..jobs.pca import JointPCA
-from ..owner.rows import MIN_ROWS
 from ..owner.tables.owners import are_several, match_names, open_columns, open_like, open_rows
 from ..owner.tables.table import Table
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.model import MODEL_FILE
 from ..servers import Servers
 from ..servers.interface import Progress
-from .advice import advised, with_advice
+from .advice import advised, warn_of_few_rows, with_advice
 from .columns import Columns
 from .fitting import Fitted, add_tables, fit_tables
 from .job import Job
@@ -52,18 +51,6 @@ def _can_add_rows(pca: PCA) -> bool:
     if pca.servers is None or pca.keep is None:
         raise AttributeError("partial_fit needs servers that keep the sums: pass servers=... and keep='name'")
     return True
-
-
-def _warn_of_few_rows(tables: Sequence[Table], *, joins: bool = False) -> None:
-    """Warn of owners with few rows who set no minimum. joins: whether these tables are added to those of an earlier fit."""
-    few = [table for table in tables if table.min_rows == 1 and table.rows is not None and table.rows < MIN_ROWS]
-    if few and (joins or len(tables) > 1):
-        whose = few[0].label + (f" and {counted(len(few) - 1, 'other table')}" if len(few) > 1 else "")
-        warnings.warn(
-            f"fewer than {MIN_ROWS} rows: {whose}. Others could compute much about so few rows from the joint result. "
-            f"ppca.open_table(data, min_rows={MIN_ROWS}) refuses such a table before anything is sent.",
-            stacklevel=3,
-        )
 
 
 class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -166,7 +153,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         with advised(), Job(self.servers, progress) as job:
             tables = self._opened(X)
             self._check_y(y, tables[0].n_columns)
-            _warn_of_few_rows(tables)
+            warn_of_few_rows(tables)
             return self._record(fit_tables(tables, plan, job))
 
     @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
@@ -180,7 +167,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         with advised():
             tables = self._opened(X)
             self._check_y(y, tables[0].n_columns)
-            _warn_of_few_rows(tables, joins=True)
+            warn_of_few_rows(tables, joins=True)
             if former is not None:
                 tables = match_names(tables, former.names, "the fit")
             return self._record(add_tables(tables, plan, Job(self.servers, progress), former))
@@ -207,13 +194,9 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._check_attached()
         with advised():
             check_switch("whiten", self.whiten)
-            analysis = JointPCA(
-                components=plain(self.n_components),
-                solver=self.solver,
-                tol=plain(self.tol),
-                fixed_iterations=plain(self.fixed_iterations),
-                max_iterations=plain(self.max_iterations),
-            )
+            names = ("solver", "tol", "fixed_iterations", "max_iterations")
+            more = {name: plain(getattr(self, name)) for name in names}
+            analysis = JointPCA(components=plain(self.n_components), **more)
             return Plan(analysis, self.standardize, self.keep, self.reveal, self.allow, self.partition)
 
     def _opened(self, X: Any) -> list[Table]:
