@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from harness.federation import ROSTER
+from ppca import PCA, Columns
+from ppca.cli.draft import LifetimeOptions
+from ppca.cli.job import JobOptions
 from ppca.cli.main import app
-from ppca.federation.proposal import ProposedJob
+from ppca.federation.proposal import Proposal, ProposedJob
 from ppca.federation.roster import write_signatures
 from ppca.jobs.pca import JointPCA
+from ppca.jobs.spec import ROWS, Align, Data
 
 COLUMNS = ["--columns", "north=a,b", "--columns", "south=c", "--columns", "west=d,e"]
 
@@ -176,3 +181,17 @@ def test_options_that_make_no_draft(federation: Path, words: list[str], told: st
     assert done.exit_code == 1
     assert told in " ".join(done.output.split())
     assert not (federation.parent / "job.toml").exists()
+
+
+def test_the_default_values_of_options_are_those_of_jobs() -> None:
+    """The command line shows them in --help without an import of jobs."""
+    options, estimator = JobOptions(), PCA()
+    assert options.analysis == JointPCA()
+    assert options.align(options.minimum, None) == Align()
+    names = ("solver", "tol", "fixed_iterations", "max_iterations")
+    assert [getattr(estimator, name) for name in names] == [getattr(JointPCA(), name) for name in names]
+    data = Data(form=ROWS, owners=("north",), columns=("a",))
+    assert (options.standardize, options.read.missing, options.pieces) == (data.standardize, data.missing, data.pieces)
+    assert Columns().align == Align()
+    (erase_after,) = [field.default for field in fields(Proposal) if field.name == "erase_after"]
+    assert LifetimeOptions().erase_after == erase_after
