@@ -165,7 +165,7 @@ def test_new_rows_with_missing_values(place: Path) -> None:
     holes.to_csv(place / "new-holes.csv", index=False)
     call = ["transform", "kept", "new-holes.csv", "--keep-columns", "patient,ward,b", "-o", "drop.parquet", "--force"]
     assert "--missing drop leaves out rows" in ppca(place, *call).stderr
-    assert "--missing mean is for fits" in ppca(place, *call, "--missing", "mean").stderr
+    assert "--missing mean: is for fits" in ppca(place, *call, "--missing", "mean").stderr
     for more in ([], ["--revealed"]):
         done = ppca(place, *call, "--missing", "drop", *more)
         assert done.returncode == 0, done.stderr
