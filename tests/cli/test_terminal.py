@@ -169,7 +169,7 @@ def test_new_rows_with_missing_values(place: Path) -> None:
     for more in ([], ["--revealed"]):
         done = ppca(place, *call, "--missing", "drop", *more)
         assert done.returncode == 0, done.stderr
-        assert "note: new-holes.csv: 2 rows with a missing value were left out" in done.stderr
+        assert "note: new-holes.csv: 2 rows with a missing value left out" in done.stderr
         found = pd.read_parquet(place / "drop.parquet")
         left = holes.drop(index=[3, 5])
         assert found["patient"].tolist() == left["patient"].tolist()
@@ -213,7 +213,7 @@ def test_rows_with_missing_values(place: Path) -> None:
     holes.to_csv(place / "holes.csv", index=False)
     assert "--missing drop leaves out rows" in ppca(place, "fit", "holes.csv", "-o", "r8").stderr
     done = ppca(place, "fit", "holes.csv", "-o", "r8", "--missing", "drop")
-    assert "note: holes: 2 rows with a missing value were left out" in done.stderr
+    assert "note: holes: 2 rows with a missing value left out" in done.stderr
     assert "missing" not in done.stdout + (place / "r8" / "report.html").read_text()
     assert package.load(place / "r8").n_samples_ == 58
 

@@ -256,4 +256,4 @@ def tell_dropped(tables: Sequence[Table], quiet: bool) -> None:
 
     for table in tables:
         if isinstance(table, CompleteRows) and table.dropped:
-            note(f"{table.label}: {table.dropped:,} rows with a missing value were left out", quiet=quiet)
+            note(f"{table.label}: {counted(table.dropped, 'row')} with a missing value left out", quiet=quiet)
