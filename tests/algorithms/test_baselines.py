@@ -145,7 +145,7 @@ def test_power_top_components(name: str) -> None:
     np.testing.assert_allclose(found.values.values, exact[:3], atol=1e-6 * exact[0])
     assert np.linalg.norm(A @ V - V * found.values.values) < 1e-6
     assert np.linalg.norm(V.T @ V - np.eye(3)) < 1e-7
-    with pytest.raises(ValueError, match=r"1\.\.9"):
+    with pytest.raises(ValueError, match="between 1 and 9"):
         finish(eigh_power(PlainArray(A), PlainArray(np.eye(9)), components=10))
 
 

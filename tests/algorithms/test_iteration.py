@@ -32,7 +32,7 @@ class Halving:
 
     def run(self, every: int = 1, most: int = 20, fixed: int | None = None) -> tuple[float, int, bool | None]:
         loop = until_converged(
-            PlainArray(1.0), self.step, self.bit, due=lambda done: done % every == 0, most=most, fixed=fixed
+            PlainArray(1.0), self.step, self.bit, due=lambda done: done % every == 0, max_steps=most, fixed_steps=fixed
         )
         x, done, converged = finish(loop)
         return float(x.values), done, converged
@@ -79,7 +79,7 @@ async def three_rounds(x: Any, done: int) -> Any:
 def on_shares(most: int, fixed: int | None) -> Ended:
     async def program(x: SecretArray) -> list[Any]:
         x, done, converged = await until_converged(
-            x.within(1), three_rounds, lambda x: x < 0.25, due=lambda done: done > 0, most=most, fixed=fixed
+            x.within(1), three_rounds, lambda x: x < 0.25, due=lambda done: done > 0, max_steps=most, fixed_steps=fixed
         )
         return [x, done, -1 if converged is None else int(converged)]
 

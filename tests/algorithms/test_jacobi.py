@@ -9,7 +9,7 @@ import pytest
 
 from harness.spectra import SPECTRA, Solved, check, matrix, on_plain, on_shares, orthogonal
 from ppca.algorithms.allpairs import eigh_allpairs
-from ppca.algorithms.jacobi import LARGEST_SQUARE, cosine_polynomial, eigh_jacobi, enough_steps
+from ppca.algorithms.jacobi import MAX_SQUARED_TANGENT, cosine_polynomial, eigh_jacobi, enough_steps
 from ppca.algorithms.rotations import round_robin
 
 
@@ -23,7 +23,7 @@ def test_round_robin_meets_every_pair_once(d: int) -> None:
 
 
 def test_cosine_polynomial() -> None:
-    u = np.linspace(0, LARGEST_SQUARE, 1001)
+    u = np.linspace(0, MAX_SQUARED_TANGENT, 1001)
     error = np.polynomial.polynomial.polyval(u, cosine_polynomial()) - 1 / np.sqrt(1 + u)
     assert np.abs(error).max() < 1e-9
     assert error[0] == 0

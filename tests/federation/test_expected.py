@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.federation import job
-from ppca.algorithms import gram
+from ppca.algorithms import second_moments
 from ppca.federation.errors import ObjectRefused
 from ppca.federation.expected import checked
 from ppca.protocol import share
@@ -19,7 +19,7 @@ SOLE = job(
 
 
 def rows(part: Any, width: int) -> tuple[str, dict[str, Any]]:
-    return "rows", {"packets": [share(np.ones((4, width)), gram.ROWS)[0]], "part": part}
+    return "rows", {"packets": [share(np.ones((4, width)), second_moments.ROWS)[0]], "part": part}
 
 
 def taken(*messages: tuple[str, dict[str, Any]]) -> int:
