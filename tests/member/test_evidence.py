@@ -39,7 +39,9 @@ TOTAL = {"total": {"rounds": 7, "bytes_sent": 5, "sent_to": [5] * 4, "received_f
 
 
 def result(seat: int, answer: int = 7, attempt: int = 1) -> Object:
-    return sealed(seat, b"".join(encode("result", result={**FACTS, "answer": answer, "to": {}})), attempt)[0]
+    return sealed(seat, b"".join(encode("result", result={**FACTS, "answer": answer, "to": {RECEIVER: {}}})), attempt)[
+        0
+    ]
 
 
 def sealed(seat: int, plain: bytes, attempt: int = 1) -> list[Object]:
@@ -179,7 +181,7 @@ def test_what_does_not_fit_together(name: str) -> None:
 def test_a_result_of_more_than_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
     """An object holds 16 MiB. A larger result was computed, could not be sealed, and the job was held."""
     long = "x" * 500
-    plain = b"".join(encode("result", result={**FACTS, "answer": long, "to": {}}))
+    plain = b"".join(encode("result", result={**FACTS, "answer": long, "to": {RECEIVER: {}}}))
     monkeypatch.setattr(parcels, "PIECE_BYTES", len(plain) // 2 + 1)
     parts = [sealed(seat, plain) for seat in range(4)]
     assert all(len(pieces) == 2 for pieces in parts)
@@ -247,7 +249,7 @@ def test_only_the_receiver_can_read_the_key_of_a_result(tmp_path: Path) -> None:
 def test_an_impossible_result_is_refused_by_name(change: dict[str, Any], why: str) -> None:
     found = []
     for seat in range(4):
-        found += sealed(seat, b"".join(encode("result", result={**FACTS, "to": {}} | change)))
+        found += sealed(seat, b"".join(encode("result", result={**FACTS, "to": {RECEIVER: {}}} | change)))
     made = evidence([*KEPT, *found, *(audit(seat, of) for seat, of in enumerate(found))])
     made.check()
     with pytest.raises(FederationError, match=f"the result of 'first' is not used: .*{why}"):
