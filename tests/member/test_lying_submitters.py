@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import numpy as np
 import pytest
 
 from benchmarks.jobs import use_job
-from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
+from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job, roster
 from harness.whole import FourServers, WholeJob
 from ppca.federation.disclosure import in_words, terms
 from ppca.federation.proposal import ProposedJob
 from ppca.federation.serverfile import Policy
 from ppca.jobs.errors import Refusal
+from ppca.seat.admission import Admission
 from ppca.seat.policy import refusal_of
 from ppca.seat.programs import kept_name
 
@@ -95,6 +97,17 @@ def test_the_limits_of_an_operator(kept: Kept) -> None:
     assert "fewer rows" in str(refusal_of(kept.use("two").proposal, Policy(rows_at_least=5), admission))
     assert refusal_of(kept.use("three", rows_at_least=5).proposal, Policy(rows_at_least=5), admission) is None
     assert "columns" in str(refusal_of(kept.use("four").proposal, Policy(columns_at_most=2), admission))
+
+
+def test_a_model_is_used_by_the_servers_that_made_it(kept: Kept, tmp_path: Path) -> None:
+    """Two operators swap their numbers: each would compute with the shares of another position."""
+    later = roster(2, operators=("beta", "alpha", "gamma", "delta"))
+    ROSTER.remember(tmp_path)
+    later.remember(tmp_path)
+    admission = Admission(kept.servers.offices[0].mailbox, lambda: later, Policy(), 1 << 30)
+    use = replace(kept.use("moved").proposal, federation=later.digest)
+    why = "beta was another server than 0 when the model of 'first' was made; fit it again"
+    assert refusal_of(use, Policy(), admission) == why
 
 
 def test_approvers_read_threshold_and_units(kept: Kept) -> None:

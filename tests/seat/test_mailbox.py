@@ -175,6 +175,15 @@ def test_headers_in_memory_are_bounded(box: Mailbox, monkeypatch: pytest.MonkeyP
     assert all(len(box.headers(each.id)) == 4 for each in jobs)
 
 
+def test_jobs_that_are_not_there_take_no_memory(tmp_path: Path) -> None:
+    """A member can ask for any id, 50 times a second."""
+    box = Mailbox(tmp_path)
+    for number in range(100):
+        assert box.headers(f"{number:064x}") == []
+    assert not box._jobs
+    box.close()
+
+
 def test_a_kill_while_a_file_is_written_leaves_nothing(box: Mailbox, tmp_path: Path) -> None:
     place = tmp_path / "objects" / ITEM.digest[:2]
     place.mkdir()

@@ -8,17 +8,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from aiohttp import web
 
-from harness.federation import OWNERS, RECEIVER, SEAT_KEYS, Loop, job, make, office, roster, served
+from harness.federation import OPERATORS, OWNERS, RECEIVER, SEAT_KEYS, Loop, job, make, office, roster, served
 from harness.waiting import PATIENCE
-from ppca.federation.course import Objects
 from ppca.federation.errors import FederationError
+from ppca.protocol import RingType
 from ppca.seat import mates as module
 from ppca.seat.mates import HalfLost, Mates, check_position
 from ppca.seat.shares import Shares
+from ppca.seat.staging import Staging
 from ppca.transport import free_ports
 
 
@@ -71,8 +74,8 @@ def test_an_operator_that_was_another_server_gets_nothing_back(
     with served(asked, loop), pytest.raises(FederationError, match=r"alpha was server 3 .* and is server 0 now"):
         Mates(asker).get(1, path.format(job=earlier.id, owner=OWNERS[0]))
     with pytest.raises(FederationError, match="alpha was server 3"):
-        check_position(Objects(asked.mailbox.headers(earlier.id)), "alpha", 0)
-    check_position(Objects(asked.mailbox.headers(earlier.id)), "beta", 1)
+        check_position(asked.mailbox.objects(earlier.id), present, "0" * 64, "alpha", 0)
+    check_position(asked.mailbox.objects(earlier.id), present, present.digest, "beta", 1)
 
 
 @pytest.mark.parametrize("path", ["/v1/restore/{job}/{owner}", "/v1/restore-model/{job}"])
@@ -87,6 +90,50 @@ def test_an_operator_that_withheld_its_offer_gets_nothing_back(
     asked.mailbox.put(make(RECEIVER, "job", earlier, earlier.data))
     with served(asked, loop), pytest.raises(FederationError, match="alpha has offered no key for this job"):
         Mates(asker).get(1, path.format(job=earlier.id, owner=OWNERS[0]))
+
+
+def moved(folder: Path, monkeypatch: pytest.MonkeyPatch, *, seat: int, asked: int, then: tuple[str, ...]) -> Any:
+    """Two servers under revision 2, and a job of revision 1, in which operators had other positions."""
+    monkeypatch.setattr(module, "PAUSES", ())
+    ports = free_ports(4)
+    first, second = roster(operators=then, ports=ports), roster(2, ports=ports)
+    both = [office(folder / str(number), first, then.index(OPERATORS[number])) for number in (seat, asked)]
+    for each in both:
+        each.mailbox.close()
+    servers = [office(folder / str(number), second, number) for number in (seat, asked)]
+    earlier = job(first)
+    servers[1].mailbox.put(make(RECEIVER, "job", earlier, earlier.data))
+    return *servers, earlier
+
+
+@pytest.mark.parametrize("path", ["/v1/restore/{job}/{owner}", "/v1/restore-model/{job}"])
+def test_an_offer_that_is_made_after_the_move_gives_nothing_back(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Alpha was server 3. It showed the offer of then to owners only, and makes another one as server 0."""
+    then = ("delta", "beta", "gamma", "alpha")
+    asker, asked, earlier = moved(tmp_path, monkeypatch, seat=0, asked=1, then=then)
+    asked.admit(make("alpha", "offer", earlier, SEAT_KEYS[0].public, seat=0), "alpha")
+    asked.admit(make("beta", "offer", earlier, SEAT_KEYS[1].public, seat=1), "beta")
+    with served(asked, loop), pytest.raises(FederationError, match=r"alpha was server 3 .* and is server 0 now"):
+        Mates(asker).get(1, path.format(job=earlier.id, owner=OWNERS[0]))
+
+
+def test_a_server_that_has_moved_gives_nothing_back(
+    tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beta was server 2, with R1: alpha has R0 of the model, and would get R1 from the server that is its row mate now."""
+    then = ("alpha", "gamma", "beta", "delta")
+    asker, asked, earlier = moved(tmp_path, monkeypatch, seat=0, asked=1, then=then)
+    asked.mailbox.put(make("alpha", "offer", earlier, SEAT_KEYS[0].public, seat=0))
+    asked.mailbox.put(make("beta", "offer", earlier, SEAT_KEYS[1].public, seat=2))
+    kept = np.arange(8, dtype=np.uint64).reshape(2, 2, 2)
+    staging = Staging(asked.settings.store, asked.keys)
+    staging.keep(earlier.id, {"public": {}, "components": (kept, RingType(128, 40, 16))})
+    conductor = SimpleNamespace(staging=staging)
+    use = lambda api: setattr(api, "conductor", conductor)  # noqa: E731
+    with served(asked, loop, use), pytest.raises(FederationError, match=r"beta was server 2 .* and is server 1 now"):
+        Mates(asker).get(1, f"/v1/restore-model/{earlier.id}")
 
 
 def test_a_mate_that_has_lost_its_key_says_so(tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,8 +169,7 @@ def test_an_answer_of_a_mate_is_bounded(tmp_path: Path, loop: Loop, monkeypatch:
             data = bytes(1 << 20 if lie == "endless" else 1)
             await response.write(data)
             sent[0] += len(data)
-            if lie == "slow":
-                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05 if lie == "slow" else 0)  # the end of the connection is noticed meanwhile
         return response
 
     wanted = "more than 67,108,864 bytes" if lie == "endless" else "beta"

@@ -27,9 +27,9 @@ from typing import Any, NoReturn
 from aiohttp import web
 
 from ..federation.build import build
-from ..federation.course import Objects
 from ..federation.errors import FederationError, NotNow
 from ..federation.objects import DECIDING, Header, Object, sha256
+from ..federation.proposal import ProposedJob
 from ..jobs.checks import is_digest
 from ..servers.control import encode
 from ..transport import CertificateError
@@ -296,9 +296,11 @@ class Api:
             raise FederationError("only seats ask for that")
         return seat
 
-    def _check_position(self, request: web.Request, job: str) -> None:
-        headers = self.office.mailbox.headers(job) if is_digest(job) else []
-        check_position(Objects(headers), request[MEMBER], self._asking_seat(request))
+    def _check_position(self, request: web.Request, job: ProposedJob) -> None:
+        """Refuse shares of a job if the asking server, or this one, had another position when they were made."""
+        asking, office = self._asking_seat(request), self.office
+        for operator, seat in ((request[MEMBER], asking), (office.identity.name, office.seat)):
+            check_position(office.mailbox.objects(job.id), office.roster, job.proposal.federation, operator, seat)
 
     async def inventory(self, request: web.Request) -> web.Response:
         """The digests of all objects here, in the order of arrival."""
@@ -313,7 +315,7 @@ class Api:
         """To a mate that was lost: the summands of an owner's shares that it had in common with this seat."""
         split = split_for(self._asking_seat(request), self.office.seat)
         known = self.office.admission.job(request.match_info["job"])
-        self._check_position(request, known.id)
+        self._check_position(request, known)
         if request.match_info["owner"] not in known.proposal.owners:
             return _refusal(404, "there is no such owner")
         try:
@@ -333,12 +335,12 @@ class Api:
     async def restore_model(self, request: web.Request) -> web.Response:
         """The same of a kept model."""
         split = split_for(self._asking_seat(request), self.office.seat)
-        job = request.match_info["job"]
-        self._check_position(request, job)
-        record = self.conductor.staging.model(job) if is_digest(job) else None
+        known = self.office.admission.job(request.match_info["job"])
+        self._check_position(request, known)
+        record = self.conductor.staging.model(known.id)
         if record is None:
             return _refusal(404, "no such model is kept here")
-        log.warning("a model restored to a mate", extra={"job": job, "member": request[MEMBER]})
+        log.warning("a model restored to a mate", extra={"job": known.id, "member": request[MEMBER]})
         return web.Response(body=half_model(record, split))
 
     async def events(self, request: web.Request) -> web.StreamResponse:

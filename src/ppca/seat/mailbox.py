@@ -177,6 +177,8 @@ class Mailbox:
             found = self._jobs.pop(job, None)
             if found is None:
                 found = Objects(self._headers("job = ?", job))
+                if not found.headers:  # anybody can ask for ids that stand for no job: they take no memory
+                    return found
                 self._held += len(found.headers)
             self._jobs[job] = found  # the last one in order is the one used last
             while self._held > HEADERS_AT_HAND and len(self._jobs) > 1:

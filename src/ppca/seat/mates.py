@@ -13,7 +13,7 @@ from typing import Any
 from ..federation.course import Objects
 from ..federation.errors import FederationError
 from ..federation.parcels import messages
-from ..federation.roster import Seat, address
+from ..federation.roster import Roster, Seat, address
 from ..protocol import InputPacket
 from ..servers.control import Message, encode
 from ..transport.deadline import cut_after
@@ -42,22 +42,33 @@ def split_for(asker: int, here: int) -> str:
     raise FederationError(f"seats {asker} and {here} have no shares in common")
 
 
-def check_position(objects: Objects, operator: str, seat: int) -> None:
-    """Refuse shares of a job unless the offers of the operator say that it was this server, and no other, of the job.
+def positions(objects: Objects, roster: Roster, federation: str, operator: str) -> set[int]:
+    """The servers that an operator was for a job: by its offers, and by the revision of the federation that the job is for.
 
-    With the shares of two positions it could read the data. An operator without an offer here may have withheld it: owners have
-    sealed shares to an offer that this server does not know.
+    An offer alone does not tell: an operator can withhold it until it has another position, and then make a new one.
     """
     held = {
         header.about["seat"] for header in objects.of("offer") if header.author == operator and "seat" in header.about
     }
+    then = roster if roster.digest == federation else roster.earlier.get(federation)
+    before = None if then is None else then.seat_of(operator)
+    return held if before is None else held | {before}
+
+
+def check_position(objects: Objects, roster: Roster, federation: str, operator: str, seat: int) -> None:
+    """Refuse shares of a job unless the operator was this server, and no other, of the job.
+
+    With the shares of two positions it could read the data. An operator without an offer here may have withheld it: owners have
+    sealed shares to an offer that this server does not know. federation: the revision that the job is for.
+    """
+    held = positions(objects, roster, federation, operator)
     if held - {seat}:
         raise FederationError(
             f"{operator} was server {min(held - {seat})} while the shares of this job were made and is server {seat} now. "
             "With the shares of both positions it could read the data, so they are not given back. Propose the job again in the "
             "present federation."
         )
-    if not held:
+    if objects.offer(operator, of_seat=True) is None:
         raise FederationError(
             f"{operator} has offered no key for this job that is known here, so no shares of it are given back. If it has, "
             "ask again when this server has its offer; otherwise propose the job again in the present federation."

@@ -9,6 +9,7 @@ from ..federation.serverfile import Policy
 from ..federation.times import after, seconds
 from ..jobs.infer import UseModel
 from .admission import Admission
+from .mates import positions
 
 
 def refusal_of(proposal: Proposal, policy: Policy, admission: Admission) -> str | None:
@@ -60,6 +61,10 @@ def _refused_use(proposal: Proposal, use: UseModel, admission: Admission) -> str
         return f"{kept.name!r} kept no model"
     if admission.now() >= until:
         return f"the model of {kept.name!r} was kept until {until:%Y-%m-%d}"
+    objects, roster = admission.mailbox.objects(use.model), admission.roster
+    for seat, operator in roster.operators.items():
+        if positions(objects, roster, kept.federation, operator) - {seat}:
+            return f"{operator} was another server than {seat} when the model of {kept.name!r} was made; fit it again"
     if set(use.model_owners) != set(kept.owners):
         return f"the model is that of {', '.join(kept.owners)}; all of them, and nobody else, are model_owners"
     if data.standardize != fit.standardize or data.width != fit.width:

@@ -55,7 +55,7 @@ class Restoring:
         if objects.offer(me, of_seat=True) is None:
             return []  # this operator had no part in it, or has not answered it; the server will
         try:
-            check_position(objects, me, self.office.seat)
+            check_position(objects, self.office.roster, known.proposal.federation, me, self.office.seat)
             if not course.over:
                 missing = self._restore_job(known)
             elif course.done and known.spec.keep is not None:
