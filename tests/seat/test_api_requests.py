@@ -166,6 +166,35 @@ def test_too_many_streams_of_one_member(seat: Seat, monkeypatch: pytest.MonkeyPa
     assert next(other)[0] == "object"
 
 
+def test_a_member_that_sees_nothing_of_many_objects_does_not_stop_the_server(
+    seat: Seat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stream of news passed over all objects in one go: with very many of them nobody else was served meanwhile."""
+    seat.tell(*seat.story)
+    monkeypatch.setattr(module, "AT_A_TIME", 1)
+    turns, reads = 0, list[int]()
+    real = seat.office.mailbox.since
+
+    def since(*arguments: Any) -> Any:
+        reads.append(turns)
+        return real(*arguments)
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(seat.office.mailbox, "since", since)
+    busy = asyncio.run_coroutine_threadsafe(other(), seat.loop.loop)
+    stream = seat.client("visitor").events()
+    assert next(stream) == ("place", 1)
+    until(lambda: len(reads) > len(seat.story), "the stream does not pass over all objects")
+    busy.cancel()
+    found = reads[: len(seat.story)]
+    assert sorted(set(found)) == found, "somebody else had a turn between two reads"
+
+
 @pytest.mark.parametrize("after", ["-1", "x", "1e3", "9" * 40, "%00", "1%0a", "٣", ""])
 def test_places_that_are_none(after: str, seat: Seat) -> None:
     seat.tell(seat.story[0])

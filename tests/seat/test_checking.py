@@ -140,14 +140,15 @@ def test_what_is_no_fault_of_the_owner_is_tried_again_less_and_less_often(
 
 
 def test_memory_bounds_the_sum_of_what_the_owners_send(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each owner was held to the limit by itself: 937 MB with a limit of 64 MB."""
-    monkeypatch.setattr(shares._checker, "check", lambda *_, **__: 30 << 20)
+    """The owner that sent most is named, and not the one that came last."""
+    sizes = iter([8 << 20, 50 << 20, 30 << 20])
+    monkeypatch.setattr(shares._checker, "check", lambda *_, **__: next(sizes))
     for owner in ("north", "south", "west"):
         shares.check(OF, owner, contribute(shares, b"x", owner))
-    (why,) = refusals(shares)
-    assert why.startswith("the shares of west cannot be used: ")
-    assert "94,371,840" in why
-    assert "[policy] memory" in why
+    assert refusals(shares) == [
+        "the shares of all owners so far take 92,274,688 bytes, those of south 52,428,800 of them; this server takes 67,108,864 "
+        "for a job ([policy] memory)"
+    ]
 
 
 def test_texts_of_messages_are_bounded_on_both_sides() -> None:

@@ -16,12 +16,13 @@ from aiohttp import web
 
 from harness.federation import OPERATORS, OWNERS, RECEIVER, SEAT_KEYS, Loop, job, make, office, roster, served
 from harness.waiting import PATIENCE
-from ppca.federation.errors import FederationError
-from ppca.protocol import RingType
+from ppca.federation.errors import FederationError, ObjectRefused
+from ppca.protocol import RingType, share
 from ppca.seat import mates as module
 from ppca.seat.mates import HalfLost, Mates, check_position
 from ppca.seat.shares import Shares
 from ppca.seat.staging import Staging
+from ppca.servers.control import encode
 from ppca.transport import free_ports
 
 
@@ -134,6 +135,18 @@ def test_a_server_that_has_moved_gives_nothing_back(
     use = lambda api: setattr(api, "conductor", conductor)  # noqa: E731
     with served(asked, loop, use), pytest.raises(FederationError, match=r"beta was server 2 .* and is server 1 now"):
         Mates(asker).get(1, f"/v1/restore-model/{earlier.id}")
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_mates_that_give_back_different_shares_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """By the type that is caught everywhere: any other one ended the restore of all jobs."""
+    asker = Mates(office(tmp_path, roster()))
+    one = b"".join(encode("packets", packets=[share([1.0])[0]]))
+    monkeypatch.setattr(asker, "halves", lambda path: (one, rows * one))
+    with pytest.raises(ObjectRefused, match="different shares of north"):
+        list(asker.joined(job().id, "north"))
 
 
 def test_a_mate_that_has_lost_its_key_says_so(tmp_path: Path, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.federation import OWNERS, RECEIVER, ROSTER, job, make, office, story
 from harness.waiting import eventually
 from ppca.federation.course import course_of
-from ppca.federation.errors import FederationError
+from ppca.federation.errors import FederationError, ObjectRefused
 from ppca.federation.objects import Object
 from ppca.federation.proposal import ProposedJob
+from ppca.protocol import RingType
 from ppca.seat import conductor as module
 from ppca.seat.clock import Clock
 from ppca.seat.conductor import Conductor
@@ -25,7 +27,7 @@ from ppca.seat.keys import JOB
 from ppca.seat.office import Office
 from ppca.seat.restoring import Restoring
 from ppca.seat.shares import Shares
-from ppca.seat.staging import COPIES, Staging
+from ppca.seat.staging import COPIES, Staging, record_bytes
 
 OF = job()
 STORY = story(OF)
@@ -202,6 +204,53 @@ def test_a_restore_passes_over_objects_that_it_cannot_take(tmp_path: Path, monke
         assert "no member" in refused[0]
 
 
+@pytest.mark.parametrize("answer", [FederationError("seat 2 (gamma) answered 500"), {}, {"digests": 7}])
+def test_one_server_cannot_stop_a_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    """Every object is at two other servers, too. With one of them alone, a restore would be that server's word."""
+    with server(tmp_path) as of:
+        restoring = Restoring(of, Shares(of), Staging(of.settings.store, of.keys), lambda text: None)
+        wrong = {2}
+
+        def get(seat: int, path: str, missing_ok: bool = False) -> Any:
+            if path == "/v1/inventory":
+                return answer if seat in wrong else {"digests": [STORY[0].digest]}
+            return STORY[0].data
+
+        def message_of(found: Any, kind: str) -> Any:
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        monkeypatch.setattr(restoring.shares.mates, "get", get)
+        monkeypatch.setattr("ppca.seat.restoring.message_of", message_of)
+        (missing,) = restoring.run()
+        assert missing.startswith("objects of seat 2: ")
+        assert of.mailbox.jobs() == [OF.id]
+        wrong.add(3)
+        with pytest.raises(FederationError):
+            restoring.run()
+
+
+@pytest.mark.parametrize("change", ["more", "shape", "no array"])
+def test_a_mate_that_gives_back_no_half_of_a_model_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    with server(tmp_path) as of:
+        restoring = Restoring(of, Shares(of), Staging(of.settings.store, of.keys), lambda text: None)
+        half = np.zeros((1, 3, 2), np.uint64)
+        other = {"more": np.zeros((2, 3, 2), np.uint64), "shape": np.zeros((1, 2, 2), np.uint64)}.get(change)
+        kind = RingType(128, 40, 16)
+        good = record_bytes({"public": {}, "means": (half, kind)})
+        bad = record_bytes({"public": {}} | ({} if other is None else {"means": (other, kind)}))
+        for halves in ((good, bad), (bad, good)):
+            monkeypatch.setattr(restoring.shares.mates, "halves", lambda path, halves=halves, **_: halves)
+            with pytest.raises(ObjectRefused):
+                restoring.restore_model(OF)
+        monkeypatch.setattr(restoring.shares.mates, "halves", lambda path, **_: (good, good))
+        restoring.restore_model(OF)
+        assert restoring.staging.model(OF.id)["means"][0].shape == (2, 3, 2)
+
+
 # -- clocks --------------------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +300,24 @@ def test_keys_are_destroyed_on_expiry_only_if_the_clocks_agree(
             at.advance(of_a_day.id)
             assert not of.admission.course(of_a_day.id).over, "it goes on when the clock is right again"
             assert of.mailbox.note(f"over {of_a_day.id}") is None
+
+
+def test_a_result_is_not_erased_early_because_the_own_clock_was_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server starts with a clock ten days behind, sees that the job is done, and then hears of the other clocks."""
+    with server(tmp_path) as of:
+        of.keys.make(JOB, OF.id)
+        tell(of, STORY)
+        at = conductor(of)
+        ahead(monkeypatch, -10)
+        at.advance(OF.id)
+        hear(of, 0, 0, 0)
+        at.advance(OF.id)
+        assert of.keys.of(JOB, OF.id) is not None
+        hear(of, 8, 8, 8)  # erase_after is seven days
+        at.advance(OF.id)
+        assert of.keys.of(JOB, OF.id) is None
 
 
 @pytest.mark.parametrize("told", [None, 7, "", "tomorrow", [], {}, "9999-99-99", "0001-01-01T00:00:00+14:00"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.federation import OPERATORS, ROSTER
-from ppca.federation.course import Attempts, Objects
+from ppca.federation.course import MOST_NUMBERS, Attempts, Objects, is_well_formed
 from ppca.federation.objects import Header, sha256
 from ppca.seat.scheduler import BEGIN, PREPARE, PROPOSE, STOP, Scheduler, Step, View
 
@@ -336,3 +336,17 @@ def test_pauses_grow_and_have_a_random_part() -> None:
                 steps = scheduler.steps()
             waited.append(now - start)
     assert waited == [0.0, 0.0, 0.5, 1.5, 1.0, 3.0, 8.0, 22.5, 128.0, 358.5, 150.0, 420.0]
+
+
+def test_a_former_server_0_cannot_use_up_the_numbers_of_turns() -> None:
+    """It started a job with the largest number. No server could say a larger one: nothing was ever proposed again."""
+    last = MOST_NUMBERS["turn"] - 1
+    scheduler = Scheduler(OPERATORS, "alpha", proposes=True, places=1, clock=lambda: 1000.0)
+    scheduler.started("north", last)
+    for name in ("a", "b"):
+        scheduler.see(View(job=name, member="south", waiting=True))
+        (step,) = scheduler.steps()
+        about = {"attempt": step.attempt, "turn": step.turn}
+        assert (step.what, step.job) == (PROPOSE, name)
+        assert is_well_formed(Header("start", "alpha", sha256(b""), about, sha256(b""), 1))
+        scheduler.forget(name)

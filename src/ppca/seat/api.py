@@ -388,6 +388,7 @@ class Api:
             place = found[-1][0]
             text = "".join(f"event: object\ndata: {line}\n\n" for line in lines) + f"event: place\ndata: {place}\n\n"
             await response.write(text.encode())
+            await asyncio.sleep(0)  # a write alone lets nobody else run: a member may see nothing of very many objects
         return place
 
     def _own_data(self, header: Header) -> bytes | None:

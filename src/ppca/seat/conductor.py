@@ -542,7 +542,10 @@ class Conductor:
         """Publishes what was staged, once the job is done; erases, when it is time to."""
         office, job = self.office, known.id
         now = office.clock.now().timestamp()
-        since = float(office.mailbox.note(f"over {job}") or office.mailbox.note(f"over {job}", str(now)) or 0)
+        noted = office.mailbox.note(f"over {job}")
+        if noted is None and office.clock.agreed:  # not by this server's clock alone: it may be far behind
+            noted = office.mailbox.note(f"over {job}", str(now))
+        since = now if noted is None else float(noted)
         done = course.stage == DONE
         self.scheduler.forget(job)
         if not done and job in self._gates:

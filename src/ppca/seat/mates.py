@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..federation.course import Objects
-from ..federation.errors import FederationError
+from ..federation.errors import FederationError, ObjectRefused
 from ..federation.parcels import messages
 from ..federation.roster import Roster, Seat, address
 from ..protocol import InputPacket
@@ -113,10 +113,13 @@ class Mates:
     def joined(self, job: str, owner: str) -> Iterator[bytes]:
         """An owner's messages put together from both mates' halves, as plain bytes."""
         row, column = (messages([half]) for half in self.halves(f"/v1/restore/{job}/{owner}"))
-        for (kind, fields), (_, other) in zip(row, column, strict=True):
-            pairs = zip(fields["packets"], other["packets"], strict=True)
-            packets = [InputPacket(a.shape, a.dtype, a.row, b.column) for a, b in pairs]
-            yield b"".join(encode(kind, **{**fields, "packets": packets}))
+        try:
+            for (kind, fields), (_, other) in zip(row, column, strict=True):
+                pairs = zip(fields["packets"], other["packets"], strict=True)
+                packets = [InputPacket(a.shape, a.dtype, a.row, b.column) for a, b in pairs]
+                yield b"".join(encode(kind, **{**fields, "packets": packets}))
+        except (ValueError, TypeError) as error:
+            raise ObjectRefused(f"the mates give back different shares of {owner}: {error}") from None
 
     def get(self, seat: int, path: str, *, missing_ok: bool = False) -> bytes:
         """What another seat answers; asked again for a while if it is not reached."""

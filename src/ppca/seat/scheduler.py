@@ -38,7 +38,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from random import SystemRandom
 
-from ..federation.course import Attempts, Objects
+from ..federation.course import MOST_NUMBERS, Attempts, Objects
 from ..federation.objects import Header
 from ..federation.roster import SEATS, Roster
 
@@ -50,6 +50,9 @@ MOST_DOUBLINGS = 4
 
 LONGEST_PAUSE = 300.0
 """Seconds until the next attempt of a job, at most, before the random part."""
+
+LAST_TURN = MOST_NUMBERS["turn"] - 1
+"""Largest number that a start can have. A former server 0 may have used it: from then on, all starts have it."""
 
 RANDOM = SystemRandom()
 PROPOSE, PREPARE, BEGIN, STOP = "propose", "prepare", "begin", "stop"
@@ -312,6 +315,6 @@ class Scheduler:
             return None
         for view in self.queue():
             if view.job not in self.taken and now >= self._due(view):
-                self.turn += 1
+                self.turn = min(self.turn + 1, LAST_TURN)
                 return Step(PROPOSE, view.job, view.attempt + 1, turn=self.turn)
         return None

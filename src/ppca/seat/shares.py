@@ -159,12 +159,15 @@ class Shares:
             return  # the rest is on its way
         try:
             taken = self._compare(known, owner, item)
-            self._check_sum(known, owner, taken)
         except ObjectRefused as error:
             if self._was_replaced(known) and not self._is_restored(known, owner):
                 self._mended(known, owner)  # it was sealed to a key that this server had before
                 return
             self.office.publish("refusal", known.id, why=plain(f"the shares of {owner} cannot be used: {error}")[:1000])
+            return
+        too_much = self._excess(known, owner, taken)
+        if too_much:
+            self.office.publish("refusal", known.id, why=too_much)
             return
         self.office.publish("receipt", known.id, owner=owner, contribution=contribution)
 
@@ -173,17 +176,19 @@ class Shares:
         offer = self.office.mailbox.objects(known.id).offer(self.office.identity.name, of_seat=True)
         return offer is not None and times_before(offer) > 0
 
-    def _check_sum(self, known: ProposedJob, owner: str, taken: int) -> None:
-        """Bounds what all owners of a job send together."""
+    def _excess(self, known: ProposedJob, owner: str, taken: int) -> str:
+        """Why what all owners of a job have sent is too much together; empty if it is not. Names who has sent most of it."""
         box, most = self.office.mailbox, self.office.settings.file.policy.memory
         name = f"inputs {known.id} "
         box.note(name + owner, str(taken))
-        total = sum(map(int, box.noted(name).values()))
-        if total > most:
-            raise ObjectRefused(
-                f"they take {taken:,} bytes, and those of all owners so far {total:,}; this server takes {most:,} for a job "
-                "([policy] memory)"
-            )
+        sizes = {who: int(size) for who, size in box.noted(name).items()}
+        total, largest = sum(sizes.values()), max(sizes, key=lambda who: (sizes[who], who))
+        if total <= most:
+            return ""
+        return (
+            f"the shares of all owners so far take {total:,} bytes, those of {largest} {sizes[largest]:,} of them; this server "
+            f"takes {most:,} for a job ([policy] memory)"
+        )
 
     def _compare(self, known: ProposedJob, owner: str, contribution: Object) -> int:
         """Has the shares of an owner opened in a process of its own; bytes that they take in memory.
