@@ -15,6 +15,7 @@ from ppca.federation.errors import NotNow
 from ppca.federation.identity import Identity
 from ppca.federation.objects import Object
 from ppca.seat import admission as module
+from ppca.seat.mailbox import SMALL
 
 
 def test_a_job_that_goes_well_is_let_in(door: Door) -> None:
@@ -89,6 +90,21 @@ def test_small_objects_of_an_operator_have_a_limit_of_bytes(tmp_path: Path) -> N
         door.mailbox.put(make("delta", "audit", OF, secrets.token_bytes(60_000)))
     with pytest.raises(NotNow, match="delta has stored as much"):
         door.check_room("delta", 60_000)
+
+
+def test_results_that_members_ask_for_do_not_silence_a_server(tmp_path: Path) -> None:
+    """Two large results of one member used up the bytes of all operators: no server could say anything until they were erased."""
+    door = Door(tmp_path, bytes_per_member=1 << 20)
+    large = make("alpha", "result", OF, bytes(1 << 20), receiver=RECEIVER, attempt=1, piece=0)
+    door.mailbox.put(large)
+    door.mailbox.close()
+    door = Door(tmp_path, bytes_per_member=1 << 20)  # also after a restart
+    with pytest.raises(NotNow, match="alpha has stored as much"):
+        door.check_room("alpha", SMALL + 1)
+    door.check_room("alpha", SMALL)
+    door.tell(*STORY)
+    door.mailbox.drop(OF.id, ["result"])
+    door.check_room("alpha", SMALL + 1)
 
 
 def test_every_kind_has_its_wrong_authors() -> None:

@@ -16,7 +16,7 @@ import pytest
 from harness.federation import OWNERS, RECEIVER, ROSTER, job, make, office, story
 from harness.waiting import eventually
 from ppca.federation.course import course_of
-from ppca.federation.errors import FederationError, ObjectRefused
+from ppca.federation.errors import FederationError, NotNow, ObjectRefused
 from ppca.federation.objects import Object
 from ppca.federation.proposal import ProposedJob
 from ppca.protocol import RingType
@@ -97,6 +97,45 @@ def test_a_kill_in_an_attempt_and_a_damaged_job_do_not_stop_the_server(
         assert ended(after) == ["the server was restarted during the attempt"]
 
 
+def parts(attempt: int, count: int, size: int = 1) -> list[Object]:
+    """A server's part of a result in several pieces, and its audit."""
+    about = {"receiver": RECEIVER, "attempt": attempt, "pieces": count}
+    found = [make("alpha", "result", OF, bytes(size), piece=piece, **about) for piece in range(count)]
+    return [*found, make("alpha", "audit", OF, b"{}", attempt=attempt)]
+
+
+def test_a_large_result_is_published_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was published in one go: a result of some GiB kept the event loop for longer than the watchdog waits, at every start."""
+    monkeypatch.setattr(module, "PUBLISHING", 0.0)
+    with server(tmp_path) as of:
+        tell(of, STORY)
+        at, items = conductor(of), parts(1, 3)
+        at.staging.put(OF.id, 1, items, None)
+        for count in range(1, len(items) + 1):
+            at.advance(OF.id)
+            assert sum(of.mailbox.has(item.digest) for item in items) == count
+        at.advance(OF.id)
+        assert of.mailbox.note(f"committed {OF.id}") is not None
+        assert of.mailbox.noted("missing ") == {}
+
+
+def test_a_result_that_finds_no_room_is_erased_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server tried to publish it for ever, and never destroyed the key of the job."""
+    with server(tmp_path, policy={"bytes_per_member": 1 << 20}) as of:
+        of.keys.make(JOB, OF.id)
+        tell(of, STORY)
+        hear(of, 0, 0, 0)
+        at = conductor(of)
+        at.staging.put(OF.id, 1, parts(1, 2, 600_000), None)
+        with pytest.raises(NotNow, match="alpha has stored as much"):
+            at.advance(OF.id)
+        ahead(monkeypatch, 8)
+        hear(of, 8, 8, 8)
+        at.advance(OF.id)
+        assert of.keys.of(JOB, OF.id) is None
+        assert at.staging.staged(OF.id, 1) == []
+
+
 @pytest.mark.parametrize("way", DAMAGES)
 def test_one_damaged_copy_of_a_staged_result_loses_nothing(tmp_path: Path, way: str) -> None:
     with server(tmp_path) as of:
@@ -106,7 +145,8 @@ def test_one_damaged_copy_of_a_staged_result_loses_nothing(tmp_path: Path, way: 
         for number, copy in enumerate(COPIES):
             for path in sorted((of.settings.store / "staged").glob(f"*/{copy}/*"))[number::2]:
                 damage(path, way)
-        assert staging.items(OF.id, 1) == ([item], [])
+        assert staging.staged(OF.id, 1) == [item.digest]
+        assert staging.item(OF.id, 1, item.digest) == item
         staging.commit(OF.id, 1)
         assert staging.model(OF.id) == {"public": {"rows": 3}}
 

@@ -19,10 +19,9 @@ from ..federation.sealing import PUBLIC_BYTES
 from ..federation.serverfile import Policy
 from ..federation.text import is_plain
 from ..jobs.checks import is_digest
-from .mailbox import LOST, Mailbox
+from .mailbox import LOST, SMALL, Mailbox
 
 MOST_TEXT = 2000
-MOST_SMALL = 1 << 16
 MOST_JOB = 1 << 20
 MOST_JOB_BYTES = 1 << 28
 """Bytes of the job files of one member: a server parses them again when it starts."""
@@ -209,12 +208,13 @@ class Admission:
     def check_room(self, author: str, size: int) -> None:
         """Refuses for now what does not fit into the store.
 
-        A full store still takes small objects of operators, up to the bytes that every member may store.
+        A full store still takes small objects of operators, up to the bytes that every member may store. Large ones do not count
+        for that: results are large because members ask for them, and must not keep a server from saying what it does.
         """
-        small = size <= MOST_SMALL and self._roster().seat_of(author) is not None
+        small = size <= SMALL and self._roster().seat_of(author) is not None
         if not small and self.mailbox.bytes_of() + size > self._at_most:
             raise NotNow("the store of this seat is full; its operator must make room ([store] at_most)")
-        if self.mailbox.bytes_of(author) + size > self._policy.bytes_per_member:
+        if self.mailbox.bytes_of(author, small=small) + size > self._policy.bytes_per_member:
             raise NotNow(f"{author} has stored as much as this seat allows a member; wait for erasures")
 
     def _check_job(self, item: Object, job: ProposedJob, roster: Roster, *, passed_on: bool) -> None:
@@ -322,9 +322,7 @@ def _owner(header: Header, job: Proposal, headers: Objects) -> None:
 
 def _group(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
     fits = job.job.data.by_columns and header.author == job.owners[0] and header.about.get("to") in job.owners[1:]
-    _refuse_unless(
-        fits and len(payload) < MOST_SMALL, header, "only the first owner of columns makes a key for the others"
-    )
+    _refuse_unless(fits and len(payload) < SMALL, header, "only the first owner of columns makes a key for the others")
 
 
 def _envelope(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:

@@ -30,6 +30,7 @@ from ..federation.build import build
 from ..federation.errors import FederationError, NotNow
 from ..federation.objects import DECIDING, Header, Object, sha256
 from ..federation.proposal import ProposedJob
+from ..federation.roster import SEATS
 from ..jobs.checks import is_digest
 from ..servers.control import encode
 from ..transport import CertificateError
@@ -85,6 +86,7 @@ class Api:
         self._answers: Counter[str] = Counter()
         self._seen: dict[Any, float] = {}
         self._uploads = Uploads(office.settings.store)
+        self._giving = {seat: asyncio.Lock() for seat in SEATS}
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[self._who, self._orderly])
@@ -312,7 +314,14 @@ class Api:
         return web.Response(body=b"".join(encode("inventory", digests=digests)))
 
     async def restore(self, request: web.Request) -> web.StreamResponse:
-        """To a mate that was lost: the summands of an owner's shares that it had in common with this seat."""
+        """To a mate that was lost: the summands of an owner's shares that it had in common with this seat.
+
+        One at a time for each server that asks: a message of an owner is in memory as a whole.
+        """
+        async with self._giving[self._asking_seat(request)]:
+            return await self._give_back(request)
+
+    async def _give_back(self, request: web.Request) -> web.StreamResponse:
         split = split_for(self._asking_seat(request), self.office.seat)
         known = self.office.admission.job(request.match_info["job"])
         self._check_position(request, known)

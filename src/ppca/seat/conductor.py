@@ -73,6 +73,9 @@ SWEEP = 30
 SLICE = 64
 """Jobs that are looked at every second at least."""
 
+PUBLISHING = 1.0
+"""Seconds of one pass of the loop for what an attempt produced; at least one object is published."""
+
 REST = 600.0
 """Seconds between two looks at a job that is over and erased: its model, or its record, may be due."""
 
@@ -551,9 +554,9 @@ class Conductor:
         if not done and job in self._gates:
             self._stop(job, f"the job is {course.stage}")
             return
-        if done and office.mailbox.note(f"committed {job}") is None:
-            self._commit(known, course.attempt)
         late = now >= since + seconds(known.proposal.erase_after)
+        if done and not late and office.mailbox.note(f"committed {job}") is None:
+            self._commit(known, course.attempt)
         awaited = may_become_done(office.mailbox.objects(job), office.identity.name)
         by_time = late or course.stage == EXPIRED
         self._erase(known, (late or not (done or awaited)) and (office.clock.agreed or not by_time))
@@ -568,11 +571,23 @@ class Conductor:
                 office.admission.forget(job)
 
     def _commit(self, known: ProposedJob, attempt: int) -> None:
-        """Publishes what was staged; what the disk has lost of it is noted, and shown to the operator."""
+        """Publishes what was staged; what the disk has lost of it is noted, and shown to the operator.
+
+        This happens in the event loop. A large result is published in parts, one at each pass of the loop; the server goes on
+        meanwhile.
+        """
         office, job, me = self.office, known.id, self.office.identity.name
-        items, lost = self.staging.items(job, attempt)
-        for item in items:
+        lost, until = 0, time.monotonic() + PUBLISHING
+        for digest in self.staging.staged(job, attempt):
+            if office.mailbox.knows(digest):
+                continue
+            item = self.staging.item(job, attempt, digest)
+            if item is None:
+                lost += 1
+                continue
             office.admit(item, me)
+            if time.monotonic() > until:
+                return
         mine = [header.about for header in office.mailbox.objects(job).of("result") if header.author == me]
         count = Counter(about["receiver"] for about in mine)
         whole = {about["receiver"] for about in mine if count[about["receiver"]] == about.get("pieces")}

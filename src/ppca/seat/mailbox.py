@@ -42,6 +42,9 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT NOT NULL, ma
 HERE, DROPPED, LOST = 1, 0, -1
 """What became of an object's content. Dropped content is not wanted again, lost content is."""
 
+SMALL = 1 << 16
+"""Bytes of an object that counts as small: servers tell each other with such objects what they do."""
+
 RECORDS = "records.db"
 HEADERS_AT_HAND = 100_000
 """Headers of the jobs used last that stay in memory, about 1 kB each."""
@@ -58,11 +61,15 @@ class Mailbox:
         self._jobs: dict[str, Objects] = {}
         self._held = 0
         self._bytes: Counter[str] = Counter()
+        self._small: Counter[str] = Counter()
         self._run("BEGIN")
         self._tidy()
         self._run("COMMIT")
-        found = self._rows("SELECT author, SUM(size) FROM objects WHERE present = 1 GROUP BY author")
-        self._bytes.update({author: int(size) for author, size in found})
+        found = self._rows(
+            "SELECT author, SUM(size), SUM(size * (size <= ?)) FROM objects WHERE present = 1 GROUP BY author", SMALL
+        )
+        for author, size, small in found:
+            self._bytes[author], self._small[author] = int(size), int(small)
 
     def close(self) -> None:
         with self._lock:
@@ -115,7 +122,7 @@ class Mailbox:
             except OSError:
                 path.unlink(missing_ok=True)
                 raise
-            self._bytes[header.author] += header.size
+            self._count(header.author, header.size, 1)
             if header.job in self._jobs:
                 self._jobs[header.job].add(header)
                 self._held += 1
@@ -146,7 +153,12 @@ class Mailbox:
     def _set(self, digest: str, state: int) -> None:
         ((author, size, before),) = self._rows("SELECT author, size, present FROM objects WHERE digest = ?", digest)
         self._run("UPDATE objects SET present = ? WHERE digest = ?", state, digest)
-        self._bytes[author] += size * ((state == HERE) - (before == HERE))
+        self._count(author, size, (state == HERE) - (before == HERE))
+
+    def _count(self, author: str, size: int, times: int) -> None:
+        self._bytes[author] += size * times
+        if size <= SMALL:
+            self._small[author] += size * times
 
     def get(self, digest: str) -> Object | None:
         """The object; None if it is not here, or no longer what it was."""
@@ -223,7 +235,7 @@ class Mailbox:
                 "SELECT digest, author, size, present FROM objects WHERE job = ?", job
             ):
                 self._path(digest).unlink(missing_ok=True)
-                self._bytes[author] -= size * (state == HERE)
+                self._count(author, size, -(state == HERE))
             self._run("DELETE FROM objects WHERE job = ?", job)
             self._held -= len(self._jobs.pop(job, Objects()).headers)
             self.unnote(*(f"{what} {job}" for what in OF_JOBS))
@@ -252,10 +264,11 @@ class Mailbox:
                 self._path(header.digest).unlink(missing_ok=True)
         return len(gone)
 
-    def bytes_of(self, author: str | None = None) -> int:
-        """Bytes of all objects here, or of those of one author."""
+    def bytes_of(self, author: str | None = None, *, small: bool = False) -> int:
+        """Bytes of all objects here, or of those of one author. small: of those with at most SMALL bytes."""
+        counts = self._small if small else self._bytes
         with self._lock:
-            return self._bytes.total() if author is None else self._bytes[author]
+            return counts.total() if author is None else counts[author]
 
     def _headers(self, where: str, *values: object) -> list[Header]:
         return [_header(row) for row in self._rows(f"SELECT {FIELDS} FROM objects WHERE {where} ORDER BY seq", *values)]  # noqa: S608

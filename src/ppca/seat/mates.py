@@ -25,6 +25,9 @@ ANSWER_SECONDS = 600.0
 BYTES_PER_SECOND = 1 << 20
 """A mate has ANSWER_SECONDS, and for its bytes the time that they take at this rate."""
 
+ASKING = 60.0
+"""Seconds after which a mate that fails is not asked again."""
+
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds between tries: a seat that starts again, or reads a new revision of the federation, is back within a few."""
 
@@ -122,14 +125,17 @@ class Mates:
             raise ObjectRefused(f"the mates give back different shares of {owner}: {error}") from None
 
     def get(self, seat: int, path: str, *, missing_ok: bool = False) -> bytes:
-        """What another seat answers; asked again for a while if it is not reached."""
-        peer = self.office.roster.seats[seat]
+        """What another seat answers; asked again for a while if it is not reached.
+
+        A mate that takes long to fail is not asked again: it could keep this server waiting for many times as long.
+        """
+        peer, began = self.office.roster.seats[seat], time.monotonic()
         for pause in (*PAUSES, None):
             try:
                 status, data = self._ask(peer, path)
                 break
             except (OSError, http.client.HTTPException) as error:
-                if pause is None:
+                if pause is None or time.monotonic() > began + ASKING:
                     raise FederationError(
                         f"seat {seat} ({peer.member}) is not reached: {error}. All other seats must run, with the revision "
                         f"of the federation that this one has; then say it again."

@@ -59,16 +59,14 @@ class Staging:
         key = self._keys.make(MODEL, job)
         write_file(self._models / job, seal(record_bytes(record), key.public, what="model", job=job))
 
-    def items(self, job: str, attempt: int) -> tuple[list[Object], list[str]]:
-        """The objects of an attempt, and the digests of those of which no copy is whole."""
-        place, found, lost = self._place(job, attempt), [], []
-        for name in self._names(place, ".object"):
-            data = self._read(place, name)
-            if data is None:
-                lost.append(name.removesuffix(".object"))
-            else:
-                found.append(Object.parse(data))
-        return found, lost
+    def staged(self, job: str, attempt: int) -> list[str]:
+        """The digests of the objects of an attempt."""
+        return [name.removesuffix(".object") for name in self._names(self._place(job, attempt), ".object")]
+
+    def item(self, job: str, attempt: int, digest: str) -> Object | None:
+        """An object of an attempt; None if no copy of it is whole."""
+        data = self._read(self._place(job, attempt), f"{digest}.object")
+        return None if data is None else Object.parse(data)
 
     def commit(self, job: str, attempt: int) -> None:
         """The model counts from here on; what was staged is gone."""
