@@ -130,6 +130,7 @@ def test_a_finished_job_is_erased_when_its_time_has_come(four: Four, clock: Cloc
         )
         four.tell(*(make(name, "receipt", four.job, owner=owner, contribution=sent.digest) for name in OPERATORS))
     four.tell(make("alpha", "start", four.job, attempt=1), *(ended(four.job, name) for name in OPERATORS))
+    clock.move(four, timedelta())
     four.advance()
     clock.move(four, timedelta(minutes=119))
     four.advance()
