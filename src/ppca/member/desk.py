@@ -168,9 +168,10 @@ class Member:
         headers = self.objects(job)
         if next(headers.of("job"), None) is None:
             raise FederationError(f"{job.name!r} was not submitted yet, or was changed since: ppca job submit.")
-        if self.name in job.proposal.approvers and headers.by("approval", self.name) is None:
-            self.seats.put_everywhere(self._make("approval", job.id))
-            self.state.approved(job)
+        if self.name in job.proposal.approvers:
+            self.state.approved(job)  # first: later jobs are compared with it even if this command is interrupted
+            if headers.by("approval", self.name) is None:
+                self.seats.put_everywhere(self._make("approval", job.id))
         if self.name in job.spec.receivers or (job.spec.data.by_columns and self.name in job.proposal.owners):
             self._offer(job)
 
