@@ -119,13 +119,21 @@ class Ranges:
         """Require exponents of doubles, or NONE and slightly more for columns of zeros."""
         self.between(exponent, NONE, MAX_EXPONENT, table)
 
-    def vector(self, party: Party, values: SecretArray, bound: int) -> None:
-        """Require vectors (tables, n) of norm at most `bound`, as integers of the ring."""
+    def vector(self, party: Party, values: SecretArray, bound: int, unit: SecretArray | None = None) -> None:
+        """Require vectors (tables, n) of norm at most `bound`, as integers of the ring.
+
+        unit: (tables), the bound of each table is a multiple of it.
+        """
         shares = values.data
         starts = range(0, shares.shape[2], BLOCK_ENTRIES)
         pieces = (np.ascontiguousarray(shares[:, :, k : k + BLOCK_ENTRIES].swapaxes(1, 2)) for k in starts)
-        found = projections(party, pieces, self.tables, RANDOM_SUMS)
-        self.between(found, -NORM_FACTOR * bound, NORM_FACTOR * bound)
+        found = projections(party, pieces, self.tables, RANDOM_SUMS).retype(WHOLE)
+        if unit is None:
+            self.between(found, -NORM_FACTOR * bound, NORM_FACTOR * bound)
+            return
+        largest = (unit.retype(WHOLE) * (NORM_FACTOR * bound)).retype(WHOLE).reshape(-1, 1)
+        self.not_negative((largest - found).retype(WHOLE))
+        self.not_negative((largest + found).retype(WHOLE))
 
     def not_all_negative(self, values: SecretArray, table: NDArray[np.intp]) -> None:
         """Require values (2, choices, columns) without a negative choice in one of the two parts.
@@ -181,7 +189,11 @@ async def moment_ranges(party: Party, sums: OwnerMoments | OwnerMomentsMissing) 
     ranges.numbers(sums.mean_exponent, sums.mantissa, sums.upper)
     ranges.exponents(sums.deviation_exponent)
     # With the cut-off parts of the means, or the presence of values, there are 2 d columns of norm at most sqrt(n_i).
-    ranges.vector(party, sums.factor, (math.isqrt(2 * d) + 1) << (ROOT_FRAC + COUNT_BITS // 2))
+    bound = math.isqrt(2 * d) + 1
+    if isinstance(sums, OwnerMomentsMissing):
+        ranges.vector(party, sums.factor, bound << (ROOT_FRAC + COUNT_BITS // 2))
+    else:
+        ranges.vector(party, sums.factor, bound, sums.root)
     return ranges
 
 
