@@ -182,7 +182,7 @@ def flags_of(of_columns: tuple[LockstepServers, PCA], south: Any) -> Any:
         owners=("north", "south"),
         columns={"north": ("a", "b"), "south": ("c", "d")},
         standardize=bool(pca.standardize),
-        align=Align(alignment="aligned"),
+        align=Align(alignment="aligned", minimum=1),
         scales=scales,
         check_inputs=True,
     )

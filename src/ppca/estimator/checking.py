@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..jobs.matching import MatchError, match
+from ..jobs.matching import MatchError, match, too_few
 from ..jobs.spec import MEAN
 from ..jobs.uploads import MATCH
 from ..jobs.wide import too_large
@@ -167,6 +167,8 @@ def _check_match(owners: Sequence[Records], partition: Columns, plan: Plan, widt
             rows = len(match(tags, partition.minimum)[0])
         except MatchError as error:
             check_matched({"refused": str(error), "cause": MATCH}, partition, owners)
+    elif refused := too_few(rows, partition.minimum):
+        check_matched({"refused": refused}, partition, owners)
     plan.check_rows(rows, width)
     if wide and (refused := too_large(rows, width)) is not None:
         raise OwnerError(f"{refused}.")

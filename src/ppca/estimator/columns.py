@@ -32,7 +32,7 @@ class Columns:
         owners, or a dictionary by their names
     alignment : "psi" (private join by id), "aligned" (same rows in the same order), "namespace" (ids 0 .. namespace - 1)
     namespace : the number of ids, for that alignment only
-    minimum : the fewest common ids that are worked on (psi)
+    minimum : the fewest common rows that are worked on
     fold_case : whether ids that differ in case only are equal
     pieces : row pieces of the second moments; None: as few as the ring allows
     """

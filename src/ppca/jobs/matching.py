@@ -13,6 +13,11 @@ from .spec import MIN_COMMON_IDS
 """The smallest intersection that is worked on unless the job says otherwise: a covariance of fewer rows says too much of them."""
 
 
+def too_few(rows: int, minimum: int) -> str | None:
+    """Why so few rows, which owners have in common without tags, are not worked on."""
+    return None if rows >= minimum else f"the owners have {rows:,} rows; this job needs at least {minimum:,} (minimum)"
+
+
 class MatchError(ValueError):
     """The owners' rows do not match well enough; nothing was computed."""
 

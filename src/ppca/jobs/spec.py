@@ -100,7 +100,7 @@ class Align:
     """How rows of column owners are joined.
 
     alignment: "psi" joins by keyed pseudonyms of ids; "aligned" takes rows in the order they have; "namespace" takes ids
-    0 to `namespace` - 1. minimum: the job stops if the owners have fewer ids in common (psi). fold_case: ignore the case of ids.
+    0 to `namespace` - 1. minimum: the job stops if the owners have fewer rows in common. fold_case: ignore the case of ids.
     row_share_at_most: the job stops if one row has a larger part of the sum of squares of a column.
     """
 

@@ -20,7 +20,7 @@ from ..protocol import InputPacket, Party
 from ..protocol.inputs import summands
 from ..protocol.opening import SERVERS, record
 from .errors import Refusal
-from .matching import MatchError, match
+from .matching import MatchError, match, too_few
 from .spec import Data
 from .spool import Spool
 
@@ -110,6 +110,8 @@ def align(party: Party, table: str, data: Data, turned: bool = False) -> dict[st
     if not uploads.tags:
         if refused := _other_order(uploads.orders, counts, tables_of(data)):
             return {"refused": refused, "cause": ORDER}
+        if refused := too_few(counts[0], data.align.minimum):
+            return {"refused": refused}
         return {"rows": counts[0]}
     if [uploads.tags[owner].rows for owner in sorted(uploads.tags)] != counts:
         return {"refused": "an owner did not send one tag for every row"}

@@ -28,7 +28,7 @@ from .tags import BLOCK, Words, make_tags, order_of
 class Alignment:
     """How rows of different owners are brought together.
 
-    namespace: the number of ids, for that way only. minimum: the fewest common ids that are worked on (psi).
+    namespace: the number of ids, for that way only. minimum: the fewest common rows that are worked on.
     fold_case: whether ids that differ in case only are equal.
     """
 
