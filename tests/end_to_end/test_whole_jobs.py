@@ -258,7 +258,7 @@ def test_too_few_rows_are_refused_on_shares(field: Field) -> None:
 def test_too_few_rows_of_owners_of_columns_are_refused(field: Field, wide: bool) -> None:
     job = fit_job(
         *(field.member("analyst").roster, f"few-{wide}", list(OWNERS), BY_COLUMNS, {"analyst": ["model"]}),
-        align={"alignment": "aligned"},
+        align={"alignment": "aligned", "minimum": 4},
         rows_at_least=5,
         wide=wide,
     )

@@ -224,7 +224,15 @@ def test_approvers_of_columns_read_what_a_result_tells_by_its_nature() -> None:
     assert "75% of their sum of squares in one row are refused" in found[0]
     assert "number of common rows" in found[1]
     assert "refused" not in nature_in_words(columns(align={"row_share_at_most": 1}).spec)[0]
-    assert nature_in_words(job().spec) == []
+    assert "by servers if it is clearly more than 81%" in found[0]
+
+
+def test_approvers_of_rows_read_what_a_result_tells_by_its_nature() -> None:
+    (rare,) = nature_in_words(job().spec)
+    assert "one row of all owners differs from all others" in rare
+    assert nature_in_words(job(owners=("north",)).spec) == []
+    found = nature_in_words(job(missing="mean").spec)
+    assert "miss that column, and the sum of these rows" in found[1]
 
 
 def test_approvers_of_two_owners_read_what_these_learn_of_each_other() -> None:
@@ -284,10 +292,18 @@ def test_an_approver_reads_all_of_its_own_columns_and_some_of_others() -> None:
     assert lines[0] == f"columns that you contribute: {own}"
     assert terms(study().spec, "north")[2].endswith('"w9" and 2 more')
     assert "minimum number of common rows: 10" in lines
+    zeros = terms(study(align={"alignment": "namespace", "namespace": 50}).spec, "north")
+    assert "minimum number of common rows, with rows of zeros: 10" in zeros
+    assert any("an owner sends a row of zeros for each id that it does not have" in line for line in zeros)
     assert "no minimum number of rows" in terms(job().spec, "north")
     assert any(
         line.startswith("results of only 1 common rows") for line in nature_in_words(study(align={"minimum": 1}).spec)
     )
+
+
+def test_a_column_name_with_quotes_reads_as_one_name() -> None:
+    lines = terms(study(south='b", "c').spec, "north")
+    assert lines[1] == 'columns of south: "b\\", \\"c"'
 
 
 def test_overlapping_owners_of_several_jobs_are_a_warning() -> None:

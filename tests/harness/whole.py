@@ -114,8 +114,8 @@ class WholeJob:
         """What the client of an honest owner sends."""
         return self.send(owner, lambda parcels: self.fill(owner, data, parcels, id))
 
-    def fill(self, owner: str, data: Any, parcels: Any, id: str | None = None) -> None:
-        table = contributing.table_of(self.job.spec.data, owner, data, id, DEFAULTS, 1)
+    def fill(self, owner: str, data: Any, parcels: Any, id: str | None = None, min_rows: int = 1) -> None:
+        table = contributing.table_of(self.job.spec.data, owner, data, id, DEFAULTS, min_rows)
         for chunk in contributing.chunks_of(Owner(owner), self.job, table):  # type: ignore[arg-type]
             contributing.add(parcels, chunk, tables=self.job.spec.data.tables is not None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from ppca.owner.columns import Centred
 from ppca.owner.errors import OwnerError
 from ppca.protocol import InputPacket, RingType, share, share_ring
 from ppca.protocol.inputs import receive
+from ppca.receiver.model import PCAModel
+from ppca.receiver.unsealing import received
 from ppca.seat.programs import kept_name
 from ppca.servers.control import encode
 
@@ -152,6 +155,7 @@ def test_unmodified_clients_pass(form: Form, stops: None) -> None:
         ("rows", 5, 1 << 64),
         ("rows", 6, 1 << 90),
         ("rows", 6, -(1 << 127)),
+        ("rows", 6, 1 << 57),  # 2^12 in units of the deviation; the norm of a column of 40 rows is below 7
         ("rows missing", 1, 41),
         ("rows missing", 1, -1),
         ("rows missing", 1, 0),  # its mean would count for nothing and choose the grid
@@ -488,6 +492,76 @@ def test_no_key_of_the_owners_is_waited_for_without_need(form: Form, monkeypatch
     assert whole.contribute(LIAR, form.file(LIAR), form.id) == [""] * 4
 
 
+@pytest.mark.parametrize(
+    "way", [{"alignment": "aligned"}, {"alignment": "namespace", "namespace": 40}], ids=["aligned", "namespace"]
+)
+@pytest.mark.parametrize("wide", [False, True], ids=["tall", "wide"])
+def test_fewer_rows_than_the_minimum_are_refused(
+    way: dict[str, Any], wide: bool, tmp_path: Path, servers: FourServers, stops: None
+) -> None:
+    """Approvers read `minimum`, whatever the alignment is."""
+    owners, align = OWNERS[:2], {"minimum": 41, **way}
+    held = {owner: [f"{owner[0]}{number}" for number in range(30)] for owner in owners}
+    made = job(name=tmp_path.name, owners=owners, columns=held, align=align, wide=wide)
+    whole = WholeJob(servers, made)
+    for owner in owners:
+        table = np.column_stack([np.arange(40), np.random.default_rng(6).standard_normal((40, 30))])
+        names = ",".join(["id", *held[owner]])
+        np.savetxt(tmp_path / f"{owner}.csv", table, ["%d", *["%.17g"] * 30], ",", header=names, comments="")
+        assert whole.contribute(owner, tmp_path / f"{owner}.csv", "id") == [""] * 4
+    found = whole.run()
+    assert found["refused"] == "the owners have 40 rows; this job needs at least 41 (minimum)"
+    assert set(found) <= {"refused", "rows"}
+
+
+# -- missing values that count as the joint mean -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["rows missing"], indirect=True)
+@pytest.mark.parametrize("missing", [0, 1, 9, 10, 30, 31, 39])
+def test_a_client_refuses_a_column_that_few_rows_miss_or_have(form: Form, missing: int) -> None:
+    table = np.random.default_rng(3).standard_normal((40, 3))
+    table[:missing, 1] = np.nan
+    form.write("north", table, form.job.spec.data.column_names, range(40))
+    whole = WholeJob(form.servers, form.job)
+    sent: list[str] = []
+    parcels = SimpleNamespace(add=lambda kind, *_: sent.append(kind))
+    if missing in (0, 10, 30):
+        whole.fill("north", form.file("north"), parcels, min_rows=10)
+        assert sent == ["packets"]
+    else:
+        with pytest.raises(OwnerError, match=f"column 'v1' has {40 - missing} values in 40 rows.*the minimum is 10"):
+            whole.fill("north", form.file("north"), parcels, min_rows=10)
+        assert sent == []
+
+
+@pytest.mark.parametrize("form", ["rows missing"], indirect=True)
+def test_an_owner_far_away_reads_the_sum_of_rows_that_miss_a_column(form: Form) -> None:
+    """Why the client refuses it. One row of north misses v0; south's values of v0 lie far away, its client is unmodified.
+
+    C_0j n, less the liar's part, is delta (sum over the others' rows that have v0 of x_j - mean_j), up to v0 of the others.
+    """
+    rng = np.random.default_rng(3)
+    tables = {owner: rng.standard_normal((count, 3)) + 3 for owner, count in zip(OWNERS, (40, 41, 50), strict=True)}
+    secret = tables["north"][7].copy()
+    tables["north"][7, 0] = np.nan
+    tables[LIAR][:, 0] += 1e6
+    whole = WholeJob(form.servers, form.job)
+    for owner, table in tables.items():
+        form.write(owner, table, form.job.spec.data.column_names, range(len(table)))
+        assert whole.contribute(owner, form.file(owner)) == [""] * 4
+    result = received(whole.run(), RECEIVER)
+    scale = np.broadcast_to(result["exponents"], (3,))
+    model = PCAModel.from_result(result, scale=scale, names=None, audit=[])
+    own = tables[LIAR] - model.mean
+    sums = (model.components.T * model.explained_variance * (model.rows - 1)) @ model.components - own.T @ own
+    total = -len(own) * own.mean(axis=0)  # of v0 over the others' rows that have it, of v1 and v2 over all others' rows
+    present = round(total[0] ** 2 / sums[0, 0])
+    assert model.rows - len(own) - present == 1
+    read = model.mean[1:] + total[1:] - sums[0, 1:] / (total[0] / present)
+    np.testing.assert_allclose(read, secret[1:], atol=5e-3)  # products of others' v0, about 90, over 1e6 / 3
+
+
 # -- columns that mark single rows -----------------------------------------------------------------------------------------
 
 
@@ -613,7 +687,7 @@ def test_new_columns_out_of_range_or_of_few_rows_are_refused(how: str, tmp_path:
     else:
         refusal = {
             "a lie": f"contribution of {LIAR} holds numbers outside the range",
-            "too few rows": "there are 40 new rows; this job needs at least 41",
+            "too few rows": "there are 40 new rows; this job needs at least 41 (minimum)",
         }
         with pytest.raises(Refusal, match=refusal[how]):
             second.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 
 from ..jobs.openings import MEANING, SERVERS, TAGS, AllowedOpening
@@ -77,43 +78,71 @@ def _align_terms(job: JobSpec) -> list[str]:
     ways = {
         PSI: "by id; only individuals whom all owners have are used",
         ALIGNED: "row by row; all owners must have the same individuals in the same order",
-        NAMESPACE: f"by id, a whole number below {align.namespace or 0:,}; only individuals whom all owners have are used",
+        NAMESPACE: f"by id, a whole number below {align.namespace or 0:,}; an owner sends a row of zeros for each id that it "
+        "does not have",
     }
     case = "; upper and lower case of ids count as equal" if align.fold_case else ""
-    return [f"rows are joined: {ways[align.alignment]}{case}", f"minimum number of common rows: {align.minimum:,}"]
+    zeros = ", with rows of zeros" if align.alignment == NAMESPACE else ""
+    return [
+        f"rows are joined: {ways[align.alignment]}{case}",
+        f"minimum number of common rows{zeros}: {align.minimum:,}",
+    ]
 
 
 def _named(columns: Iterable[str], most: int | None) -> str:
-    """The names of columns in quotes, as an approver reads them. most: how many are named."""
+    """The names of columns in quotes, as an approver reads them; quotes in a name are escaped. most: how many are named."""
     names = list(columns)
-    shown = ", ".join(f'"{name}"' for name in names[:most])
+    shown = ", ".join(json.dumps(name, ensure_ascii=False) for name in names[:most])
     more = 0 if most is None else max(0, len(names) - most)
     return shown + (f" and {more:,} more" if more else "")
 
 
 def nature_in_words(job: JobSpec) -> list[str]:
     """What a result tells by its nature, for approvers."""
-    data = job.data
-    if not data.uses_model and not data.by_columns and len(data.owners) == 2 and job.receivers:
-        return [
+    if job.data.uses_model or len(job.data.owners) < 2:
+        return []
+    return _nature_of_columns(job) if job.data.by_columns else _nature_of_rows(job)
+
+
+def _nature_of_rows(job: JobSpec) -> list[str]:
+    if not job.receivers:
+        return []
+    found = [
+        "if one row of all owners differs from all others in a column, such as a rare category encoded as 0 and 1, whoever has "
+        "components, variances and means can compute the other values of that row"
+    ]
+    if len(job.data.owners) == 2:
+        found.append(
             "with two owners, whoever has the result and one owner's rows can subtract that owner's part, and learns the number "
             "of rows, the means and the covariance of the other one"
-        ]
-    if data.uses_model or not data.by_columns or len(data.owners) < 2:
-        return []
-    share = None if data.align is None else data.align.row_share_at_most
-    few = []
-    if data.align is not None and data.align.minimum < FEW_ROWS:
+        )
+    if job.data.missing == MEAN:
+        found.append(
+            "an owner whose values of a column lie far from yours can compute from components, variances and means how many "
+            "rows of the other owners miss that column, and the sum of these rows; your client refuses a column that fewer than "
+            f"{FEW_ROWS} of your rows miss, or have, unless you lower --min-rows"
+        )
+    return found
+
+
+def _nature_of_columns(job: JobSpec) -> list[str]:
+    assert job.data.align is not None
+    align, few = job.data.align, []
+    if align.minimum < FEW_ROWS:
         few = [
-            f"results of only {data.align.minimum} common rows are allowed: the covariance of so few people tells "
+            f"results of only {align.minimum} common rows are allowed: the covariance of so few people tells "
             f"their values. Ask for a minimum of {FEW_ROWS} or more"
         ]
     found = (
         "an owner with a column that marks one person, or with two columns that differ in one person, can compute that person's "
         "values in your columns from components, variances and means, if it sees them"
     )
+    share = align.row_share_at_most
     if share is not None:
-        found += f"; columns with more than {share:.0%} of their sum of squares in one row are refused"
+        found += (
+            f"; columns with more than {share:.0%} of their sum of squares in one row are refused by unmodified clients, and by "
+            f"servers if it is clearly more than {share + (1 - share) / 4:.0%}"
+        )
     return [
         *few,
         found,

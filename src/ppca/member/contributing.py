@@ -38,7 +38,7 @@ def contribute(
     """Share, seal and send an owner's table; return the bytes sent. After an interruption, call it again.
 
     options: how the table is read; the job says how missing values count. min_rows: the fewest rows with which the owner takes
-    part in a fit with other owners.
+    part in a fit with other owners, and the fewest that miss a column, or have it, if missing values count as the joint mean.
     """
     member.check_may_contribute(job)
     outbox = member.state.outbox(job.id)

@@ -156,6 +156,8 @@ def _rows(data: Data, table: int, source: Source, key: Key, progress: Progress) 
     tables = len(data.widths)
     if data.missing == MEAN:
         gaps = rows.gap_sums_of(source.table, progress)
+        if data.check_inputs:
+            rows.check_gaps(source.table, gaps)
         progress(gaps.count, gaps.count)
         yield Chunk(table, rows.share_gap_sums(gaps, tables))
     else:

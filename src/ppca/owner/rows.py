@@ -43,6 +43,24 @@ def gap_sums_of(table: Table, progress: Progress | None = None) -> GapSums:
     return found
 
 
+def check_gaps(table: Table, sums: GapSums) -> None:
+    """Refuse a column that few rows miss, or few rows have, before anything is sent: others can compute the sum of these rows.
+
+    The joint mean in place of a missing value lies as far from the owner's other values as another owner chooses with its own.
+    """
+    missing = sums.count - sums.counts
+    few = np.flatnonzero(((missing > 0) & (missing < table.min_rows)) | (sums.counts < table.min_rows))
+    if len(few):
+        index = int(few[0])
+        raise OwnerError(
+            f"{table.label}: {table.column_title(index)} has {int(sums.counts[index]):,} values in {sums.count:,} rows. Missing "
+            "values count as the joint mean in this job, so others could compute the sum of the rows that miss the column, or of "
+            f"those that have it, from the joint result; the minimum is {table.min_rows} of either. Nothing was sent. Fill these "
+            "values in, leave out the rows that miss them, or lower the minimum.",
+            options=["min_rows"],
+        )
+
+
 def share_sums(sums: Moments, owners: int) -> list[list[InputPacket]]:
     """All that an owner sends, in the order of `OwnerMoments`. Its size does not depend on the number of rows."""
     _check_count(sums, owners)
