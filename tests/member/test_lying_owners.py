@@ -687,7 +687,7 @@ def test_new_columns_out_of_range_or_of_few_rows_are_refused(how: str, tmp_path:
     else:
         refusal = {
             "a lie": f"contribution of {LIAR} holds numbers outside the range",
-            "too few rows": "there are 40 new rows; this job needs at least 41 (minimum)",
+            "too few rows": r"there are 40 new rows; this job needs at least 41 \(rows_at_least\)",
         }
         with pytest.raises(Refusal, match=refusal[how]):
             second.run()

@@ -295,7 +295,7 @@ def test_classify_gives_several_functions_of_one_key() -> None:
 @pytest.mark.parametrize(
     ("edges", "table", "message"),
     [
-        ([], [1.0], "non-empty ascending"),
+        ([], [1.0], "non-empty, strictly ascending"),
         ([2.0, 1.0], [1.0, 2.0, 3.0], "ascending"),
         ([1.0, 1.0], [1.0, 2.0, 3.0], "ascending"),
         (np.array([3, 2], np.uint8), [1.0, 2.0, 3.0], "ascending"),

@@ -99,7 +99,7 @@ def test_local_operations_on_pending_results() -> None:
     async def two_pending(x: Any, y: Any) -> Any:
         return await (x * y + y * x)
 
-    with pytest.raises(TypeError, match="await them first"):
+    with pytest.raises(TypeError, match="Await them first"):
         run(two_pending, a, b)
 
 
