@@ -189,7 +189,7 @@ def federation(
     data: Data = None,
     d: Annotated[int, typer.Option(min=2, help="columns of synthetic data")] = 115,
     rows: Annotated[int, typer.Option(min=100, help="rows of all owners")] = 3000,
-    delay: Annotated[float, typer.Option(min=0, help="milliseconds one way between seats, in the slow run")] = 40.0,
+    delay: Annotated[float, typer.Option(min=0, help="milliseconds one way between servers, in the slow run")] = 40.0,
     rate: Annotated[
         float, typer.Option(min=0, help="Mbit/s of every direction of a link, in the slow run; 0: any")
     ] = 100.0,
@@ -203,7 +203,7 @@ def federation(
 @app.command()
 def chaos(
     output: Output = DEFAULT_OUTPUT,
-    kills: Annotated[int, typer.Option(min=1, help="kills of seats and clients until it ends")] = 200,
+    kills: Annotated[int, typer.Option(min=1, help="kills of servers and clients until it ends")] = 200,
     seed: Annotated[int, typer.Option(help="of what happens when")] = 0,
     seconds: Annotated[float, typer.Option(min=1, help="end after this time, whatever the number of kills")] = math.inf,
 ) -> None:

@@ -19,8 +19,8 @@ from rich.table import Table
 
 from benchmarks.data_sets import DATA_SETS, Floats, Folder, MissingData
 from ppca import PCA
-from ppca.report import duration, size
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
+from ppca.web.report import duration, size
 
 ROUND_LIMITS = {50: 260, 115: 330, 200: 420}
 """Maximum number of rounds of a whole job up to this many columns, at the tolerance of this benchmark."""

@@ -23,17 +23,17 @@ from benchmarks import lying
 from benchmarks.field import OPERATORS, Field
 from benchmarks.jobs import fit_job
 from benchmarks.malformed import changed, restructured
-from ppca.federation.course import BROKEN, READY, RUNNING, WITHDRAWN
+from ppca.federation.envelopes import envelope_info
 from ppca.federation.errors import FederationError
 from ppca.federation.objects import Object, sha256
-from ppca.federation.parcels import envelope_info
 from ppca.federation.proposal import ProposedJob
 from ppca.federation.sealing import seal
-from ppca.member import Member
-from ppca.member.seats import Seats
+from ppca.federation.state import BROKEN, READY, RUNNING, WITHDRAWN
+from ppca.member import MemberClient
+from ppca.member.connections import ServerConnections
 from ppca.owner.rows import share_sums, sums_of
 from ppca.owner.tables.opening import open_table
-from ppca.servers.control import encode
+from ppca.runtime.control import encode
 
 MALLORY = "mallory"
 """A member that means harm: an owner and a receiver."""
@@ -132,7 +132,7 @@ class Adversary:
 
     # -- members -----------------------------------------------------------------------------------------------------
 
-    def _refused(self, seats: Seats, item: Object, what: str) -> bool:
+    def _refused(self, seats: ServerConnections, item: Object, what: str) -> bool:
         """Brings an object that must be refused to one server; False if it did not answer."""
         client = seats.clients[self._random.randrange(4)]
         try:
@@ -163,8 +163,8 @@ class Adversary:
     def _as_operator(self) -> bool:
         """An operator writes what is another's, or about attempts that there are not."""
         name = self._random.choice(OPERATORS[1:])
-        roster = self._field.member(MALLORY).roster
-        seats = Seats(roster, self._field.identities[name])
+        membership = self._field.member(MALLORY).membership
+        seats = ServerConnections(membership, self._field.identities[name])
         with contextlib.closing(seats):
             ended: dict[str, Any] = {"attempt": 99, "outcome": "finished", "final": False, "why": ""}
             wrong: list[tuple[str, dict[str, Any]]] = [
@@ -179,7 +179,9 @@ class Adversary:
         """An operator signs the end of an attempt that is under way. Its server says later what really became of it."""
         seat = self._random.randrange(4)
         name = OPERATORS[seat]
-        with contextlib.closing(Seats(self._field.member(MALLORY).roster, self._field.identities[name])) as seats:
+        with contextlib.closing(
+            ServerConnections(self._field.member(MALLORY).membership, self._field.identities[name])
+        ) as seats:
             try:
                 jobs = json.loads(seats.clients[self._random.randrange(4)].request("GET", "/v1/jobs")[1])
                 open_jobs = [each for each in jobs if each["stage"] in (READY, RUNNING) and each["attempt"]]
@@ -209,7 +211,9 @@ class Adversary:
         """A job of Mallory alone, with a contribution that is malformed in one way or another, rightly sealed and signed."""
         self._number += 1
         with contextlib.closing(self._field.member(MALLORY)) as member:
-            job = fit_job(member.roster, f"lie-{self._number}", [MALLORY], COLUMNS, {MALLORY: ["model"]}, components=2)
+            job = fit_job(
+                member.membership, f"lie-{self._number}", [MALLORY], COLUMNS, {MALLORY: ["model"]}, components=2
+            )
             try:
                 member.submit(job)
                 member.approve(job)
@@ -221,7 +225,7 @@ class Adversary:
         self._lying.append(job)
         return True
 
-    def _keys(self, member: Member, job: ProposedJob) -> list[bytes]:
+    def _keys(self, member: MemberClient, job: ProposedJob) -> list[bytes]:
         deadline = time.monotonic() + 5
         while True:
             try:
@@ -315,14 +319,14 @@ class Adversary:
                 time.sleep(0.5)
         return [*self._faults, *(f"{job.name}: a lying owner's job has not ended" for job in left)]
 
-    def _ended(self, member: Member, job: ProposedJob) -> bool:
+    def _ended(self, member: MemberClient, job: ProposedJob) -> bool:
         try:
-            course = member.course(job)
+            job_state = member.job_state(job)
         except (FederationError, OSError):
             return False
-        if course.done:
+        if job_state.done:
             self._faults.append(f"{job.name}: a lying owner's job is done")
-        return course.over
+        return job_state.over
 
     @property
     def lies(self) -> int:

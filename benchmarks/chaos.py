@@ -1,7 +1,7 @@
 """`ppca bench chaos`: a federation under fire. What can happen is in `misfortune`.
 
 Jobs run all the time, two of owners of rows, then one of owners of columns. Every one must end with the right result or in a
-clear final state; none may hang, nothing may be left half-written, no process may be left over, and in the end all four seats
+clear final state; none may hang, nothing may be left half-written, no process may be left over, and in the end all four servers
 must say the same of every job. What an attacker sends must be refused, and no server may take more than `MOST_MEMORY`. Prints the
 tally.
 """
@@ -30,10 +30,10 @@ from benchmarks.adversary import LIE, MALLORY, SKEW, altered_servers, lie_file, 
 from benchmarks.field import OPERATORS, Field
 from benchmarks.jobs import fit_job
 from benchmarks.misfortune import Chaos, Tally
-from ppca.federation.course import HELD
 from ppca.federation.errors import FederationError
 from ppca.federation.proposal import ProposedJob
-from ppca.member import Member
+from ppca.federation.state import HELD
+from ppca.member import MemberClient
 from ppca.member.fetching import Evidence
 
 OWNERS = ("north", "south", "west")
@@ -46,7 +46,7 @@ LONGEST = 900.0
 """Seconds after which a job that has not ended counts as hanging: also where the machine has much else to do."""
 
 SETTLING = 60.0
-"""Seconds in which four seats that are left in peace must come to agree."""
+"""Seconds in which four servers that are left in peace must come to agree."""
 
 SETTINGS = {
     "policy": {"attempts": 40, "jobs_per_member": 1000, "requests_per_second": 500.0},
@@ -74,7 +74,7 @@ class Run:
         self.chaos = Chaos(self.field, self.tally, seed, self._small)
 
     def _small_disk(self) -> Path | None:
-        """A small disk below the store of seat 2, where that is permitted."""
+        """A small disk below the store of server 2, where that is permitted."""
         place = self.field.folder / OPERATORS[2] / "store"
         place.mkdir(mode=0o700)
         command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS},mode=700", "tmpfs", str(place)]
@@ -113,7 +113,7 @@ class Run:
         receiver = self.field.member(RECEIVER)
         columns = BY_OWNER if by_columns else COLUMNS
         names = (f"job-{number}", list(OWNERS), columns, {RECEIVER: ["model"]})
-        job = fit_job(receiver.roster, *names, components=3)
+        job = fit_job(receiver.membership, *names, components=3)
         with contextlib.closing(receiver):
             try:
                 self.chaos.phase = "a job is submitted and approved"
@@ -151,7 +151,7 @@ class Run:
         self._files[owner] = self.field.folder / owner / "table.csv"
         np.savetxt(self._files[owner], table, delimiter=",", header=",".join(names), comments="", fmt="%.17g")
 
-    def _stubborn(self, action: Callable[[], None], job: ProposedJob, member: Member, began: float) -> None:
+    def _stubborn(self, action: Callable[[], None], job: ProposedJob, member: MemberClient, began: float) -> None:
         """Says the same again until it is done, as a user would, or the job is over."""
         while True:
             try:
@@ -164,13 +164,13 @@ class Run:
                 raise TimeoutError("a member cannot do its part")
             time.sleep(0.5)
 
-    def _over(self, job: ProposedJob, member: Member) -> bool:
+    def _over(self, job: ProposedJob, member: MemberClient) -> bool:
         try:
-            return member.course(job).over
+            return member.job_state(job).over
         except (FederationError, OSError):
             return False
 
-    def _contribute(self, job: ProposedJob, receiver: Member, began: float) -> None:
+    def _contribute(self, job: ProposedJob, receiver: MemberClient, began: float) -> None:
         """Every owner in a process of its own, started again when it is killed."""
         path = self.field.folder / RECEIVER / "job.toml"
         path.write_bytes(job.data)
@@ -191,7 +191,7 @@ class Run:
             process.kill()
             process.wait()
 
-    def _contributed(self, job: ProposedJob, member: Member, owner: str) -> bool:
+    def _contributed(self, job: ProposedJob, member: MemberClient, owner: str) -> bool:
         try:
             return member.objects(job).by("contribution", owner) is not None
         except (FederationError, OSError):
@@ -219,29 +219,29 @@ class Run:
         self.chaos.client(process)
         return process
 
-    def _await_end(self, job: ProposedJob, member: Member, began: float) -> None:
+    def _await_end(self, job: ProposedJob, member: MemberClient, began: float) -> None:
         while not self._over(job, member):
             if time.monotonic() - began > LONGEST:
-                raise TimeoutError(f"it has not ended: {member.course(job)}")
+                raise TimeoutError(f"it has not ended: {member.job_state(job)}")
             self._resume(job, member)
             time.sleep(0.2)
 
-    def _resume(self, job: ProposedJob, member: Member) -> None:
+    def _resume(self, job: ProposedJob, member: MemberClient) -> None:
         """Resume a held job, as an operator does who has read why it is held."""
         with contextlib.suppress(FederationError, OSError):
-            if member.course(job).stage == HELD:
+            if member.job_state(job).stage == HELD:
                 with contextlib.closing(self.field.member(OPERATORS[-1])) as operator:
                     operator.resume(job)
                 self.tally.done["held job resumed by an operator"] += 1
 
-    def _judge(self, job: ProposedJob, member: Member, joint: NDArray[np.float64], calm: bool) -> None:
-        course = member.course(job)
-        self.tally.attempts += course.attempt
-        self.tally.ends[course.ended or course.stage] += 1
-        if not course.done:
-            self.tally.reasons[course.why[:100]] += 1
-            if calm or not course.why:
-                self.tally.faults.append(f"{job.name} ended {course.stage} without cause: {course.why}")
+    def _judge(self, job: ProposedJob, member: MemberClient, joint: NDArray[np.float64], calm: bool) -> None:
+        job_state = member.job_state(job)
+        self.tally.attempts += job_state.attempt
+        self.tally.ends[job_state.ended or job_state.stage] += 1
+        if not job_state.done:
+            self.tally.reasons[job_state.why[:100]] += 1
+            if calm or not job_state.why:
+                self.tally.faults.append(f"{job.name} ended {job_state.stage} without cause: {job_state.why}")
             return
         deadline = time.monotonic() + 60
         while True:
@@ -267,7 +267,7 @@ class Run:
             self.tally.faults.append(f"{job.name} has a wrong result: {error:.1e}")
 
     def _ask_all_seats(self, jobs: int) -> None:
-        """Every seat must know every job, and they must agree how it ended."""
+        """Every server must know every job, and they must agree how it ended."""
         deadline = time.monotonic() + SETTLING
         while True:
             said = [self._ends_at(seat) for seat in range(4)]
@@ -276,13 +276,13 @@ class Run:
             if time.monotonic() > deadline:
                 odd = {job for each in said for job in each if any(other.get(job) != each[job] for other in said)}
                 self.tally.faults.append(
-                    f"seats know {[len(each) for each in said]} jobs, and differ about {sorted(odd)}"
+                    f"servers know {[len(each) for each in said]} jobs, and differ about {sorted(odd)}"
                 )
                 return
             time.sleep(1)
 
     def _ends_at(self, seat: int) -> dict[str, tuple[str, int]]:
-        """Job -> how it ended, in which attempt, at one seat."""
+        """Job -> how it ended, in which attempt, at one server."""
         place = f"http://127.0.0.1:{self.field.ports[seat][2]}/v1/state"
         with urllib.request.urlopen(place, timeout=SETTLING) as answer:
             found = json.loads(answer.read())["jobs"]

@@ -14,7 +14,7 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks import ops, peers, table_console
-from ppca.report import duration
+from ppca.web.report import duration
 
 OPERATIONS = ["mul", "gt", "eq", "sqrt", "reciprocal"]
 SIZES = [1_000, 10_000]

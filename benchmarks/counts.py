@@ -17,7 +17,7 @@ from ppca.algorithms.baselines.batch_sort import batch_sort
 from ppca.algorithms.baselines.counting import OPERATIONS, expensive_operations
 from ppca.estimator.job import Job
 from ppca.protocol import Party, SecretArray
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 
 @dataclass

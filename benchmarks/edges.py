@@ -16,8 +16,8 @@ from sklearn.decomposition import PCA as PlainPCA  # noqa: N811 - scikit-learn's
 
 from benchmarks import table_console
 from ppca import PCA
-from ppca.report import size
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
+from ppca.web.report import size
 
 OWNERS = 3
 

@@ -27,8 +27,8 @@ from ppca.algorithms.solvers import SOLVERS, eigh
 from ppca.estimator.job import Job
 from ppca.protocol import FIXED, InputPacket, Party, PlainArray, SecretArray, share
 from ppca.protocol.plain import FLOAT
-from ppca.report import duration, kind_lines, percent, size
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
+from ppca.web.report import duration, kind_lines, percent, size
 
 NETWORKS = {"LAN": (0.3e-3, 1e9), "WAN": (40e-3, 100e6)}
 """Latency of a round in seconds, bits per second of a server's link."""

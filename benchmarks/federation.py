@@ -1,6 +1,6 @@
 """`ppca bench federation`: what a job costs over a federation of processes, beside local servers; and over slow links, measured.
 
-Seats talk TLS with pinned keys; `wan` puts a proxy before every mesh port, with so many milliseconds one way and so many bits a
+Servers talk TLS with pinned keys; `wan` puts a proxy before every mesh port, with so many milliseconds one way and so many bits a
 second in each direction of a link. Predicted: time here, plus rounds times the delay, plus the bytes of the busiest link.
 """
 
@@ -27,8 +27,8 @@ from ppca.estimator.federated import fitted_of
 from ppca.jobs.build import iterations_for
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
-from ppca.report import duration, size
-from ppca.servers import Account, LocalServers
+from ppca.runtime import Account, LocalServers
+from ppca.web.report import duration, size
 
 OWNERS = ("north", "south", "west")
 RECEIVER = "analyst"
@@ -109,10 +109,16 @@ def run(field: Field, folder: Path, tables: list[NDArray[np.float64]]) -> tuple[
     columns = [f"c{i}" for i in range(tables[0].shape[1])]
     receiver = field.member(RECEIVER)
     job = fit_job(
-        receiver.roster, "bench", list(OWNERS), columns, {RECEIVER: ["model"]}, components=COMPONENTS, standardize=True
+        receiver.membership,
+        "bench",
+        list(OWNERS),
+        columns,
+        {RECEIVER: ["model"]},
+        components=COMPONENTS,
+        standardize=True,
     )
     receiver.submit(job)
-    while any(item.what.startswith("offer") for item in receiver.course(job).waiting):
+    while any(item.what.startswith("offer") for item in receiver.job_state(job).waiting):
         time.sleep(0.05)
     sent = 0
     for owner, table in zip(OWNERS, tables, strict=True):

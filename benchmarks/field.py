@@ -1,6 +1,6 @@
 """A federation of processes on this machine, made without the command line: for benchmarks and tests that need many of them.
 
-Every seat is a process of `ppca server run` with its own folder; members act in this process. Seats may be reached through
+Every server is a process of `ppca server run` with its own folder; members act in this process. Servers may be reached through
 proxies, killed and started again.
 """
 
@@ -20,10 +20,10 @@ from typing import Any, Self
 
 from ppca.federation import toml
 from ppca.federation.identity import Identity, key_text
-from ppca.federation.roster import Roster, RosterFile, render, statement, write_signatures
+from ppca.federation.membership import Membership, MembershipFile, render, statement, write_signatures
 from ppca.federation.serverfile import ServerFile, render_server
-from ppca.member import Member
-from ppca.servers.files import write_whole
+from ppca.member import MemberClient
+from ppca.runtime.files import write_whole
 from ppca.transport import free_ports
 
 from .proxy import Proxy
@@ -33,7 +33,7 @@ HEALTH_SECONDS = 2.0
 
 
 class Field:
-    """Four seats and their members.
+    """Four servers and their members.
 
     owners, receivers: names; a name may be in both. api, mesh: proxies before these ports (delay, rate), or None for
     none. settings: tables of server.toml that differ from the defaults, as {"policy": {...}}.
@@ -60,13 +60,13 @@ class Field:
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * 4
         self.environments: dict[int, dict[str, str]] = {}
         self._owners, self._receivers = owners, receivers
-        self.write_roster(1)
+        self.write_membership(1)
         for seat, name in enumerate(OPERATORS):
             self._write_server(seat, name, settings or {}, threads)
 
-    def write_roster(
+    def write_membership(
         self, revision: int, left_out: Sequence[str] = (), former: Sequence[tuple[str, Identity]] = ()
-    ) -> Roster:
+    ) -> Membership:
         """The federation's file, signed by all four, in every member's folder. former: identities that were replaced."""
         seats = []
         for seat, name in enumerate(OPERATORS):
@@ -88,12 +88,12 @@ class Field:
                 members.append({"name": name, "key": key_text(self.identities[name].public), "roles": tuple(roles)})
         content = {"name": "field", "revision": revision, "seat": tuple(seats), "member": tuple(members)}
         content["former"] = tuple({"name": name, "key": key_text(old.public)} for name, old in former)
-        data = render(toml.validated(RosterFile, content, "the federation"))
+        data = render(toml.validated(MembershipFile, content, "the federation"))
         signatures = {name: self.identities[name].sign(statement(data)) for name in OPERATORS}
         for name in self.identities:
             write_signatures(self.folder / name / "federation.sigs", signatures)
             write_whole(self.folder / name / "federation.toml", data)
-        return Roster(data, signatures)
+        return Membership(data, signatures)
 
     def _write_server(self, seat: int, name: str, settings: Mapping[str, Mapping[str, Any]], threads: int) -> None:
         api, mesh, local = self.ports[seat]
@@ -112,7 +112,7 @@ class Field:
     # -- processes ---------------------------------------------------------------------------------------------------
 
     def start(self, *seats: int) -> Self:
-        """Starts these seats (all without), and waits until every seat that runs reaches every other one that runs."""
+        """Starts these servers (all without), and waits until every server that runs reaches every other one that runs."""
         for seat in seats or range(4):
             if self.processes[seat] is None:
                 self.processes[seat] = self._launch(seat)
@@ -120,7 +120,7 @@ class Field:
         return self
 
     def launch(self, seat: int) -> None:
-        """Starts a seat without waiting."""
+        """Starts a server without waiting."""
         self.processes[seat] = self._launch(seat)
 
     def _launch(self, seat: int) -> subprocess.Popen[bytes]:
@@ -143,9 +143,9 @@ class Field:
             for seat in running:
                 process = self.processes[seat]
                 if process is not None and process.poll() is not None:
-                    raise RuntimeError(f"seat {seat} ended: {self.log(seat)[-3:]}")
+                    raise RuntimeError(f"server {seat} ended: {self.log(seat)[-3:]}")
             if time.monotonic() > deadline:
-                raise RuntimeError("the seats do not find each other")
+                raise RuntimeError("the servers do not find each other")
             time.sleep(0.1)
 
     def health(self, seat: int) -> int:
@@ -160,7 +160,7 @@ class Field:
         return (self.folder / OPERATORS[seat] / "server.log").read_text().splitlines()
 
     def kill(self, seat: int, number: int = signal.SIGKILL) -> None:
-        """Kills a seat (its workers end with it), and waits until it is gone."""
+        """Kills a server (its workers end with it), and waits until it is gone."""
         process, self.processes[seat] = self.processes[seat], None
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -193,6 +193,6 @@ class Field:
 
     # -- members -----------------------------------------------------------------------------------------------------
 
-    def member(self, name: str) -> Member:
+    def member(self, name: str) -> MemberClient:
         folder = self.folder / name
-        return Member.open(folder / "federation.toml", folder / "identity.key", folder / "state")
+        return MemberClient.open(folder / "federation.toml", folder / "identity.key", folder / "state")

@@ -28,7 +28,7 @@ from benchmarks.field import Field
 from benchmarks.jobs import fit_job
 from benchmarks.misfortune import descendants
 from ppca.federation.errors import FederationError
-from ppca.member import Member
+from ppca.member import MemberClient
 from ppca.member.contributing import contribute
 
 OWNER = "north"
@@ -98,7 +98,7 @@ class Floods:
         for _, sock in held:
             sock.close()
 
-    def _repeat(self, action: Callable[[Member, int], None]) -> Callable[[], None]:
+    def _repeat(self, action: Callable[[MemberClient, int], None]) -> Callable[[], None]:
         def body() -> None:
             with self.opening:  # a member's folder is for one process at a time
                 member = self.field.member(MALLORY)
@@ -110,11 +110,11 @@ class Floods:
 
         return body
 
-    def _handshake(self, member: Member, seat: int) -> None:
+    def _handshake(self, member: MemberClient, seat: int) -> None:
         member.seats.clients[seat].close()
         member.seats.clients[seat].request("GET", "/v1/hello")
 
-    def _request(self, member: Member, seat: int) -> None:
+    def _request(self, member: MemberClient, seat: int) -> None:
         member.seats.clients[seat].request("GET", "/v1/jobs")
 
     def _attack(self, wanted: str) -> Callable[[], None]:
@@ -159,7 +159,7 @@ class Floods:
         """Seconds of a job from its proposal to its end; None if it was not done."""
         began, self.number = time.monotonic(), self.number + 1
         with contextlib.closing(self.field.member(OWNER)) as member:
-            job = fit_job(member.roster, f"job-{self.number}", [OWNER], COLUMNS, {OWNER: ["model"]}, components=2)
+            job = fit_job(member.membership, f"job-{self.number}", [OWNER], COLUMNS, {OWNER: ["model"]}, components=2)
             steps: list[Callable[[], object]] = [
                 lambda: member.submit(job),
                 lambda: member.approve(job),
@@ -170,9 +170,9 @@ class Floods:
                     while steps:
                         steps[0]()
                         del steps[0]
-                    course = member.course(job)
-                    if course.over:
-                        return time.monotonic() - began if course.done else None
+                    job_state = member.job_state(job)
+                    if job_state.over:
+                        return time.monotonic() - began if job_state.done else None
                 except (FederationError, OSError):  # as a user would, it tries again
                     pass
                 time.sleep(0.1)

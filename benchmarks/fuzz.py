@@ -35,15 +35,15 @@ from ppca.owner.tables.opening import open_table
 from ppca.protocol import FIXED, Sealed, share
 from ppca.protocol.inputs import receive
 from ppca.receiver import SharedFacts
-from ppca.report import duration, size
-from ppca.report.account import opening_lines
-from ppca.servers import CodecError, PerSeat, ProgramError
-from ppca.servers.control import ChannelClosed, MessageReader, encode
-from ppca.servers.programs import asked_for, check_inputs
-from ppca.servers.store import Store, StoreError
+from ppca.runtime import CodecError, PerSeat, ProgramError
+from ppca.runtime.control import ChannelClosed, MessageReader, encode
+from ppca.runtime.programs import asked_for, check_inputs
+from ppca.runtime.store import Store, StoreError
 from ppca.transport import TransportError
 from ppca.transport.frames import HELLO, pack_header
 from ppca.transport.greeting import read_hello
+from ppca.web.report import duration, size
+from ppca.web.report.account import opening_lines
 
 PATIENCE = 10.0
 """Seconds that one input may take."""
@@ -93,7 +93,7 @@ def read_message(content: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def feed_packet(content: bytes, number: int, folder: Path) -> None:
-    """As the server of a seat takes a program's inputs: message, packets, sizes, then shares."""
+    """As the server of a server takes a program's inputs: message, packets, sizes, then shares."""
     row, column = divmod(number % 4, 2)
     _, packets, _ = asked_for(read_message(content)[1])
     check_inputs(packets, row, column, MOST_INPUT)
@@ -102,7 +102,7 @@ def feed_packet(content: bytes, number: int, folder: Path) -> None:
 
 
 def packet_seeds() -> list[bytes]:
-    """One per seat, in their order: that of seat (0,0) has keys only, which stand for any shape."""
+    """One per server, in their order: that of server (0,0) has keys only, which stand for any shape."""
     arrays = [share(np.ones((3, 2))), share(np.arange(4)), share(np.ones((30, 20)))]
     return [
         b"".join(

@@ -1,4 +1,4 @@
-"""The federation's part of `ppca bench fuzz`: objects, files, streams, evidence, and the door of a running seat."""
+"""The federation's part of `ppca bench fuzz`: objects, files, streams, evidence, and the door of a running server."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from benchmarks.jobs import fit_job, use_job
 from benchmarks.malformed import Target
 from ppca.federation import toml
+from ppca.federation.envelopes import Envelopes, messages, summands_at
 from ppca.federation.errors import FederationError
 from ppca.federation.expected import checked
 from ppca.federation.identity import KEY_FILE, Identity, key_text
+from ppca.federation.membership import Membership, MembershipFile, read_signatures, render, statement, write_signatures
 from ppca.federation.objects import KINDS, Object
-from ppca.federation.parcels import Parcels, messages, summands_at
 from ppca.federation.proposal import ProposedJob, proposal_of
-from ppca.federation.roster import Roster, RosterFile, read_signatures, render, statement, write_signatures
 from ppca.federation.sealing import SealingKey
 from ppca.federation.serverfile import Policy, ServerFile, ServerSettings, render_server
 from ppca.member.fetching import Evidence
 from ppca.owner.rows import share_sums, sums_of
 from ppca.owner.tables.opening import open_table
 from ppca.protocol import FIXED, InputRefused, share
-from ppca.seat.admission import Admission
-from ppca.seat.api import Api
-from ppca.seat.checking import Taken
-from ppca.seat.mailbox import Mailbox, write_file
-from ppca.seat.office import Office
-from ppca.seat.staging import record_bytes, record_of
-from ppca.servers.control import encode
-from ppca.servers.files import write_whole
+from ppca.runtime.control import encode
+from ppca.runtime.files import write_whole
+from ppca.server.admission import Admission
+from ppca.server.api import Api
+from ppca.server.checking import Taken
+from ppca.server.mailbox import Mailbox, write_file
+from ppca.server.server_state import ServerState
+from ppca.server.staging import record_bytes, record_of
 from ppca.transport import free_ports
 from ppca.transport.pinned import PinnedTls, issue_leaf
 
@@ -58,10 +58,10 @@ IDENTITIES = {name: Identity(name, key) for name, key in KEYS.items()}
 SEALING = [SealingKey(hashlib.sha256(name.encode()).digest()) for name in OPERATORS]
 logging.getLogger("ppca.mailbox").setLevel(logging.CRITICAL)  # it says of every database that it is damaged
 GLANCE = 0.01
-"""Seconds for which an answer of the seat is waited for; what it does meanwhile is seen in its log."""
+"""Seconds for which an answer of the server is waited for; what it does meanwhile is seen in its log."""
 
 
-def roster(port: int = 7443) -> Roster:
+def membership(port: int = 7443) -> Membership:
     seats = [
         {"number": seat, "member": name, "key": key_text(IDENTITIES[name].public)}
         | {"api": f"127.0.0.1:{port}", "mesh": "127.0.0.1:7444"}
@@ -70,15 +70,15 @@ def roster(port: int = 7443) -> Roster:
     roles = {**dict.fromkeys(OWNERS, ("owner",)), RECEIVER: ("receiver",)}
     members = [{"name": name, "key": key_text(IDENTITIES[name].public), "roles": roles[name]} for name in roles]
     content = {"name": "fuzzed", "revision": 1, "seat": tuple(seats), "member": tuple(members)}
-    data = render(toml.validated(RosterFile, content, "the federation"))
-    return Roster(data, {name: IDENTITIES[name].sign(statement(data)) for name in OPERATORS})
+    data = render(toml.validated(MembershipFile, content, "the federation"))
+    return Membership(data, {name: IDENTITIES[name].sign(statement(data)) for name in OPERATORS})
 
 
-ROSTER = roster()
+MEMBERSHIP = membership()
 
 
 @functools.cache
-def jobs(of: Roster = ROSTER) -> list[ProposedJob]:
+def jobs(of: Membership = MEMBERSHIP) -> list[ProposedJob]:
     by_owner = {owner: [f"{owner}1", f"{owner}2"] for owner in OWNERS}
     return [
         fit_job(of, "rows", OWNERS, ["a", "b", "c"], {RECEIVER: ["model"]}, rows_at_least=9),
@@ -100,9 +100,9 @@ def story(of: ProposedJob) -> list[Object]:
     told += [make(owner, "approval") for owner in OWNERS]
     last: dict[str, Object] = {}
     for owner in OWNERS:
-        parcels = Parcels(IDENTITIES[owner], of.id, [key.public for key in SEALING], told.append)
-        parcels.add("packets", [share(np.ones(2))])
-        last[owner] = parcels.finish()
+        envelopes = Envelopes(IDENTITIES[owner], of.id, [key.public for key in SEALING], told.append)
+        envelopes.add("packets", [share(np.ones(2))])
+        last[owner] = envelopes.finish()
         told.append(last[owner])
         told += [make(name, "receipt", owner=owner, contribution=last[owner].digest) for name in OPERATORS]
     told.append(make("alpha", "start", attempt=1))
@@ -132,7 +132,7 @@ def decoded(content: bytes) -> dict[str, Any]:
 
 
 def feed_object(content: bytes, number: int, folder: Path) -> None:
-    Object.parse(content).check_author(ROSTER.signers)
+    Object.parse(content).check_author(MEMBERSHIP.signers)
 
 
 def object_seeds() -> list[bytes]:
@@ -162,7 +162,7 @@ def _door(folder: str) -> Admission:
     place = Path(folder) / "mailbox"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    door = Admission(Mailbox(place), lambda: ROSTER, Policy(jobs_per_member=2), 1 << 24)
+    door = Admission(Mailbox(place), lambda: MEMBERSHIP, Policy(jobs_per_member=2), 1 << 24)
     for item in story(jobs()[0])[:9]:
         door.admit(item, item.header.author)
     return door
@@ -176,8 +176,8 @@ def admission_seeds() -> list[bytes]:
     return found
 
 
-def feed_roster(content: bytes, number: int, folder: Path) -> None:
-    Roster(content, ROSTER.signatures).faults()
+def feed_membership(content: bytes, number: int, folder: Path) -> None:
+    Membership(content, MEMBERSHIP.signatures).faults()
 
 
 def feed_job(content: bytes, number: int, folder: Path) -> None:
@@ -209,22 +209,22 @@ def server_seeds() -> list[bytes]:
 
 def feed_signatures(content: bytes, number: int, folder: Path) -> None:
     (folder / "federation.sigs").write_bytes(content)
-    Roster(ROSTER.data, read_signatures(folder / "federation.sigs")).faults()
+    Membership(MEMBERSHIP.data, read_signatures(folder / "federation.sigs")).faults()
 
 
 def signature_seeds() -> list[bytes]:
     with tempfile.TemporaryDirectory() as name:
-        write_signatures(Path(name) / "federation.sigs", ROSTER.signatures)
+        write_signatures(Path(name) / "federation.sigs", MEMBERSHIP.signatures)
         return [(Path(name) / "federation.sigs").read_bytes()]
 
 
-def feed_parcel(content: bytes, number: int, folder: Path) -> None:
+def feed_envelope(content: bytes, number: int, folder: Path) -> None:
     size, memory = 1 + number % 997, 1 << 22
     found = messages((content[at : at + size] for at in range(0, len(content), size)), memory)
     summands_at(number % 4, Taken(memory).count(found))
 
 
-def parcel_seeds() -> list[bytes]:
+def envelope_seeds() -> list[bytes]:
     """One per server, in their order: sums and rows by turns."""
     sums, rows, tags = (share(np.ones(3)), share(np.eye(2))), share(np.ones((4, 3))), np.arange(8, dtype=np.uint64)
     return [
@@ -239,7 +239,7 @@ def parcel_seeds() -> list[bytes]:
 
 @functools.lru_cache(maxsize=1)
 def contribution_job() -> ProposedJob:
-    return fit_job(ROSTER, "sums", OWNERS, ["a", "b", "c"], {RECEIVER: ["model"]})
+    return fit_job(MEMBERSHIP, "sums", OWNERS, ["a", "b", "c"], {RECEIVER: ["model"]})
 
 
 def feed_contribution(content: bytes, number: int, folder: Path) -> None:
@@ -300,8 +300,8 @@ def _evidence(folder: str) -> list[Path]:
     place, of = Path(folder) / "evidence", jobs()[0]
     shutil.rmtree(place, ignore_errors=True)
     (place / "objects").mkdir(parents=True)
-    write_whole(place / "federation.toml", ROSTER.data)
-    write_signatures(place / "federation.sigs", ROSTER.signatures)
+    write_whole(place / "federation.toml", MEMBERSHIP.data)
+    write_signatures(place / "federation.sigs", MEMBERSHIP.signatures)
     write_whole(place / "job.toml", of.data)
     write_whole(place / "receiver", f"{RECEIVER}\n".encode())
     write_whole(place / "result.key", SEALING[0].to_bytes())
@@ -329,11 +329,11 @@ def evidence_seeds() -> list[bytes]:
         return [path.read_bytes() for path in _evidence.__wrapped__(name)]
 
 
-# -- the door of a seat --------------------------------------------------------------------------------------------------
+# -- the door of a server --------------------------------------------------------------------------------------------------
 
 
 class Faults(logging.Handler):
-    """What the server of the seat could not answer properly; a request that is no HTTP is no fault of it."""
+    """What the server of the server could not answer properly; a request that is no HTTP is no fault of it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -346,23 +346,23 @@ class Faults(logging.Handler):
 
 
 class Door:
-    """A seat with a job, served with real TLS by a thread of this process."""
+    """A server with a job, served with real TLS by a thread of this process."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ppca-fuzz-seat-"))
         self.port = free_ports(1)[0]
-        self.roster = roster(self.port)
+        self.membership = membership(self.port)
         self._write_files()
-        self.office = Office(ServerSettings.load(self.folder))
-        self.job = jobs(self.roster)[0]
+        self.server_state = ServerState(ServerSettings.load(self.folder))
+        self.job = jobs(self.membership)[0]
         self.items = story(self.job)
         for item in self.items[:9]:
-            self.office.admit(item, item.header.author)
+            self.server_state.admit(item, item.header.author)
         self.faults = Faults()
         logger = logging.getLogger("aiohttp.server")
         logger.addHandler(self.faults)
         logger.propagate = False
-        tls = PinnedTls(issue_leaf("north", KEYS["north"]), self.roster.keys, self.roster.operators)
+        tls = PinnedTls(issue_leaf("north", KEYS["north"]), self.membership.keys, self.membership.operators)
         self._context = tls.context(dialing=True)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
@@ -371,18 +371,18 @@ class Door:
     def _write_files(self) -> None:
         pem = KEYS["alpha"].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         write_whole(self.folder / KEY_FILE, b"ppca identity of alpha\n" + pem, 0o600)
-        write_whole(self.folder / "federation.toml", self.roster.data)
-        write_signatures(self.folder / "federation.sigs", self.roster.signatures)
+        write_whole(self.folder / "federation.toml", self.membership.data)
+        write_signatures(self.folder / "federation.sigs", self.membership.signatures)
         fast = b"\n[policy]\nrequests_per_second = 1000000.0\n"
-        plain = b'seat = 0\nfederation = "federation.toml"\nidentity = "identity.key"\n[store]\npath = "store"\n'
+        plain = b'server = 0\nfederation = "federation.toml"\nidentity = "identity.key"\n[store]\npath = "store"\n'
         write_whole(self.folder / "server.toml", plain + fast)
 
     async def _serve(self) -> None:
-        self.office.attend(self._loop)
-        runner = web.AppRunner(Api(self.office, None).application(), access_log=None, auto_decompress=False)  # type: ignore[arg-type]
+        self.server_state.attend(self._loop)
+        runner = web.AppRunner(Api(self.server_state, None).application(), access_log=None, auto_decompress=False)  # type: ignore[arg-type]
         await runner.setup()
         assert runner.server is not None
-        context = self.office.tls.context(dialing=False)
+        context = self.server_state.tls.context(dialing=False)
         self._server = await self._loop.create_server(runner.server, "127.0.0.1", self.port, ssl=context)
 
     def say(self, content: bytes, seconds: float = GLANCE) -> bytes:
@@ -398,12 +398,12 @@ class Door:
     def requests(self) -> list[bytes]:
         """Good requests."""
         item, late = self.items[0], self.items[9]
-        put = b"PUT /v1/objects/%s HTTP/1.1\r\nHost: seat\r\nContent-Length: %d\r\n\r\n"
+        put = b"PUT /v1/objects/%s HTTP/1.1\r\nHost: server\r\nContent-Length: %d\r\n\r\n"
         job = self.job.id.encode()
         heads = [b"hello", b"jobs", b"jobs/" + job + b"/objects?after=3", b"objects/" + item.digest.encode()]
         heads += [b"events?after=2", b"inventory", b"restore/" + job + b"/north", b"restore-model/" + job]
-        found = [b"GET /v1/%s HTTP/1.1\r\nHost: seat\r\nAccept: */*\r\n\r\n" % head for head in heads]
-        found.append(b"HEAD /v1/objects/%s HTTP/1.1\r\nHost: seat\r\n\r\n" % item.digest.encode())
+        found = [b"GET /v1/%s HTTP/1.1\r\nHost: server\r\nAccept: */*\r\n\r\n" % head for head in heads]
+        found.append(b"HEAD /v1/objects/%s HTTP/1.1\r\nHost: server\r\n\r\n" % item.digest.encode())
         found.append(put % (late.digest.encode(), len(late.data)) + late.data)
         chunked = put.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked")
         body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(late.data), late.data)
@@ -416,31 +416,33 @@ def door() -> Door:
 
 
 def feed_door(content: bytes, number: int, folder: Path) -> None:
-    """A request, or something like it; every hundredth time the seat must still greet."""
+    """A request, or something like it; every hundredth time the server must still greet."""
     seat = door()
     answer = seat.say(content)
     if answer.startswith(b"HTTP/1.1 500"):
         raise RuntimeError(answer[:100].decode(errors="replace"))
     if seat.faults.found:
-        raise RuntimeError(f"the seat failed: {seat.faults.found.pop()}")
-    if number % 100 == 0 and b" 200 OK" not in seat.say(b"GET /v1/hello HTTP/1.1\r\nHost: seat\r\n\r\n", 10.0):
-        raise RuntimeError("the seat does not answer any more")
+        raise RuntimeError(f"the server failed: {seat.faults.found.pop()}")
+    if number % 100 == 0 and b" 200 OK" not in seat.say(b"GET /v1/hello HTTP/1.1\r\nHost: server\r\n\r\n", 10.0):
+        raise RuntimeError("the server does not answer any more")
 
 
 REFUSED = (FederationError,)
 TARGETS = {
     "objects": Target(object_seeds, feed_object, REFUSED, 9),
     "signed objects": Target(admission_seeds, feed_admission, REFUSED, 5, structured=True),
-    "federation files": Target(lambda: [ROSTER.data], feed_roster, REFUSED, 6),
+    "federation files": Target(lambda: [MEMBERSHIP.data], feed_membership, REFUSED, 6),
     "job files": Target(lambda: [each.data for each in jobs()], feed_job, REFUSED, 8),
     "jobs": Target(job_table_seeds, feed_job_tables, REFUSED, 6, structured=True),
     "server files": Target(server_seeds, feed_server, REFUSED, 4),
     "signatures": Target(signature_seeds, feed_signatures, REFUSED, 4, structured=True),
-    "parcels": Target(parcel_seeds, feed_parcel, (*REFUSED, InputRefused), 3, structured=True),  # without `checked`
+    "envelopes": Target(
+        envelope_seeds, feed_envelope, (*REFUSED, InputRefused), 3, structured=True
+    ),  # without `checked`
     "contributions": Target(contribution_seeds, feed_contribution, REFUSED, 3, structured=True),
     "databases of servers": Target(store_seeds, feed_store, (), 1),
     "records": Target(record_seeds, feed_record, REFUSED, 3, structured=True),
     "evidence": Target(evidence_seeds, feed_evidence, REFUSED, 2),
-    "door of a seat": Target(lambda: door().requests(), feed_door, (), 4),
+    "door of a server": Target(lambda: door().requests(), feed_door, (), 4),
 }
 """The number beside each is its part of all inputs, in hundredths."""

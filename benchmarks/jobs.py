@@ -7,8 +7,8 @@ from dataclasses import fields as fields_of
 from datetime import datetime
 from typing import Any
 
+from ppca.federation.membership import Membership
 from ppca.federation.proposal import ProposedJob, propose
-from ppca.federation.roster import Roster
 from ppca.jobs.build import infer_job, pca_job
 from ppca.jobs.infer import UseModel
 from ppca.jobs.pca import JointPCA
@@ -19,7 +19,7 @@ PARAMETERS = {field.name for field in fields_of(JointPCA)}
 
 
 def fit_job(
-    roster: Roster,
+    membership: Membership,
     name: str,
     owners: Sequence[str],
     columns: Columns,
@@ -45,11 +45,11 @@ def fit_job(
         keep=kept,
         **fields,
     )
-    return propose(roster.digest, name, job, expires=expires, erase_after=erase_after)
+    return propose(membership.digest, name, job, expires=expires, erase_after=erase_after)
 
 
 def use_job(
-    roster: Roster,
+    membership: Membership,
     name: str,
     owners: Sequence[str],
     columns: Columns,
@@ -68,4 +68,4 @@ def use_job(
     use = UseModel(model=model, model_owners=tuple(model_owners), **limits)
     how = None if align is None else Align(**align)
     job = infer_job(owners, columns, receivers, use, scales, federated=True, align=how, **fields)
-    return propose(roster.digest, name, job)
+    return propose(membership.digest, name, job)

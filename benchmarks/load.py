@@ -32,7 +32,7 @@ from benchmarks.jobs import fit_job
 from benchmarks.misfortune import descendants
 from ppca.federation.errors import FederationError
 from ppca.federation.proposal import ProposedJob
-from ppca.member import Member
+from ppca.member import MemberClient
 from ppca.member.contributing import contribute
 
 COLUMNS = ["a", "b", "c"]
@@ -103,7 +103,7 @@ class Run:
         """One owner: propose all its jobs."""
         with contextlib.closing(self.field.member(name)) as member:
             for number in range(self.names.index(name), self.jobs, len(self.names)):
-                job = fit_job(member.roster, f"job-{number}", [name], COLUMNS, {name: ["model"]}, components=2)
+                job = fit_job(member.membership, f"job-{number}", [name], COLUMNS, {name: ["model"]}, components=2)
                 self.made[job.id] = job
                 self._stubborn(lambda job=job: member.submit(job))  # type: ignore[misc]
 
@@ -114,7 +114,7 @@ class Run:
                 self._stubborn(lambda job=job: member.approve(job))  # type: ignore[misc]
                 self._stubborn(lambda job=job: self._contribute(member, job))  # type: ignore[misc]
 
-    def _contribute(self, member: Member, job: ProposedJob) -> None:
+    def _contribute(self, member: MemberClient, job: ProposedJob) -> None:
         contribute(member, job, self.table)
 
     def _stubborn(self, action: Callable[[], object]) -> None:

@@ -22,7 +22,7 @@ from benchmarks.adversary import Adversary, peak_memory
 from benchmarks.field import OPERATORS, Field
 
 BOOT = 20.0
-"""Seconds that a seat has to get up before the next bad thing happens."""
+"""Seconds that a server has to get up before the next bad thing happens."""
 
 UNLUCKY = 0.5
 """The part of all clients that are killed."""
@@ -36,7 +36,7 @@ SLOW = (0.05, 1.0)
 """Seconds that a slow link adds to every byte, one way, while it is slow."""
 
 FROZEN = (0.5, 12.0)
-"""Seconds that a seat stands still: longer than its peers wait for a round, sometimes."""
+"""Seconds that a server stands still: longer than its peers wait for a round, sometimes."""
 
 
 @dataclass
@@ -94,15 +94,15 @@ class Chaos(threading.Thread):
 
     def run(self) -> None:
         actions: list[tuple[int, str, Callable[[], bool]]] = [
-            (6, "kill of a seat", self._kill_seat),
+            (6, "kill of a server", self._kill_seat),
             (5, "kill of a client", self._kill_client),
-            (4, "kill of a seat's worker", self._kill_worker),
-            (2, "cut of a seat's mesh links", lambda: self._cut(self._field.mesh_proxies)),
-            (2, "cut of a seat's API links", lambda: self._cut(self._field.api_proxies)),
+            (4, "kill of a server's worker", self._kill_worker),
+            (2, "cut of a server's mesh links", lambda: self._cut(self._field.mesh_proxies)),
+            (2, "cut of a server's API links", lambda: self._cut(self._field.api_proxies)),
             (1, "slow mesh links for a while", lambda: self._slow(self._field.mesh_proxies)),
             (1, "slow API links for a while", lambda: self._slow(self._field.api_proxies)),
             (1, "API closed for a while", self._close),
-            (1, "frozen seat for a while", self._freeze),
+            (1, "frozen server for a while", self._freeze),
             (1, "byte of an envelope changed", lambda: self._damage(whole=True)),
             (1, "envelope cut short", lambda: self._damage(whole=False)),
             (1, "full disk for a while", self._fill),
@@ -115,7 +115,7 @@ class Chaos(threading.Thread):
             phase = self.phase
             with contextlib.suppress(OSError):
                 if table[name]():
-                    self._tally.done[f"{name} while {phase}" if name == "kill of a seat" else name] += 1
+                    self._tally.done[f"{name} while {phase}" if name == "kill of a server" else name] += 1
 
     def _kill_seat(self) -> bool:
         seat = self._random.randrange(4)
@@ -126,7 +126,7 @@ class Chaos(threading.Thread):
         self._field.launch(seat)
         deadline = time.monotonic() + BOOT
         while self._field.health(seat) < 0 and time.monotonic() < deadline and not self._over.wait(0.2):
-            pass  # a seat that never gets up could never do its part
+            pass  # a server that never gets up could never do its part
         return True
 
     def _kill_client(self) -> bool:
@@ -166,7 +166,7 @@ class Chaos(threading.Thread):
         return True
 
     def _freeze(self) -> bool:
-        """A seat that neither answers nor hangs up: its connections stand."""
+        """A server that neither answers nor hangs up: its connections stand."""
         process = self._random.choice(self._field.processes)
         if process is None:
             return False
@@ -189,7 +189,7 @@ class Chaos(threading.Thread):
         return True
 
     def _fill(self) -> bool:
-        """Fills the small disk of one seat's store."""
+        """Fills the small disk of one server's store."""
         if self._full is None:
             return False
         filler = self._full / "filler"

@@ -20,8 +20,8 @@ from rich.table import Table
 
 from benchmarks import programs, table_console
 from ppca.estimator.job import Job
-from ppca.report import duration, size
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
+from ppca.web.report import duration, size
 
 UNIT = 10_000
 """The paper's unit: the time of 10^4 multiplications."""

@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.accuracy import WIDTH
 from benchmarks.data_sets import Folder, MissingData, find, nbaiot
-from ppca.report import duration, size
+from ppca.web.report import duration, size
 
 ROWS, COLUMNS, OWNERS = 7_062_606, 115, 9
 CHUNK = 1 << 15

@@ -15,7 +15,7 @@ from ppca.algorithms.baselines.newton import newton_reciprocal, newton_sqrt
 from ppca.protocol import Party, SecretArray
 from ppca.protocol.pending import Pending
 from ppca.protocol.rounds import Round, Step
-from ppca.servers import PerSeat
+from ppca.runtime import PerSeat
 
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda x, y: x + y,

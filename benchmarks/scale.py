@@ -36,7 +36,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.accuracy import WIDTH
 from benchmarks.owner import peak_memory
-from ppca.report import duration, size
+from ppca.web.report import duration, size
 
 ROW_GROUP = 500_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.proxy import Proxy
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 
 @dataclass(eq=False)

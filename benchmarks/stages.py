@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ppca.servers import Account
+from ppca.runtime import Account
 
 
 def stage_seconds(account: Account) -> dict[str, float]:

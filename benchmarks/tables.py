@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.vertical import pieces
 from docs.generate import ROOT, replaced
-from ppca.report import duration, size
+from ppca.web.report import duration, size
 
 SHOWN_LEVELS = ("avx512ifma", "avx2", "vaes", "aesni", "portable")
 

@@ -23,7 +23,7 @@ from benchmarks import table_console
 from benchmarks.accuracy import standardised
 from ppca import PCA
 from ppca.receiver.angles import DETERMINED
-from ppca.servers import LocalServers, Servers
+from ppca.runtime import LocalServers, Servers
 
 Floats = NDArray[np.float64]
 

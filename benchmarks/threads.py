@@ -25,7 +25,7 @@ from rich.table import Table
 import ppca.native._kernels as k
 from benchmarks.kernels import one_core, random_words
 from ppca.protocol.gates import PASS_ELEMENTS
-from ppca.report import duration
+from ppca.web.report import duration
 
 BITS = 64
 LEAST_SECONDS = 2e-3

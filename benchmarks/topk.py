@@ -30,8 +30,8 @@ from ppca.algorithms.topk import eigh_topk
 from ppca.estimator.job import Job
 from ppca.protocol import FIXED, Party, PlainArray, SecretArray, share
 from ppca.protocol.plain import FIXED_POINT, RangeError
-from ppca.report import duration, size
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
+from ppca.web.report import duration, size
 
 Floats = NDArray[np.float64]
 

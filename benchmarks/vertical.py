@@ -31,8 +31,8 @@ from ppca.algorithms.second_moments import MAX_PIECE_ROWS
 from ppca.jobs.matching import match
 from ppca.owner.alignment.ids import normalise_ids
 from ppca.owner.alignment.tags import make_tags, order_of
-from ppca.report import duration, size
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
+from ppca.web.report import duration, size
 
 OWNERS, WIDTH = 10, 20
 """Owners of a whole table, and columns of each; a narrower table has fewer owners."""

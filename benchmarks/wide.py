@@ -24,8 +24,8 @@ from benchmarks.stages import stage_seconds
 from benchmarks.vertical import peak_memory
 from ppca import PCA, Columns
 from ppca.owner.wide import padded
-from ppca.report import duration, size
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
+from ppca.web.report import duration, size
 
 OWNERS = 3
 MOST_MEMORY = 4 << 30

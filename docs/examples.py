@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from ppca.federation import toml
 from ppca.federation.identity import key_text
+from ppca.federation.membership import Membership, MembershipFile, render
 from ppca.federation.proposal import propose
-from ppca.federation.roster import Roster, RosterFile, render
 from ppca.federation.serverfile import ServerFile, render_server
 from ppca.federation.times import after
 from ppca.jobs.build import pca_job
@@ -32,7 +32,7 @@ def _key(name: str) -> str:
     return key_text(hashlib.sha256(f"example key of {name}".encode()).digest())
 
 
-def _roster() -> bytes:
+def _membership() -> bytes:
     seats = [
         {"number": number, "member": name, "key": _key(name)}
         | {"api": f"{name}.example.org:7443", "mesh": f"{name}.example.org:7444"}
@@ -41,7 +41,7 @@ def _roster() -> bytes:
     members = [{"name": name, "key": _key(name), "roles": ["owner"]} for name in OWNERS]
     members.append({"name": RECEIVER, "key": _key(RECEIVER), "roles": ["receiver"]})
     content = {"name": "heart-study", "revision": 1, "seat": seats, "member": members}
-    return render(toml.validated(RosterFile, content, "the example"))
+    return render(toml.validated(MembershipFile, content, "the example"))
 
 
 def _server() -> bytes:
@@ -55,19 +55,19 @@ def _server() -> bytes:
     return render_server(toml.validated(ServerFile, content, "the example"))
 
 
-def _job(roster: bytes) -> bytes:
+def _job(membership: bytes) -> bytes:
     to = {RECEIVER: ["model"]}
     job = pca_job(OWNERS, COLUMNS, to, JointPCA(components=3), federated=True, fixed=True, standardize=True)
-    drafted = propose(Roster(roster, {}).digest, "first-job", job, expires=after(NOW, "7d"))
+    drafted = propose(Membership(membership, {}).digest, "first-job", job, expires=after(NOW, "7d"))
     return re.sub(rb'(?m)^build = ".*"$', f'build = "{BUILD}"'.encode(), drafted.data)
 
 
 def files() -> dict[str, str]:
     """Path from the root -> text."""
-    roster = NOTICE.format(command="ppca federation new, add and sign").encode() + _roster()
+    membership = NOTICE.format(command="ppca federation new, add and sign").encode() + _membership()
     whole = {
-        "federation.toml": roster,
+        "federation.toml": membership,
         "server.toml": NOTICE.format(command="ppca server init").encode() + _server(),
-        "job.toml": NOTICE.format(command="ppca job new").encode() + _job(roster),
+        "job.toml": NOTICE.format(command="ppca job new").encode() + _job(membership),
     }
     return {f"{FOLDER}/{name}": data.decode() for name, data in whole.items()}

@@ -25,9 +25,9 @@ from ppca.native import ring
 from ppca.protocol import InputPacket, SecretArray, local_parties, multiply, run_lockstep
 from ppca.protocol.dtypes import LOCAL_FAILURE_BITS, RingType
 from ppca.protocol.shares import Held, Shares
-from ppca.servers import Account, Outcome
-from ppca.servers.job_runs import run_job
-from ppca.servers.programs import load, stores_packets
+from ppca.runtime import Account, Outcome
+from ppca.runtime.job_runs import run_job
+from ppca.runtime.programs import load, stores_packets
 
 ITERATION, VERIFICATION, REST = "iteration", "verification", "rest"
 

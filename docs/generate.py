@@ -44,16 +44,15 @@ PACKAGES = (
     "src/ppca/protocol",
     "src/ppca/algorithms",
     "src/ppca/jobs",
-    "src/ppca/servers",
+    "src/ppca/runtime",
     "src/ppca/federation",
     "src/ppca/html",
-    "src/ppca/seat",
+    "src/ppca/server",
     "src/ppca/owner",
     "src/ppca/receiver",
     "src/ppca/member",
     "src/ppca/estimator",
-    "src/ppca/report",
-    "src/ppca/ui",
+    "src/ppca/web",
     "src/ppca/cli",
     "benchmarks",
 )
@@ -112,7 +111,7 @@ OPERATIONS: dict[str, Callable[[SecretArray, SecretArray], Any]] = {
 
 
 def measure(operation: Callable[[SecretArray, SecretArray], Any]) -> tuple[int, int]:
-    """Rounds, and bytes of the busiest seat, of one operation on N elements: four servers in one thread, no network."""
+    """Rounds, and bytes of the busiest server, of one operation on N elements: four servers in one thread, no network."""
     values = np.random.default_rng(0).uniform(0.5, 2.0, (2, N))
     packets = [share(one) for one in values]
     parties = local_parties()

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from harness.lockstep import LockstepServers
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 from ppca.transport import connect
 
 # In CI the examples are the same in every run: a change fails for what it changes. Other runs look for new examples.

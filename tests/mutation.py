@@ -38,7 +38,7 @@ SOURCE = ROOT / "src" / "ppca"
 
 PROTOCOL = "tests/protocol tests/algorithms"
 SPECTRUM = "tests/algorithms tests/estimator/test_openings.py tests/estimator/test_rows.py"
-SIGNING = "tests/federation tests/seat tests/member"
+SIGNING = "tests/federation tests/server tests/member"
 TARGETS = {
     "protocol/*.py": PROTOCOL,
     "algorithms/decomposition.py": SPECTRUM,
@@ -46,10 +46,10 @@ TARGETS = {
     "federation/identity.py": SIGNING,
     "federation/objects.py": SIGNING,
     "federation/sealing.py": SIGNING,
-    "federation/course.py": SIGNING,
-    "federation/parcels.py": SIGNING,
-    "federation/roster.py": SIGNING,
-    "seat/admission.py": SIGNING,
+    "federation/job_state.py": SIGNING,
+    "federation/envelopes.py": SIGNING,
+    "federation/membership.py": SIGNING,
+    "server/admission.py": SIGNING,
 }
 """Files to change, below src/ppca, and the tests that must notice. Tests that start processes are left out."""
 

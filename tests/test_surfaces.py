@@ -14,7 +14,7 @@ import pytest
 
 import ppca
 from ppca.cli import fit, infer
-from ppca.cli.complaint import REMEDIES, in_words
+from ppca.cli.errors import REMEDIES, in_words
 from ppca.estimator import advice
 from ppca.jobs.checks import SpecError
 from ppca.owner.errors import BadColumns, BadValue

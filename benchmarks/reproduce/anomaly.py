@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.data_sets import Floats
 from ppca import PCA
 from ppca.jobs.input_types import row_type
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 from .result import Options, Plot, Result, Table, cell
 from .style import CYCLE, OURS, TRUTH, figure, legend

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.data_sets import Floats, MissingData, insurance
 from ppca import PCA
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 from .recovery import Moments, Success, descended, matched, recover, rotated, success, without_own
 from .result import Options, Plot, Result, Table, cell

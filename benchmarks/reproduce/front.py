@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from docs.generate import markdown
-from ppca.report import duration, size
+from ppca.web.report import duration, size
 
 from .paper_sets import MOST_IN_MEMORY
 from .peers import rounds_of, time_of

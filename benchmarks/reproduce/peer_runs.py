@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks import eigen, mp_spdz, peers
 from benchmarks.data_sets import Floats
 from benchmarks.slow import SlowServers
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 from .result import Options
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks import mp_spdz
 from benchmarks import peers as environments
-from ppca.report import duration, size
+from ppca.web.report import duration, size
 
 from .peer_runs import CYCLIC, REPEATS, TOL, absent, ours, theirs
 from .result import Options, Plot, Result, Table, behind, cell

@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 from benchmarks import ops
-from ppca.report import duration, size
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
+from ppca.web.report import duration, size
 
 from .result import Options, Plot, Result, Table, behind
 from .style import OURS, PAPER, bars, figure, legend, logarithmic

@@ -6,8 +6,8 @@ from typing import Any
 
 from benchmarks import counts
 from ppca.algorithms.baselines.counting import expensive_operations
-from ppca.report import duration, size
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
+from ppca.web.report import duration, size
 
 from .result import Options, Plot, Result, Table, behind, cell
 from .style import CYCLE, figure, legend

@@ -18,8 +18,8 @@ from benchmarks.stages import stage_seconds
 from ppca import PCA
 from ppca.estimator.job import Job
 from ppca.protocol import Party, SecretArray
-from ppca.report import duration, size
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
+from ppca.web.report import duration, size
 
 from .paper_sets import SETS, correlation, tables_of
 from .result import Options, Plot, Result, Table, behind, cell

@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks import eigen
 from benchmarks.data_sets import MissingData, find
-from ppca.report import duration, size
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
+from ppca.web.report import duration, size
 
 from .result import Options, Plot, Result, Table, behind, cell
 from .style import PAPER, dimensions, figure, lines, logarithmic

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.data_sets import Floats
 from ppca import PCA, Columns
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 from .result import Options, Plot, Result, Table, cell
 from .students import OWNERS, WIDTH, Enrolments, Task, enrolments

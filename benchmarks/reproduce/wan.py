@@ -15,8 +15,8 @@ from benchmarks.federation import busiest, predicted
 from benchmarks.peers import PeerError
 from benchmarks.slow import SlowServers
 from ppca import PCA
-from ppca.report import duration, size
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
+from ppca.web.report import duration, size
 
 from .paper_sets import correlation
 from .peer_runs import absent, ours, theirs

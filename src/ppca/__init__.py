@@ -22,13 +22,13 @@ from .protocol import (
     together,
     where,
 )
-from .servers import LocalServers, ServersFailed
+from .runtime import LocalServers, ServersFailed
 
 if TYPE_CHECKING:
-    from .estimator.columns import Columns
     from .estimator.job import Job
+    from .estimator.partition import Columns
     from .estimator.pca import PCA, load
-    from .member.servers import Federation
+    from .member.federation_servers import Federation
     from .owner.tables.opening import open_table
 
 __version__ = "0.1.0"

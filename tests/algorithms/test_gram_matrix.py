@@ -29,7 +29,7 @@ TOL = 1e-7
 
 
 async def found(table: Any, shift: Any, by_columns: bool, owners: list[int]) -> tuple[Any, ...]:
-    """The whole course: rows in units of 2^-shift, or columns, whose products then come by owner."""
+    """The whole job_state: rows in units of 2^-shift, or columns, whose products then come by owner."""
     n = table.rows
     i, j = np.triu_indices(n)
     if by_columns:

@@ -22,7 +22,7 @@ from ppca.algorithms import factors
 from ppca.algorithms.joint_covariance import OwnerMoments, joint_covariance
 from ppca.algorithms.joint_covariance_missing import OwnerMomentsMissing, joint_covariance_missing
 from ppca.algorithms.scales import NONE, floating
-from ppca.owner.gaps import gap_sums
+from ppca.owner.missing_moments import gap_sums
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_gap_sums, share_sums
 from ppca.owner.tables.opening import open_table

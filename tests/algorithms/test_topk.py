@@ -190,7 +190,7 @@ def test_shares(name: str) -> None:
     assert rounds < 106 + 45 + (1 + loops) * (29 + 20 * 9.2) + loops * (3 * 6 + 36)
 
 
-def test_fixed_loops_open_no_course_of_events() -> None:
+def test_fixed_loops_open_no_level() -> None:
     A = rotated(spectrum("geometric", 60), seed=7)
     (values, vectors, verified, _, loops), opened, _ = solve(A, 3, fixed_iterations=1)
     assert loops == 1

@@ -52,7 +52,7 @@ def test_what_was_not_refused_is_told() -> None:
     item = SimpleNamespace(digest="0" * 64, data=b"", header="a header")
     client = SimpleNamespace(request=lambda *_: (201, b""))
     done = SimpleNamespace(done=True, over=True)
-    member = SimpleNamespace(course=lambda job: done, close=lambda: None)
+    member = SimpleNamespace(job_state=lambda job: done, close=lambda: None)
     mallory = attacker(member=lambda name: member)
     assert mallory._refused(SimpleNamespace(clients=[client] * 4), item, "an object")  # type: ignore[arg-type]
     mallory._lying.append(SimpleNamespace(name="lie-1"))  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks import fuzz
 from benchmarks.malformed import WRONG
-from ppca.servers.codec import CodecError, pack, unpack
+from ppca.runtime.codec import CodecError, pack, unpack
 
 FOLDER = tempfile.TemporaryDirectory(prefix="ppca-fuzz-")
 NUMBERS = st.integers(0, 2**40)

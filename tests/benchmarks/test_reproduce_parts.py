@@ -14,7 +14,7 @@ from benchmarks.reproduce import convergence, front, paper_sets, peer_runs, peer
 from benchmarks.reproduce.result import Options
 from benchmarks.slow import SlowServers
 from ppca import PCA
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 
 def small(rows: int) -> paper_sets.PaperSet:

@@ -1,4 +1,4 @@
-"""The data of the studies: no row on both sides of a split, and no course on both sides of a question."""
+"""The data of the studies: no row on both sides of a split, and no job_state on both sides of a question."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def test_students_with_equal_rows_are_on_one_side() -> None:
 
 
 def test_a_course_held_out_is_not_in_the_row() -> None:
-    """Every course has one concept of its own, so a row names the student's courses."""
+    """Every job_state has one concept of its own, so a row names the student's job_states."""
     student = np.array([0, 0, 1, 1, 1, 2])
-    course = np.array([0, 1, 2, 3, 4, 5])
-    taken = Enrolments("made", student, course, np.eye(6, 200))
+    job_state = np.array([0, 1, 2, 3, 4, 5])
+    taken = Enrolments("made", student, job_state, np.eye(6, 200))
     asked = taken.held_out()
-    assert sorted(asked.X.sum(axis=1)) == [1.0, 2.0]  # the third student has one course only and is left out
+    assert sorted(asked.X.sum(axis=1)) == [1.0, 2.0]  # the third student has one job_state only and is left out
     np.testing.assert_array_equal(sorted(taken.of_the_paper().X.sum(axis=1)), [1.0, 2.0, 3.0])
     top = taken.top
-    assert top.sum() == 4  # of six courses the first four, as all have one concept
+    assert top.sum() == 4  # of six job_states the first four, as all have one concept
     row = int(np.argmin(asked.X.sum(axis=1)))
     other = {0: 1, 1: 0}[int(asked.X[row].argmax())]
     assert asked.label[row] == top[other]

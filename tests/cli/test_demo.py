@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from ppca.cli.main import app
 from ppca.cli.result import FILES
-from ppca.cli.scenes import Hospitals, Institutions, angle
+from ppca.cli.walkthrough import Hospitals, Institutions, angle
 
 
 @pytest.mark.usefixtures("lockstep_commands")

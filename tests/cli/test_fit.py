@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from ppca.cli.main import app
 from ppca.cli.result import FILES
 from ppca.receiver import PCAModel
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 WINE = load_wine(as_frame=True).data
 TOLERANCE = 1e-6  # what the issue asks for; relative to the largest value where it is not a ratio
@@ -273,7 +273,7 @@ def test_killed_server(owners: list[Path], tmp_path: Path, monkeypatch: pytest.M
         patch.setattr(LocalServers, "run", run)
         done = ppca(*command)
     assert done.exit_code == 1
-    assert "(1,0)" in done.stderr  # the seat that was killed
+    assert "(1,0)" in done.stderr  # the server that was killed
     assert "killed" in done.stderr.lower()
     assert list(tmp_path.iterdir()) == []
 

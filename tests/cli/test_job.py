@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness.federation import ROSTER
+from harness.federation import MEMBERSHIP
 from ppca import PCA, Columns
 from ppca.cli.draft import LifetimeOptions
 from ppca.cli.job import JobOptions
 from ppca.cli.main import app
+from ppca.federation.membership import write_signatures
 from ppca.federation.proposal import Proposal, ProposedJob
-from ppca.federation.roster import write_signatures
 from ppca.jobs.pca import JointPCA
 from ppca.jobs.spec import ROWS, Align, Data
 
@@ -24,8 +24,8 @@ COLUMNS = ["--columns", "north=a,b", "--columns", "south=c", "--columns", "west=
 @pytest.fixture
 def federation(tmp_path: Path) -> Path:
     path = tmp_path / "federation.toml"
-    path.write_bytes(ROSTER.data)
-    write_signatures(path.with_suffix(".sigs"), ROSTER.signatures)
+    path.write_bytes(MEMBERSHIP.data)
+    write_signatures(path.with_suffix(".sigs"), MEMBERSHIP.signatures)
     return path
 
 

@@ -22,7 +22,7 @@ from harness.commands import CommandServers, in_lockstep
 from ppca.cli.main import app
 from ppca.cli.result import FILES, KEPT
 from ppca.receiver import SharedFacts
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 WINE = load_wine(as_frame=True).data
 TRUTH = PCA(3).fit(StandardScaler().fit_transform(WINE))
@@ -44,7 +44,7 @@ def lockstep() -> Iterator[None]:
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Server processes instead of servers in lock-step; they read the shares that those have kept."""
-    monkeypatch.setattr("ppca.servers.LocalServers", LocalServers)
+    monkeypatch.setattr("ppca.runtime.LocalServers", LocalServers)
 
 
 @pytest.fixture(scope="module")
@@ -279,7 +279,7 @@ def test_results_without_shares(folder: Path, tmp_path: Path, state_home: Path) 
     kept(result, tmp_path)[2].unlink()
     out = ["-o", tmp_path / "out.csv"]
     there = [*out, "--servers-state", tmp_path / "ppca"]
-    refused("the shares of seat (1,0) are missing", "transform", result, folder / "new.csv", *there, place=tmp_path)
+    refused("the shares of server (1,0) are missing", "transform", result, folder / "new.csv", *there, place=tmp_path)
     (result / "shared.json").write_text("{}")
     refused(
         "it is not in the format ppca-shared-2", "detect", result, folder / "new.csv", *out, "--scores", place=tmp_path

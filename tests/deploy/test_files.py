@@ -12,10 +12,10 @@ import yaml
 
 from ppca.federation.errors import FileRefused
 from ppca.federation.identity import Identity
+from ppca.federation.membership import Membership
 from ppca.federation.proposal import ProposedJob
-from ppca.federation.roster import Roster
 from ppca.federation.serverfile import ServerSettings
-from ppca.seat import local_page
+from ppca.server import operator_page
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 UNIT = (DEPLOY / "ppca-server.service").read_text()
@@ -74,17 +74,17 @@ def test_a_credential_of_systemd_is_taken(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_the_examples_are_files_that_the_commands_take() -> None:
     folder = DEPLOY / "example"
-    roster = Roster.load(folder)
-    assert sorted(roster.seats) == [0, 1, 2, 3]
-    assert roster.faults() == [
+    membership = Membership.load(folder)
+    assert sorted(membership.seats) == [0, 1, 2, 3]
+    assert membership.faults() == [
         "revision 1 is not signed by alpha and beta and gamma and delta: each operator runs ppca federation sign"
     ]
     settings = ServerSettings.load(folder)
     assert settings.federation == folder / "federation.toml"
     assert str(settings.store) == "/var/lib/ppca"
     job = ProposedJob.load(folder)
-    assert job.proposal.federation == roster.digest
-    assert set(job.proposal.members) <= set(roster.keys)
+    assert job.proposal.federation == membership.digest
+    assert set(job.proposal.members) <= set(membership.keys)
 
 
 def test_the_unit_finds_what_the_examples_name() -> None:
@@ -97,7 +97,7 @@ def test_the_unit_finds_what_the_examples_name() -> None:
 
 
 def test_alerts_ask_for_metrics_there_are() -> None:
-    offered = set(re.findall(r'"(ppca_\w+)"', Path(local_page.__file__).read_text()))
+    offered = set(re.findall(r'"(ppca_\w+)"', Path(operator_page.__file__).read_text()))
     rules = [rule for group in yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
     asked = {name for rule in rules for name in re.findall(r"\bppca_\w+", rule["expr"])}
     assert asked

@@ -140,7 +140,7 @@ def test_the_doctor_finds_links_in_both_directions(guided: Reader) -> None:
     said = guided.said("gamma", "ppca server restore")
     assert said.count("mesh port") == 4
     assert "✗" not in said
-    assert "3 of 3 other seats" in said
+    assert "3 of 3 other servers" in said
 
 
 def test_backups_have_no_key(guided: Reader) -> None:

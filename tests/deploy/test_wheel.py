@@ -83,7 +83,7 @@ def test_the_wheel_is_named_after_the_c_library_it_needs(wheel: Path) -> None:
 
 
 def test_the_installed_command_is_this_build(host: Host) -> None:
-    """Seats run a job only together with seats of the same build: a wheel and a checkout of one source are the same."""
+    """Servers run a job only together with servers of the same build: a wheel and a checkout of one source are the same."""
     assert host.run("ppca", "--version").strip() == f"ppca {__version__}"
     where = "import ppca, ppca.federation.build as b; print(ppca.__file__, b.build())"
     file, found = host.run("python", "-c", where).split()

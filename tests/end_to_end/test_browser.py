@@ -1,4 +1,4 @@
-"""`ppca ui` as it is started, with four real seats and a browser: an owner's visit, the receiver's, the operator's page."""
+"""`ppca ui` as it is started, with four real servers and a browser: an owner's visit, the receiver's, the operator's page."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from harness.browser import browser, needs_browser
-from ppca.cli.scenes import Hospitals
 from ppca.cli.terminal import Terminal
 from ppca.cli.trial import RECEIVER, Stage
+from ppca.cli.walkthrough import Hospitals
 
 pytestmark = [pytest.mark.release, pytest.mark.timeout(900)]
 PATIENCE = 180.0

@@ -1,4 +1,5 @@
-"""An upload of several pieces over links that are cut at random bytes: it goes on where it was, and every seat gets all of it."""
+"""An upload of several pieces over links that are cut at random bytes: it goes on where it was, and every server gets
+all of it."""
 
 from __future__ import annotations
 
@@ -59,13 +60,13 @@ def test_an_upload_that_is_cut_at_random_bytes(tmp_path: Path) -> None:
     pandas.DataFrame(values, columns=COLUMNS["north"]).assign(id=np.arange(ROWS)).to_parquet(table)
     with Field(tmp_path / "field", OWNERS, ("analyst",), api={}) as field:
         analyst = field.member("analyst")
-        job = fit_job(analyst.roster, "cut", OWNERS, COLUMNS, {"analyst": ["components"]}, components=2)
+        job = fit_job(analyst.membership, "cut", OWNERS, COLUMNS, {"analyst": ["components"]}, components=2)
         analyst.submit(job)
         for owner in OWNERS:
             field.member(owner).approve(job)
         north = field.member("north")
         deadline = time.monotonic() + PATIENCE
-        while any(item.who in OPERATORS for item in north.course(job).waiting):
+        while any(item.who in OPERATORS for item in north.job_state(job).waiting):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         proxies = [proxy for proxy in field.api_proxies if proxy is not None]
@@ -91,7 +92,7 @@ def test_an_upload_that_is_cut_at_random_bytes(tmp_path: Path) -> None:
         passed = scissors.passed() - before
     print(f"{sent:,} bytes in {len(envelopes)} envelopes, {passed:,} passed, {scissors.cuts} cuts, said {times} times")
     assert scissors.cuts == CUTS
-    assert len(envelopes) > 4  # some seats get several pieces
-    # What was whole is not sent again: a cut costs one piece at most, and pieces that went to another seat go once more.
+    assert len(envelopes) > 4  # some servers get several pieces
+    # What was whole is not sent again: a cut costs one piece at most, and pieces that went to another server go once more.
     assert sent > 3 * PIECE_BYTES
     assert passed < 2 * sent + CUTS * PIECE_BYTES

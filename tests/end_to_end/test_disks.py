@@ -1,4 +1,4 @@
-"""What lies on the disks of four seats: nothing readable while a job lives, nothing at all once it is erased, and what a disk
+"""What lies on the disks of four servers: nothing readable while a job lives, nothing at all once it is erased, and what a disk
 loses comes back from the mates."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from benchmarks.field import OPERATORS, Field
 from benchmarks.jobs import fit_job
 from harness.envelopes import envelopes_of
 from ppca.estimator.federated import fitted_of
-from ppca.federation import parcels
+from ppca.federation import envelopes
 from ppca.federation.proposal import ProposedJob
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
@@ -46,31 +46,31 @@ def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
 
 @pytest.fixture
 def shares(monkeypatch: pytest.MonkeyPatch) -> set[bytes]:
-    """The beginnings of all summands that owners send: what must never be readable on a seat's disk."""
+    """The beginnings of all summands that owners send: what must never be readable on a server's disk."""
     found: set[bytes] = set()
-    real = parcels.Parcels.add
+    real = envelopes.Envelopes.add
 
-    def add(self: parcels.Parcels, kind: str, packets: Sequence[list[InputPacket]], **fields: Any) -> None:
+    def add(self: envelopes.Envelopes, kind: str, packets: Sequence[list[InputPacket]], **fields: Any) -> None:
         found.update(
             bytes(part)[:PIECE] for each in packets for p in each for part in (p.row, p.column) if len(part) > 8
         )
         real(self, kind, packets, **fields)
 
-    monkeypatch.setattr(parcels.Parcels, "add", add)
+    monkeypatch.setattr(envelopes.Envelopes, "add", add)
     return found
 
 
 def proposed(field: Field, name: str, erase_after: str = "7d") -> ProposedJob:
     analyst = field.member("analyst")
     job = fit_job(
-        *(analyst.roster, name, list(OWNERS), COLUMNS, {"analyst": ["model"]}),
+        *(analyst.membership, name, list(OWNERS), COLUMNS, {"analyst": ["model"]}),
         components=3,
         erase_after=erase_after,
     )
     analyst.submit(job)
     for owner in OWNERS:
         field.member(owner).approve(job)
-    await_that(lambda: not any(item.who in OPERATORS for item in analyst.course(job).waiting))
+    await_that(lambda: not any(item.who in OPERATORS for item in analyst.job_state(job).waiting))
     return job
 
 
@@ -83,8 +83,8 @@ def await_that(condition: Any) -> None:
 
 def finished(field: Field, job: ProposedJob) -> Evidence:
     analyst = field.member("analyst")
-    *_, (course, _) = analyst.watch(job, PATIENCE)
-    assert course.done, course
+    *_, (job_state, _) = analyst.watch(job, PATIENCE)
+    assert job_state.done, job_state
     evidence = Evidence.gather(analyst, job)
     evidence.check()
     model = fitted_of(evidence).model
@@ -154,7 +154,7 @@ def test_no_share_key_or_row_is_readable(field: Field, shares: set[bytes]) -> No
 
 @pytest.mark.release
 def test_all_of_it_goes(field: Field, shares: set[bytes]) -> None:
-    """In real time; tests/seat/test_erasure.py moves the clock."""
+    """In real time; tests/server/test_erasure.py moves the clock."""
     job, secrets = contributed(field, "short-lived", shares, erase_after="60s")
     finished(field, job)
     analyst = field.member("analyst")
@@ -163,7 +163,7 @@ def test_all_of_it_goes(field: Field, shares: set[bytes]) -> None:
         assert not [path for path, _ in files(field, seat) if path.name in secrets.envelopes]
         for path, content in files(field, seat):
             secrets.check(path, content, *secrets.keys.values())
-    assert analyst.course(job).stage == "erased"
+    assert analyst.job_state(job).stage == "erased"
 
 
 def test_a_secret_would_be_found(field: Field, shares: set[bytes]) -> None:
@@ -176,7 +176,7 @@ def test_a_secret_would_be_found(field: Field, shares: set[bytes]) -> None:
 
 
 def test_what_a_disk_loses_comes_back_from_the_mates(field: Field) -> None:
-    """Two seats find other bytes where shares were: one before it could check them, one after its receipt."""
+    """Two servers find other bytes where shares were: one before it could check them, one after its receipt."""
     job = proposed(field, "damaged")
     for owner in OWNERS[:2]:
         contribute(field.member(owner), job, field.folder / f"{owner}.csv")
@@ -192,7 +192,7 @@ def test_what_a_disk_loses_comes_back_from_the_mates(field: Field) -> None:
 
 
 def damage(field: Field, seat: str, job: ProposedJob, owner: str) -> int:
-    """Flips a bit in every envelope of an owner to a seat."""
+    """Flips a bit in every envelope of an owner to a server."""
     store = field.folder / seat / "store" / "objects"
     number = OPERATORS.index(seat)
     count = 0

@@ -1,6 +1,6 @@
 """A job that is not completed in time, on four server processes: it expires in real time, and all of them erase it.
 
-tests/seat/test_erasure.py asserts this with a clock that the test moves.
+tests/server/test_erasure.py asserts this with a clock that the test moves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def await_that(condition: Callable[[], bool]) -> None:
 
 def proposed(field: Field, name: str, expires: str = "7d") -> ProposedJob:
     analyst = field.member("analyst")
-    job = fit_job(*(analyst.roster, name, OWNERS, COLUMNS, {"analyst": ["model"]}), components=2, expires=expires)
+    job = fit_job(*(analyst.membership, name, OWNERS, COLUMNS, {"analyst": ["model"]}), components=2, expires=expires)
     analyst.submit(job)
     return job
 
@@ -45,7 +45,7 @@ def gives(field: Field, owner: str, job: ProposedJob) -> None:
     np.savetxt(path, TABLES[owner], delimiter=",", header=",".join(COLUMNS), comments="", fmt="%.17g")
     member = field.member(owner)
     member.approve(job)
-    await_that(lambda: not any(item.what.startswith("offer") for item in member.course(job).waiting))
+    await_that(lambda: not any(item.what.startswith("offer") for item in member.job_state(job).waiting))
     contribute(member, job, path)
 
 
@@ -58,8 +58,8 @@ def test_a_job_that_expires_is_erased_by_all_seats(tmp_path: Path) -> None:
         envelopes = {digest for pieces in envelopes_of(analyst, job, "north") for digest in pieces}
         assert envelopes
         assert all(key.exists() for key in keys)
-        await_that(lambda: analyst.course(job).stage == "erased")
-        assert analyst.course(job).ended == "expired"
+        await_that(lambda: analyst.job_state(job).stage == "erased")
+        assert analyst.job_state(job).ended == "expired"
         assert not any(key.exists() for key in keys)
         left = [
             path for seat in OPERATORS for path in (field.folder / seat / "store").rglob("*") if path.name in envelopes

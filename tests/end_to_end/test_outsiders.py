@@ -1,7 +1,7 @@
-"""Whoever should not get in, one after the other, at four seats that are processes with a job under way.
+"""Whoever should not get in, one after the other, at four servers that are processes with a job under way.
 
-Nothing is answered, nothing counts, the seats stay up and small, and the job ends with the right result. What a program opens
-without an approval is tried in tests/seat/test_attempt.py: no file of a job can ask for it.
+Nothing is answered, nothing counts, the servers stay up and small, and the job ends with the right result. What a program opens
+without an approval is tried in tests/server/test_attempt.py: no file of a job can ask for it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ppca.estimator.federated import fitted_of
 from ppca.federation.identity import Identity
 from ppca.federation.objects import MOST_BYTES, Object, sha256
 from ppca.federation.proposal import ProposedJob
-from ppca.member import Member
+from ppca.member import MemberClient
+from ppca.member.connections import ServerClient
 from ppca.member.contributing import contribute
 from ppca.member.fetching import Evidence
-from ppca.member.seats import SeatClient
 from ppca.transport import Leaf, issue_leaf
 from ppca.transport.pinned import PinnedTls, _load_leaf
 from ppca.transport.routes import preamble, route_of
@@ -40,18 +40,18 @@ COLUMNS = ["a", "b", "c"]
 PATIENCE = 240.0
 TABLES = {owner: np.random.default_rng(i).standard_normal((30, 3)) for i, owner in enumerate(OWNERS)}
 STRANGER = Identity("stranger", Ed25519PrivateKey.generate())
-HELLO = b"GET /v1/hello HTTP/1.1\r\nHost: seat\r\n\r\n"
+HELLO = b"GET /v1/hello HTTP/1.1\r\nHost: server\r\n\r\n"
 GROWTH = 100 << 20
-"""Bytes that a seat may grow by, whatever it is sent: less than twice the largest object."""
+"""Bytes that a server may grow by, whatever it is sent: less than twice the largest object."""
 
 
 class Besieged:
-    """Four seats, a job that one owner has approved, and everybody who wants in."""
+    """Four servers, a job that one owner has approved, and everybody who wants in."""
 
     def __init__(self, folder: Path) -> None:
         self.field = Field(folder, (*OWNERS, "gone"), ("analyst", "visitor"))
         self.field.start()
-        self.field.write_roster(2, left_out=("gone",))
+        self.field.write_membership(2, left_out=("gone",))
         await_that(lambda: all(self.answer_to("south", seat)["revision"] == 2 for seat in range(4)))
         self.job = self.draft("besieged")
         self.field.member("analyst").submit(self.job)
@@ -62,19 +62,19 @@ class Besieged:
         self.before = [self.memory(seat) for seat in range(4)]
 
     def draft(self, name: str, components: int = 2) -> ProposedJob:
-        roster = self.field.member("analyst").roster
-        return fit_job(roster, name, OWNERS, COLUMNS, {"analyst": ["model"]}, components=components)
+        membership = self.field.member("analyst").membership
+        return fit_job(membership, name, OWNERS, COLUMNS, {"analyst": ["model"]}, components=components)
 
     def memory(self, seat: int) -> int:
         process = self.field.processes[seat]
         assert process is not None
         return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    def client(self, name: str, seat: int = 0) -> SeatClient:
-        """A member, or who was one, as its own software reaches a seat."""
-        roster, identity = self.field.member("north").roster, self.field.identities[name]
-        tls = PinnedTls(issue_leaf(name, identity.key), roster.keys | {name: identity.public}, roster.operators)
-        return SeatClient(roster, seat, lambda: tls)
+    def client(self, name: str, seat: int = 0) -> ServerClient:
+        """A member, or who was one, as its own software reaches a server."""
+        membership, identity = self.field.member("north").membership, self.field.identities[name]
+        tls = PinnedTls(issue_leaf(name, identity.key), membership.keys | {name: identity.public}, membership.operators)
+        return ServerClient(membership, seat, lambda: tls)
 
     def answer_to(self, name: str, seat: int) -> dict[str, object]:
         found: dict[str, object] = json.loads(self.client(name, seat).request("GET", "/v1/hello")[1])
@@ -194,7 +194,7 @@ def test_approvals_that_were_altered_or_replayed(seats: Besieged) -> None:
     assert seats.put("analyst", altered)[0] == 409
     assert seats.put("north", data, sha256(altered))[0] == 400
     assert seats.put("north", data)[0] == 200  # again does no harm: it is there already
-    waiting = {(item.who, item.what) for item in seats.field.member("analyst").course(other).waiting}
+    waiting = {(item.who, item.what) for item in seats.field.member("analyst").job_state(other).waiting}
     assert {(owner, "approve (ppca approve)") for owner in OWNERS} <= waiting
 
 
@@ -208,7 +208,7 @@ def test_a_job_that_was_altered_after_its_approval(seats: Besieged) -> None:
     assert seats.put("analyst", made.data)[0] == 409
     owner = seats.field.member("north")
     owner.submit(altered)
-    assert ("north", "approve (ppca approve)") in {(item.who, item.what) for item in owner.course(altered).waiting}
+    assert ("north", "approve (ppca approve)") in {(item.who, item.what) for item in owner.job_state(altered).waiting}
 
 
 NORTH = {
@@ -232,7 +232,7 @@ def test_requests_of_a_member_that_are_too_long_or_none(case: str, seats: Besieg
 
 @pytest.mark.parametrize("frame", [b"", b"\xff" * 64, os.urandom(1 << 20)], ids=["silence", "huge lengths", "noise"])
 def test_frames_on_the_mesh_port(frame: bytes, seats: Besieged) -> None:
-    """With and without the words that lead to a run; nobody gets as far as a frame without a seat's key."""
+    """With and without the words that lead to a run; nobody gets as far as a frame without a server's key."""
     for words in (b"", preamble(1, route_of(b"no such run")), preamble(1, b"\0" * 32)):
         with socket.create_connection(("127.0.0.1", seats.field.ports[0][1]), PATIENCE) as sock:
             sock.settimeout(0.3)
@@ -251,9 +251,9 @@ def test_the_seats_are_up_and_small_and_the_job_ends_well(seats: Besieged, tmp_p
         path = tmp_path / f"{owner}.csv"
         np.savetxt(path, table, delimiter=",", header=",".join(COLUMNS), comments="", fmt="%.17g")
         contribute(seats.field.member(owner), seats.job, path)
-    analyst: Member = seats.field.member("analyst")
-    *_, (course, _) = analyst.watch(seats.job, PATIENCE)
-    assert course.done, course
+    analyst: MemberClient = seats.field.member("analyst")
+    *_, (job_state, _) = analyst.watch(seats.job, PATIENCE)
+    assert job_state.done, job_state
     evidence = Evidence.gather(analyst, seats.job)
     evidence.check()
     truth = np.linalg.eigvalsh(np.cov(np.concatenate(list(TABLES.values())).T))[::-1]

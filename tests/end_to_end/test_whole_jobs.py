@@ -1,4 +1,4 @@
-"""Whole jobs over four seats that are processes: several receivers, kept models, one person for all owners, a lost seat."""
+"""Whole jobs over four servers that are processes: several receivers, kept models, one person for all owners, a lost server."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from benchmarks.field import OPERATORS, Field
 from benchmarks.jobs import fit_job, use_job
 from ppca.cli.fetch import fetch_into, verified
 from ppca.estimator.federated import fitted_of
-from ppca.federation.disclosure import to_receiver
+from ppca.federation.approval_text import to_receiver
 from ppca.federation.errors import FederationError
 from ppca.federation.identity import Identity
 from ppca.federation.proposal import ProposedJob
 from ppca.jobs.infer import unit_of
-from ppca.member import Member
+from ppca.member import MemberClient
 from ppca.member.contributing import contribute
 from ppca.member.fetching import EVIDENCE, Evidence
-from ppca.member.joining import own_ids
+from ppca.member.result_ids import own_ids
 from ppca.receiver.parts import signed
 
 pytestmark = pytest.mark.processes
@@ -59,10 +59,10 @@ def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
         yield found
 
 
-def answered(member: Member, job: ProposedJob) -> None:
-    """Waits for the seats' offers."""
+def answered(member: MemberClient, job: ProposedJob) -> None:
+    """Waits for the servers' offers."""
     deadline = time.monotonic() + PATIENCE
-    while any(item.what.startswith("offer") for item in member.course(job).waiting if item.who in OPERATORS):
+    while any(item.what.startswith("offer") for item in member.job_state(job).waiting if item.who in OPERATORS):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -89,8 +89,8 @@ def run(
 
 def finish(field: Field, job: ProposedJob) -> Evidence:
     receiver = field.member(next(iter(job.spec.receivers)))
-    *_, (course, _) = receiver.watch(job, PATIENCE)
-    assert course.done, course
+    *_, (job_state, _) = receiver.watch(job, PATIENCE)
+    assert job_state.done, job_state
     evidence = Evidence.gather(receiver, job)
     evidence.check()
     return evidence
@@ -98,13 +98,13 @@ def finish(field: Field, job: ProposedJob) -> Evidence:
 
 @pytest.fixture(scope="module")
 def fit(field: Field) -> Evidence:
-    """A model for the analyst, its variances for the auditor; the seats keep it for the north."""
+    """A model for the analyst, its variances for the auditor; the servers keep it for the north."""
     keep = {
         "until": datetime.now(UTC).replace(microsecond=0) + timedelta(days=1),
         "allow": {"transform": ["north"], "flags": ["north"]},
     }
     job = fit_job(
-        *(field.member("analyst").roster, "first", list(OWNERS), COLUMNS),
+        *(field.member("analyst").membership, "first", list(OWNERS), COLUMNS),
         {"analyst": ["model"], "auditor": ["variances"]},
         components=3,
         keep=keep,
@@ -168,7 +168,7 @@ def test_every_owner_of_columns_gets_its_own_loadings(field: Field, tmp_path: Pa
     rows = POOLED[:60]
     owners = {owner: ["loadings", "variances", "means", "deviations"] for owner in OWNERS}
     job = fit_job(
-        *(field.member("analyst").roster, "loadings", list(OWNERS), BY_COLUMNS),
+        *(field.member("analyst").membership, "loadings", list(OWNERS), BY_COLUMNS),
         {"analyst": ["variances"], "auditor": ["components"], **owners},
         components=2,
         standardize=True,
@@ -212,7 +212,7 @@ def use(field: Field, fit: Evidence, name: str, receiver: str, **wanted: Any) ->
     parts = wanted.pop("parts")
     more = {"model": fit.job.id, "model_owners": OWNERS, **wanted}
     return use_job(
-        field.member(receiver).roster, name, ["south"], COLUMNS, {receiver: parts}, fitted_of(fit).scale, **more
+        field.member(receiver).membership, name, ["south"], COLUMNS, {receiver: parts}, fitted_of(fit).scale, **more
     )
 
 
@@ -232,23 +232,23 @@ def test_a_kept_model_flags_rows_and_nothing_else_that_was_not_allowed(field: Fi
     refused = use(field, fit, "scores", "north", parts=["scores"])
     north = field.member("north")
     north.submit(refused)
-    *_, (course, _) = north.watch(refused, PATIENCE)
-    assert not course.done
-    assert "was kept without 'scores' for north" in course.why
+    *_, (job_state, _) = north.watch(refused, PATIENCE)
+    assert not job_state.done
+    assert "was kept without 'scores' for north" in job_state.why
 
 
 def test_two_owners_are_too_few(field: Field) -> None:
     analyst = field.member("analyst")
-    job = fit_job(analyst.roster, "pair", ["north", "south"], COLUMNS, {"analyst": ["model"]})
+    job = fit_job(analyst.membership, "pair", ["north", "south"], COLUMNS, {"analyst": ["model"]})
     analyst.submit(job)
-    *_, (course, _) = analyst.watch(job, PATIENCE)
-    assert (course.stage, course.ended) in {("refused", ""), ("erased", "refused")}
-    assert "2 owners; this seat wants 3" in course.why
+    *_, (job_state, _) = analyst.watch(job, PATIENCE)
+    assert (job_state.stage, job_state.ended) in {("refused", ""), ("erased", "refused")}
+    assert "2 owners; this server wants 3" in job_state.why
 
 
 def test_too_few_rows_are_refused_on_shares(field: Field) -> None:
     job = fit_job(
-        *(field.member("analyst").roster, "few", list(OWNERS), COLUMNS, {"analyst": ["model"]}), rows_at_least=136
+        *(field.member("analyst").membership, "few", list(OWNERS), COLUMNS, {"analyst": ["model"]}), rows_at_least=136
     )
     with pytest.raises(AssertionError, match="rows"):
         run(field, job, "analyst", {owner: f"{owner}.csv" for owner in OWNERS})
@@ -257,7 +257,7 @@ def test_too_few_rows_are_refused_on_shares(field: Field) -> None:
 @pytest.mark.parametrize("wide", [False, True])
 def test_too_few_rows_of_owners_of_columns_are_refused(field: Field, wide: bool) -> None:
     job = fit_job(
-        *(field.member("analyst").roster, f"few-{wide}", list(OWNERS), BY_COLUMNS, {"analyst": ["model"]}),
+        *(field.member("analyst").membership, f"few-{wide}", list(OWNERS), BY_COLUMNS, {"analyst": ["model"]}),
         align={"alignment": "aligned", "minimum": 4},
         rows_at_least=5,
         wide=wide,
@@ -302,7 +302,7 @@ def test_owners_of_columns_use_a_kept_model_and_one_learns_whose_rows_stand_out(
     files = {owner: f"{owner}-columns.csv" for owner in columns}
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
     job = fit_job(
-        *(field.member("north").roster, "by-columns", list(OWNERS), columns, {"north": ["model"]}),
+        *(field.member("north").membership, "by-columns", list(OWNERS), columns, {"north": ["model"]}),
         components=2,
         standardize=True,
         align={"row_share_at_most": 1},  # one row stands out by far, and its owners know that
@@ -315,7 +315,7 @@ def test_owners_of_columns_use_a_kept_model_and_one_learns_whose_rows_stand_out(
     assert np.abs(model.explained_variance - truth[:2]).max() < 1e-6
     more: dict[str, Any] = {"model": job.id, "model_owners": OWNERS, "contamination": 1 / 60, "standardize": True}
     whom = {"north": ["flags"]}
-    asked = use_job(field.member("north").roster, "whose", OWNERS, columns, whom, fitted_of(fit).scale, **more)
+    asked = use_job(field.member("north").membership, "whose", OWNERS, columns, whom, fitted_of(fit).scale, **more)
     evidence = run(field, asked, "north", files, id="id")
     ids = own_ids(field.member("north"), evidence, field.folder / "north-columns.csv", "id")
     flags = np.asarray(evidence.result()["flags"]).astype(bool)
@@ -325,14 +325,14 @@ def test_owners_of_columns_use_a_kept_model_and_one_learns_whose_rows_stand_out(
 @pytest.mark.release
 def test_a_lost_seat_comes_back_from_its_mates(field: Field, fit: Evidence) -> None:
     analyst = field.member("analyst")
-    job = fit_job(analyst.roster, "second", list(OWNERS), COLUMNS, {"analyst": ["model"]}, components=3)
+    job = fit_job(analyst.membership, "second", list(OWNERS), COLUMNS, {"analyst": ["model"]}, components=3)
     analyst.submit(job)
     for owner in OWNERS:
         field.member(owner).approve(job)
     answered(analyst, job)
     for owner in OWNERS[:2]:
         contribute(field.member(owner), job, field.folder / f"{owner}.csv")
-    while any("receive" in item.what for item in analyst.course(job).waiting):
+    while any("receive" in item.what for item in analyst.job_state(job).waiting):
         time.sleep(0.1)
     field.kill(2)
     lost = field.folder / OPERATORS[2]
@@ -340,9 +340,11 @@ def test_a_lost_seat_comes_back_from_its_mates(field: Field, fit: Evidence) -> N
     (lost / "identity.key").unlink()
     old, new = field.identities[OPERATORS[2]], Identity.create(OPERATORS[2], lost / "identity.key")
     field.identities[OPERATORS[2]] = new
-    roster = field.write_roster(2, former=[(OPERATORS[2], old)])
+    membership = field.write_membership(2, former=[(OPERATORS[2], old)])
     deadline = time.monotonic() + PATIENCE
-    while any(Member(roster, field.identities["west"]).seats.hello(seat)["revision"] < 2 for seat in (0, 1, 3)):
+    while any(
+        MemberClient(membership, field.identities["west"]).seats.hello(seat)["revision"] < 2 for seat in (0, 1, 3)
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.2)
     command = [sys.executable, "-m", "ppca.cli.main", "server", "restore"]

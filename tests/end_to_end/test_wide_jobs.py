@@ -1,4 +1,4 @@
-"""Tables with more columns than rows over four seats that are processes: from the job's file to a result that can be verified.
+"""Tables with more columns than rows over four servers that are processes: from the job's file to a result that can be verified.
 
 Values against scikit-learn on the joint table, as in `tests/estimator/test_wide.py`: 1e-7 for explained-variance ratios,
 1e-6 of the largest variance for residuals.
@@ -66,13 +66,13 @@ def run(field: Field, job: ProposedJob, tables: Mapping[str, Path], id: str | No
     for owner in job.proposal.owners:
         field.member(owner).approve(job)
     deadline = time.monotonic() + PATIENCE
-    while any(item.what.startswith("offer") for item in analyst.course(job).waiting if item.who in OPERATORS):
+    while any(item.what.startswith("offer") for item in analyst.job_state(job).waiting if item.who in OPERATORS):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     for owner, path in tables.items():
         contribute(field.member(owner), job, path, id=id, min_rows=1)
-    *_, (course, _) = analyst.watch(job, PATIENCE)
-    assert course.done, course
+    *_, (job_state, _) = analyst.watch(job, PATIENCE)
+    assert job_state.done, job_state
     evidence = Evidence.gather(analyst, job)
     evidence.check()
     return evidence
@@ -83,7 +83,7 @@ def draft(field: Field, name: str, columns: Any, receivers: Any = None, **fit: A
     numbers = {"namespace": len(X)} if way == "namespace" else {}
     align = {"alignment": way, **numbers} if isinstance(columns, dict) else None
     return fit_job(
-        *(field.member("analyst").roster, name, list(OWNERS), columns, receivers or {"analyst": ["model"]}),
+        *(field.member("analyst").membership, name, list(OWNERS), columns, receivers or {"analyst": ["model"]}),
         align=align,
         wide=True,
         rows_at_least=20 if align is None else None,
@@ -173,14 +173,14 @@ def test_owners_of_columns_and_their_loadings(field: Field, tmp_path: Path, way:
 
 
 def test_rows_that_are_not_fewer_are_refused(field: Field, tmp_path: Path) -> None:
-    """By each owner before it sends anything; and by the seats, if the rows of all are too many together."""
+    """By each owner before it sends anything; and by the servers, if the rows of all are too many together."""
     job = draft(field, "tall-alone", NAMES[:20])
     analyst = field.member("analyst")
     analyst.submit(job)
     for owner in OWNERS:
         field.member(owner).approve(job)
     deadline = time.monotonic() + PATIENCE
-    while any(item.what.startswith("offer") for item in analyst.course(job).waiting if item.who in OPERATORS):
+    while any(item.what.startswith("offer") for item in analyst.job_state(job).waiting if item.who in OPERATORS):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     table = write(tmp_path / "few.csv", NAMES[:20], BY_ROWS["north"][:, :20])
@@ -206,12 +206,12 @@ def test_one_person_for_all_owners(field: Field, way: str) -> None:
 
 
 def test_a_seat_may_refuse_it(tmp_path: Path) -> None:
-    """An operator lists the forms of data that its seat takes."""
+    """An operator lists the forms of data that its server takes."""
     settings = {"policy": {"forms": ["rows", "columns", "new-rows"]}}
     with Field(tmp_path / "old", OWNERS, ("analyst",), settings=settings) as field:
         analyst = field.member("analyst")
         job = draft(field, "wide", NAMES)
         analyst.submit(job)
-        *_, (course, _) = analyst.watch(job, PATIENCE)
-        assert not course.done
-        assert "this seat takes data of the forms rows, columns, new-rows, not wide-rows" in course.why
+        *_, (job_state, _) = analyst.watch(job, PATIENCE)
+        assert not job_state.done
+        assert "this server takes data of the forms rows, columns, new-rows, not wide-rows" in job_state.why

@@ -13,11 +13,11 @@ from sklearn.preprocessing import StandardScaler
 
 from harness.lockstep import LockstepServers
 from ppca import PCA, Columns
-from ppca.estimator.shared import SharedModel
+from ppca.estimator.shared_model import SharedModel
 from ppca.jobs.matching import MatchError
 from ppca.jobs.spool import Spool
 from ppca.owner.errors import BadColumns, BadValue
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 DATA = load_breast_cancer().data.copy()
 DATA[:, 4] += 2000  # a mean far beyond the spread, as of a year

@@ -69,7 +69,7 @@ def test_no_server_sees_an_id_or_a_value(way: str) -> None:
 
 
 def test_what_a_server_receives_looks_random() -> None:
-    """Packets, messages and tags: chi-square of the bytes, both tails, false alarm 1e-6 for four seats."""
+    """Packets, messages and tags: chi-square of the bytes, both tails, false alarm 1e-6 for four servers."""
     seats, _ = job("psi")
     tags = b"".join(_bytes(public["tags"]) for public in seats.public if public.get("tags") is not None)
     assert len(tags) == 3 * N * 16

@@ -26,14 +26,14 @@ from harness.processes import run
 from harness.programs_on_tables import count_tables
 from harness.tables import with_ids
 from ppca import PCA, Columns, Job
-from ppca.estimator.columns import column_data
+from ppca.estimator.partition import column_data
 from ppca.jobs.chunks import Chunk
 from ppca.jobs.matching import MatchError
 from ppca.jobs.spool import Spool
 from ppca.owner.alignment.ids import IdError
 from ppca.owner.errors import BadColumns, BadValue, OwnerError
 from ppca.protocol import share
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 TOLERANCE = 1e-6
 PSI = Columns("id")

@@ -17,7 +17,7 @@ from harness.accuracy import Floats, random
 from harness.lockstep import LockstepServers
 from ppca import PCA
 from ppca.owner.errors import BadValue
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 CLOSE = 1e-6
 EVERYTHING = ("transform", "flags", "scores", "inverse")

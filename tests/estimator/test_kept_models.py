@@ -14,7 +14,7 @@ from harness.accuracy import check, check_components, random
 from harness.lockstep import LockstepServers
 from ppca import PCA, Columns
 from ppca.jobs import inference
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 CLOSE = 1e-6
 WINE = load_wine(as_frame=True).data

@@ -26,8 +26,8 @@ from ppca.estimator.advice import REMEDIES
 from ppca.jobs.checks import SpecError
 from ppca.owner.errors import BadColumns
 from ppca.receiver.facts import SharedFacts
-from ppca.report import write_report
-from ppca.servers import Account
+from ppca.runtime import Account
+from ppca.web.report import write_report
 
 NAMES = ["age", "height", "weight"]
 FRAME = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 3)) @ np.diag([3.0, 2.0, 1.0]), columns=NAMES)

@@ -22,7 +22,7 @@ from ppca.jobs import rows
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
 from ppca.owner.tables.opening import open_table
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"
 N, D, K = 40, 5, 2
@@ -195,7 +195,7 @@ def test_every_documented_opening_occurs() -> None:
 
 @pytest.mark.processes
 def test_the_same_on_real_servers(seats: LockstepServers) -> None:
-    """Four processes record what four seats in one thread record."""
+    """Four processes record what four servers in one thread record."""
     with LocalServers() as servers:
         real = PCA(K, standardize=True, fixed_iterations=12, servers=servers).fit(OWNERS).openings_
     assert real == PCA(K, standardize=True, fixed_iterations=12, servers=seats).fit(OWNERS).openings_

@@ -23,7 +23,7 @@ from benchmarks.accuracy import standardised
 from benchmarks.data_sets import DATA_SETS, MissingData, split
 from harness.accuracy import Floats, check, check_components, check_subspaces, random
 from ppca import PCA
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 CLOSE = 1e-6
 

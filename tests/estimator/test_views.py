@@ -105,7 +105,7 @@ def test_no_plaintext_in_what_a_server_keeps(fitted: tuple[LockstepServers, PCA]
 
 @pytest.mark.parametrize("seat", range(4))
 def test_a_view_is_uniform(fitted: tuple[LockstepServers, PCA], seat: int) -> None:
-    """Chi-square of the byte histogram of the whole view, both tails; false alarm 1e-6 for all seats and fits together."""
+    """Chi-square of the byte histogram of the whole view, both tails; false alarm 1e-6 for all servers and fits together."""
     seats, _ = fitted
     view = np.frombuffer(b"".join(seats.views[seat]), np.uint8)
     expected = view.size / 256
@@ -133,7 +133,8 @@ def test_the_scan_finds_what_it_looks_for(fitted: tuple[LockstepServers, PCA], v
 
 
 def test_views_of_two_fits_of_the_same_data_have_nothing_in_common() -> None:
-    """Masks are fresh in every run: no word of one view occurs in the other. False alarm: 2^38 pairs of 56 bits, 2^-18 a seat."""
+    """Masks are fresh in every run: no word of one view occurs in the other. False alarm: 2^38 pairs of 56 bits, 2^-18
+    a server."""
     first, second = (LockstepServers(record=True) for _ in range(2))
     for seats in (first, second):
         PCA(3, servers=seats, fixed_iterations=6).fit(OWNERS)

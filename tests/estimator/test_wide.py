@@ -19,7 +19,7 @@ from harness.tables import with_ids
 from ppca import PCA, Columns
 from ppca.owner.contribute import are_wide
 from ppca.owner.tables.owners import open_rows
-from ppca.servers import LocalServers
+from ppca.runtime import LocalServers
 
 Floats = NDArray[np.float64]
 

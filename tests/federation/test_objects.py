@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.federation import IDENTITIES, ROSTER, job, make, roster
+from harness.federation import IDENTITIES, MEMBERSHIP, job, make, membership
 from ppca.federation.errors import FederationError, ObjectRefused
 from ppca.federation.identity import Identity
 from ppca.federation.objects import KINDS, MAGIC, MOST_BYTES, MOST_HEADER, Header, Object, sha256
@@ -44,7 +44,7 @@ def test_an_object_comes_back(kind: str, payload: bytes, about: dict[str, Any]) 
     assert found == item
     assert (found.payload, found.header.about, found.header.kind) == (payload, about, kind)
     assert found.digest == sha256(item.data)
-    found.check_author(ROSTER.signers)
+    found.check_author(MEMBERSHIP.signers)
 
 
 ITEM = make("north", "envelope", JOB, bytes(range(256)), to=1, piece=0)
@@ -55,16 +55,16 @@ def test_any_flipped_bit_is_refused() -> None:
         data = bytearray(ITEM.data)
         data[place] ^= 1 << (place % 8)
         with pytest.raises(ObjectRefused):
-            Object.parse(bytes(data)).check_author(ROSTER.signers)
+            Object.parse(bytes(data)).check_author(MEMBERSHIP.signers)
 
 
 def test_any_cut_and_anything_added_is_refused() -> None:
     for size in range(len(ITEM.data)):
         with pytest.raises(ObjectRefused):
-            Object.parse(ITEM.data[:size]).check_author(ROSTER.signers)
+            Object.parse(ITEM.data[:size]).check_author(MEMBERSHIP.signers)
     for more in (b"\0", ITEM.data[-64:], ITEM.data):
         with pytest.raises(ObjectRefused):
-            Object.parse(ITEM.data + more).check_author(ROSTER.signers)
+            Object.parse(ITEM.data + more).check_author(MEMBERSHIP.signers)
 
 
 FIELDS_OF_ITEM = {name: ITEM.header.as_dict()[name] for name in ("kind", "author", "job", "about")}
@@ -96,11 +96,11 @@ def test_facts_are_nested_four_deep_at_most(nested: Callable[[Any], Any]) -> Non
 def test_only_the_author_signs() -> None:
     forged = Object.make(Identity("north", IDENTITIES["south"].key), "approval", JOB.id)
     with pytest.raises(ObjectRefused, match="north did not sign"):
-        forged.check_author(ROSTER.signers)
+        forged.check_author(MEMBERSHIP.signers)
     with pytest.raises(ObjectRefused, match="no member"):
-        make("nobody", "approval", JOB).check_author(ROSTER.signers)
+        make("nobody", "approval", JOB).check_author(MEMBERSHIP.signers)
     with pytest.raises(ObjectRefused, match="no member"):
-        make("north", "approval", JOB).check_author(roster(2, left_out=("north",)).signers)
+        make("north", "approval", JOB).check_author(membership(2, left_out=("north",)).signers)
 
 
 def signed(text: bytes, payload: bytes = b"", length: bytes | None = None) -> bytes:

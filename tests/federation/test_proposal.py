@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.jobs import use_job
-from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job
+from harness.federation import COLUMNS, MEMBERSHIP, OWNERS, RECEIVER, job
 from ppca.federation.errors import FederationError, FileRefused
 from ppca.federation.objects import sha256
 from ppca.federation.proposal import ProposedJob, parse, propose, render
@@ -31,7 +31,7 @@ JOB = job()
 TEXT = JOB.data.decode()
 BY_OWNER = {owner: [f"{owner}{number}" for number in range(2)] for owner in OWNERS}
 VERTICAL = job(name="v", columns=BY_OWNER, align={"alignment": "psi"})
-USE = use_job(ROSTER, "i", ["north"], COLUMNS, {RECEIVER: ["transform"]}, (1, 2, 3))
+USE = use_job(MEMBERSHIP, "i", ["north"], COLUMNS, {RECEIVER: ["transform"]}, (1, 2, 3))
 KEPT_UNTIL = datetime(2031, 1, 1, tzinfo=UTC)
 TIMES = st.datetimes(datetime(2030, 1, 1), datetime(2200, 1, 1)).map(lambda time: time.replace(tzinfo=UTC))
 TEXTS = st.text(min_size=1, max_size=12).filter(is_plain)
@@ -245,7 +245,7 @@ def test_uses_of_a_kept_model(old: str, new: str, words: str) -> None:
 )
 def test_limits_of_scores(parts: list[str], limits: dict[str, float], field: str) -> None:
     with pytest.raises(SpecError) as error:
-        use_job(ROSTER, "i", ["north"], COLUMNS, {RECEIVER: parts}, (1, 2, 3), **limits)
+        use_job(MEMBERSHIP, "i", ["north"], COLUMNS, {RECEIVER: parts}, (1, 2, 3), **limits)
     assert error.value.field == field
 
 

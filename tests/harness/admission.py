@@ -1,4 +1,4 @@
-"""A seat's admission with a roster that can change, and the story of a job that goes well."""
+"""A server's admission with a membership that can change, and the story of a job that goes well."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness.federation import ROSTER, job, story
+from harness.federation import MEMBERSHIP, job, story
 from ppca.federation.errors import ObjectRefused
 from ppca.federation.objects import Object
 from ppca.federation.serverfile import Policy
-from ppca.seat.admission import Admission
-from ppca.seat.mailbox import Mailbox
+from ppca.server.admission import Admission
+from ppca.server.mailbox import Mailbox
 
 OF = job()
 STORY = story(OF)
@@ -20,10 +20,10 @@ KINDS = [item.header.kind for item in STORY]
 
 
 class Door(Admission):
-    """A seat's admission with a roster that can change."""
+    """A server's admission with a membership that can change."""
 
     def __init__(self, folder: Path, at_most: int = 1 << 30, **policy: Any) -> None:
-        self.federation = ROSTER
+        self.federation = MEMBERSHIP
         super().__init__(Mailbox(folder), lambda: self.federation, Policy(**policy), at_most)
 
     def tell(self, *items: Object) -> None:

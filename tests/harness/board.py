@@ -1,4 +1,4 @@
-"""All four seats as one list of objects, for tests of what members see: nothing runs, and operators say what a test says."""
+"""All four servers as one list of objects, for tests of what members see: nothing runs, and operators say what a test says."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from harness import federation
-from harness.federation import IDENTITIES, OPERATORS, OWNERS, RECEIVER, ROSTER
+from harness.federation import IDENTITIES, MEMBERSHIP, OPERATORS, OWNERS, RECEIVER
 from ppca.federation.errors import NotReached
+from ppca.federation.membership import SEATS
 from ppca.federation.objects import Header, Object
 from ppca.federation.proposal import ProposedJob
-from ppca.federation.roster import SEATS
-from ppca.member import Member
+from ppca.member import MemberClient
 
 
 class Board:
-    """What everybody has said. `reached` False: no seat answers."""
+    """What everybody has said. `reached` False: no server answers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -27,13 +27,13 @@ class Board:
         self.news = threading.Condition()
         self.reached = True
 
-    def member(self, name: str) -> Member:
-        member = Member(ROSTER, IDENTITIES[name], self.folder / name / "state")
+    def member(self, name: str) -> MemberClient:
+        member = MemberClient(MEMBERSHIP, IDENTITIES[name], self.folder / name / "state")
         member.seats = BoardSeats(self)  # type: ignore[assignment]
         return member
 
     def job(self, name: str = "first job", owners: tuple[str, ...] = OWNERS, **more: Any) -> ProposedJob:
-        """A job that the receiver has submitted, and for which all seats offer keys."""
+        """A job that the receiver has submitted, and for which all servers offer keys."""
         job = federation.job(name=name, owners=owners, **more)
         self.say(RECEIVER, "job", job, job.data)
         for item in federation.offers(job):
@@ -56,7 +56,7 @@ class Board:
         return job
 
     def run(self, job: ProposedJob) -> None:
-        """All seats have all shares, and begin."""
+        """All servers have all shares, and begin."""
         sent = {
             each.header.author: each.digest
             for each in list(self.objects.values())
@@ -70,7 +70,7 @@ class Board:
             self.say(operator, "ready", job, attempt=1)
 
     def end(self, job: ProposedJob) -> None:
-        """All seats have finished, and say what they opened."""
+        """All servers have finished, and say what they opened."""
         for seat, operator in enumerate(OPERATORS):
             self.put(federation.ended(job, operator))
             bit = {"what": "verification bit", "shape": [], "to": "servers", "why": "is it accurate"}
@@ -99,7 +99,7 @@ class Board:
 
     def check(self) -> None:
         if not self.reached:
-            raise NotReached("no seat is reached: seat 0 (alpha, 127.0.0.1:1000): Connection refused.")
+            raise NotReached("no server is reached: server 0 (alpha, 127.0.0.1:1000): Connection refused.")
 
 
 class BoardSeats:
@@ -118,7 +118,7 @@ class BoardSeats:
     def get(self, header: Header) -> Object:
         self.board.check()
         item = self.board.objects[header.digest]
-        item.check_author(ROSTER.signers)
+        item.check_author(MEMBERSHIP.signers)
         return item
 
     def headers(self, job: str) -> list[Header]:

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from harness.lockstep import LockstepServers
 from ppca.cli.main import app
-from ppca.servers import Outcome
-from ppca.servers.local import seat_folder
-from ppca.servers.programs import load
-from ppca.servers.store import Store
+from ppca.runtime import Outcome
+from ppca.runtime.local import seat_folder
+from ppca.runtime.programs import load
+from ppca.runtime.store import Store
 
 
 class CommandServers(LockstepServers):
@@ -43,7 +43,7 @@ class CommandServers(LockstepServers):
 def in_lockstep() -> Iterator[None]:
     """Let commands of this process use servers in lock-step."""
     with pytest.MonkeyPatch.context() as patch:
-        for place in ("ppca.servers", "ppca.cli.run", "ppca.estimator.job"):
+        for place in ("ppca.runtime", "ppca.cli.run", "ppca.estimator.job"):
             patch.setattr(f"{place}.LocalServers", CommandServers)
         yield
 

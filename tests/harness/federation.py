@@ -1,4 +1,4 @@
-"""A small federation for tests: keys, a signed roster, jobs, and seats as offices in this process, without any server."""
+"""A small federation for tests: keys, a signed membership, jobs, and servers in this process, without any server."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from benchmarks.jobs import Columns, fit_job
 from ppca.federation import toml
+from ppca.federation.envelopes import Envelopes
 from ppca.federation.identity import KEY_FILE, Identity, key_text
+from ppca.federation.membership import Membership, MembershipFile, render, statement, write_signatures
 from ppca.federation.objects import Header, Object
-from ppca.federation.parcels import Parcels
 from ppca.federation.proposal import ProposedJob
-from ppca.federation.roster import Roster, RosterFile, render, statement, write_signatures
 from ppca.federation.sealing import SealingKey
 from ppca.federation.serverfile import ServerFile, ServerSettings, render_server
 from ppca.protocol import share
-from ppca.seat.api import Api
-from ppca.seat.office import Office
-from ppca.servers.files import write_whole
+from ppca.runtime.files import write_whole
+from ppca.server.api import Api
+from ppca.server.server_state import ServerState
 from ppca.transport import free_ports
 
 OPERATORS = ("alpha", "beta", "gamma", "delta")
@@ -38,14 +38,14 @@ NAMES = (*OPERATORS, *OWNERS, RECEIVER, "visitor", "spare")
 IDENTITIES = {name: Identity(name, Ed25519PrivateKey.generate()) for name in (*NAMES, OUTSIDER)}
 
 
-def roster(
+def membership(
     revision: int = 1,
     *,
     operators: Sequence[str] = OPERATORS,
     left_out: Sequence[str] = (),
     ports: Sequence[int] = (7001, 7002, 7003, 7004),
     **more: Any,
-) -> Roster:
+) -> Membership:
     """The federation's file, signed by the four operators. more: other fields of the file."""
     keys = {name: key_text(IDENTITIES[name].public) for name in NAMES}
     seats = tuple(
@@ -56,15 +56,15 @@ def roster(
     roles |= {"visitor": ("owner", "receiver"), "spare": ("owner", "receiver")}
     members = tuple({"name": n, "key": keys[n], "roles": r} for n, r in roles.items() if n not in left_out)
     content: dict[str, Any] = {"name": "test", "revision": revision, "seat": seats, "member": members, **more}
-    data = render(toml.validated(RosterFile, content, "the federation"))
-    return Roster(data, {name: IDENTITIES[name].sign(statement(data)) for name in operators})
+    data = render(toml.validated(MembershipFile, content, "the federation"))
+    return Membership(data, {name: IDENTITIES[name].sign(statement(data)) for name in operators})
 
 
-ROSTER = roster()
+MEMBERSHIP = membership()
 
 
 def job(
-    federation: Roster = ROSTER,
+    federation: Membership = MEMBERSHIP,
     name: str = "first",
     owners: Sequence[str] = OWNERS,
     columns: Columns = COLUMNS,
@@ -84,7 +84,7 @@ RECEIVER_KEY = SealingKey()
 
 
 def offers(of: ProposedJob) -> list[Object]:
-    """Of the four seats and the receivers."""
+    """Of the four servers and the receivers."""
     seats = [make(name, "offer", of, SEAT_KEYS[seat].public, seat=seat) for seat, name in enumerate(OPERATORS)]
     return [*seats, *(make(name, "offer", of, RECEIVER_KEY.public, receiver=name) for name in of.spec.receivers)]
 
@@ -92,9 +92,9 @@ def offers(of: ProposedJob) -> list[Object]:
 def contribution(of: ProposedJob, owner: str, values: Any = (1.0, 2.0)) -> list[Object]:
     """An owner's envelopes, and its contribution last."""
     made: list[Object] = []
-    parcels = Parcels(IDENTITIES[owner], of.id, [key.public for key in SEAT_KEYS], made.append)
-    parcels.add("packets", [share(list(values))])
-    last = parcels.finish()
+    envelopes = Envelopes(IDENTITIES[owner], of.id, [key.public for key in SEAT_KEYS], made.append)
+    envelopes.add("packets", [share(list(values))])
+    last = envelopes.finish()
     return [*made, last]
 
 
@@ -124,19 +124,19 @@ def headers(items: Sequence[Object]) -> list[Header]:
     return [item.header for item in items]
 
 
-# -- seats ---------------------------------------------------------------------------------------------------------------
+# -- servers ---------------------------------------------------------------------------------------------------------------
 
 
 def free_port() -> int:
     return free_ports(1)[0]
 
 
-def write_files(folder: Path, federation: Roster, seat: int = 0, **tables: Any) -> Path:
-    """The folder of one seat: identity, federation, server.toml. tables: of server.toml."""
+def write_files(folder: Path, federation: Membership, seat: int = 0, **tables: Any) -> Path:
+    """The folder of one server: identity, federation, server.toml. tables: of server.toml."""
     folder.mkdir(parents=True, exist_ok=True)
     name = federation.operators[seat]
     write_identity(folder, name)
-    put_roster(folder, federation)
+    put_membership(folder, federation)
     api = federation.seats[seat].api
     content: dict[str, Any] = {"seat": seat, "federation": "federation.toml", "identity": KEY_FILE} | tables
     content["listen"] = {"api": api, "mesh": "127.0.0.1:9", "local": "127.0.0.1:9"}
@@ -153,13 +153,13 @@ def write_identity(folder: Path, name: str) -> Path:
     return folder / KEY_FILE
 
 
-def put_roster(folder: Path, federation: Roster) -> None:
+def put_membership(folder: Path, federation: Membership) -> None:
     write_signatures(folder / "federation.sigs", federation.signatures)
     write_whole(folder / "federation.toml", federation.data)
 
 
-def office(folder: Path, federation: Roster = ROSTER, seat: int = 0, **tables: Any) -> Office:
-    return Office(ServerSettings.load(write_files(folder, federation, seat, **tables)))
+def server_state(folder: Path, federation: Membership = MEMBERSHIP, seat: int = 0, **tables: Any) -> ServerState:
+    return ServerState(ServerSettings.load(write_files(folder, federation, seat, **tables)))
 
 
 class Loop:
@@ -187,8 +187,8 @@ class Loop:
 
 
 @contextmanager
-def served(of: Office, loop: Loop, use: Callable[[Api], None] = lambda api: None) -> Iterator[Api]:
-    """A seat's door for members, open with real TLS."""
+def served(of: ServerState, loop: Loop, use: Callable[[Api], None] = lambda api: None) -> Iterator[Api]:
+    """A server's door for members, open with real TLS."""
     api = Api(of, None)  # type: ignore[arg-type]
     use(api)
 
@@ -196,7 +196,7 @@ def served(of: Office, loop: Loop, use: Callable[[Api], None] = lambda api: None
         of.attend(asyncio.get_running_loop())
         runner = web.AppRunner(api.application(), access_log=None, auto_decompress=False, shutdown_timeout=0.2)
         await runner.setup()
-        host, port = of.roster.seats[of.seat].api.split(":")
+        host, port = of.membership.seats[of.seat].api.split(":")
         context = of.tls.context(dialing=False)
         assert runner.server is not None
         return runner, await asyncio.get_running_loop().create_server(runner.server, host, int(port), ssl=context)

@@ -22,7 +22,7 @@ TIMEOUT = PATIENCE  # a server that waits that long has not noticed what happene
 
 
 def run(meshes: list[Mesh], body: Callable[[Mesh], Any], seats: Any = SEATS) -> list[Any]:
-    """Run ``body(mesh)`` in one thread per seat; returns by seat what it returned, or the exception it raised."""
+    """Run ``body(mesh)`` in one thread per server; returns by server what it returned, or the exception it raised."""
 
     def guarded(mesh: Mesh) -> Any:
         try:
@@ -39,7 +39,7 @@ def run(meshes: list[Mesh], body: Callable[[Mesh], Any], seats: Any = SEATS) -> 
 
 
 def succeed(meshes: list[Mesh], body: Callable[[Mesh], Any]) -> list[Any]:
-    """As ``run``, but an exception in any seat fails the test."""
+    """As ``run``, but an exception in any server fails the test."""
     results = run(meshes, body)
     failures = {seat: repr(result) for seat, result in enumerate(results) if isinstance(result, Exception)}
     assert not failures
@@ -82,7 +82,7 @@ class Servers:
         until: Callable[[Meetings], Any] | None = None,
         **settings: Any,
     ) -> list[Any]:
-        """By seat a mesh or an error. Once `until` is true of their meetings, the time of all servers is up."""
+        """By server a mesh or an error. Once `until` is true of their meetings, the time of all servers is up."""
         settings = {"session": b"test", "timeout": TIMEOUT, **settings}
         meetings: Meetings = {}
 
@@ -117,7 +117,7 @@ def end_time(meetings: Meetings, number: int, until: Callable[[Meetings], Any]) 
 
 
 class Rogue:
-    """Seat 0's mesh over raw sockets whose other ends the test holds: ``peers[seat]`` can say anything."""
+    """Server 0's mesh over raw sockets whose other ends the test holds: ``peers[server]`` can say anything."""
 
     def __init__(self, timeout: float = TIMEOUT) -> None:
         pairs = {peer: socket.socketpair() for peer in SEATS if peer}

@@ -15,9 +15,9 @@ from ppca.jobs.spec import JobSpec
 from ppca.protocol import InputPacket, Opening, RingType, SecretArray, Traffic, local_parties, run_lockstep, share
 from ppca.protocol.opening import limits
 from ppca.receiver.unsealing import unsealed
-from ppca.servers import Account, Outcome
-from ppca.servers.job_runs import run_job
-from ppca.servers.programs import load, rules_of, stores_packets
+from ppca.runtime import Account, Outcome
+from ppca.runtime.job_runs import run_job
+from ppca.runtime.programs import load, rules_of, stores_packets
 
 Tap = Callable[[int, int, Any], None]
 """Called with sender, receiver and message."""
@@ -27,9 +27,10 @@ Tap = Callable[[int, int, Any], None]
 class LockstepServers:
     """Every run has fresh parties; stores and tables stay, as those of processes do.
 
-    record: whether to keep views. views: by seat, all that came in: the packets of owners and the messages of the other
-    seats, in order. audits: of every run, the openings as each seat recorded them, as dictionaries; openings: of the last run,
-    as they are. public: the public parameters of every run, which all seats see. traffic: of the last run.
+    record: whether to keep views. views: by server, all that came in: the packets of owners and the messages of the other
+    servers, in order. audits: of every run, the openings as each server recorded them, as dictionaries; openings: of
+    the last run,
+    as they are. public: the public parameters of every run, which all servers see. traffic: of the last run.
     """
 
     record: bool = False

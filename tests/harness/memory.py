@@ -1,6 +1,6 @@
 """Four meshes in one process, for threads: the same rounds and the same errors as over sockets, without a network.
 
-Each seat has an inbox per peer. A frame is the tuple (header fields, payload); the payload is copied when it is sent,
+Each server has an inbox per peer. A frame is the tuple (header fields, payload); the payload is copied when it is sent,
 so no thread sees later changes of another thread's arrays.
 """
 
@@ -39,7 +39,7 @@ def data_fields(sender: int, step: int, length: int) -> Fields:
 
 
 class MemoryMesh(Mesh):
-    """One seat of an in-memory mesh; made by ``memory_meshes``, used by one thread."""
+    """One server of an in-memory mesh; made by ``memory_meshes``, used by one thread."""
 
     def __init__(self, seat: int, *, timeout: float = DEFAULT_TIMEOUT, max_payload: int = MAX_PAYLOAD) -> None:
         super().__init__(seat, timeout=timeout, max_payload=max_payload)
@@ -152,7 +152,7 @@ def _copy(buffers: Sequence[Buffer]) -> memoryview:
 
 
 def memory_meshes(timeout: float = DEFAULT_TIMEOUT, *, max_payload: int = MAX_PAYLOAD) -> list[Mesh]:
-    """Four connected meshes, seat by seat; give each to its own thread."""
+    """Four connected meshes, server by server; give each to its own thread."""
     meshes = [MemoryMesh(seat, timeout=timeout, max_payload=max_payload) for seat in SEATS]
     for mesh in meshes:
         mesh._peers = {peer.seat: peer for peer in meshes if peer is not mesh}

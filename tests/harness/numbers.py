@@ -15,5 +15,5 @@ def grid(values: Any, frac: int = 40) -> np.ndarray:
 
 
 def secret(values: Any, dtype: RingType | None = None) -> SecretArray:
-    """One seat's shares of these, for what is local."""
+    """One server's shares of these, for what is local."""
     return SecretArray.from_packet(local_parties()[0], share(values, dtype)[0])

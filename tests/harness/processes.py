@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ppca.estimator.job import Job
-from ppca.servers import Servers
+from ppca.runtime import Servers
 
 
 def program(function: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppca.protocol import Party, Pending, SecretArray, together
 from ppca.protocol.rounds import Round
-from ppca.servers import PerSeat
+from ppca.runtime import PerSeat
 
 
 async def multiply(party: Party, x: SecretArray, y: SecretArray) -> Any:
@@ -112,7 +112,7 @@ async def extra_round(party: Party, x: SecretArray) -> Any:
 
 
 async def extra_message(party: Party, x: SecretArray) -> Any:
-    """Seat 0 sends to seat 1 what seat 1 does not expect, in a round that all take part in."""
+    """Server 0 sends to server 1 what server 1 does not expect, in a round that all take part in."""
 
     def step() -> Any:
         yield Round([(1, np.zeros(5, np.uint8))] if party.seat == 0 else [], [])
@@ -136,7 +136,7 @@ async def chatter(party: Party) -> Any:
 
 
 async def meet_in_two_ways(party: Party, x: SecretArray, y: SecretArray) -> Any:
-    """A few protocols with different messages per seat; the same program for lock-step and links."""
+    """A few protocols with different messages per server; the same program for lock-step and links."""
     product, less, order = await together(x * y, x < y, x.sort())
     root = await (await (x * x) + 1).sqrt()
     return [(product + root).reveal(why="test"), await less.open(why="test"), order.reveal(why="test")]

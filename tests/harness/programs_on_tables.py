@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ppca.algorithms.second_moments import Blocks, second_moments
+from ppca.jobs.pools import submitter
 from ppca.jobs.uploads import Uploads, forget
-from ppca.jobs.workers import submitter
 from ppca.protocol import Party
-from ppca.servers.codec import PerSeat
+from ppca.runtime.codec import PerSeat
 
 
 async def count_tables(party: Party) -> PerSeat:

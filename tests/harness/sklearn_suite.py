@@ -35,7 +35,7 @@ from harness.lockstep import LockstepServers
 from ppca.native import ring
 from ppca.protocol import InputPacket
 from ppca.protocol.inputs import receive
-from ppca.servers import Outcome
+from ppca.runtime import Outcome
 
 
 @dataclass(frozen=True)

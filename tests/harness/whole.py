@@ -12,24 +12,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from harness.federation import IDENTITIES, OPERATORS, ROSTER, make, office
-from ppca.federation.course import Objects
+from harness.federation import IDENTITIES, MEMBERSHIP, OPERATORS, make, server_state
+from ppca.federation.envelopes import Envelopes
+from ppca.federation.membership import Membership
 from ppca.federation.objects import Object
-from ppca.federation.parcels import Parcels
 from ppca.federation.proposal import ProposedJob
-from ppca.federation.roster import Roster
+from ppca.federation.state import Objects
 from ppca.jobs.uploads import Uploads
 from ppca.member import contributing
 from ppca.owner.tables.options import DEFAULTS
 from ppca.protocol import SecretArray, Traffic, local_parties, run_lockstep
 from ppca.protocol.opening import limits
 from ppca.receiver.unsealing import unsealed
-from ppca.seat.checking import Checker, answer
-from ppca.seat.conductor import Conductor
-from ppca.seat.keys import JOB
-from ppca.seat.work import TABLE, Work
-from ppca.servers.control import Message, MessageReader
-from ppca.servers.programs import load
+from ppca.runtime.control import Message, MessageReader
+from ppca.runtime.programs import load
+from ppca.server.checking import Checker, answer
+from ppca.server.job_runner import JobRunner
+from ppca.server.keys import JOB
+from ppca.server.work import TABLE, Work
 
 GROUP_KEY = bytes(16)
 
@@ -58,15 +58,15 @@ class Owner:
 class FourServers:
     """The stores of four servers, for any number of jobs."""
 
-    def __init__(self, folder: Path, roster: Roster = ROSTER) -> None:
+    def __init__(self, folder: Path, membership: Membership = MEMBERSHIP) -> None:
         policy = {"jobs_per_member": 1000, "jobs_per_day": 10000}
-        self.offices = [office(folder / str(seat), roster, seat, policy=policy) for seat in range(4)]
-        self.conductors = [Conductor(one, None) for one in self.offices]  # type: ignore[arg-type]
-        for one in self.conductors:
-            one.shares._checker = CheckerHere(one.office.settings.file.policy.memory)
+        self.server_states = [server_state(folder / str(seat), membership, seat, policy=policy) for seat in range(4)]
+        self.job_runners = [JobRunner(one, None) for one in self.server_states]  # type: ignore[arg-type]
+        for one in self.job_runners:
+            one.shares._checker = CheckerHere(one.server_state.settings.file.policy.memory)
 
     def close(self) -> None:
-        for one in self.offices:
+        for one in self.server_states:
             one.mailbox.close()
 
 
@@ -75,34 +75,34 @@ class WholeJob:
 
     def __init__(self, servers: FourServers, job: ProposedJob) -> None:
         self.job = job
-        self.offices, self.conductors = servers.offices, servers.conductors
+        self.server_states, self.job_runners = servers.server_states, servers.job_runners
         self.traffic: Traffic | None = None
         self.audit: list[dict[str, Any]] = []
         first = next(iter(job.spec.receivers))
         self.tell(make(first, "job", job, job.data))
-        self.keys = [one.keys.make(JOB, job.id).public for one in self.offices]
+        self.keys = [one.keys.make(JOB, job.id).public for one in self.server_states]
         self.tell(*(make(OPERATORS[seat], "offer", job, key, seat=seat) for seat, key in enumerate(self.keys)))
         self.tell(*(make(name, "approval", job) for name in job.proposal.approvers))
 
     def tell(self, *items: Object) -> None:
         for item in items:
-            for seat, one in enumerate(self.offices):
+            for seat, one in enumerate(self.server_states):
                 if item.header.kind != "envelope" or item.header.about["to"] == seat:
                     one.admit(item, item.header.author)
 
-    def send(self, owner: str, fill: Callable[[Parcels], Any]) -> list[str]:
+    def send(self, owner: str, fill: Callable[[Envelopes], Any]) -> list[str]:
         """An owner fills its envelopes and contributes; returns why servers refuse it, by server."""
         made: list[Object] = []
-        parcels = Parcels(IDENTITIES[owner], self.job.id, self.keys, made.append)
-        fill(parcels)
-        last = parcels.finish()
+        envelopes = Envelopes(IDENTITIES[owner], self.job.id, self.keys, made.append)
+        fill(envelopes)
+        last = envelopes.finish()
         return self.deliver(owner, [*made, last])
 
     def deliver(self, owner: str, items: list[Object]) -> list[str]:
         self.tell(*items)
         found = []
-        for one, conductor in zip(self.offices, self.conductors, strict=True):
-            conductor.shares.check(self.job, owner, items[-1].digest)
+        for one, job_runner in zip(self.server_states, self.job_runners, strict=True):
+            job_runner.shares.check(self.job, owner, items[-1].digest)
             objects = Objects(one.mailbox.headers(self.job.id))
             refusal = objects.by("refusal", one.identity.name)
             received = (one.identity.name, owner) in objects.receipts()
@@ -112,16 +112,16 @@ class WholeJob:
 
     def contribute(self, owner: str, data: Any, id: str | None = None) -> list[str]:
         """What the client of an honest owner sends."""
-        return self.send(owner, lambda parcels: self.fill(owner, data, parcels, id))
+        return self.send(owner, lambda envelopes: self.fill(owner, data, envelopes, id))
 
-    def fill(self, owner: str, data: Any, parcels: Any, id: str | None = None, min_rows: int = 1) -> None:
+    def fill(self, owner: str, data: Any, envelopes: Any, id: str | None = None, min_rows: int = 1) -> None:
         table = contributing.table_of(self.job.spec.data, owner, data, id, DEFAULTS, min_rows)
         for chunk in contributing.chunks_of(Owner(owner), self.job, table):  # type: ignore[arg-type]
-            contributing.add(parcels, chunk, tables=self.job.spec.data.tables is not None)
+            contributing.add(envelopes, chunk, tables=self.job.spec.data.tables is not None)
 
     def run(self) -> dict[str, Any]:
         """One attempt: the unsealed result. Raises what the program raises."""
-        works = [conductor._work(self.job, "start") for conductor in self.conductors]
+        works = [job_runner._work(self.job, "start") for job_runner in self.job_runners]
         parties = local_parties()
         for party, work in zip(parties, works, strict=True):
             party.openings = limits(work.openings or [])
@@ -151,13 +151,13 @@ def _uploads(work: Work) -> Uploads:
 
 
 class Altered:
-    """Parcels of an owner with a modified client: `change` gets every message before it is sent."""
+    """Envelopes of an owner with a modified client: `change` gets every message before it is sent."""
 
-    def __init__(self, parcels: Parcels, change: Callable[[str, list[Any], dict[str, Any]], Any]) -> None:
-        self._parcels = parcels
+    def __init__(self, envelopes: Envelopes, change: Callable[[str, list[Any], dict[str, Any]], Any]) -> None:
+        self._envelopes = envelopes
         self._change = change
 
     def add(self, kind: str, packets: Any, **fields: Any) -> None:
         found = self._change(kind, list(packets), fields)
         if found is not None:
-            self._parcels.add(*found[:2], **found[2])
+            self._envelopes.add(*found[:2], **found[2])

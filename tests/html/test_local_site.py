@@ -36,7 +36,7 @@ def test_names_of_this_machine(host: str, local: bool) -> None:
 
 
 def test_what_is_put_into_a_template_is_escaped_and_must_be_there() -> None:
-    made = environment("ppca.ui")
+    made = environment("ppca.web.member")
     assert made.from_string("<b>{{ name }}</b>").render(name="<script>") == "<b>&lt;script&gt;</b>"
     with pytest.raises(Exception, match="'name' is undefined"):
         made.from_string("{{ name }}").render()
@@ -49,7 +49,7 @@ def test_moments_are_the_same_as_text_and_as_time() -> None:
 
 def test_every_answer_has_the_headers_and_news_end_with_the_server() -> None:
     async def body() -> None:
-        site = LocalSite(["ppca.ui"], ["p.own { color: red }"])
+        site = LocalSite(["ppca.web.member"], ["p.own { color: red }"])
         application = site.application()
         rung = asyncio.Event()
 

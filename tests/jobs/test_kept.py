@@ -15,7 +15,7 @@ from ppca import PCA, Columns
 from ppca.jobs.input_types import RAW
 from ppca.jobs.kept import NotAllowed, allowance
 from ppca.protocol import InconsistentShares, share
-from ppca.servers.store import Store, StoreError
+from ppca.runtime.store import Store, StoreError
 
 X = np.random.default_rng(5).standard_normal((60, 4)) @ np.diag([4.0, 2, 1, 0.5])
 NEW = X[:5]

@@ -19,8 +19,8 @@ from harness.jobs import for_receivers, make_plan
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns
-from ppca.estimator.columns import fit_columns
 from ppca.estimator.job import Job
+from ppca.estimator.partition import fit_columns
 from ppca.owner.contribute import Source
 from ppca.owner.tables.owners import open_columns
 from ppca.receiver.parts import Parts

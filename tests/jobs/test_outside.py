@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from harness.federation import OWNERS, RECEIVER, ROSTER
+from harness.federation import MEMBERSHIP, OWNERS, RECEIVER
 from harness.lockstep import LockstepServers
 from harness.whole import FourServers, WholeJob
 from ppca import open_table
 from ppca.algorithms.joint_covariance import JointCovariance
 from ppca.algorithms.scales import floating
 from ppca.estimator.job import Job
-from ppca.federation.disclosure import in_words, terms
+from ppca.federation.approval_text import in_words, terms
 from ppca.federation.errors import FileRefused
 from ppca.federation.proposal import ProposedJob, propose
 from ppca.federation.serverfile import Policy
@@ -33,7 +33,7 @@ from ppca.jobs.spec import ROWS, Analysis, Data, JobSpec
 from ppca.owner.moments import moments
 from ppca.owner.rows import share_sums
 from ppca.protocol import OpeningRefused, Party
-from ppca.seat.policy import refusal_of
+from ppca.server.policy import refusal_of
 
 COLUMNS = ("a", "b", "c")
 
@@ -135,7 +135,7 @@ def test_an_opening_that_it_does_not_list_is_refused() -> None:
 
 
 def test_it_runs_in_a_federation(tmp_path: Path) -> None:
-    made = propose(ROSTER.digest, tmp_path.name, spec(JointMeans()))
+    made = propose(MEMBERSHIP.digest, tmp_path.name, spec(JointMeans()))
     assert b'[analysis]\nname = "means/1"\nwith_rows = false\n' in made.data
     again = ProposedJob(made.data)
     assert again.spec == made.spec
@@ -143,7 +143,7 @@ def test_it_runs_in_a_federation(tmp_path: Path) -> None:
     assert f"to {RECEIVER}: means (the joint mean of every column)" in in_words(again.spec)
     servers = FourServers(tmp_path / "servers")
     try:
-        admission = servers.offices[0].admission
+        admission = servers.server_states[0].admission
         assert "not means/1" in str(refusal_of(again.proposal, Policy(analyses=("pca/1",)), admission))
         assert refusal_of(again.proposal, Policy(analyses=("means/1",)), admission) is None
         whole = WholeJob(servers, again)
@@ -164,6 +164,6 @@ def test_its_faults_are_refused_by_field() -> None:
     with pytest.raises(SpecError) as refused:
         spec(JointMeans(), {RECEIVER: ("components",)})
     assert refused.value.field == f"receivers.{RECEIVER}"
-    made = propose(ROSTER.digest, "n", spec(JointMeans()))
+    made = propose(MEMBERSHIP.digest, "n", spec(JointMeans()))
     with pytest.raises(FileRefused, match=r"analysis\.digits = 3: is unknown; known are with_rows"):
         ProposedJob(made.data.replace(b"with_rows = false", b"digits = 3"))

@@ -1,4 +1,4 @@
-"""`ppca doctor` on loopback: a sound federation is found sound; every fault is named with its seat and its remedy."""
+"""`ppca doctor` on loopback: a sound federation is found sound; every fault is named with its server and its remedy."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
-from harness.doors import OPERATORS, Doors
+from harness.api_ports import OPERATORS, Doors
 from ppca.cli.main import app
-from ppca.member import premises
+from ppca.member import doctor_files
 from ppca.member.doctor import Doctor, Patient
-from ppca.member.findings import Finding, Findings
-from ppca.member.links import Link
-from ppca.seat import api as seat_api
-from ppca.seat import probes
-from ppca.seat.probes import MOST_ECHO
-from ppca.servers.files import write_whole
+from ppca.member.doctor_links import Link
+from ppca.member.doctor_report import Finding, Findings
+from ppca.runtime.files import write_whole
+from ppca.server import api as seat_api
+from ppca.server import probes
+from ppca.server.probes import MOST_ECHO
 from ppca.transport.pinned import PinnedTls, issue_leaf
 
 
@@ -90,7 +90,7 @@ def test_the_report_has_no_secret(doors: Doors) -> None:
     words = ["doctor", "-f", folder / "federation.toml", "-i", folder / "identity.key", "--state", folder / "state"]
     done = CliRunner().invoke(app, [*map(str, words), "--report", str(report)])
     assert done.exit_code == 0, done.output
-    assert "✓ seat 3 (delta): reached at " in done.output
+    assert "✓ server 3 (delta): reached at " in done.output
     written = report.read_text()
     assert json.loads(written)["sound"] is True
     secret = (folder / "identity.key").read_text().splitlines()[2]
@@ -104,7 +104,7 @@ def test_the_report_has_no_secret(doors: Doors) -> None:
 def test_a_stopped_seat(doors: Doors) -> None:
     doors.open(0, 1, 3)
     fault = only(owner(doors))
-    assert fault.where == "seat 2 (gamma)"
+    assert fault.where == "server 2 (gamma)"
     assert fault.said.startswith("nobody listens on 127.0.0.1:")
     assert "starts the server" in fault.remedy
 
@@ -124,7 +124,7 @@ def test_a_wrong_key(doors: Doors) -> None:
     doors.found(at=("north",), keys={"gamma": other})
     found = wrong(owner(doors))
     assert found[0].where == "federation.toml"  # gamma's signature does not count either
-    seats = [item for item in found if item.where == "seat 2 (gamma)"]
+    seats = [item for item in found if item.where == "server 2 (gamma)"]
     assert "has not the key that is pinned for gamma" in seats[0].said
     assert "over the telephone" in seats[0].remedy
 
@@ -133,7 +133,7 @@ def test_swapped_addresses(doors: Doors) -> None:
     doors.open(0, 1, 2, 3)
     doors.ports[0], doors.ports[3] = doors.ports[3], doors.ports[0]
     doors.found(revision=2, at=("north",))
-    found = [item for item in wrong(owner(doors)) if item.where == "seat 0 (alpha)"]
+    found = [item for item in wrong(owner(doors)) if item.where == "server 0 (alpha)"]
     assert "beta answers at " in found[0].said
     assert "correct the addresses" in found[0].remedy
 
@@ -142,7 +142,7 @@ def test_a_member_that_seats_do_not_know(doors: Doors) -> None:
     doors.found(keys={"north": Ed25519PrivateKey.generate().public_key().public_bytes_raw()}, at=OPERATORS)
     doors.open(0, 1, 2, 3)
     found = wrong(owner(doors))
-    assert [item.where for item in found] == [f"seat {i} ({name})" for i, name in enumerate(OPERATORS)]
+    assert [item.where for item in found] == [f"server {i} ({name})" for i, name in enumerate(OPERATORS)]
     assert all(item.said.startswith("it closes the door") for item in found)
 
 
@@ -150,15 +150,15 @@ def test_another_revision(doors: Doors) -> None:
     doors.found(revision=2, at=("beta",))
     doors.open(0, 1, 2, 3)
     fault = only(owner(doors))
-    assert (fault.where, fault.said) == ("seat 1 (beta)", "it has revision 2 of the federation, you have 1")
+    assert (fault.where, fault.said) == ("server 1 (beta)", "it has revision 2 of the federation, you have 1")
     assert "get the new federation.toml" in fault.remedy
     doors.found(revision=3, at=("north",))
-    older = [item for item in wrong(owner(doors)) if item.where == "seat 0 (alpha)"]
+    older = [item for item in wrong(owner(doors)) if item.where == "server 0 (alpha)"]
     assert "send its operator" in older[0].remedy
 
 
 class Late(seat_api.Api):
-    """A seat whose clock is behind."""
+    """A server whose clock is behind."""
 
     behind = timedelta(minutes=4)
 
@@ -176,16 +176,16 @@ def seconds_of(fault: Finding, way: str) -> int:
 
 def test_a_wrong_clock(doors: Doors) -> None:
     doors.open(0, 1, 2)
-    doors.open(3, api=lambda office: Late(office, None))  # type: ignore[arg-type]
+    doors.open(3, api=lambda server_state: Late(server_state, None))  # type: ignore[arg-type]
     found = owner(doors)
     fault = only(found)
-    assert fault.where == "seat 3 (delta)"
+    assert fault.where == "server 3 (delta)"
     assert seconds_of(fault, "behind") == pytest.approx(240, abs=5)
     assert found.figures["links"]["3"]["clock_skew_seconds"] == pytest.approx(-240, abs=5)
 
 
 def test_the_own_clock_is_wrong_if_all_others_agree(doors: Doors) -> None:
-    doors.open(0, 1, 2, 3, api=lambda office: Late(office, None))  # type: ignore[arg-type]
+    doors.open(0, 1, 2, 3, api=lambda server_state: Late(server_state, None))  # type: ignore[arg-type]
     fault = only(owner(doors))
     assert fault.where == "this machine"
     assert seconds_of(fault, "ahead") == pytest.approx(240, abs=5)
@@ -205,7 +205,7 @@ def test_an_unknown_name(doors: Doors) -> None:
     path = doors.folder / "north" / "federation.toml"
     text = path.read_text().replace(f"127.0.0.1:{doors.ports[0]}", f"no-such-host.invalid:{doors.ports[0]}")
     path.write_text(text)
-    found = [item for item in wrong(owner(doors)) if item.where == "seat 0 (alpha)"]
+    found = [item for item in wrong(owner(doors)) if item.where == "server 0 (alpha)"]
     assert "the name no-such-host.invalid is not known here" in found[0].said
     assert "/etc/hosts" in found[0].remedy
 
@@ -214,8 +214,8 @@ def test_a_server_that_does_not_run_is_missed_from_both_sides(doors: Doors) -> N
     doors.open(1, 2, 3)
     found = wrong(operator(doors, seat=0, bandwidth=False))
     assert "systemctl start ppca-server" in next(item.remedy for item in found if item.where == "this server")
-    back = [item for item in found if "does not reach the mesh port of this seat" in item.said]
-    assert [item.where for item in back] == ["seat 1 (beta)", "seat 2 (gamma)", "seat 3 (delta)"]
+    back = [item for item in found if "does not reach the mesh port of this server" in item.said]
+    assert [item.where for item in back] == ["server 1 (beta)", "server 2 (gamma)", "server 3 (delta)"]
 
 
 def test_a_seat_that_is_too_busy_to_be_measured_is_no_fault(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,17 +255,17 @@ def test_an_identity_that_others_can_read(doors: Doors) -> None:
 
 
 def test_a_full_disk(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(premises.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 10**8}))
+    monkeypatch.setattr(doctor_files.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 10**8}))
     doors.open(0, 1, 2, 3)
     assert only(owner(doors)).said.startswith("100 MB are free")
 
 
-# -- what seats answer ------------------------------------------------------------------------------------------------
+# -- what servers answer ------------------------------------------------------------------------------------------------
 
 
 def link(doors: Doors, name: str) -> Link:
-    identity, roster = doors.identities[name], doors.roster(name)
-    return Link(roster.seats[0], PinnedTls(issue_leaf(name, identity.key), roster.keys, roster.operators))
+    identity, membership = doors.identities[name], doors.membership(name)
+    return Link(membership.seats[0], PinnedTls(issue_leaf(name, identity.key), membership.keys, membership.operators))
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def link(doors: Doors, name: str) -> Link:
         ("north", "GET", "/v1/echo?bytes=-1", None, "bytes is a whole number"),
         ("north", "GET", "/v1/echo?wait=601", None, "wait is a whole number, at most 600"),
         ("north", "POST", "/v1/echo", bytes(MOST_ECHO + 1), "a measurement has at most"),
-        ("north", "GET", "/v1/reach", None, "only seats are dialed back"),
+        ("north", "GET", "/v1/reach", None, "only servers are dialed back"),
     ],
 )
 def test_what_seats_do_for_measurements_is_bounded(

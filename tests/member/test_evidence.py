@@ -11,25 +11,25 @@ from typing import Any
 import pytest
 
 from harness.federation import (
+    MEMBERSHIP,
     OPERATORS,
     RECEIVER,
     RECEIVER_KEY,
-    ROSTER,
     contribution,
     ended,
     job,
     make,
     story,
 )
-from ppca.federation import parcels
+from ppca.federation import envelopes
+from ppca.federation.envelopes import pieces_in, result_info
 from ppca.federation.errors import FederationError
+from ppca.federation.membership import Membership
 from ppca.federation.objects import Object
-from ppca.federation.parcels import pieces_in, result_info
-from ppca.federation.roster import Roster
 from ppca.federation.sealing import seal
 from ppca.jobs.registry import openings
 from ppca.member.fetching import Evidence, check_files
-from ppca.servers.control import encode
+from ppca.runtime.control import encode
 
 JOB = job()
 FACTS = {"verified": True, "standardized": False, "rows": 10, "count": 3}
@@ -75,8 +75,8 @@ AUDITS = [audit(seat, of) for seat, of in enumerate(RESULTS)]
 KEPT = [item for item in STORY if item.header.kind != "envelope"]
 
 
-def evidence(items: list[Object] | None = None, roster: Roster = ROSTER) -> Evidence:
-    return Evidence(roster, JOB, RECEIVER, RECEIVER_KEY, [*KEPT, *RESULTS, *AUDITS] if items is None else items)
+def evidence(items: list[Object] | None = None, membership: Membership = MEMBERSHIP) -> Evidence:
+    return Evidence(membership, JOB, RECEIVER, RECEIVER_KEY, [*KEPT, *RESULTS, *AUDITS] if items is None else items)
 
 
 def test_good_evidence(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ BROKEN: dict[str, Callable[[], list[Object]]] = {
     "a result is missing": lambda: [*KEPT, *RESULTS[:3], *AUDITS],
     "another result": lambda: [*KEPT, result(0), *RESULTS[1:], *AUDITS],
     "of another attempt": lambda: [*KEPT, result(0, attempt=2), *RESULTS[1:], *AUDITS],
-    "an audit of another seat": lambda: with_first_audit(seat=1),
+    "an audit of another server": lambda: with_first_audit(seat=1),
     "too much opened": lambda: with_first_audit(audit=[*LINES, *LINES]),
     "opened to somebody else": lambda: with_first_audit(audit=[{"what": "means", "to": "visitor"}]),
     "opened what is not listed": lambda: with_first_audit(audit=[{"what": "rows", "to": "servers"}]),
@@ -182,7 +182,7 @@ def test_a_result_of_more_than_one_object(monkeypatch: pytest.MonkeyPatch) -> No
     """An object holds 16 MiB. A larger result was computed, could not be sealed, and the job was held."""
     long = "x" * 500
     plain = b"".join(encode("result", result={**FACTS, "answer": long, "to": {RECEIVER: {}}}))
-    monkeypatch.setattr(parcels, "PIECE_BYTES", len(plain) // 2 + 1)
+    monkeypatch.setattr(envelopes, "PIECE_BYTES", len(plain) // 2 + 1)
     parts = [sealed(seat, plain) for seat in range(4)]
     assert all(len(pieces) == 2 for pieces in parts)
     items = [*KEPT, *(piece for pieces in parts for piece in pieces)]
@@ -207,9 +207,9 @@ def test_a_later_start_does_not_hide_a_finished_attempt() -> None:
 
 
 def test_the_federation_must_be_signed() -> None:
-    unsigned = Roster(ROSTER.data, {name: ROSTER.signatures[name] for name in OPERATORS[:3]})
+    unsigned = Membership(MEMBERSHIP.data, {name: MEMBERSHIP.signatures[name] for name in OPERATORS[:3]})
     with pytest.raises(FederationError, match="not signed by delta"):
-        evidence(roster=unsigned).check()
+        evidence(membership=unsigned).check()
 
 
 def test_parts_that_disagree_are_no_result() -> None:

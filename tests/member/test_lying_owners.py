@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from benchmarks.jobs import use_job
-from harness.federation import IDENTITIES, OWNERS, RECEIVER, ROSTER, job
+from harness.federation import IDENTITIES, MEMBERSHIP, OWNERS, RECEIVER, job
 from harness.whole import Altered, FourServers, Owner, WholeJob
+from ppca.federation.envelopes import Envelopes
 from ppca.federation.objects import Object
-from ppca.federation.parcels import Parcels
 from ppca.federation.proposal import ProposedJob
 from ppca.jobs import columns, input_checks, rows, wide_columns, wide_rows
 from ppca.jobs.errors import Refusal
@@ -26,8 +26,8 @@ from ppca.protocol import InputPacket, RingType, share, share_ring
 from ppca.protocol.inputs import receive
 from ppca.receiver.model import PCAModel
 from ppca.receiver.unsealing import received
-from ppca.seat.programs import kept_name
-from ppca.servers.control import encode
+from ppca.runtime.control import encode
+from ppca.server.programs import kept_name
 
 LIAR = "south"
 
@@ -77,7 +77,9 @@ class Form:
 
     def lied(self, whole: WholeJob, change: Callable[[str, list[Any], dict[str, Any]], Any]) -> list[str]:
         """The liar contributes: `change` gets kind, packets and fields of every message of an unmodified client."""
-        return whole.send(LIAR, lambda parcels: whole.fill(LIAR, self.file(LIAR), Altered(parcels, change), self.id))
+        return whole.send(
+            LIAR, lambda envelopes: whole.fill(LIAR, self.file(LIAR), Altered(envelopes, change), self.id)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -349,9 +351,9 @@ def test_one_owner_as_38(form: Form) -> None:
 def test_a_second_message(form: Form) -> None:
     found = form.begun()
 
-    def fill(parcels: Any) -> None:
-        found.fill(LIAR, form.file(LIAR), parcels)
-        found.fill(LIAR, form.file(LIAR), parcels)
+    def fill(envelopes: Any) -> None:
+        found.fill(LIAR, form.file(LIAR), envelopes)
+        found.fill(LIAR, form.file(LIAR), envelopes)
 
     assert all("something follows" in why for why in found.send(LIAR, fill))
 
@@ -402,7 +404,7 @@ def test_the_two_splits_are_of_the_same_numbers(form: Form) -> None:
     assert LIAR in found[3]
 
 
-class DifferentAtOne(Parcels):
+class DifferentAtOne(Envelopes):
     """Sends one server other messages than those that the owner signs. `change` gets the fields of a message."""
 
     def add(self, kind: str, packets: Any, **fields: Any) -> None:
@@ -433,10 +435,10 @@ def test_all_servers_get_the_same_messages(form: Form, what: str) -> None:
         return {"kind": kind, **fields}
 
     made: list[Object] = []
-    parcels = DifferentAtOne(IDENTITIES[LIAR], form.job.id, whole.keys, made.append)
-    parcels.change = change  # type: ignore[attr-defined]
-    whole.fill(LIAR, form.file(LIAR), parcels, form.id)
-    last = parcels.finish()
+    envelopes = DifferentAtOne(IDENTITIES[LIAR], form.job.id, whole.keys, made.append)
+    envelopes.change = change  # type: ignore[attr-defined]
+    whole.fill(LIAR, form.file(LIAR), envelopes, form.id)
+    last = envelopes.finish()
     found = whole.deliver(LIAR, [*made, last])
     assert found[:3] == ["", "", ""]
     assert LIAR in found[3]
@@ -525,13 +527,13 @@ def test_a_client_refuses_a_column_that_few_rows_miss_or_have(form: Form, missin
     form.write("north", table, form.job.spec.data.column_names, range(40))
     whole = WholeJob(form.servers, form.job)
     sent: list[str] = []
-    parcels = SimpleNamespace(add=lambda kind, *_: sent.append(kind))
+    envelopes = SimpleNamespace(add=lambda kind, *_: sent.append(kind))
     if missing in (0, 10, 30):
-        whole.fill("north", form.file("north"), parcels, min_rows=10)
+        whole.fill("north", form.file("north"), envelopes, min_rows=10)
         assert sent == ["packets"]
     else:
         with pytest.raises(OwnerError, match=f"column 'v1' has {40 - missing} values in 40 rows.*the minimum is 10"):
-            whole.fill("north", form.file("north"), parcels, min_rows=10)
+            whole.fill("north", form.file("north"), envelopes, min_rows=10)
         assert sent == []
 
 
@@ -660,8 +662,8 @@ def test_new_columns_out_of_range_or_of_few_rows_are_refused(how: str, tmp_path:
     for owner in owners:
         assert first.contribute(owner, tmp_path / f"{owner}.csv") == [""] * 4
     exponents = np.broadcast_to(first.run()["to"][RECEIVER]["exponents"], (4,))
-    for conductor, store in zip(first.conductors, first.stores, strict=True):
-        conductor.staging.keep(fit.id, store[kept_name(fit.id)])
+    for job_runner, store in zip(first.job_runners, first.stores, strict=True):
+        job_runner.staging.keep(fit.id, store[kept_name(fit.id)])
     least = 41 if how == "too few rows" else 40
     more: dict[str, Any] = {
         "model": fit.id,
@@ -670,7 +672,7 @@ def test_new_columns_out_of_range_or_of_few_rows_are_refused(how: str, tmp_path:
         "align": align,
         "rows_at_least": least,
     }
-    asked = use_job(ROSTER, tmp_path.name + "-use", owners, held, {RECEIVER: ["flags"]}, exponents, **more)
+    asked = use_job(MEMBERSHIP, tmp_path.name + "-use", owners, held, {RECEIVER: ["flags"]}, exponents, **more)
     second = WholeJob(servers, asked)
 
     def change(kind: str, packets: list[Any], fields: dict[str, Any]) -> Any:
@@ -678,10 +680,12 @@ def test_new_columns_out_of_range_or_of_few_rows_are_refused(how: str, tmp_path:
 
     for owner in owners:
         altered = (
-            (lambda parcels: Altered(parcels, change)) if (how, owner) == ("a lie", LIAR) else (lambda parcels: parcels)
+            (lambda envelopes: Altered(envelopes, change))
+            if (how, owner) == ("a lie", LIAR)
+            else (lambda envelopes: envelopes)
         )
         file = tmp_path / f"{owner}.csv"
-        assert second.send(owner, lambda parcels: second.fill(owner, file, altered(parcels))) == [""] * 4  # noqa: B023
+        assert second.send(owner, lambda envelopes: second.fill(owner, file, altered(envelopes))) == [""] * 4  # noqa: B023
     if how == "honest":
         assert second.run()["to"][RECEIVER]["flags"].shape == (40,)
     else:

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from benchmarks.jobs import use_job
-from harness.federation import COLUMNS, OWNERS, RECEIVER, ROSTER, job, roster
+from harness.federation import COLUMNS, MEMBERSHIP, OWNERS, RECEIVER, job, membership
 from harness.whole import FourServers, WholeJob
-from ppca.federation.disclosure import in_words, terms
+from ppca.federation.approval_text import in_words, terms
 from ppca.federation.proposal import ProposedJob
 from ppca.federation.serverfile import Policy
 from ppca.jobs.errors import Refusal
-from ppca.seat.admission import Admission
-from ppca.seat.policy import refusal_of
-from ppca.seat.programs import kept_name
+from ppca.server.admission import Admission
+from ppca.server.policy import refusal_of
+from ppca.server.programs import kept_name
 
 RNG = np.random.default_rng(3)
 NEW = RNG.standard_normal((12, 3)) * 3 + 3
@@ -44,8 +44,8 @@ class Kept:
         found = whole.run()["to"][RECEIVER]
         self.audit = whole.audit
         self.exponents = [int(e) for e in np.broadcast_to(found["exponents"], (3,))]
-        for conductor, store in zip(whole.conductors, whole.stores, strict=True):
-            conductor.staging.keep(self.fit.id, store[kept_name(self.fit.id)])
+        for job_runner, store in zip(whole.job_runners, whole.stores, strict=True):
+            job_runner.staging.keep(self.fit.id, store[kept_name(self.fit.id)])
 
     def write(self, name: str, table: Any) -> Path:
         path = self.folder / f"{name}.csv"
@@ -56,7 +56,7 @@ class Kept:
         fields: dict[str, Any] = {"scales": self.exponents, "rows_at_least": rows_at_least} | more
         fields |= {"model": self.fit.id, "model_owners": OWNERS, "threshold": 4.0}
         fields |= {"standardize": self.fit.spec.data.standardize}
-        return use_job(ROSTER, name, [OWNERS[0]], COLUMNS, {RECEIVER: ["flags"]}, **fields)
+        return use_job(MEMBERSHIP, name, [OWNERS[0]], COLUMNS, {RECEIVER: ["flags"]}, **fields)
 
     def run(self, use: ProposedJob) -> Any:
         self.whole = WholeJob(self.servers, use)
@@ -92,7 +92,7 @@ def test_few_rows_are_refused(kept: Kept) -> None:
 
 
 def test_the_limits_of_an_operator(kept: Kept) -> None:
-    admission = kept.servers.offices[0].admission
+    admission = kept.servers.server_states[0].admission
     assert refusal_of(kept.use("one").proposal, Policy(), admission) is None
     assert "fewer rows" in str(refusal_of(kept.use("two").proposal, Policy(rows_at_least=5), admission))
     assert refusal_of(kept.use("three", rows_at_least=5).proposal, Policy(rows_at_least=5), admission) is None
@@ -101,10 +101,10 @@ def test_the_limits_of_an_operator(kept: Kept) -> None:
 
 def test_a_model_is_used_by_the_servers_that_made_it(kept: Kept, tmp_path: Path) -> None:
     """Two operators swap their numbers: each would compute with the shares of another position."""
-    later = roster(2, operators=("beta", "alpha", "gamma", "delta"))
-    ROSTER.remember(tmp_path)
+    later = membership(2, operators=("beta", "alpha", "gamma", "delta"))
+    MEMBERSHIP.remember(tmp_path)
     later.remember(tmp_path)
-    admission = Admission(kept.servers.offices[0].mailbox, lambda: later, Policy(), 1 << 30)
+    admission = Admission(kept.servers.server_states[0].mailbox, lambda: later, Policy(), 1 << 30)
     use = replace(kept.use("moved").proposal, federation=later.digest)
     why = "beta was another server than 0 when the model of 'first' was made; fit it again"
     assert refusal_of(use, Policy(), admission) == why

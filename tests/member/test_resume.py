@@ -9,7 +9,7 @@ import pytest
 from harness import federation
 from harness.board import Board
 from harness.federation import OPERATORS, OWNERS
-from ppca.cli.member import _print_course, course_facts
+from ppca.cli.member import _print_job_state, state_facts
 from ppca.federation.errors import FederationError
 from ppca.federation.proposal import ProposedJob
 
@@ -31,14 +31,14 @@ def test_an_operator_resumes_a_held_job(tmp_path: Path, capsys: pytest.CaptureFi
     board = Board(tmp_path)
     job = held(board)
     operator = board.member("beta")
-    course = operator.course(job)
-    assert (course.stage, course.over) == ("held", False)
-    _print_course(job, course)
+    job_state = operator.job_state(job)
+    assert (job_state.stage, job_state.over) == ("held", False)
+    _print_job_state(job, job_state)
     told = capsys.readouterr().out
     assert "held, attempt 1 (needs an operator: alpha: its worker was killed" in told
     assert "waiting for an operator to find out why attempt 1 failed, then resume the job (ppca job resume)" in told
     operator.resume(job)
-    assert operator.course(job).stage == "ready"
+    assert operator.job_state(job).stage == "ready"
     with pytest.raises(FederationError, match="is ready, not held: there is nothing to resume"):
         operator.resume(job)
 
@@ -55,7 +55,7 @@ def test_the_place_in_the_queue_is_shown_while_a_job_waits(tmp_path: Path, capsy
     job = held(board)
     member = board.member("beta")
     member.resume(job)
-    course = member.course(job)
-    _print_course(job, course, 3)
+    job_state = member.job_state(job)
+    _print_job_state(job, job_state, 3)
     assert "ready, place 3 in the queue, attempt 1" in capsys.readouterr().out
-    assert course_facts(job, course, 3)["place"] == 3
+    assert state_facts(job, job_state, 3)["place"] == 3

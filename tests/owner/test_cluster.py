@@ -16,7 +16,7 @@ from ppca.owner import cluster as clusters
 from ppca.owner import dask_moments
 from ppca.owner.cluster import QUIET, TlsFiles, cluster
 from ppca.owner.errors import BadValue, NoRows, OwnerError, UnreadableData
-from ppca.owner.gaps import gap_sums
+from ppca.owner.missing_moments import gap_sums
 from ppca.owner.moments import moments
 from ppca.owner.rows import gap_sums_of, sums_of
 from ppca.owner.tables import arrow
@@ -78,10 +78,10 @@ def test_few_portions_are_under_way(client: Any, folder: Path, monkeypatch: pyte
     most = {"running": 0, "held": 0}
     merge = dask_moments._Course._merge
 
-    def counted(course: Any, future: Any) -> None:
-        most["running"] = max(most["running"], len(course.running) + 1)
-        merge(course, future)
-        most["held"] = max(most["held"], len(course.held))
+    def counted(job_state: Any, future: Any) -> None:
+        most["running"] = max(most["running"], len(job_state.running) + 1)
+        merge(job_state, future)
+        most["held"] = max(most["held"], len(job_state.held))
 
     monkeypatch.setattr(dask_moments._Course, "_merge", counted)
     sums_of(open_table(folder, dask=True))

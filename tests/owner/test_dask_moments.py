@@ -12,7 +12,7 @@ import pytest
 from harness.lockstep import LockstepServers
 from ppca import PCA
 from ppca.owner.errors import BadColumns, BadValue, OwnerError
-from ppca.owner.gaps import gap_sums
+from ppca.owner.missing_moments import gap_sums
 from ppca.owner.moments import Moments, moments
 from ppca.owner.rows import gap_sums_of, sums_of
 from ppca.owner.tables.opening import open_table

@@ -22,7 +22,7 @@ from ppca.protocol.inputs import receive
 
 
 def plain(packets: list[InputPacket]) -> list[int]:
-    """What was shared, as signed integers: seats (0,0) and (1,1) together hold both summands of both splits."""
+    """What was shared, as signed integers: servers (0,0) and (1,1) together hold both summands of both splits."""
     first, second = receive(packets[0], 0, 0), receive(packets[3], 1, 1)
     both = [ring.add(first[split], second[split]) for split in (0, 1)]
     assert np.array_equal(both[0], both[1])

@@ -18,8 +18,8 @@ from harness.jobs import fit_job, for_receivers, make_plan
 from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns, open_table
-from ppca.estimator.columns import fit_columns
 from ppca.estimator.job import Job
+from ppca.estimator.partition import fit_columns
 from ppca.jobs import rows
 from ppca.owner.contribute import Source
 from ppca.owner.moments import moments

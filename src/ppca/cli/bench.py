@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from .complaint import complaints
+from .errors import complaints
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from ..html.formats import counted
-from .complaint import in_words, printable
+from .errors import in_words, printable
 from .fit_options import Files, FitOptions
 from .options import command
 from .terminal import Terminal
@@ -73,7 +73,7 @@ def _facts(found: Checked, texts: list[str]) -> dict[str, Any]:
 
 
 def _show(found: Checked, texts: list[str], files: int, quiet: bool) -> None:
-    from ..report import duration, size
+    from ..web.report import duration, size
 
     console = Terminal(quiet=quiet)
     for table in found.tables:

@@ -31,15 +31,15 @@ def demo(
 
     With --vertical: three institutions that hold different columns of the same patients.
     """
-    from ..estimator.columns import Columns
+    from ..estimator.partition import Columns
     from ..estimator.plan import Plan
     from ..jobs.pca import JointPCA
     from ..owner.tables.owners import open_columns, open_rows
-    from ..servers import LocalServers
+    from ..runtime import LocalServers
     from .fit import fit_shown, settings_of
     from .folder import check_free, whole_folder
     from .result import FILES, REPORT, print_account, print_openings, print_scree, write_result
-    from .scenes import COMPONENTS, Finding, Hospitals, Institutions, ratio_error
+    from .walkthrough import COMPONENTS, Finding, Hospitals, Institutions, ratio_error
 
     console, scene = Terminal(), Institutions() if vertical else Hospitals()
     known = (*FILES, *(name for each in (Hospitals, Institutions) for name in (each.folder, *each.figures)))

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from .complaint import printable
+from .errors import printable
 from .member import MemberOptions
 from .options import Quiet, command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..member.doctor import Patient
-    from ..member.findings import Finding
+    from ..member.doctor_report import Finding
 
 MARKS = {"good": ("✓", "green"), "note": ("!", "yellow"), "wrong": ("✗", "bold red")}
 
@@ -26,7 +26,7 @@ def doctor(
     me: MemberOptions,
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help="server.toml: examine a seat, in place of an owner or receiver"),
+        typer.Option("--config", "-c", help="server.toml: examine a server, in place of an owner or receiver"),
     ] = None,
     idle: Annotated[
         int, typer.Option(min=0, max=600, help="also see whether connections survive so many seconds of silence")
@@ -43,7 +43,7 @@ def doctor(
     too, in both directions.
     """
     from ..member.doctor import Doctor
-    from ..servers.files import write_whole
+    from ..runtime.files import write_whole
 
     console = Terminal(quiet=quiet)
     with console.status("") as status:

@@ -16,8 +16,8 @@ from .options import COLUMNS, RESULT, names_in
 from .terminal import Terminal
 
 if TYPE_CHECKING:
+    from ..federation.membership import Membership
     from ..federation.proposal import ProposedJob
-    from ..federation.roster import Roster
     from ..jobs.pca import JointPCA
     from ..jobs.spec import Align, JobSpec, Keep
     from .fit_options import FitOptions
@@ -64,11 +64,11 @@ class LifetimeOptions:
         typer.Option(help="the servers erase the job this long after its end, such as 7d", rich_help_panel=DRAFT),
     ] = "7d"
 
-    def propose(self, roster: Roster, name: str, job: JobSpec) -> ProposedJob:
+    def propose(self, membership: Membership, name: str, job: JobSpec) -> ProposedJob:
         """Return the job as a file for the members of the federation."""
         from ..federation.proposal import propose
 
-        return propose(roster.digest, name, job, expires=self.expires, erase_after=self.erase_after)
+        return propose(membership.digest, name, job, expires=self.expires, erase_after=self.erase_after)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +171,7 @@ def draft_fit(files: Sequence[str], options: FitOptions, draft: DraftOptions, na
         raise ValueError("--keep and --no-reveal are for local servers: with --draft give --keep-for and --allow.")
     if name is None or not draft.owners or not draft.receivers:
         raise ValueError("--draft needs --name, --owner and --receiver: the files do not say who their owners are.")
-    roster = trusted(options.federation or FEDERATION, path)
+    membership = trusted(options.federation or FEDERATION, path)
     owners = names_in(draft.owners) or []
     tables = options.tables(files)
     if unnamed := [table.label for table in tables if table.names is None]:
@@ -184,7 +184,7 @@ def draft_fit(files: Sequence[str], options: FitOptions, draft: DraftOptions, na
             )
         columns = {owner: list(table.names or ()) for owner, table in zip(owners, tables, strict=True)}
     job = draft.job(owners, draft.receivers, columns, options)
-    write_draft(draft.propose(roster, name, job), path, quiet=options.quiet)
+    write_draft(draft.propose(membership, name, job), path, quiet=options.quiet)
 
 
 def _parts(receivers: Sequence[str]) -> dict[str, list[str]]:
@@ -197,17 +197,17 @@ def _parts(receivers: Sequence[str]) -> dict[str, list[str]]:
 
 def write_draft(job: ProposedJob, path: Path, *, quiet: bool = False) -> None:
     """Write job.toml, and tell what comes next."""
-    from ..servers.files import write_whole
+    from ..runtime.files import write_whole
 
     write_whole(path, job.data)
     text = f"written: {path}, job {job.id[:12]}. Next: ppca job submit {path}"
     Terminal(quiet=quiet).print(Text(text), soft_wrap=True)
 
 
-def trusted(federation: Path, output: Path) -> Roster:
+def trusted(federation: Path, output: Path) -> Membership:
     """Return the members of the federation; refuse to replace a file."""
-    from ..federation.roster import Roster
+    from ..federation.membership import Membership
 
     if output.exists():
         raise ValueError(f"{output} exists. Choose another file.")
-    return Roster.trusted(federation)
+    return Membership.trusted(federation)

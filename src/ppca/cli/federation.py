@@ -12,7 +12,7 @@ from rich.text import Text
 from .options import command
 from .terminal import Terminal
 
-app = typer.Typer(help="Members of a federation: their keys, and where the four seats are.", no_args_is_help=True)
+app = typer.Typer(help="Members of a federation: their keys, and where the four servers are.", no_args_is_help=True)
 File = Annotated[Path, typer.Option("--federation", "-f", envvar="PPCA_FEDERATION", help="federation.toml")]
 IdentityFile = Annotated[Path, typer.Option("--identity", "-i", envvar="PPCA_IDENTITY", help="your identity.key")]
 FEDERATION, IDENTITY = Path("federation.toml"), Path("identity.key")
@@ -28,7 +28,7 @@ def keygen(
     Send the printed line to whoever keeps federation.toml, and read the words to them over the telephone: they must see the same.
     """
     from ..federation.identity import Identity, words
-    from ..federation.roster import line_of
+    from ..federation.membership import line_of
 
     identity = Identity.create(name, output)
     console = Terminal()
@@ -43,15 +43,15 @@ def new(
     name: Annotated[str, typer.Argument(help="name of the federation")],
     file: File = FEDERATION,
 ) -> None:
-    """Begin a federation's file; add its four seats and its members to it, then let the four operators sign it."""
+    """Begin a federation's file; add its four servers and its members to it, then let the four operators sign it."""
     from ..federation.identity import check_name
-    from ..federation.roster import RosterFile, render
-    from ..servers.files import write_whole
+    from ..federation.membership import MembershipFile, render
+    from ..runtime.files import write_whole
 
     if file.exists():
         raise ValueError(f"{file} exists. Add to it with ppca federation add, or choose another file with -f.")
-    write_whole(file, render(RosterFile(name=check_name(name), revision=1)))
-    Terminal().print(Text(f"written: {file}. Next: ppca federation add, four times with --seat"), soft_wrap=True)
+    write_whole(file, render(MembershipFile(name=check_name(name), revision=1)))
+    Terminal().print(Text(f"written: {file}. Next: ppca federation add, four times with --server"), soft_wrap=True)
 
 
 @app.command()
@@ -59,20 +59,20 @@ def new(
 def add(
     name: Annotated[str, typer.Argument(help="the member's name")],
     key: Annotated[str, typer.Argument(help="its key, as ppca keygen printed it")],
-    seat: Annotated[int | None, typer.Option(min=0, max=3, help="it is the operator of this seat")] = None,
-    api: Annotated[str | None, typer.Option(help="host:port where the seat is reached by members")] = None,
-    mesh: Annotated[str | None, typer.Option(help="host:port where the seat is reached by other seats")] = None,
+    seat: Annotated[int | None, typer.Option(min=0, max=3, help="it is the operator of this server")] = None,
+    api: Annotated[str | None, typer.Option(help="host:port where the server is reached by members")] = None,
+    mesh: Annotated[str | None, typer.Option(help="host:port where the server is reached by other servers")] = None,
     owner: Annotated[bool, typer.Option("--owner", help="it owns data")] = False,
     receiver: Annotated[bool, typer.Option("--receiver", help="it receives results")] = False,
     file: File = FEDERATION,
 ) -> None:
-    """Add a member, or replace the one of that name or seat. The revision grows, and all four operators sign again."""
+    """Add a member, or replace the one of that name or server. The revision grows, and all four operators sign again."""
     from ..federation.identity import key_of, words
 
     if seat is None and not (owner or receiver):
-        raise ValueError("say what the member is: --seat 0 to 3, --owner, --receiver, or several of them.")
+        raise ValueError("say what the member is: --server 0 to 3, --owner, --receiver, or several of them.")
     if (seat is not None) != (api is not None) or (seat is not None) != (mesh is not None):
-        raise ValueError("--seat, --api and --mesh go together.")
+        raise ValueError("--server, --api and --mesh go together.")
     roles = [role for role, wanted in (("owner", owner), ("receiver", receiver)) if wanted]
     public = key_of(key)
     _changed(file, name, {"number": seat, "member": name, "key": key, "api": api, "mesh": mesh}, key, roles)
@@ -86,9 +86,9 @@ def remove(
     file: File = FEDERATION,
 ) -> None:
     """Remove a member. Once the four operators have signed, its key opens no door any more."""
-    from ..federation.roster import Roster
+    from ..federation.membership import Membership
 
-    if name not in Roster.load(file).keys:
+    if name not in Membership.load(file).keys:
         raise ValueError(f"{name} is no member in {file}.")
     _changed(file, name, None, "", [])
     Terminal().print(Text(f"removed: {name}. All four operators sign again: ppca federation sign"), soft_wrap=True)
@@ -97,24 +97,24 @@ def remove(
 def _changed(file: Path, name: str, seat: dict[str, object] | None, key: str, roles: list[str]) -> None:
     """Writes the file anew, one revision on if anybody has signed it."""
     from ..federation import toml
-    from ..federation.roster import Roster, RosterFile, render
-    from ..servers.files import write_whole
+    from ..federation.membership import Membership, MembershipFile, render
+    from ..runtime.files import write_whole
 
-    roster = Roster.load(file)
-    old = roster.file
+    membership = Membership.load(file)
+    old = membership.file
     number = None if seat is None else seat["number"]
     seats = [dict(s) for s in old.seat if s.member != name and s.number != number]
     members = [dict(m) for m in old.member if m.name != name]
     former = [dict(f) for f in old.former]
     gone = {s.member: s.key for s in old.seat if s.member == name or s.number == number}
     gone |= {m.name: m.key for m in old.member if m.name == name}
-    if roster.signatures:  # nobody relies on what was never signed
+    if membership.signatures:  # nobody relies on what was never signed
         former += [{"name": who, "key": was} for who, was in gone.items() if was != key]
     if seat is not None and number is not None:
         seats.append(seat)
     if roles:
         members.append({"name": name, "key": key, "roles": tuple(roles)})
-    revision = old.revision + bool(roster.signatures)
+    revision = old.revision + bool(membership.signatures)
     content = {
         "name": old.name,
         "revision": revision,
@@ -122,7 +122,7 @@ def _changed(file: Path, name: str, seat: dict[str, object] | None, key: str, ro
         "member": tuple(members),
         "former": tuple(former),
     }
-    write_whole(file, render(toml.validated(RosterFile, content, str(file))))
+    write_whole(file, render(toml.validated(MembershipFile, content, str(file))))
     file.with_suffix(".sigs").unlink(missing_ok=True)
 
 
@@ -131,20 +131,22 @@ def _changed(file: Path, name: str, seat: dict[str, object] | None, key: str, ro
 def sign(file: File = FEDERATION, identity: IdentityFile = IDENTITY) -> None:
     """Sign the federation's file as one of its four operators. Pass file and federation.sigs on to the next one."""
     from ..federation.identity import Identity
-    from ..federation.roster import SIGNATURES_FILE, Roster, statement, write_signatures
+    from ..federation.membership import SIGNATURES_FILE, Membership, statement, write_signatures
 
-    roster, me = Roster.load(file), Identity.load(identity)
-    roster.check_identity(me)
-    if roster.seat_of(me.name) is None:
-        raise ValueError(f"{me.name} has no seat in {file}: operators sign.")
-    if len(roster.seats) < 4:
-        raise ValueError(f"{file} has {len(roster.seats)} seats; four are needed before anybody signs.")
-    _show(roster)
+    membership, me = Membership.load(file), Identity.load(identity)
+    membership.check_identity(me)
+    if membership.seat_of(me.name) is None:
+        raise ValueError(f"{me.name} has no server in {file}: operators sign.")
+    if len(membership.seats) < 4:
+        raise ValueError(f"{file} has {len(membership.seats)} servers; four are needed before anybody signs.")
+    _show(membership)
     valid = {
-        name: value for name, value in roster.signatures.items() if name in roster.keys and roster.is_signed_by(name)
+        name: value
+        for name, value in membership.signatures.items()
+        if name in membership.keys and membership.is_signed_by(name)
     }
-    write_signatures(file.with_name(SIGNATURES_FILE), valid | {me.name: me.sign(statement(roster.data))})
-    signed = Roster.load(file)
+    write_signatures(file.with_name(SIGNATURES_FILE), valid | {me.name: me.sign(statement(membership.data))})
+    signed = Membership.load(file)
     left = [s.member for s in signed.seats.values() if not signed.is_signed_by(s.member)]
     todo = f"still to sign: {' and '.join(left)}" if left else "complete: send both files to all members"
     Terminal().print(Text(f"signed as {me.name}; {todo}"), soft_wrap=True)
@@ -154,14 +156,14 @@ def sign(file: File = FEDERATION, identity: IdentityFile = IDENTITY) -> None:
 @command()
 def check(file: File = FEDERATION) -> None:
     """Show the members and say whether the file is complete and signed. Exit code 1 if not."""
-    from ..federation.roster import Roster
+    from ..federation.membership import Membership
 
-    roster = Roster.load(file)
-    _show(roster)
-    faults = roster.faults()
+    membership = Membership.load(file)
+    _show(membership)
+    faults = membership.faults()
     if faults:
         raise ValueError("; ".join(faults) + ".")
-    Terminal().print(Text(f"signed by all four operators; digest {roster.digest}"), soft_wrap=True)
+    Terminal().print(Text(f"signed by all four operators; digest {membership.digest}"), soft_wrap=True)
 
 
 @app.command()
@@ -177,39 +179,39 @@ def accept(
     its server with ppca server run --accept.
     """
     from ..federation.identity import Identity
-    from ..federation.roster import Roster
-    from ..member.state import MemberState, default_folder
+    from ..federation.membership import Membership
+    from ..member.local_state import MemberState, default_folder
 
-    roster, me = Roster.trusted(file), Identity.load(identity)
-    roster.check_identity(me)
-    if digest != roster.digest:
+    membership, me = Membership.trusted(file), Identity.load(identity)
+    membership.check_identity(me)
+    if digest != membership.digest:
         raise ValueError(
-            f"{file} has the digest {roster.digest}, not {digest}. Compare the file with the operators again."
+            f"{file} has the digest {membership.digest}, not {digest}. Compare the file with the operators again."
         )
-    MemberState(default_folder(roster.name, me.name)).revisions.take(roster, digest)
-    Terminal().print(Text(f"accepted: {roster.name}, revision {roster.revision}, as {me.name}"), soft_wrap=True)
+    MemberState(default_folder(membership.name, me.name)).revisions.take(membership, digest)
+    Terminal().print(Text(f"accepted: {membership.name}, revision {membership.revision}, as {me.name}"), soft_wrap=True)
 
 
-def _show(roster: object) -> None:
+def _show(membership: object) -> None:
     from ..federation.identity import key_of, words
-    from ..federation.roster import Roster
+    from ..federation.membership import Membership
 
-    assert isinstance(roster, Roster)
+    assert isinstance(membership, Membership)
     table = Table(
         "member",
         "roles",
         "api",
         "mesh",
         "words",
-        title=f"{roster.name}, revision {roster.revision}",
+        title=f"{membership.name}, revision {membership.revision}",
         title_justify="left",
     )
-    for seat in roster.file.seat:
-        roles = ", ".join([f"seat {seat.number}", *(r for r in roster.roles(seat.member) if r != "operator")])
+    for seat in membership.file.seat:
+        roles = ", ".join([f"server {seat.number}", *(r for r in membership.roles(seat.member) if r != "operator")])
         table.add_row(seat.member, roles, seat.api, seat.mesh, words(key_of(seat.key)))
-    for member in roster.file.member:
-        if roster.seat_of(member.name) is None:
+    for member in membership.file.member:
+        if membership.seat_of(member.name) is None:
             table.add_row(member.name, ", ".join(member.roles), "", "", words(key_of(member.key)))
-    for former in roster.file.former:
+    for former in membership.file.former:
         table.add_row(former.name, "former key: signs nothing new", "", "", words(key_of(former.key)))
     Terminal().print(table)

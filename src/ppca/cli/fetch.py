@@ -1,4 +1,4 @@
-"""`ppca fetch` and `ppca verify`: a receiver's result with its evidence, and the check of both without any seat."""
+"""`ppca fetch` and `ppca verify`: a receiver's result with its evidence, and the check of both without any server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..federation.proposal import ProposedJob
-    from ..member import Member
+    from ..member import MemberClient
     from ..member.fetching import Evidence
 
 
@@ -42,7 +42,7 @@ def fetch(
         Path, typer.Option("--joined", help="file for the verdicts with your ids", rich_help_panel=COLUMNS)
     ] = Path("joined.csv"),
 ) -> None:
-    """Fetch your result from the seats: what ppca fit writes, and the evidence for it, which ppca verify checks."""
+    """Fetch your result from the servers: what ppca fit writes, and the evidence for it, which ppca verify checks."""
     with me.member() as member:
         from .folder import check_free
 
@@ -69,10 +69,10 @@ def _known() -> tuple[str, ...]:
 
 
 def _write_joined(
-    member: Member, evidence: Evidence, table: Path, id: str | None, path: Path, *, replace: bool
+    member: MemberClient, evidence: Evidence, table: Path, id: str | None, path: Path, *, replace: bool
 ) -> None:
     """The table of an infer job with the receiver's own ids in place of pseudonyms; no part of the result, which has none."""
-    from ..member.joining import own_ids
+    from ..member.result_ids import own_ids
     from .folder import check_file
     from .kept import ENDINGS, write_table
 
@@ -82,7 +82,7 @@ def _write_joined(
     write_table(path, {id or "id": own_ids(member, evidence, table, id), **columns})
 
 
-def fetch_into(member: Member, job: ProposedJob, output: Path, *, replace: bool) -> Evidence:
+def fetch_into(member: MemberClient, job: ProposedJob, output: Path, *, replace: bool) -> Evidence:
     """Fetches and checks a result, and writes its folder, whole or not at all."""
     from ..member.fetching import Evidence
     from .folder import whole_folder
@@ -110,7 +110,7 @@ def write_fetched(folder: Path, evidence: Evidence) -> None:
         write_table(folder / name, columns)
     elif holds_model(evidence):
         fitted = fitted_of(evidence)
-        settings = settings_of(fitted, True, servers=f"the four seats of {evidence.roster.name}")
+        settings = settings_of(fitted, True, servers=f"the four servers of {evidence.membership.name}")
         write_result(folder, fitted, title=evidence.job.name, settings=settings, owners=list(spec.data.owners))
     else:
         for name, columns in parts_of(evidence).tables(columns_for(spec, evidence.receiver)).items():
@@ -189,12 +189,12 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Check a fetched result without any seat: signatures, approvals, audits, and every file, computed again byte by byte."""
-    from ..federation.roster import Roster
+    """Check a fetched result without any server: signatures, approvals, audits, and every file, computed again byte by byte."""
+    from ..federation.membership import Membership
     from ..member.fetching import EVIDENCE, Evidence
 
     evidence = Evidence.load(result / EVIDENCE)
-    if federation is not None and not Roster.trusted(federation).vouches_for(evidence.roster):
+    if federation is not None and not Membership.trusted(federation).vouches_for(evidence.membership):
         raise ValueError(f"the evidence is of another federation: the operators of {federation} did not sign its file.")
     console = Terminal()
     for line in verified(result, evidence):

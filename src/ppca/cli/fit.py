@@ -12,8 +12,8 @@ import typer
 from rich.text import Text
 
 from ..html.formats import counted
-from .complaint import in_words, note
 from .draft import DRAFT, DraftOptions, draft_fit
+from .errors import in_words, note
 from .fit_options import Files, FitOptions
 from .options import command
 from .terminal import Terminal
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..estimator.fitting import Fitted
     from ..estimator.plan import Plan
     from ..owner.tables.table import Table
-    from ..servers import Servers
+    from ..runtime import Servers
 
 CHECK = "ppca check, with the same files and options, lists all problems of all files"
 TWO_OWNERS = (
@@ -97,7 +97,7 @@ def _fit_here(files: Sequence[str], options: FitOptions) -> None:
             fitted,
             options.tls,
             columns="all" if options.columns is options.drop is None else None,
-            servers=None if options.federation is None else "the four seats of a federation",
+            servers=None if options.federation is None else "the four servers of a federation",
         )
         owners = [table.label for table in tables]
         with whole_folder(options.output, KNOWN, replace=options.force) as folder:
@@ -127,7 +127,7 @@ def fit_shown(
     from ..estimator.job import Job
     from ..jobs.spec import MEAN
     from ..owner.contribute import missing_of
-    from ..report import duration, size
+    from ..web.report import duration, size
     from .progress import stage_bars
 
     widths = [table.n_columns for table in tables]
@@ -208,7 +208,7 @@ def _show(
 
 def settings_of(fitted: Fitted, tls: bool, **more: str | None) -> dict[str, Any]:
     """What was chosen, for the report."""
-    from ..estimator.columns import Columns
+    from ..estimator.partition import Columns
 
     plan = fitted.plan
     settings: dict[str, Any] = {

@@ -31,11 +31,11 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..estimator.columns import Columns
+    from ..estimator.partition import Columns
     from ..estimator.plan import Plan
     from ..owner.tables.owners import Collect
     from ..owner.tables.table import Table
-    from ..servers import Servers
+    from ..runtime import Servers
 
 TITLE = "Joint PCA"
 Files = Annotated[list[str], typer.Argument(help=f"one table per owner: {KINDS}; {ADDRESSES}")]
@@ -133,7 +133,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
             if self.allow and not self.keeps:
                 raise ValueError("--allow is about a model that servers keep: add --keep.")
             if self.federation is not None and self.keeps:
-                raise ValueError("seats keep a model for its owners, not for a command: ppca job new --keep-for.")
+                raise ValueError("servers keep a model for its owners, not for a command: ppca job new --keep-for.")
             if self.keeps:
                 check_state_folder(self.servers_state)
         with collect():
@@ -149,7 +149,7 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
     def servers(self, state: Path | None) -> Servers:
         """The servers that compute; they are not started or connected yet."""
         if self.federation is not None:
-            from ..member.servers import Federation
+            from ..member.federation_servers import Federation
 
             return Federation.open(self.federation, self.identity)
         return self.local_servers(state, self.workers)

@@ -31,12 +31,12 @@ from .options import (
 from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from ..estimator.columns import Columns
-    from ..estimator.shared import SharedModel
+    from ..estimator.partition import Columns
+    from ..estimator.shared_model import SharedModel
     from ..owner.tables.table import Table
     from ..receiver import PCAModel
     from ..receiver.joined import Joined
-    from ..servers import Account
+    from ..runtime import Account
 
 Floats = NDArray[np.float64]
 Found = dict[str, Any]

@@ -12,12 +12,12 @@ from rich.text import Text
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from .draft import DraftOptions, LifetimeOptions, trusted, write_draft
 from .federation import FEDERATION, File
-from .member import JobName, MemberOptions, tell_course
+from .member import JobName, MemberOptions, tell_job_state
 from .options import RESULT, AlignOptions, AnalysisOptions, Help, Minimum, Pieces, command, names_in
 from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from ..federation.roster import Roster
+    from ..federation.membership import Membership
 
 app = typer.Typer(help="Jobs of a federation: propose, submit, cancel, resume.", no_args_is_help=True)
 
@@ -80,20 +80,20 @@ def new(
 
     Look at the file, then submit it to all members with ppca job submit.
     """
-    roster = trusted(federation, output)
+    membership = trusted(federation, output)
     name = name or typer.prompt("name of the job")
     who = (
         names_in(draft.owners)
-        or names_in([typer.prompt(f"owners, as a,b,c (there are {_members(roster, 'owner')})")])
+        or names_in([typer.prompt(f"owners, as a,b,c (there are {_members(membership, 'owner')})")])
         or []
     )
-    whom = draft.receivers or [typer.prompt(f"receiver of the model (there are {_members(roster, 'receiver')})")]
+    whom = draft.receivers or [typer.prompt(f"receiver of the model (there are {_members(membership, 'receiver')})")]
     job = draft.job(who, whom, options.columns_of(), options)
-    write_draft(draft.propose(roster, name, job), output)
+    write_draft(draft.propose(membership, name, job), output)
 
 
-def _members(roster: Roster, role: str) -> str:
-    return ", ".join(name for name in roster.keys if role in roster.roles(name)) or "none"
+def _members(membership: Membership, role: str) -> str:
+    return ", ".join(name for name in membership.keys if role in membership.roles(name)) or "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ def use(
     from ..receiver import SharedFacts
     from .result import SHARED
 
-    roster = trusted(federation, output)
+    membership = trusted(federation, output)
     if not (model / SHARED).exists():
         raise ValueError(f"{model} tells of no kept model: fetch the result of a job with --keep-for.")
     fit, facts = Evidence.load(model / EVIDENCE).job, SharedFacts.load(model / SHARED)
@@ -164,7 +164,7 @@ def use(
         standardize=facts.standardized,
         rows_at_least=options.rows_at_least,
     )
-    write_draft(options.propose(roster, name, job), output)
+    write_draft(options.propose(membership, name, job), output)
 
 
 @app.command()
@@ -173,12 +173,12 @@ def submit(
     me: MemberOptions,
     job: JobName = "job.toml",
 ) -> None:
-    """Lay a job before everybody: seats answer by their policy, owners are asked for their approval."""
+    """Lay a job before everybody: servers answer by their policy, owners are asked for their approval."""
     with me.member() as member:
         known = member.find(job)
         member.submit(known)
         Terminal().print(Text(f"submitted: {known.name}, job {known.id}"), soft_wrap=True)
-        tell_course(member, known)
+        tell_job_state(member, known)
 
 
 @app.command()
@@ -187,7 +187,7 @@ def cancel(
     job: JobName,
     me: MemberOptions,
 ) -> None:
-    """End a job before it is done; seats erase what they have of it."""
+    """End a job before it is done; servers erase what they have of it."""
     with me.member() as member:
         known = member.find(job)
         member.cancel(known)
@@ -208,4 +208,4 @@ def resume(
         known = member.find(job)
         member.resume(known)
         Terminal().print(Text(f"resumed: {known.name}"), soft_wrap=True)
-        tell_course(member, known)
+        tell_job_state(member, known)

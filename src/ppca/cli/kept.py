@@ -16,13 +16,13 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from ..estimator.job import Job
-from ..estimator.shared import SharedModel
+from ..estimator.shared_model import SharedModel
 from ..owner.errors import OwnerError
 from ..owner.tables.table import Table, unknown_names
 from ..receiver import PCAModel, SharedFacts
-from ..servers import Servers
-from ..servers.files import whole_file
-from ..servers.interface import Progress
+from ..runtime import Servers
+from ..runtime.files import whole_file
+from ..runtime.servers import Progress
 from ..transport import seat_name
 from .result import MODEL, SHARED, csv_names
 from .shares import holds

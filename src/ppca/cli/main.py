@@ -26,7 +26,7 @@ from . import (
     trial,
     ui,
 )
-from .complaint import complaints
+from .errors import complaints
 from .surroundings import check_surroundings
 from .terminal import Terminal
 

@@ -12,15 +12,15 @@ import typer
 from rich.text import Text
 
 from ..owner.tables.options import ReadOptions
-from .complaint import note, printable
+from .errors import note, printable
 from .federation import FEDERATION, IDENTITY, File, IdentityFile
 from .options import AsJson, Help, MinRows, Quiet, command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
-    from ..federation.course import Course
     from ..federation.proposal import ProposedJob
-    from ..member import Member
+    from ..federation.state import JobState
+    from ..member import MemberClient
 
 JobName = Annotated[str, typer.Argument(help="job.toml, or the job's id or name")]
 
@@ -41,11 +41,11 @@ class MemberOptions:
     ] = None
 
     @contextmanager
-    def member(self) -> Iterator[Member]:
+    def member(self) -> Iterator[MemberClient]:
         """Open the member for the time of a command."""
-        from ..member import Member
+        from ..member import MemberClient
 
-        member = Member.open(self.federation, self.identity, self.state)
+        member = MemberClient.open(self.federation, self.identity, self.state)
         try:
             yield member
         finally:
@@ -68,12 +68,12 @@ def approve(
             raise typer.Exit(1)
         member.approve(known)
         Terminal().print(Text(f"approved: {known.name}, job {known.id[:12]}, as {member.name}"), soft_wrap=True)
-        tell_course(member, known)
+        tell_job_state(member, known)
 
 
-def show_words(member: Member, job: ProposedJob) -> None:
+def show_words(member: MemberClient, job: ProposedJob) -> None:
     """What a job opens, for who must agree."""
-    from ..federation.disclosure import scope, terms
+    from ..federation.approval_text import scope, terms
 
     console = Terminal()
     console.print(Text(f"{job.name} ({job.spec.analysis.NAME}, {job.spec.data.form}), job {job.id}"), soft_wrap=True)
@@ -115,10 +115,10 @@ def contribute(
     patience: Annotated[float, typer.Option(help="seconds to wait for the first owner of columns")] = 600.0,
     quiet: Quiet = False,
 ) -> None:
-    """Share your table with the four seats: one visit, then you may leave for good. If it is cut off, say the same again."""
+    """Share your table with the four servers: one visit, then you may leave for good. If it is cut off, say the same again."""
     with me.member() as member:
         from ..member.contributing import contribute as send
-        from ..report import size
+        from ..web.report import size
         from .progress import stage_bars
 
         known = member.find(job)
@@ -133,7 +133,7 @@ def contribute(
             )
         Terminal(quiet=quiet).print(Text(f"contributed to {known.name}: {size(sent)} in sealed shares"), soft_wrap=True)
         if not quiet:
-            tell_course(member, known)
+            tell_job_state(member, known)
 
 
 @command()
@@ -151,43 +151,43 @@ def status(
         else:
             only = member.find(job)
             found = [(only, next((told["place"] for told in member.seats.jobs() if told["id"] == only.id), None))]
-        courses = [(known, member.course(known), place) for known, place in found]
+        job_states = [(known, member.job_state(known), place) for known, place in found]
         if as_json:
-            typer.echo(json.dumps([course_facts(*each) for each in courses], indent=1))
+            typer.echo(json.dumps([state_facts(*each) for each in job_states], indent=1))
             return
-        if not courses:
+        if not job_states:
             Terminal().print(Text(f"{member.name} has a part in no job."))
-        for known, course, place in courses:
-            _print_course(known, course, place)
+        for known, job_state, place in job_states:
+            _print_job_state(known, job_state, place)
 
 
-def course_facts(job: ProposedJob, course: Course, place: int | None = None) -> dict[str, Any]:
+def state_facts(job: ProposedJob, job_state: JobState, place: int | None = None) -> dict[str, Any]:
     """The state of a job, for JSON."""
     return {
         "place": place,
         "id": job.id,
         "name": job.name,
-        "stage": course.stage,
-        "attempt": course.attempt,
-        "why": course.why,
-        "waiting": [{"who": item.who, "what": item.what} for item in course.waiting],
+        "stage": job_state.stage,
+        "attempt": job_state.attempt,
+        "why": job_state.why,
+        "waiting": [{"who": item.who, "what": item.what} for item in job_state.waiting],
     }
 
 
-def tell_course(member: Member, job: ProposedJob) -> None:
-    _print_course(job, member.course(job))
+def tell_job_state(member: MemberClient, job: ProposedJob) -> None:
+    _print_job_state(job, member.job_state(job))
 
 
-def _print_course(job: ProposedJob, course: Course, place: int | None = None) -> None:
+def _print_job_state(job: ProposedJob, job_state: JobState, place: int | None = None) -> None:
     console = Terminal()
-    queued = f", place {place} in the queue" if place is not None and course.stage == "ready" else ""
-    attempt = f", attempt {course.attempt}" if course.attempt else ""
-    said = ", ".join(part for part in (course.ended, course.why) if part)
+    queued = f", place {place} in the queue" if place is not None and job_state.stage == "ready" else ""
+    attempt = f", attempt {job_state.attempt}" if job_state.attempt else ""
+    said = ", ".join(part for part in (job_state.ended, job_state.why) if part)
     why = f" ({printable(said, 400)})" if said else ""
     console.print(
-        Text(f"{job.name} {job.id[:12]}: {course.stage}{queued}{attempt}{why}"), soft_wrap=True, highlight=False
+        Text(f"{job.name} {job.id[:12]}: {job_state.stage}{queued}{attempt}{why}"), soft_wrap=True, highlight=False
     )
-    for item in course.waiting:
+    for item in job_state.waiting:
         console.print(Text(f"  waiting for {item.who} to {printable(item.what, 400)}"), soft_wrap=True, highlight=False)
 
 
@@ -202,23 +202,23 @@ def watch(
         from .progress import stage_bars
 
         known = member.find(job)
-        course, shown = None, ""
+        job_state, shown = None, ""
         with stage_bars() as show:
-            for course, progress in member.watch(known, patience):
+            for job_state, progress in member.watch(known, patience):
                 if progress is not None:
                     show(progress["text"], progress["fraction"], progress["rounds"])
-                elif (text := _in_short(course)) != shown:
+                elif (text := _in_short(job_state)) != shown:
                     show(text, None, 0)
                     shown = text
-        assert course is not None
-        _print_course(known, course)
-        if not course.done:
+        assert job_state is not None
+        _print_job_state(known, job_state)
+        if not job_state.done:
             raise typer.Exit(1)
 
 
-def _in_short(course: Course) -> str:
-    first = next(iter(course.waiting), None)
-    return course.stage if first is None else f"{course.stage}, waiting for {first.who} to {first.what}"
+def _in_short(job_state: JobState) -> str:
+    first = next(iter(job_state.waiting), None)
+    return job_state.stage if first is None else f"{job_state.stage}, waiting for {first.who} to {first.what}"
 
 
 @command()
@@ -233,20 +233,20 @@ def audit(
         _audit(member, known, as_json)
 
 
-def _audit(member: Member, job: ProposedJob, as_json: bool) -> None:
+def _audit(member: MemberClient, job: ProposedJob, as_json: bool) -> None:
     import json
 
-    from ..federation.course import FINISHED
+    from ..federation.state import FINISHED
     from .result import print_openings
 
     objects = member.objects(job)
-    audits = member.audits(job, objects.headers, member.course(job, objects.headers).attempt)
+    audits = member.audits(job, objects.headers, member.job_state(job, objects.headers).attempt)
     erased = sorted({(h.author, str(h.about.get("what"))) for h in objects.of("erased")})
     if as_json:
         typer.echo(json.dumps({"job": job.id, "audits": audits, "erased": erased}, indent=1))
         return
     console = Terminal()
-    tell_course(member, job)
+    tell_job_state(member, job)
     equal = len({json.dumps(each["audit"]) for each in audits.values()}) == 1
     if audits:
         print_openings(console, next(iter(audits.values()))["audit"])

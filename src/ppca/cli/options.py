@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import typer
 
 from ..owner.tables.options import ReadOptions, settable
-from .complaint import complaints
+from .errors import complaints
 
 if TYPE_CHECKING:
-    from ..estimator.columns import Columns
+    from ..estimator.partition import Columns
     from ..jobs.pca import JointPCA
     from ..jobs.spec import Align
-    from ..servers import LocalServers
+    from ..runtime import LocalServers
 
 TABLES, RESULT, SOLVER = "Tables", "Result", "Eigensolver"
 DASK = "Dask cluster that reads the tables"
@@ -179,8 +179,8 @@ class ServerOptions:
 
         workers: number of worker processes of each server, or 'dask'.
         """
-        from ..servers import LocalServers
-        from ..servers.cores import threads_for
+        from ..runtime import LocalServers
+        from ..runtime.cores import threads_for
 
         pool = int(workers) if workers.isascii() and workers.isdigit() else workers
         threads = self.threads or threads_for(4)
@@ -290,7 +290,7 @@ class AlignOptions:
 
     def matched_by(self, id: Sequence[str] | None, minimum: int, pieces: int | None = None) -> Columns:
         """Return how tables with these columns of ids come together."""
-        from ..estimator.columns import Columns
+        from ..estimator.partition import Columns
 
         if not id and self.alignment != "aligned":
             raise ValueError(

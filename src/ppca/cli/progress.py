@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from ..html.formats import counted
-from ..servers.interface import Progress as Told
-from .complaint import printable
+from ..runtime.servers import Progress as Told
+from .errors import printable
 from .terminal import Terminal
 
 EVERY = 10.0

@@ -18,7 +18,8 @@ from ..html.formats import counted
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.angles import DETERMINED
 from ..receiver.model import MODEL_FILE
-from ..report import (
+from ..runtime import Account
+from ..web.report import (
     angle_error,
     below_resolution,
     duration,
@@ -29,13 +30,12 @@ from ..report import (
     stage_lines,
     write_report,
 )
-from ..report.page import feature_names
-from ..servers import Account
-from .complaint import printable
+from ..web.report.page import feature_names
+from .errors import printable
 
 if TYPE_CHECKING:
-    from ..estimator.columns import ColumnFit
     from ..estimator.fitting import Fitted
+    from ..estimator.partition import ColumnFit
 
 COMPONENTS, VARIANCE, MODEL, REPORT = "components.csv", "explained_variance.csv", MODEL_FILE, "report.html"
 FILES = (COMPONENTS, VARIANCE, MODEL, REPORT)

@@ -18,9 +18,9 @@ from rich.text import Text
 
 from ..estimator.job import Job
 from ..protocol import share
-from ..servers import Account, LocalServers
-from ..servers.files import whole_file
-from ..servers.programs import name_of
+from ..runtime import Account, LocalServers
+from ..runtime.files import whole_file
+from ..runtime.programs import name_of
 from .folder import FolderRefused, check_file
 from .options import Force, Timeout, Tls, command
 from .progress import stage_bars

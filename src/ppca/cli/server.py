@@ -1,4 +1,4 @@
-"""`ppca server`: one seat of a federation, from its settings to its daemon."""
+"""`ppca server`: one server of a federation, from its settings to its daemon."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .federation import FEDERATION, IDENTITY, File, IdentityFile
 from .options import command
 from .terminal import Terminal
 
-app = typer.Typer(help="Run one seat of a federation.", no_args_is_help=True)
+app = typer.Typer(help="Run one server of a federation.", no_args_is_help=True)
 ServerFileOption = Annotated[Path, typer.Option("--config", "-c", envvar="PPCA_SERVER", help="server.toml")]
 
 
@@ -23,26 +23,26 @@ def init(
     identity: IdentityFile = IDENTITY,
     config: ServerFileOption = Path("server.toml"),
     store: Annotated[str, typer.Option(help="folder of the server's store, seen from server.toml")] = "store",
-    api: Annotated[str, typer.Option(help="address to listen on for members and seats")] = "0.0.0.0:7443",
-    mesh: Annotated[str, typer.Option(help="address to listen on for seats while jobs run")] = "0.0.0.0:7444",
+    api: Annotated[str, typer.Option(help="address to listen on for members and servers")] = "0.0.0.0:7443",
+    mesh: Annotated[str, typer.Option(help="address to listen on for servers while jobs run")] = "0.0.0.0:7444",
     local: Annotated[
         str, typer.Option(help="address on this machine for metrics, health and the operator's page")
     ] = "127.0.0.1:7445",
 ) -> None:
-    """Write server.toml for your seat, with all settings and what they mean. Nothing is started."""
+    """Write server.toml for your server, with all settings and what they mean. Nothing is started."""
     from ..federation import toml
     from ..federation.identity import Identity
-    from ..federation.roster import Roster
+    from ..federation.membership import Membership
     from ..federation.serverfile import ServerFile, render_server
-    from ..servers.files import write_whole
+    from ..runtime.files import write_whole
 
     if config.exists():
         raise ValueError(f"{config} exists. Edit it, or choose another file with -c.")
-    me, roster = Identity.load(identity), Roster.load(file)
-    roster.check_identity(me)
-    seat = roster.seat_of(me.name)
+    me, membership = Identity.load(identity), Membership.load(file)
+    membership.check_identity(me)
+    seat = membership.seat_of(me.name)
     if seat is None:
-        raise ValueError(f"{me.name} has no seat in {file}.")
+        raise ValueError(f"{me.name} has no server in {file}.")
     here = config.resolve().parent
     content = {
         "seat": seat,
@@ -52,7 +52,7 @@ def init(
         "store": {"path": store},
     }
     write_whole(config, render_server(toml.validated(ServerFile, content, str(config))))
-    Terminal().print(Text(f"written: {config}, seat {seat}. Next: ppca server run -c {config}"), soft_wrap=True)
+    Terminal().print(Text(f"written: {config}, server {seat}. Next: ppca server run -c {config}"), soft_wrap=True)
 
 
 def _seen_from(folder: Path, path: Path) -> str:
@@ -75,8 +75,8 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Serve one seat until stopped (Ctrl-C, SIGTERM). Logs are JSON lines on standard error."""
-    from ..seat.daemon import serve
+    """Serve one server until stopped (Ctrl-C, SIGTERM). Logs are JSON lines on standard error."""
+    from ..server.daemon import serve
 
     serve(config, level.upper(), identity, accept)
 
@@ -84,12 +84,12 @@ def run(
 @app.command()
 @command()
 def restore(config: ServerFileOption = Path("server.toml")) -> None:
-    """Bring back what a lost seat had, before its new server runs: shares of jobs that are not over, and kept models.
+    """Bring back what a lost server had, before its new server runs: shares of jobs that are not over, and kept models.
 
-    The operator has made a new key, and the federation a new revision with it (ppca federation add --seat); the other three
+    The operator has made a new key, and the federation a new revision with it (ppca federation add --server); the other three
     servers run with that revision. Every share comes from the mate that holds the same; nothing is put together anywhere else.
     """
-    from ..seat.daemon import restore as bring_back
+    from ..server.daemon import restore as bring_back
 
     console = Terminal()
     missing = bring_back(config, lambda text: console.print(Text(text), soft_wrap=True))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ..jobs.kept import SUMS
 from ..receiver import SharedFacts
-from ..servers.local import seat_folder
-from ..servers.store import Store
+from ..runtime.local import seat_folder
+from ..runtime.store import Store
 from .result import SHARED
 
 NOTE = (

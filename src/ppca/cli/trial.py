@@ -48,10 +48,10 @@ def trial(
     """Run a whole federation on this machine: keys, signatures, four servers, three owners, a receiver, one job.
 
     Prints every command as its member would type it. The result is in trial/result, checked by ppca verify; each member's folder
-    (its key, its data, a seat's store and log) is there to look at.
+    (its key, its data, a server's store and log) is there to look at.
     """
     with ended_by_signals():
-        from .scenes import Hospitals, Institutions
+        from .walkthrough import Hospitals, Institutions
 
         _clear(output)
         stage = Stage(output, Terminal(quiet=quiet))
@@ -248,7 +248,7 @@ class Stage:
             shutil.copy(path, self.folder / owner / "table.csv")
             ids = ["--id", "patient"] if vertical else []
             self.tell(owner, "contribute", "job.toml", "table.csv", *ids)
-        self.say("4. The seats compute by themselves; the owners may be gone.")
+        self.say("4. The servers compute by themselves; the owners may be gone.")
         self.tell(RECEIVER, "watch", "job.toml", "--patience", "120")
 
     def fetch(self) -> None:
@@ -263,9 +263,9 @@ class Stage:
 
         from ..receiver import PCAModel
         from .demo import TOLERANCE
-        from .scenes import Finding, Scene, ratio_error
+        from .walkthrough import Finding, Walkthrough, ratio_error
 
-        assert isinstance(scene, Scene)
+        assert isinstance(scene, Walkthrough)
         model = PCAModel.load(self.folder / "result" / "model.json")
         joint = Finding("joint", model.rows, model.components, np.asarray(model.explained_variance_ratio))
         worst = ratio_error(joint, scene.truth)

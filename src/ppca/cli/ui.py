@@ -17,9 +17,9 @@ from .options import command
 from .terminal import Terminal
 
 if TYPE_CHECKING:
+    from ..federation.membership import Membership
     from ..federation.proposal import ProposedJob
-    from ..federation.roster import Roster
-    from ..member import Member
+    from ..member import MemberClient
 
 
 @command()
@@ -35,12 +35,12 @@ def ui(
 
     The pages come from this process, which holds your key; the browser never sees it. The printed link works once.
     """
-    from ..member import Member
+    from ..member import MemberClient
 
-    asyncio.run(_serve(lambda: Member.open(me.federation, me.identity, me.state), output, port, show))
+    asyncio.run(_serve(lambda: MemberClient.open(me.federation, me.identity, me.state), output, port, show))
 
 
-def checked(folder: Path, job: ProposedJob, federation: Roster) -> list[str]:
+def checked(folder: Path, job: ProposedJob, federation: Membership) -> list[str]:
     """What was checked of the result of a job in a folder; raises at the first fault."""
     from ..member.fetching import EVIDENCE, Evidence
     from .fetch import verified
@@ -48,20 +48,20 @@ def checked(folder: Path, job: ProposedJob, federation: Roster) -> list[str]:
     evidence = Evidence.load(folder / EVIDENCE)
     if evidence.job.id != job.id:
         raise ValueError("it holds the result of another job; move it away, and fetch again.")
-    if not federation.vouches_for(evidence.roster):
+    if not federation.vouches_for(evidence.membership):
         raise ValueError("its evidence is of another federation than yours; move it away, and fetch again.")
     return verified(folder, evidence)
 
 
-async def _serve(open_member: Callable[[], Member], output: Path, port: int, show: bool) -> None:
+async def _serve(open_member: Callable[[], MemberClient], output: Path, port: int, show: bool) -> None:
     from aiohttp import web
 
-    from ..ui.results import Results
-    from ..ui.site import Pages
+    from ..web.member.results import Results
+    from ..web.member.site import Pages
     from .fetch import fetch_into
 
     member = open_member()
-    results = Results(output.resolve(), lambda folder, job: checked(folder, job, member.roster))
+    results = Results(output.resolve(), lambda folder, job: checked(folder, job, member.membership))
     pages = Pages(open_member, results, lambda member, job, folder: fetch_into(member, job, folder, replace=False))
     runner = web.AppRunner(pages.application(), access_log=None, shutdown_timeout=2)
     await runner.setup()

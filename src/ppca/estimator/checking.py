@@ -27,8 +27,8 @@ from ..owner.tables.reading import CompleteRows
 from ..owner.tables.records import Records
 from ..owner.tables.table import Table, listed
 from ..owner.wide import WideColumns, WideRows, padded
-from .columns import Columns, check_matched, check_number
 from .forecast import Forecast, forecast_of
+from .partition import Columns, check_matched, check_number
 from .plan import Plan
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from ..jobs.parts import columns_for
 from ..jobs.pca import JointPCA, gets_model
 from ..member.fetching import Evidence
 from ..receiver.parts import Parts
-from .columns import ColumnFit, Columns
 from .fitting import Fitted
+from .partition import ColumnFit, Columns
 from .plan import Plan
 
 

@@ -17,9 +17,9 @@ from ..owner.tables.records import joint_names
 from ..owner.tables.table import Table
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.unsealing import received
-from ..servers import Account
-from .columns import ColumnFit, Columns, fit_columns
+from ..runtime import Account
 from .job import Job
+from .partition import ColumnFit, Columns, fit_columns
 from .plan import Plan
 from .rows import row_data
 from .runs import run

@@ -19,10 +19,10 @@ from ..jobs.chunks import Chunk
 from ..jobs.spec import CLIENT, JobSpec
 from ..protocol import InputPacket, share
 from ..receiver.unsealing import unsealed
-from ..servers import Account, LocalServers, ProgramError, Servers
-from ..servers.interface import Progress
-from ..servers.job_runs import RunsPrograms
-from ..servers.programs import Program
+from ..runtime import Account, LocalServers, ProgramError, Servers
+from ..runtime.job_runs import RunsPrograms
+from ..runtime.programs import Program
+from ..runtime.servers import Progress
 
 
 class Job:

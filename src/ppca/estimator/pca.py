@@ -27,14 +27,14 @@ from ..owner.tables.owners import are_several, match_names, open_columns, open_l
 from ..owner.tables.table import Table
 from ..receiver import PCAModel, SharedFacts
 from ..receiver.model import MODEL_FILE
-from ..servers import Servers
-from ..servers.interface import Progress
+from ..runtime import Servers
+from ..runtime.servers import Progress
 from .advice import advised, warn_of_few_rows, with_advice
-from .columns import Columns
 from .fitting import Fitted, add_tables, fit_tables
 from .job import Job
+from .partition import Columns
 from .plan import Plan, plain
-from .shared import SharedModel
+from .shared_model import SharedModel
 
 
 class Detached:

@@ -13,7 +13,7 @@ from ..jobs.kept import Allowed, allowance
 from ..jobs.parts import MODEL
 from ..jobs.pca import JointPCA, check_components
 from ..jobs.spec import CLIENT, Data, JobSpec, Keep
-from .columns import Columns
+from .partition import Columns
 
 
 @dataclass(frozen=True)

@@ -20,4 +20,4 @@ class NotNow(ObjectRefused):
 
 
 class NotReached(FederationError):
-    """No seat, or not the seat that is needed, answers."""
+    """No server, or not the server that is needed, answers."""

@@ -19,7 +19,7 @@ from ..jobs.openings import ROWS_TOGETHER
 from ..jobs.spec import Data
 from ..protocol import InputPacket, InputRefused, RingType
 from ..protocol.inputs import summands
-from ..servers.control import Message
+from ..runtime.control import Message
 from .errors import ObjectRefused
 
 Input = tuple[tuple[int, ...], RingType]

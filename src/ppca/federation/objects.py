@@ -5,19 +5,19 @@
 The signature covers everything before it. Kinds and who may write them:
 
     job            a job.toml as it stands, by a member that has a part in it, or an operator; `job` is the SHA-256 of the file
-    offer          the public sealing key of a seat or a receiver (of an owner of columns, with its approval) for one job
+    offer          the public sealing key of a server or a receiver (of an owner of columns, with its approval) for one job
     approval, refusal   by an owner of the job (of an infer job, by the owners of the model too)
     group          the key of the tags, sealed by the first owner of columns to each other one
-    envelope       shares, sealed by an owner to one seat
+    envelope       shares, sealed by an owner to one server
     contribution   the digests of all envelopes of an owner, and of the summands they hold: the owner is done
-    receipt        by a seat: it has all of an owner's envelopes, they open, and they hold what the contribution says
+    receipt        by a server: it has all of an owner's envelopes, they open, and they hold what the contribution says
     start          by server 0: it proposes an attempt (`seat.scheduler` describes the protocol)
     ready          by a server: it has reserved a place for an attempt and loaded the program and its inputs
     ended          by a server: what became of an attempt there: finished, failed or withdrawn; said once for each attempt
     resume         by an operator: a job that is held may be attempted again
-    result         by a seat: its part of a result, sealed to one receiver
-    audit          by a seat: what was opened, to whom
-    erased         by a seat: it has destroyed its key of the job, or of a kept model
+    result         by a server: its part of a result, sealed to one receiver
+    audit          by a server: what was opened, to whom
+    erased         by a server: it has destroyed its key of the job, or of a kept model
     cancel         by who submitted the job, or an owner of it
 """
 

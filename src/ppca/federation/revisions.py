@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..servers.files import write_whole
+from ..runtime.files import write_whole
 from .errors import FileRefused
-from .roster import Roster, read_signatures
+from .membership import Membership, read_signatures
 from .toml import read
 
 PRESENT = "present"
@@ -17,12 +17,12 @@ ENOUGH = 3
 
 
 class Revisions:
-    """A folder with all revisions that were used, by their digests (`Roster.remember`)."""
+    """A folder with all revisions that were used, by their digests (`Membership.remember`)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def take(self, roster: Roster, accepted: str | None = None) -> None:
+    def take(self, membership: Membership, accepted: str | None = None) -> None:
         """Use a revision from now on; raise FileRefused unless it continues the one in force.
 
         accepted: the digest of a revision that a person has compared with the operators. It needs no signatures of the operators
@@ -30,37 +30,37 @@ class Revisions:
         """
         path = self._folder / PRESENT
         number, _, digest = (path.read_text() if path.exists() else "0 ").partition(" ")
-        if roster.digest != digest:
-            if roster.revision <= int(number):
+        if membership.digest != digest:
+            if membership.revision <= int(number):
                 raise FileRefused(
-                    f"the federation's file has revision {roster.revision}; revision {number} was in force here, and it only "
+                    f"the federation's file has revision {membership.revision}; revision {number} was in force here, and it only "
                     "grows. Get the present file from an operator."
                 )
             present = self._load(digest)
-            if present is not None and roster.digest != accepted:
-                _check_signatures(roster, present)
-        roster.remember(self._folder)
-        write_whole(path, f"{roster.revision} {roster.digest}".encode(), 0o600)
+            if present is not None and membership.digest != accepted:
+                _check_signatures(membership, present)
+        membership.remember(self._folder)
+        write_whole(path, f"{membership.revision} {membership.digest}".encode(), 0o600)
 
     def has_used(self, federation: str) -> bool:
         """Return whether a revision was used here, by its digest."""
         return (self._folder / f"{federation}.toml").exists()
 
-    def _load(self, digest: str) -> Roster | None:
+    def _load(self, digest: str) -> Membership | None:
         """A revision that was used here, if its file is whole."""
         path = self._folder / f"{digest}.toml"
         try:
-            found = Roster(read(path), read_signatures(path.with_suffix(".sigs")), str(path))
+            found = Membership(read(path), read_signatures(path.with_suffix(".sigs")), str(path))
         except FileRefused:
             return None
         return found if found.digest == digest else None
 
 
-def _check_signatures(roster: Roster, present: Roster) -> None:
-    signed = [name for name in present.operators.values() if roster.is_signed_with(present.keys[name], name)]
+def _check_signatures(membership: Membership, present: Membership) -> None:
+    signed = [name for name in present.operators.values() if membership.is_signed_with(present.keys[name], name)]
     if len(signed) < ENOUGH:
         raise FileRefused(
-            f"revision {roster.revision} of the federation's file is signed by {len(signed)} of the four operators of "
+            f"revision {membership.revision} of the federation's file is signed by {len(signed)} of the four operators of "
             f"revision {present.revision} with the keys that they have there; {ENOUGH} are needed. If several operators have "
             "changed, compare the words of all keys with them (ppca federation check) and accept the digest that it "
             "prints: ppca federation accept DIGEST, or on a server ppca server run --accept DIGEST."

@@ -1,6 +1,6 @@
 """Sealing: bytes for one reader. HPKE (RFC 9180) with ML-KEM-768 and X25519 together: who breaks one of them reads nothing.
 
-A seat and a receiver make a key for every job and publish its public half in their offer. What is sealed to it is bound to its
+A server and a receiver make a key for every job and publish its public half in their offer. What is sealed to it is bound to its
 purpose by `info`: it opens as nothing else. Who destroys the key has destroyed all that was sealed to it, copies included.
 """
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, field_validator
 from ..jobs.registry import ANALYSES
 from ..jobs.spec import COORDINATES, FORMS
 from . import toml
-from .roster import Address, address
+from .membership import Address, address
 from .text import is_plain
 from .times import is_span
 
@@ -36,7 +36,7 @@ Texts = Annotated[tuple[Annotated[str, AfterValidator(_text)], ...], Field(stric
 
 
 class Listen(toml.Strict):
-    """Addresses to listen on: for members and seats (api), for seats (mesh), and on this machine only (local)."""
+    """Addresses to listen on: for members and servers (api), for servers (mesh), and on this machine only (local)."""
 
     api: Address = "0.0.0.0:7443"
     mesh: Address = "0.0.0.0:7444"
@@ -158,17 +158,17 @@ class ServerSettings:
 def render_server(file: ServerFile) -> bytes:
     """Return server.toml with all settings, so that an operator sees what there is to set."""
     parts = [
-        "# One seat of a federation. Paths are seen from this file. Restart the server after a change here;\n"
+        "# One server of a federation. Paths are seen from this file. Restart the server after a change here;\n"
         "# a new revision of the federation's file is taken over without.\n",
         toml.lines({"seat": file.seat, "federation": file.federation, "identity": file.identity}),
-        "[listen]\n# api: members and seats; mesh: the other seats while a job runs; local: this machine only.\n"
+        "[listen]\n# api: members and servers; mesh: the other servers while a job runs; local: this machine only.\n"
         + toml.lines(file.listen.model_dump()),
         "[store]\n# keys: destroying a key erases its job. Leave that folder out of backups. keep: records of old jobs.\n"
         + toml.lines(file.store.model_dump()),
         "[policy]\n# What is computed here, for whom. owners_at_least (fits): with two, each learns the other's sums.\n"
         "# rows_at_least (not set): fits and uses of models must have this many rows; of row owners checked on shares.\n"
         + toml.lines(file.policy.model_dump()),
-        "[work]\n# threads of a job (0: the cores of this machine, shared by its seats and the jobs at once);\n"
+        "[work]\n# threads of a job (0: the cores of this machine, shared by its servers and the jobs at once);\n"
         "# seconds that a round, finding all peers, and a whole attempt may take.\n"
         + toml.lines(file.work.model_dump()),
     ]

@@ -108,7 +108,7 @@ def validated(model: type[Model], found: Mapping[str, Any], label: str) -> Model
 
 
 def place(steps: Sequence[int | str]) -> str:
-    """Where in a file something stands: seat[1].key."""
+    """Where in a file something stands: server[1].key."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".") or "the file"
 
 

@@ -206,7 +206,7 @@ async def _unshrunk(inverse: SecretArray, ratio: Any) -> SecretArray:
 
 
 def facts_of(spectrum: Spectrum, scaled: Normalised, count: int, error: float) -> dict[str, Any]:
-    """The public course of a decomposition. error: see `JointCovariance`."""
+    """The public facts of a decomposition. error: see `JointCovariance`."""
     d, tolerance = spectrum.vectors.shape[1], spectrum.tolerance
     standardized = scaled.inverse_deviation is not None
     return {

@@ -28,9 +28,9 @@ from .analysis import Parameters
 from .input_checks import check_ranges, check_row_shares
 from .kept import drop_sums
 from .loading import job_of
+from .pools import Workers, submitter
 from .spec import JobSpec
 from .uploads import Uploads, align, forget
-from .workers import Workers, submitter
 
 
 async def fit(

@@ -123,7 +123,7 @@ class Operator:
 
 
 def check_apart(clusters: Sequence[DaskCluster]) -> None:
-    """Refuses clusters, by seat, of which two have a scheduler in common: its workers would hold all data."""
+    """Refuses clusters, by server, of which two have a scheduler in common: its workers would hold all data."""
     places = [cluster.endpoints() for cluster in clusters]
     if len(places) != 4:
         raise OperatorError(f"four servers need four Dask clusters, got {len(places)}")

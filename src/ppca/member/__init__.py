@@ -1,5 +1,5 @@
 """What owners and receivers do in a federation, on their own machines: approve, contribute, fetch, verify."""
 
-from .desk import Member
+from .client import MemberClient
 
-__all__ = ["Member"]
+__all__ = ["MemberClient"]

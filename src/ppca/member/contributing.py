@@ -1,4 +1,4 @@
-"""An owner's one visit: its table becomes shares, sealed piece by piece for each seat, and goes into the outbox, then out."""
+"""An owner's one visit: its table becomes shares, sealed piece by piece for each server, and goes into the outbox, then out."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..federation.envelopes import Envelopes
 from ..federation.errors import FederationError
-from ..federation.parcels import Parcels
 from ..federation.proposal import ProposedJob
 from ..jobs.chunks import Chunk
 from ..jobs.spec import ColumnList, Data
@@ -18,14 +18,14 @@ from ..owner.tables.opening import opened
 from ..owner.tables.options import DEFAULTS, ReadOptions
 from ..owner.tables.owners import open_columns, open_like, open_rows
 from ..owner.tables.table import Table
-from .desk import Member, Told
+from .client import MemberClient, Told
 
 PATIENCE = 600.0
 """Seconds to wait for what the first owner of columns must do first."""
 
 
 def contribute(
-    member: Member,
+    member: MemberClient,
     job: ProposedJob,
     data: Any,
     *,
@@ -52,10 +52,10 @@ def contribute(
 
         wanted = job.spec.data
         table = table_of(wanted, member.name, data, id, options, min_rows)
-        parcels = Parcels(member.identity, job.id, member.seat_keys(job), put)
+        envelopes = Envelopes(member.identity, job.id, member.seat_keys(job), put)
         for chunk in chunks_of(member, job, table, patience, told):
-            add(parcels, chunk, tables=wanted.tables is not None)
-        put(parcels.finish())
+            add(envelopes, chunk, tables=wanted.tables is not None)
+        put(envelopes.finish())
         outbox.finish(digests)
     return member.send(job, told)
 
@@ -80,7 +80,7 @@ def table_of(data: Data, owner: str, table: Any, id: str | None, options: ReadOp
 
 
 def chunks_of(
-    member: Member, job: ProposedJob, table: Table, patience: float = PATIENCE, told: Told | None = None
+    member: MemberClient, job: ProposedJob, table: Table, patience: float = PATIENCE, told: Told | None = None
 ) -> Iterator[Chunk]:
     """Yield what a member sends for its table: the table 0 of this sender."""
     data = job.spec.data
@@ -98,15 +98,15 @@ def chunks_of(
         yield chunk
 
 
-def add(parcels: Parcels, chunk: Chunk, *, tables: bool) -> None:
+def add(envelopes: Envelopes, chunk: Chunk, *, tables: bool) -> None:
     """Add a chunk to a contribution. tables: whether the job has several tables of this owner; then each chunk names its own."""
     fields: dict[str, Any] = {"part": chunk.table} if tables else {}
     if not chunk.rows:
-        parcels.add("packets", chunk.packets, **fields)
+        envelopes.add("packets", chunk.packets, **fields)
         return
     if chunk.order is not None:
         fields["order"] = chunk.order.hex()
-    parcels.add("rows", chunk.packets, tags=chunk.tags, **fields)
+    envelopes.add("rows", chunk.packets, tags=chunk.tags, **fields)
 
 
 def columns_of(data: Path, options: ReadOptions = DEFAULTS) -> list[str]:

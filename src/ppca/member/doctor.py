@@ -1,6 +1,6 @@
-"""`ppca doctor`: whether this machine can take part in its federation, as a member or as the operator of a seat.
+"""`ppca doctor`: whether this machine can take part in its federation, as a member or as the operator of a server.
 
-Nothing is changed anywhere. Every seat is looked at, whatever is wrong with another one.
+Nothing is changed anywhere. Every server is looked at, whatever is wrong with another one.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from pathlib import Path
 from ..federation.build import build
 from ..federation.errors import FederationError
 from ..federation.identity import Identity, words
-from ..federation.roster import SEATS, Roster, Seat, address
+from ..federation.membership import SEATS, Membership, Seat, address
 from ..federation.serverfile import ServerSettings
 from ..transport import CertificateError
 from ..transport.pinned import PinnedTls, issue_leaf
-from . import premises
-from .findings import Findings
-from .links import Broken, Hello, Link, Refused, mesh_seconds, resolved
-from .state import default_folder
+from . import doctor_files
+from .doctor_links import Broken, Hello, Link, Refused, mesh_seconds, resolved
+from .doctor_report import Findings
+from .local_state import default_folder
 
 SKEW_KNOWN, SKEW_WRONG = 10.0, 120.0
 """Seconds. Leaves begin five minutes before they are made: beyond that members do not let each other in."""
 
 LEAF_HOURS = 6
-"""Seats renew their day-long leaves every twelve hours."""
+"""Servers renew their day-long leaves every twelve hours."""
 
 
 @dataclass(frozen=True)
@@ -57,58 +57,58 @@ class Doctor:
     def examine(self) -> Findings:
         self.found.figures |= {"time": datetime.now(UTC).isoformat(), "build": build(), "links": {}}
         self._told("own files")
-        roster, identity = self._files()
-        self._places(roster, identity)
-        if roster is None or identity is None:
+        membership, identity = self._files()
+        self._places(membership, identity)
+        if membership is None or identity is None:
             return self.found
-        tls = self._tls(roster, identity)
+        tls = self._tls(membership, identity)
         if tls is None:
             return self.found
-        own = roster.seat_of(identity.name) if self.patient.settings is not None else None
-        for number in sorted(roster.seats):
-            self._told(f"seat {number} ({roster.operators[number]})")
-            self._seat(roster.seats[number], tls, own)
-        self._together(roster)
+        own = membership.seat_of(identity.name) if self.patient.settings is not None else None
+        for number in sorted(membership.seats):
+            self._told(f"server {number} ({membership.operators[number]})")
+            self._seat(membership.seats[number], tls, own)
+        self._together(membership)
         return self.found
 
     # -- this machine ------------------------------------------------------------------------------------------------
 
-    def _files(self) -> tuple[Roster | None, Identity | None]:
+    def _files(self) -> tuple[Membership | None, Identity | None]:
         """Federation and identity, as far as they are sound."""
-        roster = identity = None
+        membership = identity = None
         patient, found = self.patient, self.found
         try:
-            roster = Roster.load(patient.federation)
-            for fault in roster.faults():
+            membership = Membership.load(patient.federation)
+            for fault in membership.faults():
                 found.wrong("federation.toml", fault, "the four operators complete and sign the file, and pass it on")
             found.figures["federation"] = {
-                "name": roster.name,
-                "revision": roster.revision,
-                "digest": roster.digest,
+                "name": membership.name,
+                "revision": membership.revision,
+                "digest": membership.digest,
             }
         except FederationError as error:
             found.wrong("federation.toml", str(error), "get federation.toml and federation.sigs from an operator")
         try:
             identity = Identity.load(patient.identity)
             found.figures["member"] = identity.name
-            if roster is not None:
-                roster.check_identity(identity)
-                found.good("identity", f"{identity.name}, {words(identity.public)}, is pinned by {roster.name}")
+            if membership is not None:
+                membership.check_identity(identity)
+                found.good("identity", f"{identity.name}, {words(identity.public)}, is pinned by {membership.name}")
         except FederationError as error:
             found.wrong("identity", str(error), "use the key whose line the federation's file has, for you only")
             identity = None
-        return roster, identity
+        return membership, identity
 
-    def _places(self, roster: Roster | None, identity: Identity | None) -> None:
+    def _places(self, membership: Membership | None, identity: Identity | None) -> None:
         settings = self.patient.settings
-        premises.unwritable(self.found, self.patient.federation)
+        doctor_files.unwritable(self.found, self.patient.federation)
         if settings is not None:
-            premises.server(self.found, settings, roster, identity)
-        elif roster is not None and identity is not None:
-            premises.member(self.found, self.patient.state or default_folder(roster.name, identity.name))
+            doctor_files.server(self.found, settings, membership, identity)
+        elif membership is not None and identity is not None:
+            doctor_files.member(self.found, self.patient.state or default_folder(membership.name, identity.name))
 
-    def _tls(self, roster: Roster, identity: Identity) -> PinnedTls | None:
-        tls = PinnedTls(issue_leaf(identity.name, identity.key), roster.keys, roster.operators)
+    def _tls(self, membership: Membership, identity: Identity) -> PinnedTls | None:
+        tls = PinnedTls(issue_leaf(identity.name, identity.key), membership.keys, membership.operators)
         try:
             tls.context(dialing=True)
         except CertificateError as error:
@@ -116,10 +116,10 @@ class Doctor:
             return None
         return tls
 
-    # -- one seat ----------------------------------------------------------------------------------------------------
+    # -- one server ----------------------------------------------------------------------------------------------------
 
     def _seat(self, seat: Seat, tls: PinnedTls, own: int | None) -> None:
-        where = f"seat {seat.number} ({seat.member})"
+        where = f"server {seat.number} ({seat.member})"
         figures = self.found.figures["links"].setdefault(str(seat.number), {"member": seat.member})
         try:
             figures["addresses"] = resolved(address(seat.api)[0])
@@ -140,7 +140,7 @@ class Doctor:
         self._hellos[link.seat.number] = hello
         if hello.fields.get("seat") != link.seat.number:
             self.found.wrong(
-                where, f"it says it is seat {hello.fields.get('seat')}", "its operator corrects seat in server.toml"
+                where, f"it says it is server {hello.fields.get('seat')}", "its operator corrects server in server.toml"
             )
         self.found.good(where, f"reached at {link.seat.api}, with the pinned key of {link.seat.member}")
         hours = (link.leaf_expires - datetime.now(UTC)).total_seconds() / 3600
@@ -169,13 +169,13 @@ class Doctor:
         self.found.good(where, said)
 
     def _back(self, where: str, link: Link, figures: dict[str, object]) -> None:
-        """From a seat: whether the other one reaches this one."""
+        """From a server: whether the other one reaches this one."""
         figures["back"] = back = link.reach()
         for port in ("api", "mesh"):
             if not back.get(port, {}).get("up"):
                 self.found.wrong(
                     where,
-                    f"it does not reach the {port} port of this seat ({back.get(port, {}).get('why', 'no reason given')})",
+                    f"it does not reach the {port} port of this server ({back.get(port, {}).get('why', 'no reason given')})",
                     "start this server, open its port in your firewall, and check your line of federation.toml",
                 )
 
@@ -187,42 +187,42 @@ class Doctor:
         except Broken as broken:
             self.found.wrong(where, broken.said, broken.remedy)
 
-    # -- all seats ---------------------------------------------------------------------------------------------------
+    # -- all servers ---------------------------------------------------------------------------------------------------
 
-    def _together(self, roster: Roster) -> None:
+    def _together(self, membership: Membership) -> None:
         for number, hello in self._hellos.items():
-            self._revision(f"seat {number} ({roster.operators[number]})", hello, roster)
-        self._builds(roster)
-        self._clocks(roster)
+            self._revision(f"server {number} ({membership.operators[number]})", hello, membership)
+        self._builds(membership)
+        self._clocks(membership)
         if len(self._hellos) == len(SEATS) and self.found.sound:
-            self.found.good("all seats", f"revision {roster.revision} and build {build()} everywhere")
+            self.found.good("all servers", f"revision {membership.revision} and build {build()} everywhere")
 
-    def _revision(self, where: str, hello: Hello, roster: Roster) -> None:
+    def _revision(self, where: str, hello: Hello, membership: Membership) -> None:
         theirs, digest = hello.fields.get("revision"), hello.fields.get("digest")
-        if digest == roster.digest:
+        if digest == membership.digest:
             return
-        said = f"it has revision {theirs} of the federation, you have {roster.revision}"
-        if theirs == roster.revision:
+        said = f"it has revision {theirs} of the federation, you have {membership.revision}"
+        if theirs == membership.revision:
             self.found.wrong(
                 where, f"{said}, with other content", "operators compare the two files and sign a new revision"
             )
-        elif isinstance(theirs, int) and theirs > roster.revision:
+        elif isinstance(theirs, int) and theirs > membership.revision:
             self.found.wrong(where, said, "get the new federation.toml and federation.sigs from an operator")
         else:
             self.found.wrong(where, said, "send its operator federation.toml and federation.sigs; no restart is needed")
 
-    def _builds(self, roster: Roster) -> None:
+    def _builds(self, membership: Membership) -> None:
         for number, hello in self._hellos.items():
             theirs = str(hello.fields.get("build"))[:80]
             self.found.figures["links"][str(number)]["build"] = theirs
             if theirs != build():
                 self.found.wrong(
-                    f"seat {number} ({roster.operators[number]})",
+                    f"server {number} ({membership.operators[number]})",
                     f"it runs build {theirs}, here is {build()}",
                     "all members install the same wheel, then operators restart their servers",
                 )
 
-    def _clocks(self, roster: Roster) -> None:
+    def _clocks(self, membership: Membership) -> None:
         """With three clocks or more, the median says whose is wrong."""
         skews = {number: hello.skew for number, hello in self._hellos.items()}
         own = statistics.median(skews.values()) if len(skews) > 2 else 0.0
@@ -231,7 +231,7 @@ class Doctor:
         for number, skew in skews.items():
             self.found.figures["links"][str(number)]["clock_skew_seconds"] = skew
             if abs(skew - own) > SKEW_KNOWN:
-                self._clock(f"seat {number} ({roster.operators[number]})", skew - own)
+                self._clock(f"server {number} ({membership.operators[number]})", skew - own)
 
     def _clock(self, where: str, skew: float) -> None:
         said = f"its clock is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}"

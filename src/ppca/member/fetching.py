@@ -1,6 +1,7 @@
-"""A receiver's result: the four seats' parts, opened and compared, and the evidence that anybody can check again without a seat.
+"""A receiver's result: the four servers' parts, opened and compared, and the evidence that anybody can check again
+without a server.
 
-The evidence is the signed objects as they are: the job, approvals, contributions, what each seat said of the attempt, audits,
+The evidence is the signed objects as they are: the job, approvals, contributions, what each server said of the attempt, audits,
 sealed parts, the federation's file with the operators' signatures, and the key that opens the parts. From it the result is
 computed again, digit by digit.
 """
@@ -15,22 +16,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-from ..federation.course import DONE, Objects, course_of, missing
+from ..federation.envelopes import message_of, result_info
 from ..federation.errors import FederationError, ObjectRefused
+from ..federation.membership import SEATS, Membership, read_signatures, write_signatures
 from ..federation.objects import Header, Object
-from ..federation.parcels import message_of, result_info
 from ..federation.proposal import ProposedJob
-from ..federation.roster import SEATS, Roster, read_signatures, write_signatures
 from ..federation.sealing import SealingKey
+from ..federation.state import DONE, Objects, job_state_of, missing
 from ..jobs.checks import is_digest
 from ..jobs.parts import columns_for
 from ..jobs.pca import JointPCA
 from ..jobs.registry import openings
 from ..receiver.plausible import check_fit, check_uses
 from ..receiver.unsealing import received, unsealed
-from ..servers import Account
-from ..servers.files import write_whole
-from .desk import Member
+from ..runtime import Account
+from ..runtime.files import write_whole
+from .client import MemberClient
 
 EVIDENCE = "evidence"
 KINDS = ("job", "offer", "approval", "contribution", "receipt", "start", "ended")
@@ -45,33 +46,33 @@ CONTENTS = "contents"
 class Evidence:
     """Everything about a finished job that its receiver has."""
 
-    roster: Roster
+    membership: Membership
     job: ProposedJob
     receiver: str
     key: SealingKey
     objects: list[Object]
 
     @classmethod
-    def gather(cls, member: Member, job: ProposedJob, patience: float = 30.0) -> Self:
-        """From the seats; raises if the job is not done. Seats publish their parts a moment after the last has finished."""
+    def gather(cls, member: MemberClient, job: ProposedJob, patience: float = 30.0) -> Self:
+        """From the servers; raises if the job is not done. Servers publish their parts a moment after the last has finished."""
         if member.name not in job.spec.receivers:
             raise FederationError(f"{member.name} is no receiver of {job.name!r}.")
         deadline = time.monotonic() + patience
         while True:
             headers = member.seats.headers(job.id)
-            course = member.course(job, headers)
-            if course.ended == DONE:
+            job_state = member.job_state(job, headers)
+            if job_state.ended == DONE:
                 raise FederationError(
-                    f"the seats have erased {job.name!r}; it was there for {job.proposal.erase_after}."
+                    f"the servers have erased {job.name!r}; it was there for {job.proposal.erase_after}."
                 )
-            if course.stage != DONE:
-                waiting = "; ".join(f"waiting for {item.who} to {item.what}" for item in course.waiting)
-                raise FederationError(f"{job.name!r} is {course.stage}. {course.why}{waiting}.")
+            if job_state.stage != DONE:
+                waiting = "; ".join(f"waiting for {item.who} to {item.what}" for item in job_state.waiting)
+                raise FederationError(f"{job.name!r} is {job_state.stage}. {job_state.why}{waiting}.")
             key = member.state.key(job.id)
             if key is None:
                 raise FederationError(f"the key of {member.name} for {job.name!r} is not in {member.state.folder}.")
-            then = member.roster.of_job(job.proposal.federation)
-            parts, lacking = _parts(member, then, headers, course.attempt)
+            then = member.membership.of_job(job.proposal.federation)
+            parts, lacking = _parts(member, then, headers, job_state.attempt)
             if not lacking:
                 decided = (member.first([header]) for header in headers if header.kind in KINDS)
                 return cls(then, job, member.name, key, [*(item for item in decided if item), *parts])
@@ -91,20 +92,20 @@ class Evidence:
             raise FederationError(f"an audit does not say what it must ({type(error).__name__}: {error}).") from None
 
     def _checked(self) -> list[str]:
-        faults = self.roster.faults()
+        faults = self.membership.faults()
         if faults:
             raise FederationError(f"the federation's file: {'; '.join(faults)}.")
         for item in self.objects:
-            item.check_author(self.roster.signers_for(self.job.proposal.federation))
+            item.check_author(self.membership.signers_for(self.job.proposal.federation))
             if item.header.job != self.job.id:
                 raise ObjectRefused(f"{item.header.kind} {item.digest[:12]} belongs to another job")
         attempt = self.attempt
         self._check_audits()
         return [
-            f"federation {self.roster.name}, revision {self.roster.revision}: signed by all four operators",
+            f"federation {self.membership.name}, revision {self.membership.revision}: signed by all four operators",
             f"job {self.job.name!r}: the file that {' and '.join(self.job.proposal.approvers)} approved",
             f"{len(self.objects)} objects: every signature is that of a pinned key",
-            f"attempt {attempt}: all four seats finished it, and their accounts agree",
+            f"attempt {attempt}: all four servers finished it, and their accounts agree",
             "the audits list what the job allows to be opened, and nothing else",
         ]
 
@@ -113,22 +114,25 @@ class Evidence:
         """The attempt that counts; raises unless the job is done by these objects."""
         headers = Objects([item.header for item in self.objects])
         # The time does not matter: what is finished has not expired.
-        course = course_of(
-            self.job.proposal, headers.headers, self.roster, datetime.fromtimestamp(0, self.job.proposal.expires.tzinfo)
+        job_state = job_state_of(
+            self.job.proposal,
+            headers.headers,
+            self.membership,
+            datetime.fromtimestamp(0, self.job.proposal.expires.tzinfo),
         )
-        if course.stage != DONE:
-            raise FederationError(f"by these objects the job is {course.stage}. {course.why}".rstrip())
-        lacking = [f"{item.who} did not {item.what}" for item in missing(self.job.proposal, headers, self.roster)]
+        if job_state.stage != DONE:
+            raise FederationError(f"by these objects the job is {job_state.stage}. {job_state.why}".rstrip())
+        lacking = [f"{item.who} did not {item.what}" for item in missing(self.job.proposal, headers, self.membership)]
         if lacking or not any(headers.of("job")):
             raise FederationError(f"by these objects {_listed(lacking) or 'nobody submitted the job'}.")
-        return course.attempt
+        return job_state.attempt
 
     def _of_seats(self, kind: str) -> list[Object]:
-        """The object of every seat for the attempt that counts."""
+        """The object of every server for the attempt that counts."""
         attempt = self.attempt
         found = []
         for seat in SEATS:
-            author = self.roster.operators[seat]
+            author = self.membership.operators[seat]
             mine = [
                 item
                 for item in self.objects
@@ -136,7 +140,7 @@ class Evidence:
                 and item.header.about.get("receiver", self.receiver) == self.receiver
             ]
             if not mine:
-                raise FederationError(f"the {kind} of seat {seat} ({author}) is missing.")
+                raise FederationError(f"the {kind} of server {seat} ({author}) is missing.")
             found.append(mine[0])
         return found
 
@@ -147,16 +151,16 @@ class Evidence:
         for seat, audit in zip(SEATS, self.audits(), strict=True):
             used = {owner: said[digest].header.author for owner, digest in audit["contributions"].items()}
             if audit["seat"] != seat or used != {owner: owner for owner in self.job.proposal.owners}:
-                raise FederationError(f"seat {seat} signed an audit of other contributions.")
+                raise FederationError(f"server {seat} signed an audit of other contributions.")
             if audit["contributions"] != self.audits()[0]["contributions"]:
-                raise FederationError(f"seats 0 and {seat} worked on different contributions.")
+                raise FederationError(f"servers 0 and {seat} worked on different contributions.")
             seen: dict[tuple[str, str], int] = {}
             for line in audit["audit"]:
                 place = (line["what"], line["to"])
                 seen[place] = seen.get(place, 0) + 1
                 if seen[place] > allowed.get(place, 0):
                     raise FederationError(
-                        f"seat {audit['seat']} opened {line['what']!r} to {line['to']}, which the job does not allow."
+                        f"server {audit['seat']} opened {line['what']!r} to {line['to']}, which the job does not allow."
                     )
 
     def audits(self) -> list[dict[str, Any]]:
@@ -165,7 +169,7 @@ class Evidence:
     # -- the result --------------------------------------------------------------------------------------------------
 
     def parts(self) -> list[dict[str, Any]]:
-        """What each seat returned to this receiver, still in shares."""
+        """What each server returned to this receiver, still in shares."""
         attempt, parts = self.attempt, []
         for seat, items in zip(SEATS, self._pieces(), strict=True):
             plain = b""
@@ -180,7 +184,7 @@ class Evidence:
         attempt, found = self.attempt, []
         known = {item.digest: item for item in self.objects}
         for seat, audit in zip(SEATS, self._of_seats("audit"), strict=True):
-            author = self.roster.operators[seat]
+            author = self.membership.operators[seat]
             items = [known.get(digest) for digest in _named(audit, self.receiver)]
             wanted = ("result", author, attempt)
             mine = [i for i in items if i and (i.header.kind, i.header.author, i.header.about.get("attempt")) == wanted]
@@ -227,8 +231,8 @@ class Evidence:
         """Everything needed to check it again, in a folder of its own."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (folder / OBJECTS).mkdir()
-        (folder / "federation.toml").write_bytes(self.roster.data)
-        write_signatures(folder / "federation.sigs", self.roster.signatures)
+        (folder / "federation.toml").write_bytes(self.membership.data)
+        write_signatures(folder / "federation.sigs", self.membership.signatures)
         (folder / "job.toml").write_bytes(self.job.data)
         write_whole(folder / KEY, self.key.to_bytes(), 0o600)
         (folder / "receiver").write_text(self.receiver + "\n", encoding="utf-8")
@@ -241,13 +245,15 @@ class Evidence:
     @classmethod
     def load(cls, folder: Path) -> Self:
         try:
-            roster = Roster((folder / "federation.toml").read_bytes(), read_signatures(folder / "federation.sigs"))
+            membership = Membership(
+                (folder / "federation.toml").read_bytes(), read_signatures(folder / "federation.sigs")
+            )
             items = [Object.parse(path.read_bytes()) for path in sorted((folder / OBJECTS).iterdir())]
             listed = (folder / CONTENTS).read_bytes().decode(errors="replace").splitlines()
             if listed != sorted(item.digest for item in items):
                 raise FederationError(f"{folder / OBJECTS} does not hold the objects that {CONTENTS} lists, each once.")
             return cls(
-                roster,
+                membership,
                 ProposedJob((folder / "job.toml").read_bytes()),
                 (folder / "receiver").read_bytes().decode(errors="replace").strip(),
                 SealingKey.from_bytes((folder / KEY).read_bytes()),
@@ -259,7 +265,9 @@ class Evidence:
             ) from None
 
 
-def _parts(member: Member, roster: Roster, headers: list[Header], attempt: int) -> tuple[list[Object], list[str]]:
+def _parts(
+    member: MemberClient, membership: Membership, headers: list[Header], attempt: int
+) -> tuple[list[Object], list[str]]:
     """The audits and the parts of the result that servers sealed to this member, and the operators of which one is not there.
 
     Lists of servers may hold headers of audits and parts that nobody wrote. Those that no server has do not count, and of the
@@ -267,7 +275,7 @@ def _parts(member: Member, roster: Roster, headers: list[Header], attempt: int) 
     """
     found: list[Object] = []
     lacking = []
-    for operator in roster.operators.values():
+    for operator in membership.operators.values():
         mine = [h for h in headers if h.author == operator and h.about.get("attempt") == attempt]
         audit = member.first(h for h in mine if h.kind == "audit")
         digests = [] if audit is None else _named(audit, member.name)

@@ -8,7 +8,7 @@
    result is the same.
 3. One set of sums comes back.
 
-Error: that of one pass, and 8 u g_ij for each of log2(portions) merges (see `Moments.merge`, `GapSums.merge`).
+Error: that of one pass, and 8 u g_ij for each of log2(portions) merges (see `Moments.merge`, `MissingMoments.merge`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any, Generic, TypeVar
 
 from .cluster import client_in_use, losses
 from .errors import NoRows, OwnerError, UnreadableData
-from .gaps import GapSums
+from .missing_moments import MissingMoments
 from .moments import Moments, Progress
 from .tables.dask import DaskTable
 from .tables.reading import CompleteRows
 from .tables.table import Table
 
-S = TypeVar("S", Moments, GapSums)
+S = TypeVar("S", Moments, MissingMoments)
 
 PORTIONS_PER_THREAD = 3
 """Portions of files that are handed out at a time, for every thread of the cluster: one under way, and the next ones there."""
@@ -60,13 +60,13 @@ def sums_on_dask(table: Table, sums: Callable[..., S], progress: Progress | None
     with losses(table.label):
         if isinstance(inner, DaskTable):
             futures = _sums_of_frame(client, inner, table is not inner, sums)
-            course = _Course(client, len(futures), futures.pop)
+            job_state = _Course(client, len(futures), futures.pop)
         else:
             files = [portion for portion in portions or () if portion.rows != 0]
-            course = _Course(
+            job_state = _Course(
                 client, len(files), lambda number: client.submit(_sum_portion, files[number], sums, pure=False)
             )
-        total: Part[S] = course.total(table.rows, progress)
+        total: Part[S] = job_state.total(table.rows, progress)
     if isinstance(table, CompleteRows):
         table.dropped_elsewhere = total.dropped
     if total.sums is None:

@@ -13,7 +13,7 @@ from ..native import ring
 from ..protocol import InputPacket, RingType, share, share_ring
 from .dask_moments import sums_on_dask
 from .errors import BadValue, OwnerError, TooFewRows
-from .gaps import GapSums, gap_sums, translated
+from .missing_moments import MissingMoments, gap_sums, translated
 from .moments import Moments, Progress, moments
 from .tables.table import Table, check_present
 
@@ -34,7 +34,7 @@ def sums_of(table: Table, progress: Progress | None = None) -> Moments:
     return found
 
 
-def gap_sums_of(table: Table, progress: Progress | None = None) -> GapSums:
+def gap_sums_of(table: Table, progress: Progress | None = None) -> MissingMoments:
     """The same for a job in which missing values count as the joint mean; a column without any value is refused."""
     found = sums_on_dask(table, gap_sums, progress) if table.on_dask else None
     found = gap_sums(table, progress=progress) if found is None else found
@@ -43,7 +43,7 @@ def gap_sums_of(table: Table, progress: Progress | None = None) -> GapSums:
     return found
 
 
-def check_gaps(table: Table, sums: GapSums) -> None:
+def check_gaps(table: Table, sums: MissingMoments) -> None:
     """Refuse a column that few rows miss, or few rows have, before anything is sent: others can compute the sum of these rows.
 
     The joint mean in place of a missing value lies as far from the owner's other values as another owner chooses with its own.
@@ -92,7 +92,7 @@ def _remainder(left: Floats, exponent: NDArray[np.int64], count: int) -> Floats:
     return np.asarray(np.where((exponent > scales.NONE) & (np.abs(scaled) < 1), np.sqrt(count) * scaled, 0.0))
 
 
-def share_gap_sums(sums: GapSums, owners: int) -> list[list[InputPacket]]:
+def share_gap_sums(sums: MissingMoments, owners: int) -> list[list[InputPacket]]:
     """All that an owner sends if missing values count as the joint mean, in the order of `OwnerMomentsMissing`.
 
     Its size depends neither on the number of rows nor on whether, where and how many values are missing. What mantissas leave of
@@ -113,7 +113,7 @@ def share_gap_sums(sums: GapSums, owners: int) -> list[list[InputPacket]]:
     ]
 
 
-def _check_count(sums: Moments | GapSums, owners: int) -> None:
+def _check_count(sums: Moments | MissingMoments, owners: int) -> None:
     most = (1 << joint_covariance.COUNT_BITS) // owners
     if sums.count >= most:
         raise OwnerError(f"{sums.label}: {sums.count:,} rows; each of {owners} owners may have at most {most - 1:,}.")

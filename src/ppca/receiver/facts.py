@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from ..servers.files import write_whole
+from ..runtime.files import write_whole
 
 MOST_EXPONENT = 1100
 """Scales are powers of two around the numbers of the data, which are doubles: no exponent is larger, of either sign."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..servers.files import write_whole
+from ..runtime.files import write_whole
 from .angles import DETERMINED
 from .facts import read_whole
 from .parts import Parts

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..jobs.kept import CLIENT
 from ..protocol import InconsistentShares, Sealed, unseal
-from ..servers import PerSeat
+from ..runtime import PerSeat
 
 
 def unsealed(values: Sequence[Any], where: str = "the result") -> Any:
-    """One value from four equal structures, by seat."""
+    """One value from four equal structures, by server."""
     first = values[0]
     if any(_form(value) != _form(first) for value in values[1:]):
         raise InconsistentShares(f"{where} has not the same form on all servers; it was not used")

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ..errors import NoRows, OwnerError, TooFewRows
 from .integers import Rest
-from .passed import PassedValues
 from .table import Table, check_present
+from .two_pass import TwoPassValues
 
 HELD_NUMBERS = 1 << 24
 """Numbers of a table that is held in memory, if their number is known before it is read: 128 MB."""
@@ -41,7 +41,7 @@ class Records:
         fill = fill and table.mean_for_missing
         few = table.rows is not None and (table.rows * table.n_columns <= HELD_NUMBERS or table.rows < columns)
         if in_order and not fill and not few:
-            passed = PassedValues(table)
+            passed = TwoPassValues(table)
             if not passed.rounded and len(passed) >= columns:
                 TooFewRows.refuse(table.label, len(passed), table.min_rows)
                 return cls(table.label, cast(Any, passed), table.names, passed.ids)

@@ -1,0 +1,248 @@
+"""A model that nobody holds: its shares stay with the servers under a name, and are used there on shared rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..jobs.infer import UseModel
+from ..jobs.kept import owner_name
+from ..jobs.spec import COORDINATES, NEW_COLUMNS, NEW_ROWS, JobSpec
+from ..owner.contribute import Source, contribution
+from ..owner.errors import BadColumns
+from ..owner.tables.owners import open_columns, open_like
+from ..receiver.joined import Joined, ids_of
+from ..receiver.unsealing import received
+from ..receiver.verdicts import check_limits
+from .job import Job
+from .partition import Columns, check_matched, column_data
+from .rows import row_data
+from .runs import run
+
+Floats = NDArray[np.float64]
+FAR = 2.0**36
+"""Scales of a model that a rebuilt row may lie from zero; means of 2^38 and more are not told apart (`scales.in_units`)."""
+
+Verdicts = tuple[Floats | None, NDArray[np.bool_] | None]
+"""Scores and flags, as far as they were asked for."""
+
+
+@dataclass
+class SharedModel:
+    """Inference with a model and rows that are both secret. Results go to the caller, the receiver.
+
+    job: runs the programs, and keeps their account. name: under which the servers keep the model.
+    scale: the public exponents of the columns; standardized: whether columns are divided by their joint deviation.
+    names: what messages call the columns.
+
+    Coordinates have the signs of the revealed model: the entry of largest magnitude of every component is positive.
+    """
+
+    job: Job
+    name: str
+    scale: NDArray[np.int64]
+    standardized: bool
+    names: list[str] | None = None
+
+    @property
+    def unit(self) -> float:
+        """One scaled unit in the units of the data."""
+        return 1.0 if self.standardized else float(np.ldexp(1.0, int(self.scale[0])))
+
+    def forget(self) -> None:
+        """The servers erase their shares of the model and of its sums."""
+        self.job.servers.erase(self.name)
+
+    # -- rows with all columns -----------------------------------------------------------------------------------------
+
+    def transform(self, rows: Any) -> Floats:
+        """Coordinates of the rows of a table: as `PCA.transform`, not whitened.
+
+        Columns are matched by name where the table and the model have names; others are left out.
+        """
+        source = Source(open_like(rows, self.names, len(self.scale)))
+        return self._coordinates(run(self.job, self._spec(NEW_ROWS, ["transform"]), [source]).answer)
+
+    def transform_batches(self, chunks: Iterable[ArrayLike]) -> Iterator[Floats]:
+        """The same for a table in pieces of any length, with one job for each batch; yields the coordinates batch by batch."""
+        spec, done = self._spec(NEW_ROWS, ["transform"]), 0
+        for chunk in contribution(spec.data, 0, Source(None, chunks, self.names), _no_key):
+            found = self._coordinates(self.job.run_job(spec, [chunk]))
+            done += len(found)
+            self.job.progress(f"transform, {done:,} rows", None)
+            yield found
+
+    def inverse_transform(self, coordinates: ArrayLike) -> Floats:
+        """Rows rebuilt from coordinates; of a standardised model in standardised units."""
+        array = np.asarray(coordinates, np.float64)
+        scale = np.full(array.shape[1], 0 if self.standardized else self.scale[0])
+        spec = self._spec(COORDINATES, ["inverse"], scale=scale)
+        answer = run(self.job, spec, [Source(None, [array])]).answer
+        rows = np.asarray(received(answer, self.job.receiver)["rebuilt"])
+        if self.standardized:
+            return rows
+        far = np.abs(rows).max(axis=0, initial=0.0) >= FAR
+        if far.any():
+            column = int(far.argmax())
+            name = repr(self.names[column]) if self.names else str(column + 1)
+            raise ValueError(
+                f"column {name} lies 2^36 or more scales of the model from zero, more than rows on shares hold. "
+                "Subtract the same offset from the column at all owners and fit again."
+            )
+        return rows * np.ldexp(1.0, self.scale)
+
+    def score_samples(self, rows: Any) -> Floats:
+        """Anomaly scores: squared distance of every row to its projection; all rows beyond 2^45 units have the same score."""
+        scores, _ = self.detect_batches(self._chunks(rows), scores=True)
+        assert scores is not None
+        return scores
+
+    def detect(
+        self, rows: Any, *, threshold: float | None = None, contamination: float | None = None
+    ) -> NDArray[np.bool_]:
+        """Flags of anomalous rows: score above the threshold, or the given fraction of rows with the largest scores."""
+        _, flags = self.detect_batches(self._chunks(rows), threshold=threshold, contamination=contamination)
+        assert flags is not None
+        return flags
+
+    def detect_batches(
+        self,
+        chunks: Iterable[ArrayLike],
+        *,
+        threshold: float | None = None,
+        contamination: float | None = None,
+        scores: bool = False,
+    ) -> Verdicts:
+        """Scores and flags, as far as they are asked for, of a table in pieces. Scores stay shared until all are there."""
+        check_limits(threshold, contamination, scores)
+        spec = self._spec(NEW_ROWS, _verdict_parts(threshold, contamination, scores), threshold, contamination)
+        return self._verdicts(
+            received(run(self.job, spec, [Source(None, chunks, self.names)]).answer, self.job.receiver)
+        )
+
+    def _chunks(self, rows: Any) -> Iterator[Floats]:
+        for chunk in open_like(rows, self.names, len(self.scale)).chunks():
+            yield chunk.astype(np.float64)
+
+    def _spec(
+        self,
+        form: str,
+        parts: Sequence[str],
+        threshold: float | None = None,
+        contamination: float | None = None,
+        scale: NDArray[np.int64] | None = None,
+    ) -> JobSpec:
+        """A use of the model on rows with all columns."""
+        exponents = tuple(int(exponent) for exponent in (self.scale if scale is None else scale))
+        data = row_data(
+            form, 1, len(exponents), self.job.servers.member, standardize=self.standardized, scales=exponents
+        )
+        return JobSpec(
+            data=data,
+            analysis=self._use(threshold, contamination),
+            receivers={self.job.receiver: tuple(parts)},
+        )
+
+    def _use(self, threshold: float | None, contamination: float | None) -> UseModel:
+        limits = [None if limit is None else float(limit) for limit in (threshold, contamination)]
+        return UseModel(model=self.name, threshold=limits[0], contamination=limits[1])
+
+    def _coordinates(self, answer: dict[str, Any]) -> Floats:
+        return np.asarray(received(answer, self.job.receiver)["coordinates"]) * self.unit
+
+    def _verdicts(self, answer: dict[str, Any]) -> Verdicts:
+        """Scores and flags, as far as the servers gave them."""
+        found = np.maximum(answer["scores"], 0.0) * self.unit**2 if "scores" in answer else None
+        return found, np.asarray(answer["flags"]).astype(bool) if "flags" in answer else None
+
+    # -- rows whose columns belong to several owners -------------------------------------------------------------------
+
+    def transform_columns(self, owners: Any, partition: Columns, receiver: int = 0) -> Joined:
+        """Coordinates of new rows, each owner giving its columns, in the order of the fit; the rows that all owners have.
+
+        receiver: the position of the owner that gets the results, with its own ids: only an owner knows whose tags they are.
+        """
+        sources = self._opened(owners, partition, receiver)
+        found = self._inferred(sources, partition, receiver, ["transform"])
+        return Joined(_ids(sources[receiver], found), coordinates=np.asarray(found["coordinates"]) * self.unit)
+
+    def detect_columns(
+        self,
+        owners: Any,
+        partition: Columns,
+        receiver: int = 0,
+        *,
+        threshold: float | None = None,
+        contamination: float | None = None,
+        scores: bool = False,
+    ) -> Joined:
+        """Scores and flags of new rows, as far as they are asked for, each owner giving its columns; see `transform_columns`."""
+        check_limits(threshold, contamination, scores)
+        sources = self._opened(owners, partition, receiver)
+        parts = _verdict_parts(threshold, contamination, scores)
+        answer = self._inferred(sources, partition, receiver, parts, threshold=threshold, contamination=contamination)
+        found, flagged = self._verdicts(answer)
+        return Joined(_ids(sources[receiver], answer), scores=found, flags=flagged)
+
+    def _opened(self, owners: Any, partition: Columns, receiver: int) -> list[Source]:
+        """Every owner's table, checked against the model."""
+        tables = open_columns(owners, partition.id)
+        if not 0 <= receiver < len(tables):
+            raise ValueError(f"receiver={receiver}: there are {len(tables)} owners, counted from 0")
+        self._check_columns([(table.names, table.n_columns) for table in tables])
+        return [Source(table) for table in tables]
+
+    def _check_columns(self, owners: Sequence[tuple[list[str] | None, int]]) -> None:
+        width = sum(count for _, count in owners)
+        if width != len(self.scale):
+            raise BadColumns(f"the owners have {width} columns, the model {len(self.scale)}. Give the same columns.")
+        names: list[str | None] = []
+        for own, count in owners:
+            names += own or [None] * count
+        for at, (name, known) in enumerate(zip(names, self.names or names, strict=True), start=1):
+            # A name that two owners use stands in the model with the owner before it.
+            if name is not None and known is not None and name != known and not known.endswith(f":{name}"):
+                raise BadColumns(
+                    f"column {at} is {name!r} here and {known!r} in the model. Give owners and columns in the order of the fit."
+                )
+
+    def _inferred(
+        self,
+        sources: Sequence[Source],
+        partition: Columns,
+        receiver: int,
+        parts: Sequence[str],
+        threshold: float | None = None,
+        contamination: float | None = None,
+    ) -> dict[str, Any]:
+        """Shares all rows and has the servers match them and use the model on them; what the receiver gets."""
+        scale, member = tuple(int(exponent) for exponent in self.scale), self.job.servers.member
+        widths = [source.table.n_columns for source in sources]
+        data = column_data(NEW_COLUMNS, widths, partition, member, standardize=self.standardized, scales=scale)
+        name = self.job.servers.member or owner_name(receiver)
+        use = self._use(threshold, contamination)
+        spec = JobSpec(data=data, analysis=use, receivers={name: tuple(parts)})
+        answer = run(self.job, spec, sources).answer
+        check_matched(answer, partition, [source.records() for source in sources])
+        return received(answer, name)
+
+
+def _verdict_parts(threshold: float | None, contamination: float | None, scores: bool) -> list[str]:
+    """Parts of the result that are asked for."""
+    flags = threshold is not None or contamination is not None
+    return [*(["scores"] if scores else []), *(["flags"] if flags else [])]
+
+
+def _no_key() -> bytes:
+    """Rows with all columns are not joined by ids."""
+    raise AssertionError
+
+
+def _ids(own: Source, answer: dict[str, Any]) -> Any:
+    """Whose rows they are, as the receiver knows them."""
+    assert own.arranged is not None
+    return ids_of(own.arranged, answer["rows"], answer.get("tags"))

@@ -1,0 +1,96 @@
+"""What `ppca doctor` sees without a network: who may read or change the files, room on the disks, the server of this server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import urllib.request
+from pathlib import Path
+
+from ..federation.identity import Identity
+from ..federation.membership import SIGNATURES_FILE, Membership
+from ..federation.serverfile import ServerSettings
+from ..html.formats import size
+from .doctor_report import Findings
+
+LEAST_FREE = 1 << 30
+"""Bytes below which uploads of a few owners may already fail."""
+
+LOCAL_SECONDS = 5.0
+
+
+def unwritable(found: Findings, federation: Path) -> None:
+    """Whoever can change the federation's file can lock members out, though not let anybody in: that needs signatures."""
+    for path in (federation, federation.with_name(SIGNATURES_FILE)):
+        _not_by_others(found, path)
+
+
+def _not_by_others(found: Findings, path: Path) -> None:
+    if path.is_file() and path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        found.wrong(path.name, f"{path} can be changed by others", f"chmod go-w {path}")
+
+
+def member(found: Findings, state: Path) -> None:
+    """Where a member keeps keys of jobs and shares that are not sent yet."""
+    _private(found, "state", state)
+    _room(found, "state", state)
+
+
+def server(found: Findings, settings: ServerSettings, membership: Membership | None, identity: Identity | None) -> None:
+    """The operator's files, store and running server."""
+    _not_by_others(found, settings.folder / "server.toml")
+    if membership is not None and identity is not None and membership.seat_of(identity.name) != settings.file.seat:
+        found.wrong(
+            "server.toml",
+            f"{identity.name} does not have server {settings.file.seat} in {membership.name}, revision {membership.revision}",
+            "correct server in server.toml, or the federation's file",
+        )
+    _private(found, "store", settings.store)
+    _private(found, "keys", settings.keys)
+    free = _room(found, "store", settings.store)
+    if free is not None and free < settings.file.store.at_most:
+        found.note(
+            "store",
+            f"it may grow to {size(settings.file.store.at_most)}, and {size(free)} are free",
+            "lower at_most in [store] of server.toml, or enlarge the disk",
+        )
+    _running(found, settings)
+
+
+def _private(found: Findings, where: str, folder: Path) -> None:
+    """A folder of keys or shares, and the keys in it, are for one user."""
+    if not folder.exists():
+        return
+    open_to = [path for path in (folder, *folder.glob("*.key")) if path.stat().st_mode & 0o077]
+    for path in open_to:
+        found.wrong(where, f"{path} can be read by others", f"chmod go= {path}")
+    if not open_to:
+        found.good(where, f"{folder} is for its user only")
+
+
+def _room(found: Findings, where: str, folder: Path) -> int | None:
+    place = next((each for each in (folder, *folder.parents) if each.exists()), None)
+    if place is None:
+        return None
+    free = shutil.disk_usage(place).free
+    found.figures[f"{where}_free_bytes"] = free
+    if free < LEAST_FREE:
+        found.wrong(where, f"{size(free)} are free on the disk of {folder}", "make room, or choose another disk")
+    return free
+
+
+def _running(found: Findings, settings: ServerSettings) -> None:
+    """The server of this server, by its own account."""
+    place = settings.file.listen.local
+    try:
+        with urllib.request.urlopen(f"http://{place}/healthz", timeout=LOCAL_SECONDS) as answer:
+            health = json.loads(answer.read())
+        found.figures["health"] = health
+        found.good("this server", f"runs; {health['links_up']} of 3 other servers are linked to it")
+    except (OSError, ValueError, KeyError):
+        found.wrong(
+            "this server",
+            f"it does not answer on {place}",
+            "systemctl start ppca-server, or ppca server run -c server.toml; its log says why it ended",
+        )

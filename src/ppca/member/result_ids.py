@@ -1,0 +1,34 @@
+"""Whose rows a result is about: an owner of columns that receives it knows its own ids by the tags of the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..federation.errors import FederationError
+from ..owner.alignment.arrangement import arrange_rows
+from ..owner.contribute import way_of
+from ..owner.tables.options import DEFAULTS, ReadOptions
+from ..owner.tables.owners import open_columns
+from ..owner.tables.records import Records
+from ..receiver.joined import ids_of
+from .client import MemberClient
+from .fetching import Evidence
+
+
+def own_ids(
+    member: MemberClient, evidence: Evidence, data: Any, id: str | None, options: ReadOptions = DEFAULTS
+) -> Any:
+    """The ids, as the member wrote them in its own table, of the rows of a result, in their order."""
+    job = evidence.job
+    if not job.spec.data.by_columns or member.name not in job.proposal.owners:
+        raise FederationError(
+            f"{member.name} is no owner of columns in {job.name!r}: only owners know whose rows they are."
+        )
+    wanted = job.spec.data
+    mine = wanted.column_names[wanted.columns_of(member.name)]
+    (table,) = open_columns([data], id, columns=mine, options=options)
+    assert wanted.align is not None
+    result, way = evidence.result(), way_of(wanted.align)
+    key = member.group_key(job, 0.0) if way.way == "psi" else b""  # ids of the other ways are not made into tags
+    arranged = arrange_rows(Records.of(table.choose(mine, table.id)), way, key)
+    return ids_of(arranged, int(result["rows"]), result.get("tags"))

@@ -1,0 +1,201 @@
+"""The client's side of the control channels: all four servers at once, waiting no longer than needed.
+
+Nothing here blocks on one server. Messages go out and come in as the sockets allow; a server that reads nothing (stopped),
+says nothing (dead) or says nonsense is a failure with its server, and the others are still heard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .codec import CodecError
+from .control import ChannelClosed, Message, MessageReader, encode
+from .failure import SILENT, Failure
+
+GRACE = 1.0
+"""Seconds to wait for the other servers' views once one has failed: they are told at once, see `Mesh.abort`."""
+
+
+FIELDS = {
+    "listening": ("port",),
+    "refused": ("error", "trace"),
+    "progress": ("text", "fraction", "rounds"),
+    "done": ("result", "seconds", "stats", "audit"),
+    "failed": ("error", "trace", "step", "rank"),
+}
+"""What a server's messages must have."""
+
+
+class Process(Protocol):
+    """What is needed of a process here: `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+class ServerProcess:
+    """One server as the client sees it: its process and the control channel to it."""
+
+    def __init__(self, seat: int, process: Process, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.seat = seat
+        self.process = process
+        self.connection = connection
+        self.outgoing: deque[memoryview] = deque()
+        self._reader = MessageReader()
+
+    def say(self, kind: str, **fields: Any) -> None:
+        """Queues a message; `converse` sends it."""
+        self.outgoing += [memoryview(piece) for piece in encode(kind, **fields)]
+
+    def send(self) -> None:
+        """Sends what the kernel takes at once of what is queued."""
+        try:
+            while self.outgoing:
+                sent = self.connection.send(self.outgoing[0])
+                self.outgoing[0] = self.outgoing[0][sent:]
+                if not self.outgoing[0]:
+                    self.outgoing.popleft()
+        except BlockingIOError:
+            pass
+        except OSError:  # it is gone; what it said before is still to be read
+            self.outgoing.clear()
+
+    def receive(self) -> Message | None:
+        """The next message, if it is complete."""
+        with contextlib.suppress(BlockingIOError):
+            return self._reader.read(self.connection)
+        return None
+
+    def lost(self) -> str:
+        """What became of a server whose channel has closed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(GRACE)
+        code = self.process.poll()
+        if code is None:
+            return f"process {self.process.pid} closed its control channel but still runs"
+        if code >= 0:
+            return f"the process ended with exit code {code}; what it printed before is on the client's standard error"
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        hint = " (by hand, or by the system when memory runs out)" if -code == signal.SIGKILL else ""
+        return f"the process was killed by {name}{hint}"
+
+
+@dataclass
+class Heard:
+    """What the servers answered. `failures` are in the order of their arrival."""
+
+    answers: dict[int, dict[str, Any]] = field(default_factory=dict)
+    refusals: dict[int, dict[str, Any]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def seats(self) -> set[int]:
+        return {*self.answers, *self.refusals, *(failure.seat for failure in self.failures)}
+
+
+def converse(
+    servers: Sequence[ServerProcess],
+    wanted: str,
+    *,
+    patience: float,
+    waiting: bool = False,
+    progress: Callable[[str, float | None, int], None] | None = None,
+) -> Heard:
+    """Sends what is queued and hears every server once: an answer of the kind `wanted`, a refusal, or a failure.
+
+    Servers run the same program, so they answer at about the same time: once one has answered (or from the start, if
+    `waiting`), the others may be silent for `patience` seconds. Once one has failed, GRACE counts instead.
+    """
+    heard = Heard()
+    with selectors.DefaultSelector() as selector:
+        for server in servers:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if server.outgoing else 0)
+            selector.register(server.connection, events, server)
+        deadline = time.monotonic() + patience if waiting else None
+        while selector.get_map():
+            ready = selector.select(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            if not ready and deadline is not None and time.monotonic() >= deadline:
+                heard.failures += [
+                    _silent(key.data, patience, bool(heard.failures)) for key in selector.get_map().values()
+                ]
+                break
+            failed_before = bool(heard.failures)
+            for key, events in ready:
+                server = key.data
+                if events & selectors.EVENT_WRITE:
+                    server.send()
+                    if not server.outgoing:
+                        selector.modify(server.connection, selectors.EVENT_READ, server)
+                if events & selectors.EVENT_READ and _hear(server, wanted, heard, progress):
+                    selector.unregister(server.connection)
+            if heard.failures and not failed_before:
+                deadline = time.monotonic() + GRACE
+            elif not heard.failures and (deadline is not None or heard.seats):
+                deadline = time.monotonic() + patience
+    return heard
+
+
+def _hear(server: ServerProcess, wanted: str, heard: Heard, progress: Callable[..., None] | None) -> bool:
+    """Reads from one server; True once its answer is complete."""
+    seat = server.seat
+    try:
+        message = server.receive()
+    except ChannelClosed:
+        lost = server.lost()
+        heard.failures.append(Failure(seat, lost, cause=lost))
+        return True
+    except CodecError as error:
+        heard.failures.append(Failure(seat, f"it sent nonsense on its control channel: {error}"))
+        return True
+    if message is None:
+        return False
+    kind, fields = message
+    lacking = [name for name in FIELDS.get(kind, ()) if name not in fields]
+    if lacking:
+        heard.failures.append(Failure(seat, f"it sent {kind!r} without {' and '.join(lacking)}"))
+    elif kind == "progress":
+        if progress is not None:
+            progress(fields["text"], fields["fraction"], fields["rounds"])
+        return False
+    elif kind == wanted:
+        heard.answers[seat] = fields
+    elif kind == "refused":
+        heard.refusals[seat] = fields
+    elif kind == "failed":
+        heard.failures.append(_told(seat, fields))
+    else:
+        heard.failures.append(Failure(seat, f"it answered {kind!r} where {wanted!r} was expected"))
+    return True
+
+
+def _told(seat: int, fields: dict[str, Any]) -> Failure:
+    try:
+        return Failure.from_fields(seat, fields)
+    except (TypeError, ValueError, OverflowError):
+        return Failure(seat, "it sent nonsense about its failure")
+
+
+def _silent(server: ServerProcess, patience: float, after_failure: bool) -> Failure:
+    waited = GRACE if after_failure else patience
+    return Failure(
+        server.seat,
+        f"no report within {waited:g} s from process {server.process.pid}: it is stopped, or still computes on its own",
+        rank=SILENT,
+    )

@@ -1,0 +1,109 @@
+"""What four servers answer to one program, and the account of it. Results stay by server, sealed for their receiver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from ..protocol import InconsistentShares
+from ..transport import seat_name
+from .failure import ServersFailed
+from .programs import Ran
+
+
+@dataclass
+class Account:
+    """What a run, or a whole job, cost: time, rounds, payload bytes per server, traffic by stage; and everything that was opened.
+
+    Rounds and bytes include the key agreement at the start of a run: 1 round, of which `stages` tells.
+    """
+
+    seconds: float
+    rounds: int
+    bytes_sent: list[int]
+    stages: list[dict[str, Any]]
+    audit: list[dict[str, Any]]
+
+    @classmethod
+    def total(cls, accounts: Sequence[Account]) -> Self:
+        """The account of several runs on the same servers."""
+        audit = [line for one in accounts for line in one.audit]
+        return cls(
+            seconds=sum(one.seconds for one in accounts),
+            rounds=sum(one.rounds for one in accounts),
+            bytes_sent=[sum(sent) for sent in zip(*(one.bytes_sent for one in accounts), strict=True)],
+            stages=[_added([one.stages[seat] for one in accounts]) for seat in range(len(accounts[0].stages))],
+            audit=[{**line, "number": number} for number, line in enumerate(audit, start=1)],
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A program's result as each server returned it, by server, and the account of the run."""
+
+    parts: list[Any]
+    account: Account
+
+    @classmethod
+    def of(cls, runs: Sequence[Ran]) -> Self:
+        """From what the four servers report, by server. Raises if their accounts contradict each other."""
+        totals = [ran.stats["total"] for ran in runs]
+        _check_traffic(totals)
+        audits = [ran.audit for ran in runs]
+        if any(audit != audits[0] for audit in audits[1:]):
+            raise InconsistentShares("the servers' audit logs differ; the result was not used")
+        account = Account(
+            seconds=max(ran.seconds for ran in runs),
+            rounds=totals[0]["rounds"],
+            bytes_sent=[total["bytes_sent"] for total in totals],
+            stages=[ran.stats for ran in runs],
+            audit=audits[0],
+        )
+        return cls([ran.result for ran in runs], account)
+
+
+def _check_traffic(totals: list[dict[str, Any]]) -> None:
+    """All that was sent was received, in equally many rounds: a program that forgets a message is noticed here."""
+    rounds = [total["rounds"] for total in totals]
+    if len(set(rounds)) > 1:
+        raise ServersFailed(
+            f"the servers took {rounds} rounds (by server): all must run the same program on the same job. "
+            "The result was not used."
+        )
+    for sender, total in enumerate(totals):
+        for receiver, sent in enumerate(total["sent_to"]):
+            received = totals[receiver]["received_from"][sender]
+            if sent != received:
+                raise ServersFailed(
+                    f"{seat_name(sender)} sent {sent} bytes to {seat_name(receiver)}, which expected {received}: a round "
+                    "of the program is not the same on all servers. The result was not used."
+                )
+
+
+def _added(stats: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One server's counters of several runs; a stage that occurs in more than one is counted once."""
+    stages: dict[str, dict[str, Any]] = {}
+    for one in stats:
+        for name, counters in one["stages"].items():
+            stages[name] = _sum(stages[name], counters) if name in stages else counters
+    total = stats[0]["total"]
+    for one in stats[1:]:
+        total = _sum(total, one["total"])
+    return {"stages": stages, "total": total}
+
+
+def _sum(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Counters are numbers, lists of numbers by peer, or counters themselves."""
+    added: dict[str, Any] = {}
+    for key in first | second:
+        value, other = first.get(key), second.get(key)
+        if value is None or other is None:
+            added[key] = other if value is None else value
+        elif isinstance(value, dict):
+            added[key] = _sum(value, other)
+        else:
+            added[key] = (
+                [a + b for a, b in zip(value, other, strict=True)] if isinstance(value, list) else value + other
+            )
+    return added

@@ -1,0 +1,123 @@
+"""What the process of a server needs, whoever started it: the leash, its output marked with its server, a last word on
+failure."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import os
+import queue
+import resource
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from ..transport import Mesh, seat_name
+from .control import Channel, ChannelClosed, Message
+from .failure import Failure
+
+PARENT_EVERY = 1.0
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
+PROGRESS_EVERY = 0.05
+
+KEPT_MEMORY = 256 << 20
+"""Bytes of freed memory that a server keeps for its next arrays."""
+
+
+def watch(seat: int, client: int, channel: Channel, inbox: queue.Queue[Message]) -> None:
+    """Reads the control channel in the background, so that a vanished client is noticed even in the middle of a run.
+
+    The channel stays open while any process holds the client's end, also a child that the client forked; so now and then
+    it is checked that the client still is this server's parent.
+    """
+    try:
+        selector = selectors.PollSelector()  # select() refuses descriptors above 1023
+        selector.register(channel, selectors.EVENT_READ)
+        while True:
+            if not selector.select(PARENT_EVERY):
+                if os.getppid() != client:
+                    break
+                continue
+            message = channel.read()
+            if message is not None:
+                inbox.put(message)
+    except ChannelClosed:
+        pass
+    except BaseException as error:  # without this thread the server might outlive its client
+        report(channel, Failure.of(seat, None, error))
+    os._exit(0)
+
+
+def harden(parent: int, *, leash: bool = True) -> None:
+    """Forbid core dumps and tracing of a process that holds shares and keys, and end it when its parent ends.
+
+    leash: whether the system kills it then. The parent is the thread that started it: if that thread may end before its process,
+    the caller must notice the end of the process in another way.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    system = ctypes.CDLL(None, use_errno=True)
+    options = [(_PR_SET_DUMPABLE, 0), (_PR_SET_PDEATHSIG, signal.SIGKILL)]
+    for option, value in options if leash else options[:1]:
+        if system.prctl(option, ctypes.c_ulong(value), 0, 0, 0):
+            raise OSError(ctypes.get_errno(), f"prctl({option}) failed: {os.strerror(ctypes.get_errno())}")
+    if os.getppid() != parent:  # it ended before we asked to hear of it
+        os._exit(0)
+
+
+class Teller:
+    """Tells the other end of the channel how far a program is, but not too often."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._mesh: Mesh | None = None
+        self._first_step = 0
+        self._last = 0.0
+
+    def begin(self, mesh: Mesh) -> None:
+        """A program begins; its rounds are counted from here."""
+        self._mesh, self._first_step, self._last = mesh, mesh.step, 0.0
+
+    def __call__(self, text: str, fraction: float | None) -> None:
+        now = time.monotonic()
+        if now - self._last > PROGRESS_EVERY or fraction == 1.0:
+            assert self._mesh is not None
+            self._last = now
+            self._channel.send("progress", text=text, fraction=fraction, rounds=self._mesh.step - self._first_step)
+
+
+@contextlib.contextmanager
+def labelled(seat: int) -> Iterator[None]:
+    """What is printed inside comes out on standard error, line by line and marked with the server."""
+    lines = _Lines(f"{seat_name(seat)}: ")
+    with contextlib.redirect_stdout(lines):
+        yield
+    lines.end()
+
+
+class _Lines(io.TextIOBase):
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._line = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *lines, self._line = (self._line + text).split("\n")
+        if lines:
+            sys.stderr.write("".join(f"{self._label}{line}\n" for line in lines))
+            sys.stderr.flush()
+        return len(text)
+
+    def end(self) -> None:
+        if self._line:
+            self.write("\n")
+
+
+def report(channel: Channel, failure: Failure) -> None:
+    with contextlib.suppress(ChannelClosed):
+        channel.send("failed", **asdict(failure))

@@ -1,0 +1,461 @@
+"""What a server lets into its mailbox: objects whose author signed them, is a member, and may write that kind for that job."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from ..federation.errors import FederationError, NotNow, ObjectRefused
+from ..federation.membership import SEATS, Membership
+from ..federation.objects import PIECE_BYTES, RECORDS, Header, Object, sha256
+from ..federation.proposal import Proposal, ProposedJob
+from ..federation.sealing import PUBLIC_BYTES
+from ..federation.serverfile import Policy
+from ..federation.state import JobState, Objects, is_well_formed, job_state_of, times_before
+from ..federation.text import is_plain
+from ..jobs.checks import is_digest
+from .mailbox import LOST, SMALL, Mailbox
+
+MOST_TEXT = 2000
+MOST_JOB = 1 << 20
+MOST_JOB_BYTES = 1 << 28
+"""Bytes of the job files of one member: a server parses them again when it starts."""
+
+MOST_CONTRIBUTION = 1 << 20
+MOST_OBJECTS = 1 << 14
+"""Objects of one author for one job: an owner's envelopes are 16 MiB each."""
+
+MOST_RESULT_PIECES = 1 << 12
+"""Pieces of a server's part of the result for one receiver, 16 MiB each."""
+
+BARE = ("receipt", "start", "ready", "ended", "resume", "erased", "cancel")
+"""Kinds that say everything in their header."""
+
+MOST_ABOUT = 256
+"""Characters of what a member's object says in its header, other than a refusal."""
+
+PARSED_JOBS = 2048
+"""Jobs that stay parsed, and"""
+
+PARSED_BYTES = 16 << 20
+"""the bytes of their files together: what is parsed takes more."""
+
+DAY = 86400.0
+ONCE = ("approval", "refusal", "contribution", "ended")
+"""An author says these once; an `ended` once for each attempt."""
+
+
+class Admission:
+    """Checks objects one at a time, from any thread; jobs it has read lately stay parsed."""
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        membership: Callable[[], Membership],
+        policy: Policy,
+        at_most: int,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.mailbox = mailbox
+        self.now = now
+        self._membership = membership
+        self._policy = policy
+        self._at_most = at_most
+        self._jobs: dict[str, ProposedJob] = {}
+        self._parsed = 0
+        self._refused: dict[str, deque[float]] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def membership(self) -> Membership:
+        """The federation as it is now."""
+        return self._membership()
+
+    def job(self, job: str) -> ProposedJob:
+        """A job whose object is here."""
+        known = self._jobs.get(job)
+        if known is None:
+            found = (self.mailbox.get(header.digest) for header in self.mailbox.objects(job).of("job"))
+            item = next((item for item in found if item is not None), None)
+            if item is None:
+                raise NotNow(f"job {job[:12]} is not known here; submit it first")
+            known = ProposedJob(item.payload)
+            with self._lock:
+                if job not in self._jobs:
+                    self._parsed += len(known.data)
+                self._jobs[job] = known
+                while len(self._jobs) > PARSED_JOBS or (self._parsed > PARSED_BYTES and len(self._jobs) > 1):
+                    self._parsed -= len(self._jobs.pop(next(iter(self._jobs))).data)
+        return known
+
+    def jobs(self) -> tuple[list[str], list[str]]:
+        """The jobs whose files can be read, and those whose files the disk has lost: other servers have them."""
+        known, lost = [], []
+        for job in self.mailbox.jobs():
+            try:
+                self.job(job)
+                known.append(job)
+            except FederationError:
+                lost.append(job)
+        return known, lost
+
+    def forget(self, job: str) -> None:
+        """A job that is over, erased, and not to be known any more."""
+        with self._lock:
+            if (known := self._jobs.pop(job, None)) is not None:
+                self._parsed -= len(known.data)
+            self.mailbox.forget(job)
+
+    def job_state(self, job: str) -> JobState:
+        return job_state_of(self.job(job).proposal, self.mailbox.objects(job), self._membership(), self.now())
+
+    def admit(self, item: Object, carrier: str) -> bool:
+        """Stores an object that may be here; False if it is here already. `carrier`: the member that brought it."""
+        header, membership = item.header, self._membership()
+        state = self.mailbox.state(header.digest)
+        if state == LOST:
+            return self.mailbox.put(item)  # it has this digest, so it is what was admitted before
+        if state is not None:
+            return False
+        if carrier != header.author and membership.seat_of(carrier) is None:
+            raise ObjectRefused(f"{carrier} brings an object of {header.author}: members bring their own, servers any")
+        self._check_author(item, membership, carrier)
+        job = self._read(item, carrier)
+        with self._lock:  # what was checked still holds when it is stored
+            if self.mailbox.knows(header.digest) or self.mailbox.note(f"forgotten {header.job}") is not None:
+                return False
+            self.check_room(header.author, header.size)
+            if job is not None:
+                self._check_job(item, job, membership, passed_on=membership.seat_of(carrier) is not None)
+                self._check_rate(header.author)
+            else:
+                self._check_place(item, self.job(header.job).proposal, membership, carrier)
+            return self.mailbox.put(item)
+
+    def _check_author(self, item: Object, membership: Membership, carrier: str) -> None:
+        """Refuses what the author did not sign with its present key.
+
+        A former key counts for records of servers only, in jobs of an earlier revision, and only if a server brings them. A key
+        that was replaced because it was stolen can then not agree to anything, or offer a key, any more.
+        """
+        known = membership.present
+        if item.header.kind in RECORDS and membership.seat_of(carrier) is not None:
+            known = membership.signers_for(self.job(item.header.job).proposal.federation)
+        item.check_author(known)
+
+    def check_copied(self, item: Object) -> None:
+        """Refuses an object that another server gives back, if its author may not have written it.
+
+        The rules of revision and time are left out: the other server admitted it in its time.
+        """
+        header = item.header
+        _refuse_unless(is_well_formed(header), header, "it does not say what it must")
+        if header.kind == "job":
+            _refuse_unless(sha256(item.payload) == header.job, header, "its name is not the digest of its file")
+            return
+        job, seat = self.job(header.job).proposal, self._membership().seat_of(header.author)
+        if header.kind == "envelope":  # one server has some of an owner's envelopes, another one the others
+            _refuse_unless(header.author in job.owners, header, "it is no owner of this job")
+        elif header.kind in WRITERS:
+            WRITERS[header.kind](header, item.payload, job, seat, self.mailbox.objects(header.job))
+
+    def members(self, job: str) -> frozenset[str]:
+        """The members that have a part in a job, or submitted it. A large file is not parsed again for this."""
+        noted = self.mailbox.note(f"members {job}")
+        if noted is None:
+            noted = self.mailbox.note(f"members {job}", " ".join(self.job(job).proposal.members))
+        return frozenset(str(noted).split()) | self.mailbox.submitters(job)
+
+    def _read(self, item: Object, carrier: str) -> ProposedJob | None:
+        """Parses a payload before the lock is taken: the job of a job object; what a contribution lists is only checked.
+
+        A member that brings files that are refused has spent them: they count as jobs of its day.
+        """
+        header = item.header
+        if header.kind == "contribution":
+            _refuse_unless(len(item.payload) <= MOST_CONTRIBUTION, header, "it is too long")
+            pieces_of(item)
+            summands_of(item)
+        if header.kind != "job":
+            return None
+        if self._refusals(header.author) >= self._policy.jobs_per_day:
+            raise NotNow(f"{header.author} has submitted as many files that are no jobs as this server reads in a day")
+        try:
+            if sha256(item.payload) != header.job:
+                raise ObjectRefused("the job's name is not the digest of its file")
+            if len(item.payload) > MOST_JOB:
+                raise ObjectRefused(
+                    f"the file of the job has {len(item.payload):,} bytes; at most {MOST_JOB:,} are read"
+                )
+            return ProposedJob(item.payload)
+        except FederationError:
+            if carrier == header.author:
+                self._refused[header.author].append(time.monotonic())
+            raise
+
+    def _refusals(self, author: str) -> int:
+        """Files of a member that were refused in the last day."""
+        times = self._refused.setdefault(author, deque(maxlen=self._policy.jobs_per_day))
+        while times and times[0] < time.monotonic() - DAY:
+            times.popleft()
+        return len(times)
+
+    def check_room(self, author: str, size: int) -> None:
+        """Refuses for now what does not fit into the store.
+
+        A full store still takes small objects of operators, up to the bytes that every member may store. Large ones do not count
+        for that: results are large because members ask for them, and must not keep a server from saying what it does.
+        """
+        small = size <= SMALL and self._membership().seat_of(author) is not None
+        if not small and self.mailbox.bytes_of() + size > self._at_most:
+            raise NotNow("the store of this server is full; its operator must make room ([store] at_most)")
+        if self.mailbox.bytes_of(author, small=small) + size > self._policy.bytes_per_member:
+            raise NotNow(f"{author} has stored as much as this server allows a member; wait for erasures")
+
+    def _check_job(self, item: Object, job: ProposedJob, membership: Membership, *, passed_on: bool) -> None:
+        """passed_on: by another server, which may have taken it under a revision that was in force here, too, before."""
+        before = passed_on and self.mailbox.note(f"federation {job.proposal.federation}") is not None
+        if job.proposal.federation != membership.digest and not before:
+            raise ObjectRefused(
+                f"the job is for another revision of the federation; this server has {membership.name}, revision "
+                f"{membership.revision} "
+                f"({membership.digest[:12]})"
+            )
+        if job.proposal.expires <= self.now() and not passed_on:
+            raise ObjectRefused("the job has expired")
+        author = item.header.author
+        if author not in job.proposal.members and membership.seat_of(author) is None:
+            raise ObjectRefused(f"{author} has no part in the job; an owner, a receiver or an operator submits it")
+        if author in self.mailbox.submitters(job.id):
+            raise ObjectRefused(f"{author} has submitted this job already")
+        if job.proposal.federation == membership.digest:
+            check_members(job.proposal, membership)
+
+    def _check_rate(self, author: str) -> None:
+        pending = [known for known in self.mailbox.open_jobs_of(author) if not self.job_state(known).over]
+        if len(pending) >= self._policy.jobs_per_member:
+            raise NotNow(f"{author} has {len(pending)} jobs under way, as many as this server allows")
+        if self.mailbox.job_bytes_of(author) > MOST_JOB_BYTES:
+            raise NotNow(
+                f"the files of {author}'s jobs take more than {MOST_JOB_BYTES:,} bytes here; wait for erasures"
+            )
+        if self.mailbox.submitted(author, time.time() - DAY) + self._refusals(author) >= self._policy.jobs_per_day:
+            raise NotNow(f"{author} has submitted as many jobs as this server allows in a day")
+
+    def _check_place(self, item: Object, job: Proposal, membership: Membership, carrier: str) -> None:
+        header = item.header
+        headers = self.mailbox.objects(header.job)
+        _refuse_unless(is_well_formed(header), header, "it does not say what it must")
+        if headers.count[header.author] >= MOST_OBJECTS:
+            raise ObjectRefused(f"{header.author} has left as many objects as there may be for one job")
+        proves = carrier != header.author and headers.tells_more(header)  # from another server: both must know it
+        if header.kind in ONCE and headers.alike(header) and not proves:
+            raise ObjectRefused(f"{header.author} has said its {header.kind} already")
+        seat = membership.seat_of(header.author)
+        brief = seat is not None or header.kind == "refusal" or len(json.dumps(header.about)) <= MOST_ABOUT
+        _refuse_unless(brief, header, f"its header says more than {MOST_ABOUT} characters")
+        _refuse_unless(header.kind not in BARE or not item.payload, header, "it has a payload")
+        if header.kind in WRITERS:
+            WRITERS[header.kind](header, item.payload, job, seat, headers)
+        if header.kind not in ("erased", "audit", "result", "ended") and self.job_state(header.job).over:
+            raise ObjectRefused(f"job {job.name!r} is over")
+
+
+def check_members(job: Proposal, membership: Membership) -> None:
+    """Refuses a job of members that there are not, or in roles that they do not have."""
+    for name in job.owners:
+        if "owner" not in membership.roles(name):
+            raise ObjectRefused(f"{name} is no owner in {membership.name}, revision {membership.revision}")
+    for name in job.job.receivers:
+        if "receiver" not in membership.roles(name):
+            raise ObjectRefused(f"{name} is no receiver in {membership.name}, revision {membership.revision}")
+    for name in job.approvers:
+        if name not in membership.keys:
+            raise ObjectRefused(
+                f"{name}, who must approve, is no member of {membership.name}, revision {membership.revision}"
+            )
+
+
+def _refuse_unless(fits: object, header: Header, why: str) -> None:
+    if not fits:
+        raise ObjectRefused(f"{header.kind} of {header.author}: {why}")
+
+
+def _offer(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    of_seat = "seat" in header.about
+    receives = header.author in job.job.receivers or (job.job.data.by_columns and header.author in job.owners)
+    fits = (seat is not None and _is(header.about["seat"], seat)) if of_seat else receives
+    _refuse_unless(fits, header, "it has no part in this job that needs a key")
+    _refuse_unless(len(payload) == PUBLIC_BYTES, header, "it holds no key")
+    before = headers.offer(header.author, of_seat=of_seat)
+    again = of_seat and before is not None and times_before(header) > times_before(before)  # restored, with new keys
+    _refuse_unless(before is None or again, header, "it has offered a key already")
+
+
+def _approval(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    _refuse_unless(header.author in job.approvers, header, "it is not among those who are asked")
+    _refuse_unless(not payload, header, "it has a payload")
+
+
+def _refusal(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    fits = seat is not None or header.author in job.members
+    _refuse_unless(fits and not payload, header, "it is not among those who are asked")
+    _text(header, "why")
+
+
+def _text(header: Header, name: str) -> None:
+    value = header.about.get(name)
+    fits = isinstance(value, str) and len(value) <= MOST_TEXT and is_plain(value)
+    _refuse_unless(fits, header, f"{name} must be a short text without control characters")
+
+
+def _is(value: object, number: int) -> bool:
+    return type(value) is int and value == number
+
+
+def _owner(header: Header, job: Proposal, headers: Objects) -> None:
+    _refuse_unless(header.author in job.owners, header, "it is no owner of this job")
+    _refuse_unless(headers.by("approval", header.author) is not None, header, "it has not approved the job")
+
+
+def _group(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    fits = job.job.data.by_columns and header.author == job.owners[0] and header.about.get("to") in job.owners[1:]
+    _refuse_unless(fits and len(payload) < SMALL, header, "only the first owner of columns makes a key for the others")
+
+
+def _envelope(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    _owner(header, job, headers)
+    piece = header.about.get("piece")
+    to = header.about.get("to")
+    _refuse_unless(type(to) is int and to in SEATS, header, "it is addressed to no server")
+    _refuse_unless(type(piece) is int and 0 <= piece < 1 << 16, header, "its piece has no number")
+    _refuse_unless(len(payload) <= PIECE_BYTES + 2000, header, "it is too long")
+    _refuse_unless(headers.by("contribution", header.author) is None, header, "it has finished its contribution")
+
+
+def _contribution(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    _owner(header, job, headers)
+
+
+def _of_seat(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    _refuse_unless(seat is not None, header, "only servers write that")
+
+
+def _receipt(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    _refuse_unless(header.about.get("owner") in job.owners, header, "it is for no owner of this job")
+
+
+def _start(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    _refuse_unless(seat == 0, header, "server 0 proposes the start")
+    last = max(headers.starts(), default=0)
+    _refuse_unless(header.about["attempt"] == last + 1, header, f"attempt {last + 1} comes next")
+
+
+def _ready(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    number = header.about["attempt"]
+    if number not in headers.starts():
+        raise NotNow(f"ready of {header.author}: attempt {number} has not been proposed")
+    _refuse_unless(header.author not in headers.ready(number), header, "it has said so already")
+
+
+def _resume(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    _refuse_unless(header.about["attempt"] in headers.starts(), header, "there was no such attempt")
+
+
+def _ended(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    about = header.about
+    if about["attempt"] not in headers.starts():
+        raise NotNow(f"ended of {header.author}: there was no such attempt")
+    _text(header, "why")
+
+
+def _result(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    receiver = header.about.get("receiver")
+    fits = isinstance(receiver, str) and receiver in job.job.receivers
+    _refuse_unless(fits, header, "it is for no receiver of this job")
+    _of_attempt(header, headers)
+    piece = header.about.get("piece")
+    _refuse_unless(type(piece) is int and 0 <= piece < MOST_RESULT_PIECES, header, "its piece has no number")
+    _once(header, headers, "receiver", "attempt", "piece")
+
+
+def _audit(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    _of_attempt(header, headers)
+    _once(header, headers, "attempt")
+
+
+def _erased(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    _of_seat(header, payload, job, seat, headers)
+    _refuse_unless(header.about.get("what") in ("job", "model"), header, "it names nothing that can be erased")
+    _once(header, headers, "what")
+
+
+def _of_attempt(header: Header, headers: Objects) -> None:
+    attempt = header.about.get("attempt")
+    _refuse_unless(type(attempt) is int, header, "it names no attempt")
+    if attempt not in headers.starts():
+        raise NotNow(f"{header.kind} of {header.author}: there was no such attempt")
+
+
+def _once(header: Header, headers: Objects, *names: str) -> None:
+    """Refuse a second object of an author that is about the same things."""
+    said = [header.about.get(name) for name in names]
+    known = (other for other in headers.of(header.kind) if other.author == header.author)
+    again = any([other.about.get(name) for name in names] == said for other in known)
+    _refuse_unless(not again, header, "it has said so already")
+
+
+def _cancel(header: Header, payload: bytes, job: Proposal, seat: int | None, headers: Objects) -> None:
+    submitters = {known.author for known in headers.of("job")}
+    fits = header.author in submitters or header.author in job.owners
+    _refuse_unless(fits, header, "only who submitted it, or an owner, cancels a job")
+
+
+WRITERS: dict[str, Callable[[Header, bytes, Proposal, int | None, Objects], Any]] = {
+    "offer": _offer,
+    "approval": _approval,
+    "refusal": _refusal,
+    "group": _group,
+    "envelope": _envelope,
+    "contribution": _contribution,
+    "receipt": _receipt,
+    "start": _start,
+    "ready": _ready,
+    "ended": _ended,
+    "resume": _resume,
+    "result": _result,
+    "audit": _audit,
+    "erased": _erased,
+    "cancel": _cancel,
+}
+
+
+def pieces_of(item: Object) -> list[list[str]]:
+    """The digests of an owner's envelopes by server, from its contribution."""
+    content = item.json()
+    pieces = content.get("pieces") if isinstance(content, dict) else None
+    if not (isinstance(pieces, list) and len(pieces) == len(SEATS) and all(isinstance(each, list) for each in pieces)):
+        raise ObjectRefused(f"the contribution of {item.header.author} does not list its envelopes")
+    if not all(is_digest(digest) for each in pieces for digest in each):
+        raise ObjectRefused(f"the contribution of {item.header.author} lists something else than envelopes")
+    return pieces
+
+
+def summands_of(item: Object) -> dict[str, str]:
+    """The digests of what an owner sends, by name, from its contribution."""
+    content = item.json()
+    summands = content.get("summands") if isinstance(content, dict) else None
+    if not (isinstance(summands, dict) and all(map(is_digest, summands.values()))):
+        raise ObjectRefused(f"the contribution of {item.header.author} does not list the digests of its shares")
+    return summands

@@ -1,0 +1,462 @@
+"""The server's door for members: objects in and out, and news. TLS says who is there; signatures say what counts.
+
+    GET  /v1/hello                          who this server is, its federation and build, its clock
+    HEAD, GET, PUT /v1/objects/<digest>     one object; PUT is safe to repeat
+    GET  /v1/jobs                           the jobs that the asking member has a part in, and where they stand
+    GET  /v1/jobs/<id>/objects?after=<seq>  the headers of a job's objects after that place; of those that decide where it
+                                            stands all bytes, for members to check the signatures themselves
+    GET  /v1/events?after=<seq>             server-sent events: headers of new objects after that place, and progress
+
+For a server that was lost there are /v1/inventory and /v1/restore, for `ppca doctor` what `probes` offers. Members see the
+objects of jobs they have a part in; servers see all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+from aiohttp import web
+
+from ..federation.build import build
+from ..federation.errors import FederationError, NotNow
+from ..federation.membership import SEATS
+from ..federation.objects import DECIDING, Header, Object, sha256
+from ..federation.proposal import ProposedJob
+from ..jobs.checks import is_digest
+from ..runtime.control import encode
+from ..transport import CertificateError
+from .job_runner import JobRunner
+from .mates import HalfLost, check_position, half_model, split_for
+from .probes import Probes
+from .server_state import ServerState, header_line
+from .uploads import BodyRefused, Uploads
+
+log = logging.getLogger("ppca.api")
+MEMBER = web.RequestKey("member", str)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+EVENTS = "/v1/events"
+HEARTBEAT = 15.0
+STREAMS = 16
+"""Streams of news that one member may have open."""
+
+MOST_ANSWER = 1 << 20
+"""Bytes of objects in one list, beyond which the rest is left for the next request."""
+
+ANSWERS = 16
+"""Requests of one member that are answered at the same time. Streams of news have their own limit."""
+
+ANSWER_SECONDS = 600.0
+"""In which a member must have read an answer; of shares that a server gets back, every part of it."""
+
+CHUNK = 1 << 16
+"""Bytes of an object that are in memory while it is sent."""
+
+WITH_DATA = 8 << 10
+"""Bytes of an object of this server that is sent to other servers with its announcement: they need not ask for it."""
+
+AT_A_TIME = 100
+"""Objects that are announced in one write."""
+
+IDLE = 60.0
+"""Seconds that a connection may stand without a request."""
+
+BURST = 10.0
+"""Seconds' worth of requests that a member may make at once."""
+
+
+class Api:
+    """Handlers of one server."""
+
+    def __init__(self, server_state: ServerState, job_runner: JobRunner) -> None:
+        self.server_state = server_state
+        self.job_runner = job_runner
+        self._rates: dict[str, tuple[float, float]] = {}
+        self._streams: Counter[str] = Counter()
+        self._listening: set[asyncio.Task[Any] | None] = set()
+        self._serving: Counter[Any] = Counter()
+        self._answers: Counter[str] = Counter()
+        self._seen: dict[Any, float] = {}
+        self._uploads = Uploads(server_state.settings.store)
+        self._giving = {seat: asyncio.Lock() for seat in SEATS}
+
+    def application(self) -> web.Application:
+        app = web.Application(middlewares=[self._who, self._orderly])
+        app.add_routes(
+            [
+                web.get("/v1/hello", self.hello),
+                web.get("/v1/objects/{digest}", self.get_object),  # and HEAD
+                web.put("/v1/objects/{digest}", self.put_object),
+                web.get("/v1/jobs", self.jobs),
+                web.get("/v1/jobs/{job}/objects", self.objects),
+                web.get(EVENTS, self.events),
+                web.get("/v1/inventory", self.inventory),
+                web.get("/v1/restore/{job}/{owner}", self.restore),
+                web.get("/v1/restore-model/{job}", self.restore_model),
+                *Probes(self.server_state, lambda request: request[MEMBER]).routes(),
+            ]
+        )
+        app.on_shutdown.append(self._hang_up)
+        return app
+
+    async def _hang_up(self, app: web.Application) -> None:
+        """Streams of news never end by themselves."""
+        for task in self._listening:
+            if task is not None:
+                task.cancel()
+
+    # -- every request -----------------------------------------------------------------------------------------------
+
+    @web.middleware
+    async def _who(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Nobody is served who is no member now, with the key that is pinned now, however it got its connection."""
+        try:
+            request[MEMBER] = self._member(request)
+        except CertificateError as error:
+            return _refusal(403, str(error))
+        if self.server_state.membership.seat_of(request[MEMBER]) is None and not self._in_time(request[MEMBER]):
+            return _refusal(429, "too many requests; wait a few seconds")
+        stream = request.path == EVENTS
+        if self._answers[request[MEMBER]] >= ANSWERS and not stream:
+            return _refusal(
+                429, f"{ANSWERS} requests of {request[MEMBER]} are being answered already; read the answers"
+            )
+        self._serving[request.protocol] += 1
+        self._answers[request[MEMBER]] += not stream
+        try:
+            response = await handler(request)
+            if not stream:
+                await self._send(request, response)
+            return response
+        finally:
+            self._serving[request.protocol] -= 1
+            self._answers[request[MEMBER]] -= not stream
+            self._seen[request.protocol] = time.monotonic()
+
+    async def _send(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Write an answer: until it is written, the request counts as one that is served."""
+        with suppress(ConnectionError):
+            async with _read_in_time(request):
+                await response.prepare(request)
+                await response.write_eof()
+
+    def _member(self, request: web.Request) -> str:
+        """Who is at the other end."""
+        tls = None if request.transport is None else request.transport.get_extra_info("ssl_object")
+        if tls is None:
+            raise CertificateError("there is no certificate")
+        member = self.server_state.tls.member_of(tls.getpeercert() or {})
+        if member not in self.server_state.membership.keys or not self.server_state.tls.is_current(
+            tls.getpeercert(True), member
+        ):
+            raise CertificateError(
+                f"{member} is no member any more, has another key now, or its certificate is too old"
+            )
+        return member
+
+    async def sweep(self, server: web.Server) -> None:
+        """Hangs up on connections that stand without a request, for ever: each of them is a file of this process."""
+        since: dict[Any, float] = {}
+        while True:
+            await asyncio.sleep(IDLE / 12)
+            now = time.monotonic()
+            idle = [each for each in server.connections if not self._serving[each]]
+            since = {each: max(since.get(each, now), self._seen.get(each, 0.0)) for each in idle}
+            self._serving = Counter({each: count for each, count in self._serving.items() if count})
+            self._seen = {each: self._seen[each] for each in server.connections if each in self._seen}
+            for each in idle:
+                if now - since[each] > IDLE:
+                    transport = each.transport
+                    each.force_close()
+                    if transport is not None:
+                        transport.abort()  # a closed one would wait until what is written was read
+
+    def _in_time(self, member: str) -> bool:
+        """A bucket of requests for every member, filled at the rate of the policy."""
+        rate = self.server_state.settings.file.policy.requests_per_second
+        left, at = self._rates.get(member, (rate * BURST, time.monotonic()))
+        now = time.monotonic()
+        left = min(rate * BURST, left + (now - at) * rate)
+        self._rates[member] = (left - 1 if left >= 1 else left, now)
+        return left >= 1
+
+    @web.middleware
+    async def _orderly(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except BodyRefused as error:
+            return _refusal(error.status, str(error))
+        except NotNow as error:
+            return _refusal(503, str(error))
+        except FederationError as error:
+            return _refusal(409, str(error))
+        except ConnectionError:
+            return _refusal(400, "the connection was lost")  # nobody will read it
+        except OSError as error:
+            log.error("disk", extra={"why": error.strerror})
+            return _refusal(507, f"this server cannot store anything now ({error.strerror}); try again later")
+
+    def _may_see(self, member: str, job: str) -> bool:
+        """Whether a member has a part in a job."""
+        if self.server_state.membership.seat_of(member) is not None:
+            return True
+        try:
+            return member in self.server_state.admission.members(job)
+        except FederationError:
+            return False
+
+    # -- handlers ----------------------------------------------------------------------------------------------------
+
+    async def hello(self, request: web.Request) -> web.Response:
+        membership = self.server_state.membership
+        return web.json_response(
+            {
+                "federation": membership.name,
+                "revision": membership.revision,
+                "digest": membership.digest,
+                "build": build(),
+                "seat": self.server_state.seat,
+                "member": self.server_state.identity.name,
+                "you": request[MEMBER],
+                "time": datetime.now(UTC).isoformat(),
+                "instance": self.server_state.instance,
+                "jobs_at_once": self.server_state.settings.file.policy.jobs_at_once,
+            }
+        )
+
+    async def get_object(self, request: web.Request) -> web.StreamResponse:
+        digest = request.match_info["digest"]
+        header = self.server_state.mailbox.header(digest) if is_digest(digest) else None
+        if header is None or not self._may_see(request[MEMBER], header.job):
+            return _refusal(404, "there is no such object here")
+        if request.method == "HEAD":
+            return web.Response() if self.server_state.mailbox.has(digest) else web.Response(status=410)
+        path = await asyncio.to_thread(self.server_state.mailbox.whole, digest)
+        if path is None:
+            return _refusal(410, "the content of this object is gone")
+        response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
+        response.content_length = header.size
+        async with _read_in_time(request):
+            with path.open("rb") as file:
+                await response.prepare(request)
+                while chunk := file.read(CHUNK):
+                    await response.write(chunk)
+            await response.write_eof()
+        return response
+
+    async def put_object(self, request: web.Request) -> web.Response:
+        digest = request.match_info["digest"]
+        if not is_digest(digest):
+            return _refusal(400, "an object is named by its SHA-256, 64 hexadecimal digits")
+        new = await self._uploads.take(
+            request, member := request[MEMBER], lambda data: self._admit(data, digest, member)
+        )
+        return web.Response(status=201 if new else 200)
+
+    def _admit(self, data: bytes, digest: str, member: str) -> bool:
+        if sha256(data) != digest:
+            raise BodyRefused(400, "the content does not have the digest of its name; send it again")
+        return self.server_state.admit(Object.parse(data), member)
+
+    async def jobs(self, request: web.Request) -> web.Response:
+        return web.json_response(await asyncio.to_thread(self._jobs_of, request[MEMBER]))
+
+    def _jobs_of(self, member: str) -> list[dict[str, Any]]:
+        return [
+            describe(self.server_state, job)
+            for job in self.server_state.admission.jobs()[0]
+            if self._may_see(member, job)
+        ]
+
+    async def objects(self, request: web.Request) -> web.Response:
+        job = request.match_info["job"]
+        if not is_digest(job) or not self._may_see(request[MEMBER], job):
+            return _refusal(404, "there is no such job here, or you have no part in it")
+        after = _place_in(request)
+        return web.json_response(await asyncio.to_thread(self._objects_of, job, after))
+
+    def _objects_of(self, job: str, after: int) -> dict[str, Any]:
+        """Objects after a place, as many as fit into one answer."""
+        found: list[dict[str, Any]] = []
+        total = 0
+        for seq, header in self.server_state.mailbox.since(after, job=job):
+            item = self.server_state.mailbox.get(header.digest) if header.kind in DECIDING else None
+            total += 0 if item is None else len(item.data)
+            data = {} if item is None else {"data": base64.b64encode(item.data).decode()}
+            found.append({"seq": seq, **header.as_dict(), **data})
+            if total > MOST_ANSWER:
+                break
+        return {"instance": self.server_state.instance, "objects": found}
+
+    # -- for a server that was lost ------------------------------------------------------------------------------------
+
+    def _asking_seat(self, request: web.Request) -> int:
+        seat = self.server_state.membership.seat_of(request[MEMBER])
+        if seat is None:
+            raise FederationError("only servers ask for that")
+        return seat
+
+    def _check_position(self, request: web.Request, job: ProposedJob) -> None:
+        """Refuse shares of a job if the asking server, or this one, had another position when they were made."""
+        asking, server_state = self._asking_seat(request), self.server_state
+        for operator, seat in ((request[MEMBER], asking), (server_state.identity.name, server_state.seat)):
+            check_position(
+                server_state.mailbox.objects(job.id), server_state.membership, job.proposal.federation, operator, seat
+            )
+
+    async def inventory(self, request: web.Request) -> web.Response:
+        """The digests of all objects here, in the order of arrival."""
+        self._asking_seat(request)
+        digests, place = [], 0
+        while found := self.server_state.mailbox.since(place):
+            digests += [header.digest for _, header in found]
+            place = found[-1][0]
+        return web.Response(body=b"".join(encode("inventory", digests=digests)))
+
+    async def restore(self, request: web.Request) -> web.StreamResponse:
+        """To a mate that was lost: the summands of an owner's shares that it had in common with this server.
+
+        One at a time for each server that asks: a message of an owner is in memory as a whole.
+        """
+        async with self._giving[self._asking_seat(request)]:
+            return await self._give_back(request)
+
+    async def _give_back(self, request: web.Request) -> web.StreamResponse:
+        split = split_for(self._asking_seat(request), self.server_state.seat)
+        known = self.server_state.admission.job(request.match_info["job"])
+        self._check_position(request, known)
+        if request.match_info["owner"] not in known.proposal.owners:
+            return _refusal(404, "there is no such owner")
+        try:
+            stream = await asyncio.to_thread(
+                self.job_runner.shares.give_back, known, request.match_info["owner"], split
+            )
+            part = await asyncio.to_thread(next, stream, b"")  # what cannot be opened is an answer, not a broken stream
+        except HalfLost as error:
+            return _refusal(410, str(error))
+        log.warning("shares restored to a mate", extra={"job": known.id, "member": request[MEMBER]})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while part:
+            async with _read_in_time(request):
+                await response.write(part)
+            part = await asyncio.to_thread(next, stream, b"")
+        return response
+
+    async def restore_model(self, request: web.Request) -> web.Response:
+        """The same of a kept model."""
+        split = split_for(self._asking_seat(request), self.server_state.seat)
+        known = self.server_state.admission.job(request.match_info["job"])
+        self._check_position(request, known)
+        record = self.job_runner.staging.model(known.id)
+        if record is None:
+            return _refusal(404, "no such model is kept here")
+        log.warning("a model restored to a mate", extra={"job": known.id, "member": request[MEMBER]})
+        return web.Response(body=half_model(record, split))
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        member, place = request[MEMBER], _place_in(request)
+        if self._streams[member] >= STREAMS:
+            return _refusal(429, f"{member} listens {STREAMS} times already")
+        self._streams[member] += 1
+        task = asyncio.current_task()
+        self._listening.add(task)
+        try:
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+            await response.prepare(request)
+            await self._tell_news(request, response, place)
+        except (CertificateError, ConnectionError):
+            return response  # no member any more, or it is gone: the stream ends
+        finally:
+            self._listening.discard(task)
+            self._streams[member] -= 1
+
+    async def _tell_news(self, request: web.Request, response: web.StreamResponse, place: int) -> NoReturn:
+        member = request[MEMBER]
+        with self.server_state.news() as queue:
+            while True:
+                self._member(request)
+                place = await self._send_objects(response, member, place)
+                try:
+                    async with asyncio.timeout(HEARTBEAT):
+                        event = await queue.get()
+                except TimeoutError:
+                    await response.write(b": still here\n\n")
+                    continue
+                self._member(request)
+                progress = event.get("progress")
+                if progress is not None and self._may_see(member, progress["job"]):
+                    await response.write(b"event: progress\ndata: " + json.dumps(progress).encode() + b"\n\n")
+
+    async def _send_objects(self, response: web.StreamResponse, member: str, place: int) -> int:
+        to_server = self.server_state.membership.seat_of(member) is not None
+        while found := self.server_state.mailbox.since(place, AT_A_TIME):
+            lines = [
+                header_line(seq, header, self._own_data(header) if to_server else None)
+                for seq, header in found
+                if self._may_see(member, header.job)
+            ]
+            place = found[-1][0]
+            text = "".join(f"event: object\ndata: {line}\n\n" for line in lines) + f"event: place\ndata: {place}\n\n"
+            await response.write(text.encode())
+            await asyncio.sleep(0)  # a write alone lets nobody else run: a member may see nothing of very many objects
+        return place
+
+    def _own_data(self, header: Header) -> bytes | None:
+        """The bytes of a small object of this server."""
+        if header.author != self.server_state.identity.name or header.size > WITH_DATA:
+            return None
+        item = self.server_state.mailbox.get(header.digest)
+        return None if item is None else item.data
+
+
+@asynccontextmanager
+async def _read_in_time(request: web.Request) -> AsyncIterator[None]:
+    """End the connection of a member that does not read an answer."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            yield
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the answer was not read in time") from None
+
+
+def _place_in(request: web.Request) -> int:
+    after = request.query.get("after", "0")
+    if not (after.isascii() and after.isdigit() and len(after) < 16):
+        raise BodyRefused(400, "after is a place in the order of arrival: a whole number")
+    return int(after)
+
+
+def describe(server_state: ServerState, job: str) -> dict[str, Any]:
+    """A job and where it stands, for people."""
+    known, job_state = server_state.admission.job(job), server_state.admission.job_state(job)
+    return {
+        "id": job,
+        "name": known.name,
+        "analysis": known.spec.analysis.NAME,
+        "form": known.spec.data.form,
+        "owners": list(known.proposal.owners),
+        "receivers": list(known.spec.receivers),
+        "expires": known.proposal.expires.isoformat(),
+        "stage": job_state.stage,
+        "attempt": job_state.attempt,
+        "why": job_state.why,
+        "ended": job_state.ended,
+        "waiting": [{"who": item.who, "what": item.what} for item in job_state.waiting],
+        "progress": server_state.progress.get(job) if job_state.stage == "running" else None,
+        "place": server_state.queue.get(job),
+    }
+
+
+def _refusal(status: int, why: str) -> web.Response:
+    return web.json_response({"error": why}, status=status)

@@ -1,0 +1,168 @@
+"""What the operator sees on its own machine: health, metrics, and a page of jobs and links. Read only, on loopback only."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from ..federation.approval_text import in_words
+from ..federation.build import build
+from ..federation.state import ENDS, ERASED, FINISHED
+from ..html.local_site import LocalSite, follow
+from .api import describe
+from .job_runner import JobRunner
+from .replication import Followers
+from .server_state import ServerState
+
+Facts = dict[str, Any]
+News = Callable[[], AbstractContextManager[asyncio.Queue[Any]]]
+MOST_OVER = 50
+"""Jobs that are over and shown; /v1/state has all."""
+
+
+def local_page(
+    server_state: ServerState, job_runner: JobRunner, followers: Followers, faults: Callable[[], list[str]] = list
+) -> web.Application:
+    """The local port of a server. faults: what does not work any more in this process."""
+
+    def health() -> Facts:
+        up = sum(link["up"] for link in followers.links.values())
+        return {"seat": server_state.seat, "links_up": up, "faults": faults()}
+
+    settled: dict[str, Facts] = {}
+    return OperatorPage(
+        lambda: facts(server_state, job_runner, followers, settled), server_state.news, health
+    ).application()
+
+
+def facts(server_state: ServerState, job_runner: JobRunner, followers: Followers, settled: dict[str, Facts]) -> Facts:
+    """Everything that the page shows. settled: jobs that are erased, of which nothing changes any more."""
+    usage = shutil.disk_usage(server_state.settings.store)
+    links = {}
+    for seat, link in list(followers.links.items()):
+        links[str(seat)] = {
+            "member": server_state.membership.operators[seat],
+            "api": server_state.membership.seats[seat].api,
+            **link,
+        }
+    known, lost = server_state.admission.jobs()
+    missing = {job: "its file is damaged here, and is fetched from the other servers" for job in lost}
+    found: Facts = {
+        "seat": server_state.seat,
+        "member": server_state.identity.name,
+        "federation": server_state.membership.name,
+        "revision": server_state.membership.revision,
+        "build": build(),
+        "jobs": [settled.get(job) or job_facts(server_state, job) for job in reversed(known)],
+        "missing": missing | server_state.mailbox.noted("missing "),
+        "links": links,
+        "running": len(job_runner.running),
+        "queue": [],
+        "store": {
+            "bytes": server_state.mailbox.bytes_of(),
+            "at_most": server_state.settings.file.store.at_most,
+            "disk_free": usage.free,
+            "models": len(job_runner.staging.models()),
+        },
+    }
+    places = dict(server_state.queue)
+    found["queue"] = sorted((job for job in found["jobs"] if job["id"] in places), key=lambda job: places[job["id"]])
+    settled.update({job["id"]: job for job in found["jobs"] if job["stage"] == ERASED})
+    return found
+
+
+def job_facts(server_state: ServerState, job: str) -> Facts:
+    """A job, where it stands, what it opens, and which attempts came to nothing."""
+    known, objects = server_state.admission.job(job), server_state.mailbox.objects(job)
+    return describe(server_state, job) | {
+        "submitted_by": next((header.author for header in objects.of("job")), ""),
+        "columns": len(known.spec.data.column_names),
+        "opens": in_words(known.spec),
+        "erase_after": known.proposal.erase_after,
+        "failures": [
+            {"attempt": header.about["attempt"], "who": header.author, "why": header.about["why"]}
+            for header in objects.of("ended")
+            if header.about["outcome"] != FINISHED
+        ],
+    }
+
+
+class OperatorPage:
+    """Handlers of the local port. facts: all there is to tell. news: a queue that gets something when it changes."""
+
+    def __init__(self, facts: Callable[[], Facts], news: News, health: Callable[[], Facts]) -> None:
+        self.facts = facts
+        self.news = news
+        self.health_facts = health
+        self.site = LocalSite(["ppca.server"])
+
+    def application(self) -> web.Application:
+        app = self.site.application()
+        app.add_routes(
+            [
+                web.get("/", self.page),
+                web.get("/events", self.events),
+                web.get("/healthz", self.health),
+                web.get("/metrics", self.metrics),
+                web.get("/v1/state", self.state),
+                *self.site.static_routes(),
+            ]
+        )
+        return app
+
+    async def page(self, request: web.Request) -> web.Response:
+        found = await asyncio.to_thread(self.facts)
+        over = [job for job in found["jobs"] if job["stage"] in ENDS]
+        found |= {
+            "open": [job for job in found["jobs"] if job["stage"] not in ENDS],
+            "over": over[:MOST_OVER],
+            "left_out": len(over[MOST_OVER:]),
+            "done": sum("done" in (job["stage"], job["ended"]) for job in over),
+        }
+        return self.site.render("operator.html", root="", **found)
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        with self.news() as queue:
+
+            async def wait() -> None:
+                await queue.get()
+                while not queue.empty():
+                    queue.get_nowait()
+
+            return await follow(request, wait, self.site.closing)
+
+    async def health(self, request: web.Request) -> web.Response:
+        found = self.health_facts()
+        return web.json_response(found, status=503 if found.get("faults") else 200)
+
+    async def state(self, request: web.Request) -> web.Response:
+        return web.json_response(await asyncio.to_thread(self.facts))
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        found, registry = await asyncio.to_thread(self.facts), CollectorRegistry()
+        jobs = Gauge("ppca_jobs", "jobs by stage", ["stage"], registry=registry)
+        for job in found["jobs"]:
+            jobs.labels(job["stage"]).inc()
+        links = Gauge("ppca_link_up", "whether another server is reached", ["seat"], registry=registry)
+        trips = Gauge("ppca_link_round_trip_seconds", "of a small question", ["seat"], registry=registry)
+        for seat, link in found["links"].items():
+            links.labels(seat).set(int(link["up"]))
+            if link["up"]:
+                trips.labels(seat).set(link["round_trip"])
+        store = found["store"]
+        for name, about, value in (
+            ("ppca_running_attempts", "attempts that run now", found["running"]),
+            ("ppca_queue_length", "jobs that wait for their turn", len(found.get("queue", ()))),
+            ("ppca_store_bytes", "bytes of all objects", store["bytes"]),
+            ("ppca_disk_free_bytes", "bytes left on the disk of the store", store["disk_free"]),
+            ("ppca_kept_models", "models kept in shares", store["models"]),
+            ("ppca_federation_revision", "revision in force", found["revision"]),
+        ):
+            Gauge(name, about, registry=registry).set(value)
+        return web.Response(body=generate_latest(registry), content_type="text/plain", charset="utf-8")

@@ -1,0 +1,153 @@
+"""A lost server comes back: its row mate has the same R, its column mate the same C. Nothing is reconstructed.
+
+The server that was lost has a new key (and a new revision of the federation says so). It fetches all objects from the
+other servers,
+then, of every job that is not over, the row summands of each owner's shares from its row mate and the column summands from its
+column mate, over TLS; the owner's own signed digests say whether they are right. Kept models come back the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..federation.envelopes import message_of
+from ..federation.errors import FederationError, ObjectRefused
+from ..federation.membership import SEATS
+from ..federation.objects import Object, sha256
+from ..federation.proposal import ProposedJob
+from ..federation.state import times_before
+from ..jobs.checks import is_digest
+from .contributions import Contributions
+from .keys import JOB
+from .mates import check_position
+from .server_state import ServerState
+from .staging import Record, Staging, record_of
+
+
+class Restoring:
+    """Brings back what a server had."""
+
+    def __init__(
+        self, server_state: ServerState, shares: Contributions, staging: Staging, told: Callable[[str], None]
+    ) -> None:
+        self.server_state = server_state
+        self.shares = shares
+        self.staging = staging
+        self._told = told
+
+    def run(self) -> list[str]:
+        """Restores as much as can be; returns what is missing, and why."""
+        missing: list[str] = []
+        failed: list[FederationError] = []
+        for seat in SEATS:
+            if seat == self.server_state.seat:
+                continue
+            try:
+                new, refused = self._copy(seat)
+            except FederationError as error:  # every object is at two more servers
+                failed.append(error)
+                if len(failed) > 1:
+                    raise
+                missing.append(f"objects of server {seat}: {error}")
+                self._told(f"MISSING {missing[-1]}")
+                continue
+            missing += refused
+            self._told(f"objects of server {seat}: {new} new")
+        known, lost = self.server_state.admission.jobs()
+        missing += [f"the file of job {job[:12]}: no other server has it" for job in lost]
+        for job in known:
+            missing += self._restore(self.server_state.admission.job(job))
+        return missing
+
+    def _restore(self, known: ProposedJob) -> list[str]:
+        """One job; what is missing of it does not keep the others from being restored."""
+        job_state, missing = self.server_state.admission.job_state(known.id), []
+        objects, me = self.server_state.mailbox.objects(known.id), self.server_state.identity.name
+        if objects.offer(me, of_seat=True) is None:
+            return []  # this operator had no part in it, or has not answered it; the server will
+        try:
+            check_position(objects, self.server_state.membership, known.proposal.federation, me, self.server_state.seat)
+            if not job_state.over:
+                missing = self._restore_job(known)
+            elif job_state.done and known.spec.keep is not None:
+                self.restore_model(known)
+        except (FederationError, OSError) as error:
+            missing = [f"{known.name}: {error}"]
+        for line in missing:
+            self._told(f"MISSING {line}")
+        return missing
+
+    def _copy(self, seat: int) -> tuple[int, list[str]]:
+        """All objects that another server has and this one lacks, in the order in which they arrived there."""
+        found = message_of(self.shares.mates.get(seat, "/v1/inventory"), "inventory").get("digests")
+        new, refused = 0, []
+        if not isinstance(found, list):
+            raise ObjectRefused(f"server {seat} lists something else than objects")
+        for digest in found:
+            if not is_digest(digest) or self.server_state.mailbox.knows(digest):
+                continue
+            try:
+                new += self._take(seat, digest)
+            except (FederationError, OSError) as error:
+                refused.append(f"object {digest[:12]} of server {seat}: {error}")
+        return new, refused
+
+    def _take(self, seat: int, digest: str) -> bool:
+        data = self.shares.mates.get(seat, f"/v1/objects/{digest}", missing_ok=True)
+        if not data or sha256(data) != digest:
+            return False
+        item = Object.parse(data)  # the other server admitted it in its time, perhaps under an earlier revision
+        self.server_state.admission.check_room(item.header.author, item.header.size)
+        if item.header.kind == "job":
+            federation = ProposedJob(item.payload).proposal.federation
+        else:
+            federation = self.server_state.admission.job(item.header.job).proposal.federation
+        item.check_author(self.server_state.membership.signers_for(federation))
+        self.server_state.admission.check_copied(item)
+        if item.header.kind == "job":
+            self.server_state.mailbox.note(f"federation {federation}", "earlier")
+        return self.server_state.mailbox.put(item)
+
+    def _restore_job(self, known: ProposedJob) -> list[str]:
+        """A new key, offered to owners who have not contributed yet; the shares of those who have."""
+        server_state, objects = self.server_state, self.server_state.mailbox.objects(known.id)
+        former = objects.offer(server_state.identity.name, of_seat=True)
+        assert former is not None
+        key = server_state.keys.make(JOB, known.id)
+        before = times_before(former) + 1
+        server_state.publish("offer", known.id, key.public, seat=server_state.seat, again=before)
+        missing = []
+        for owner in known.proposal.owners:
+            if objects.by("contribution", owner) is not None:
+                try:
+                    self.shares.bring_back(known, owner)
+                    self._told(f"{known.name}: the shares of {owner} are back, and they are what {owner} signed")
+                except (FederationError, OSError) as error:
+                    missing.append(f"{known.name}, the shares of {owner}: {error}")
+        return missing
+
+    def restore_model(self, known: ProposedJob) -> None:
+        halves_of = self.shares.mates.halves(f"/v1/restore-model/{known.id}", missing_ok=True)
+        if not all(halves_of):
+            return
+        row, column = (record_of(half) for half in halves_of)
+        if row["public"] != column["public"] or _forms(row) != _forms(column):
+            raise ObjectRefused(f"the mates have different models of {known.name!r}")
+        arrays = {
+            name: (np.concatenate([value[0], column[name][0]]), value[1])
+            for name, value in row.items()
+            if name != "public"
+        }
+        self.staging.keep(known.id, {"public": row["public"], **arrays})
+        self._told(f"{known.name}: the kept model is back")
+
+
+def _forms(record: Record) -> dict[str, Any]:
+    """Shapes and types of the arrays of one half of a model; ObjectRefused if it is no half."""
+    arrays = {name: value for name, value in record.items() if name != "public"}
+    if not all(data.ndim > 0 and len(data) == 1 for data, _ in arrays.values()):
+        raise ObjectRefused("a mate gives back something else than half a model")
+    return {name: (data.shape, kind) for name, (data, kind) in arrays.items()}

@@ -1,0 +1,120 @@
+"""Where a job stands for one member: what there is for it to do, and the steps of the job. Pure functions of what is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ...federation.membership import Membership
+from ...federation.proposal import ProposedJob
+from ...federation.state import DONE, GATHERING, PROPOSED, READY, RUNNING, JobState, Objects, job_state_of
+from ...jobs.loading import as_data
+from ...jobs.spec import COLUMNS, NEW_COLUMNS, NEW_ROWS, ROWS, WIDE_COLUMNS, WIDE_ROWS, JobSpec
+from .live_jobs import Known
+
+APPROVE, CONTRIBUTE, FETCH = "approve", "contribute", "fetch"
+STEPS = (PROPOSED, GATHERING, READY, RUNNING, DONE)
+MEANING = {
+    PROPOSED: "servers and receivers answer",
+    GATHERING: "owners approve and contribute",
+    READY: "everything is there",
+    RUNNING: "the servers compute on shares",
+    DONE: "receivers fetch their results",
+}
+TITLES = {
+    ("pca/1", ROWS): "Joint principal components of the rows of all owners together",
+    ("pca/1", COLUMNS): "Joint principal components of the columns of all owners, joined row by row",
+    ("pca/1", WIDE_ROWS): "Joint principal components of the rows of all owners together, which are fewer than columns",
+    (
+        "pca/1",
+        WIDE_COLUMNS,
+    ): "Joint principal components of the columns of all owners, who have fewer rows than columns",
+    ("infer/1", NEW_ROWS): "Use of a kept model on new rows",
+    ("infer/1", NEW_COLUMNS): "Use of a kept model on new rows",
+}
+"""By analysis and form of data."""
+
+
+@dataclass(frozen=True)
+class JobPage:
+    """todo: what the member is waited for to do, or may do now; "" if nothing. may_refuse: whether it still can."""
+
+    job: ProposedJob
+    job_state: JobState
+    objects: Objects
+    progress: dict[str, Any] | None
+    roles: tuple[str, ...]
+    todo: str
+    approved: bool
+    contributed: bool
+    may_refuse: bool
+
+    @property
+    def steps(self) -> list[dict[str, str]]:
+        """Every step with what it means: past, now or ahead."""
+        reached = STEPS.index(DONE) + 1 if self.job_state.done else _reached(self)
+        states = (
+            "past" if i < reached else "now" if i == reached and not self.job_state.over else "ahead" for i in range(5)
+        )
+        return [
+            {"name": name, "meaning": MEANING[name], "state": state} for name, state in zip(STEPS, states, strict=True)
+        ]
+
+
+def title_of(job: JobSpec) -> str:
+    """What a job computes, in a few words."""
+    return TITLES.get((job.analysis.NAME, job.data.form), job.analysis.NAME)
+
+
+def parameters_of(job: JobSpec) -> dict[str, Any]:
+    """The parameters of the analysis that are set, by name."""
+    return {name: value for name, value in as_data(job)["analysis"].items() if name != "name"}
+
+
+def standing_of(known: Known, membership: Membership, me: str, fetched: bool, now: datetime) -> JobPage:
+    proposal, objects = known.job.proposal, Objects(known.headers)
+    job_state = job_state_of(proposal, known.headers, membership, now)
+    owner, receiver = me in proposal.owners, me in proposal.job.receivers
+    offers = receiver or (proposal.job.data.by_columns and owner)
+    lacks_approval = me in proposal.approvers and objects.by("approval", me) is None
+    lacks_offer = offers and objects.offer(me, of_seat=False) is None
+    contributed = objects.by("contribution", me) is not None
+    todo = ""
+    if not job_state.over:
+        if lacks_approval or lacks_offer:
+            todo = APPROVE
+        elif owner and not contributed:
+            todo = CONTRIBUTE
+    elif job_state.stage == DONE and receiver and not fetched:
+        todo = FETCH
+    roles = [
+        name
+        for name, has in (
+            ("an owner", owner),
+            ("a receiver", receiver),
+            ("an owner of the model", me in proposal.approvers and not owner),
+        )
+        if has
+    ]
+    return JobPage(
+        job=known.job,
+        job_state=job_state,
+        objects=objects,
+        progress=known.progress if job_state.stage == RUNNING else None,
+        roles=tuple(roles or ["who submitted it"]),
+        todo=todo,
+        approved=me in proposal.members and not lacks_approval and not lacks_offer,
+        contributed=contributed,
+        may_refuse=not job_state.over and me in proposal.members,
+    )
+
+
+def _reached(standing: JobPage) -> int:
+    """The step a job is at; of one that ended badly, the step it had come to."""
+    job_state = standing.job_state
+    if job_state.stage in STEPS:
+        return STEPS.index(job_state.stage)
+    if job_state.attempt:
+        return STEPS.index(RUNNING)
+    return STEPS.index(GATHERING if next(standing.objects.of("approval"), None) else PROPOSED)

@@ -1,0 +1,149 @@
+"""The jobs of a member as they are now: a thread follows the news of one server, and goes on with another if that one is lost.
+
+News only tell which jobs to look at again; what counts is what all servers have of them, with signatures checked
+(`Seats.headers`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...federation.errors import FederationError, NotReached
+from ...federation.membership import SEATS
+from ...federation.objects import Header
+from ...federation.proposal import ProposedJob
+from ...jobs.checks import is_digest
+from ...member import MemberClient
+from ...member.connections import progress_of
+
+PAUSES = (0.2, 0.5, 1, 2, 5)
+"""Seconds before the servers are tried again, after all of them failed."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A job, the headers of its objects, and how far a running attempt is."""
+
+    job: ProposedJob
+    headers: list[Header]
+    progress: dict[str, Any] | None
+
+
+class LiveJobs:
+    """open_member: a member with connections of its own. changed: called, in any thread, when something is new."""
+
+    def __init__(self, open_member: Callable[[], MemberClient], changed: Callable[[], None]) -> None:
+        self._watching, self._asking = open_member(), open_member()
+        self._changed = changed
+        self._lock, self._request = threading.Lock(), threading.Lock()
+        self._jobs: dict[str, ProposedJob] = {}
+        self._headers: dict[str, list[Header]] = {}
+        self._progress: dict[str, dict[str, Any]] = {}
+        self._audits: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
+        self._stopped = threading.Event()
+        self.fault = ""
+        self.unreadable: dict[str, str] = {}
+        self.reached: int | None = None
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    def known(self) -> list[Known]:
+        """All jobs, the newest first."""
+        with self._lock:
+            return [self._known(job) for job in reversed(self._jobs)]
+
+    def one(self, job: str) -> Known | None:
+        with self._lock:
+            return self._known(job) if job in self._jobs else None
+
+    def _known(self, job: str) -> Known:
+        return Known(self._jobs[job], self._headers[job], self._progress.get(job))
+
+    def refresh(self, job: str) -> None:
+        """What all servers have of a job now."""
+        with self._request:
+            headers = self._asking.seats.headers(job)
+            described = self._jobs.get(job) or self._description(job, headers)
+        with self._lock:
+            if described is not None:
+                self._jobs.setdefault(job, described)
+                self._headers[job] = headers
+        self._changed()
+
+    def _description(self, job: str, headers: list[Header]) -> ProposedJob | None:
+        header = next((each for each in headers if each.kind == "job"), None)
+        try:
+            if header is None:
+                raise FederationError("its file is not there")
+            found = ProposedJob(self._asking.seats.get(header).payload)
+            if found.id != job:
+                raise FederationError("it is another file than its name says")
+        except NotReached:
+            raise
+        except FederationError as error:
+            self.unreadable[job] = str(error)
+            return None
+        self.unreadable.pop(job, None)
+        return found
+
+    def audits(self, known: Known) -> dict[str, dict[str, Any]]:
+        """Operator -> what it signed of the openings."""
+        attempt = self._asking.job_state(known.job, known.headers).attempt
+        found = self._audits.get((known.job.id, attempt), {})
+        if len(found) < len(SEATS):
+            with self._request:
+                found = self._asking.audits(known.job, known.headers, attempt)
+            self._audits[known.job.id, attempt] = found
+        return found
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="following", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._asking.close()
+
+    def _run(self) -> None:
+        failed = 0
+        while not self._stopped.is_set():
+            seat = SEATS[failed % len(SEATS)]
+            try:
+                self._follow(seat)
+            except (FederationError, ValueError, OSError) as error:
+                failed = failed + 1 if self.reached is None else 1 + seat
+                self.reached, self.fault = None, str(error)
+                self._changed()
+            rounds = failed // len(SEATS)
+            self._stopped.wait(PAUSES[min(rounds, len(PAUSES) - 1)])
+
+    def _follow(self, seat: int) -> None:
+        """From the beginning: what is known already is not asked for again."""
+        dirty: dict[str, None] = {}
+        for kind, content in self._watching.seats.clients[seat].events():
+            if self._stopped.is_set():
+                return
+            if kind == "object" and isinstance(content, dict) and is_digest(content.get("job")):
+                dirty[content["job"]] = None
+            elif kind == "progress" and isinstance(content, dict):
+                self._show(content)
+            if kind != "object":  # the end of a batch
+                for job in dirty:
+                    self.refresh(job)
+                dirty.clear()
+                if self.reached is None:
+                    self.reached, self.fault = seat, ""
+                    self._changed()
+        raise NotReached("the server ended the conversation")
+
+    def _show(self, told: dict[str, Any]) -> None:
+        """Note the progress of a running job, as a server tells it."""
+        progress = progress_of(told)
+        if progress is not None and is_digest(told.get("job")):
+            with self._lock:
+                self._progress[told["job"]] = progress
+            self._changed()

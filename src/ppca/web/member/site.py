@@ -1,0 +1,259 @@
+"""The pages of `ppca ui` and what can be done on them. The process beside the browser holds the keys; no page ever does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from ...federation.approval_text import scope, terms
+from ...federation.errors import FederationError
+from ...federation.proposal import ProposedJob
+from ...html.formats import size
+from ...html.local_site import LocalSite, follow
+from ...member import MemberClient
+from ...member.contributing import contribute
+from ..report import opening_lines
+from ..report.page import chart_style
+from .authorisation import Authorisation
+from .job_page import JobPage, parameters_of, standing_of, title_of
+from .live_jobs import LiveJobs
+from .results import REPORT, Results
+from .tasks import MemberTasks, Told
+from .uploads import READING, Uploads
+
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
+QUICK = 20.0
+"""Seconds that a request waits for an approval to be with a server; after that the page says that it is under way."""
+
+Fetch = Callable[[MemberClient, ProposedJob, Path], object]
+Work = Callable[[MemberClient, Told], str]
+
+
+def _nothing() -> None:
+    """After most tasks there is nothing to clear away."""
+
+
+class Notifier:
+    """Rung in any thread, heard in the event loop by everybody who waits."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        self._rung.set()
+        self._rung = asyncio.Event()
+
+    async def wait(self) -> None:
+        await self._rung.wait()
+
+
+class Pages:
+    """open_member: the member, with connections of its own. fetch: writes a result into a folder."""
+
+    def __init__(self, open_member: Callable[[], MemberClient], results: Results, fetch: Fetch) -> None:
+        self.bell = Notifier()
+        self.door = Authorisation()
+        self.site = LocalSite(["ppca.web.member"], [chart_style()])
+        self.member = open_member()
+        self.following = LiveJobs(open_member, self.bell.ring)
+        self.tasks = MemberTasks(self.bell.ring)
+        self.uploads = Uploads(self.member.state.folder)
+        self.results = results
+        self._open_member = open_member
+        self._fetch = fetch
+
+    def application(self) -> web.Application:
+        app, root = self.site.application(self.door.guard), self.door.root
+        job = f"{root}/job/{{job:[0-9a-f]{{64}}}}"
+        app.add_routes(
+            [
+                web.get("/enter/{token}", self.door.enter),
+                web.get(f"{root}/", self.front),
+                web.get(f"{root}/events", self.events),
+                web.get(job, self.job),
+                web.post(f"{job}/approve", self.approve),
+                web.post(f"{job}/refuse", self.refuse),
+                web.post(f"{job}/contribute", self.contribute),
+                web.post(f"{job}/fetch", self.fetch),
+                web.get(f"{job}/report", self.report),
+                web.get(f"{job}/files/{{name}}", self.file),
+                *self.site.static_routes(root),
+            ]
+        )
+        return app
+
+    def _standing(self, known: Any) -> JobPage:
+        fetched = self.results.fetched(known.job)
+        return standing_of(known, self.member.membership, self.member.name, fetched, datetime.now(UTC))
+
+    def _found(self, request: web.Request) -> JobPage:
+        known = self.following.one(request.match_info["job"])
+        if known is None:
+            raise web.HTTPNotFound(text=f"There is no such job, or {self.member.name} has no part in it.\n")
+        return self._standing(known)
+
+    def _render(self, template: str, **content: Any) -> web.Response:
+        return self.site.render(
+            template,
+            root=self.door.root,
+            me=self.member.name,
+            federation=self.member.membership.name,
+            fault=self.following.fault,
+            reached=self.following.reached,
+            **content,
+        )
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    async def front(self, request: web.Request) -> web.Response:
+        found = [self._standing(known) for known in self.following.known()]
+        return self._render(
+            "front.html",
+            todo=[each for each in found if each.todo],
+            open=[each for each in found if not each.todo and not each.job_state.over],
+            over=[each for each in found if not each.todo and each.job_state.over],
+            unreadable=self.following.unreadable,
+        )
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        return await follow(request, self.bell.wait, self.site.closing)
+
+    async def job(self, request: web.Request) -> web.Response:
+        found = self._found(request)
+        opened, together = await asyncio.to_thread(self.member.words, found.job)
+        result = await asyncio.to_thread(self.results.of, found.job)
+        audit = await asyncio.to_thread(self._audit, found)
+        return self._render(
+            "job.html",
+            standing=found,
+            parameters=parameters_of(found.job.spec),
+            program=title_of(found.job.spec),
+            scope=scope(found.job.proposal),
+            terms=terms(found.job.spec, self.member.name),
+            opened=opened,
+            together=together,
+            task=self.tasks.of(found.job.id),
+            result=result,
+            has_report=result is not None and REPORT in result.files,
+            audit=audit,
+            here=Path.cwd(),
+            reading=READING,
+            unsent=self.member.state.outbox(found.job.id).complete,
+        )
+
+    def _audit(self, found: JobPage) -> dict[str, Any]:
+        """What was opened, as the servers signed it; whether their lists are equal; what failed; what is erased."""
+        known = self.following.one(found.job.id)
+        assert known is not None
+        fault = ""
+        audits: dict[str, Any] = {}
+        try:
+            audits = self.following.audits(known)
+        except FederationError as error:
+            fault = str(error)
+        lists = [each["audit"] for each in audits.values()]
+        return {
+            "fault": fault,
+            "signed": list(audits),
+            "lines": opening_lines(lists[0]) if lists else [],
+            "equal": all(each == lists[0] for each in lists),
+            "failed": [each for each in found.objects.of("ended") if each.about.get("outcome") == "failed"],
+            "erased": sorted({(each.author, str(each.about.get("what"))) for each in found.objects.of("erased")}),
+        }
+
+    async def report(self, request: web.Request) -> web.StreamResponse:
+        return await self._file(request, REPORT, {"Content-Security-Policy": REPORT_POLICY})
+
+    async def file(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        return await self._file(request, name, {"Content-Disposition": f'attachment; filename="{name}"'})
+
+    async def _file(self, request: web.Request, name: str, headers: dict[str, str]) -> web.StreamResponse:
+        """A file of a result that stands the check; what it is made from, with the key, is none of them."""
+        result = await asyncio.to_thread(self.results.of, self._found(request).job)
+        if result is None or name not in result.files:
+            raise web.HTTPNotFound(text="There is no such file in this result, or the result was not fetched.\n")
+        return web.FileResponse(result.folder / name, headers=headers)
+
+    # -- doing -------------------------------------------------------------------------------------------------------
+
+    async def _do(
+        self,
+        request: web.Request,
+        what: str,
+        body: Work,
+        *,
+        patience: float = 0.0,
+        after: Callable[[], None] = _nothing,
+    ) -> web.Response:
+        """Does it with connections of its own, then shows the job again. after: done in any case."""
+        job = request.match_info["job"]
+
+        def task(told: Told) -> str:
+            try:
+                with closing(self._open_member()) as member:
+                    said = body(member, told)
+                self.following.refresh(job)
+                return said
+            finally:
+                after()
+
+        thread = self.tasks.start(job, what, task)
+        if thread is None:
+            after()
+        elif patience:
+            await asyncio.to_thread(thread.join, patience)
+        return web.Response(status=303, headers={"Location": f"{self.door.root}/job/{job}"})
+
+    async def approve(self, request: web.Request) -> web.Response:
+        job = self._found(request).job
+
+        def body(member: MemberClient, told: Told) -> str:
+            member.approve(job)
+            return f"You have approved exactly this job, {job.id[:12]}."
+
+        return await self._do(request, "approve", body, patience=QUICK)
+
+    async def refuse(self, request: web.Request) -> web.Response:
+        job = self._found(request).job
+        why = str((await request.post()).get("why", "")).strip()
+
+        def body(member: MemberClient, told: Told) -> str:
+            if not why:
+                raise ValueError("say why: everybody in the job sees the reason. Nothing was sent.")
+            member.refuse(job, why)
+            return "You have refused this job; it ends for everybody."
+
+        return await self._do(request, "refuse", body, patience=QUICK)
+
+    async def fetch(self, request: web.Request) -> web.Response:
+        job = self._found(request).job
+
+        def body(member: MemberClient, told: Told) -> str:
+            told("fetching the parts of the four servers, and checking them", None)
+            self._fetch(member, job, self.results.place(job))
+            return f"The result is in {self.results.place(job)}."
+
+        return await self._do(request, "fetch", body)
+
+    async def contribute(self, request: web.Request) -> web.Response:
+        job = self._found(request).job
+        form = await self.uploads.read(request)
+
+        def body(member: MemberClient, told: Told) -> str:
+            data = form.table(needed=not member.state.outbox(job.id).complete)
+            sent = contribute(member, job, data, id=form.id or None, options=form.options(), told=told)
+            return f"You have contributed: {size(sent)} in sealed shares. Your part is done; you may leave for good."
+
+        return await self._do(request, "contribute", body, after=form.clear)

@@ -1,0 +1,20 @@
+"""What a person gets of a joint PCA: one self-contained page, and the tables that the command line prints as well."""
+
+from ...html.formats import angle_error, below_resolution, duration, percent, size
+from .account import KindLine, OpeningLine, StageLine, kind_lines, opening_lines, stage_lines
+from .page import write_report
+
+__all__ = [
+    "KindLine",
+    "OpeningLine",
+    "StageLine",
+    "angle_error",
+    "below_resolution",
+    "duration",
+    "kind_lines",
+    "opening_lines",
+    "percent",
+    "size",
+    "stage_lines",
+    "write_report",
+]

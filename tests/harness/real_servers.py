@@ -1,0 +1,92 @@
+"""Four servers of a federation on loopback: routers, pinned keys, and attempts of the same job in four threads."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from harness.pinned import SEATED, Members
+from harness.waiting import PATIENCE
+from ppca.protocol import InputPacket
+from ppca.server.attempt import Attempt
+from ppca.server.forking import ForkServer
+from ppca.server.router import Router
+from ppca.server.work import AttemptFailed, Done, Work
+from ppca.transport import open_listener
+
+
+class Seats:
+    def __init__(self) -> None:
+        self.members = Members()
+        self.routers = [Router(open_listener()) for _ in SEATED]
+        self.forks = ForkServer()
+        self.addresses = {seat: router.address for seat, router in enumerate(self.routers)}
+
+    def close(self) -> None:
+        self.forks.close()
+        for router in self.routers:
+            router.close()
+
+    def work(self, seat: int, program: str, packets: Sequence[list[InputPacket]] = (), **fields: Any) -> Work:
+        fields = {"session": b"session", "timeout": PATIENCE, "start_timeout": PATIENCE, **fields}
+        return Work(
+            seat=seat,
+            addresses=self.addresses,
+            tls=self.members.tls(SEATED[seat]),
+            program=program,
+            packets=[four[seat] for four in packets],
+            **fields,
+        )
+
+    def start(
+        self,
+        program: str,
+        packets: Sequence[list[InputPacket]] = (),
+        *,
+        own: Callable[[int], dict[str, Any]] = lambda seat: {},
+        progress: Any = None,
+        **fields: Any,
+    ) -> Running:
+        """The attempt of a job, at all four servers. `own`: what differs between the servers."""
+        fields = {"session": secrets.token_bytes(32), **fields}
+        works = [self.work(seat, program, packets, **{**fields, **own(seat)}) for seat in SEATED]
+        return Running(
+            [Attempt(work, router, self.forks, progress) for work, router in zip(works, self.routers, strict=True)]
+        )
+
+
+class Running:
+    """Four attempts under way, each in its thread."""
+
+    def __init__(self, attempts: list[Attempt]) -> None:
+        self.attempts = attempts
+        pool = ThreadPoolExecutor(len(attempts))
+        self.futures: list[Future[Done]] = [pool.submit(attempt.run) for attempt in attempts]
+        pool.shutdown(wait=False)
+
+    def outcomes(self) -> list[Done | AttemptFailed]:
+        """By server what came of it; any other exception fails the test."""
+
+        def outcome(future: Future[Done]) -> Done | AttemptFailed:
+            try:
+                return future.result(2 * PATIENCE)
+            except AttemptFailed as failed:
+                return failed
+
+        return [outcome(future) for future in self.futures]
+
+    def done(self) -> list[Done]:
+        found = self.outcomes()
+        assert all(isinstance(one, Done) for one in found), found
+        return [one for one in found if isinstance(one, Done)]
+
+    def failed(self) -> list[AttemptFailed]:
+        found = self.outcomes()
+        assert all(isinstance(one, AttemptFailed) for one in found), found
+        return [one for one in found if isinstance(one, AttemptFailed)]
+
+    @property
+    def pids(self) -> list[int]:
+        return [attempt._process.pid for attempt in self.attempts if attempt._process is not None]

@@ -1,0 +1,330 @@
+"""Admission: every kind of object from the right author, once, in its time, for exactly this job; everything else is refused."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.admission import KINDS, OF, STORY, Door, until
+from harness.federation import (
+    IDENTITIES,
+    MEMBERSHIP,
+    RECEIVER,
+    SEAT_KEYS,
+    contribution,
+    ended,
+    job,
+    make,
+    membership,
+    offers,
+)
+from ppca.federation.errors import NotNow
+from ppca.federation.identity import Identity
+from ppca.federation.objects import Object
+from ppca.server import admission as module
+from ppca.server.mailbox import SMALL
+
+
+def test_a_job_that_goes_well_is_let_in(door: Door) -> None:
+    door.tell(*STORY)
+    assert door.job_state(OF.id).stage == "done"
+    for item in STORY:
+        assert not door.admit(item, item.header.author), "again does no harm"
+    assert len(door.mailbox.headers(OF.id)) == len(STORY)
+
+
+WRONG: dict[str, list[tuple[str, dict[str, Any], bytes]]] = {
+    "offer": [
+        ("visitor", {}, SEAT_KEYS[0].public),
+        ("north", {}, SEAT_KEYS[0].public),
+        ("visitor", {"seat": 0}, SEAT_KEYS[0].public),
+    ],
+    "approval": [("visitor", {}, b""), (RECEIVER, {}, b""), ("alpha", {}, b"")],
+    "refusal": [("visitor", {"why": "no"}, b"")],
+    "group": [("north", {"to": "south"}, b""), ("visitor", {"to": "south"}, b"")],
+    "envelope": [
+        ("visitor", {"to": 0, "piece": 0}, b"x"),
+        (RECEIVER, {"to": 0, "piece": 0}, b"x"),
+        ("alpha", {"to": 0, "piece": 0}, b"x"),
+    ],
+    "contribution": [("visitor", {}, b"{}"), (RECEIVER, {}, b"{}"), ("beta", {}, b"{}")],
+    "receipt": [
+        ("north", {"owner": "north", "contribution": "0" * 64}, b""),
+        ("alpha", {"owner": "visitor", "contribution": "0" * 64}, b""),
+    ],
+    "start": [("beta", {"attempt": 1}, b""), ("north", {"attempt": 1}, b"")],
+    "ready": [("north", {"attempt": 1}, b"")],
+    "resume": [("north", {"attempt": 1}, b""), ("alpha", {"attempt": 2}, b"")],
+    "ended": [("north", {"attempt": 1, "outcome": "finished", "final": False, "why": ""}, b"")],
+    "result": [
+        ("north", {"receiver": RECEIVER}, b""),
+        ("alpha", {"receiver": "visitor"}, b""),
+        ("alpha", {"receiver": ["x"]}, b""),
+    ],
+    "audit": [("north", {}, b""), (RECEIVER, {}, b"")],
+    "erased": [("north", {"what": "job"}, b"")],
+    "cancel": [("visitor", {}, b""), ("spare", {}, b"")],
+}
+
+
+def test_a_server_cannot_fill_the_store_of_another(tmp_path: Path) -> None:
+    """Small objects of operators were taken without a limit, also when the store was full and the job over."""
+    door = Door(tmp_path, at_most=1 << 20)
+    door.tell(*STORY)
+    long = {"more": "x" * 10_000}
+    door.tell(make("delta", "audit", OF, bytes(60_000), attempt=1))
+    door.refuses(make("delta", "audit", OF, bytes(60_001), attempt=1), "said so already")
+    door.tell(make("delta", "result", OF, b"x", receiver=RECEIVER, attempt=1, piece=0))
+    door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, piece=0), "said so already")
+    door.refuses(make("delta", "result", OF, b"y", receiver=RECEIVER, attempt=1, piece=1 << 12), "no number")
+    door.tell(make("delta", "erased", OF, what="job"))
+    door.refuses(make("delta", "erased", OF, what="job", **long), "said so already")
+    door.refuses(make("delta", "erased", OF, what="everything"), "nothing that can be erased")
+    for kind, about in (("erased", {"what": "model"}), ("receipt", {"owner": "north", "contribution": "0" * 64})):
+        door.refuses(make("delta", kind, OF, bytes(60_000), **about), "it has a payload")
+    for kind in ("audit", "result"):
+        with pytest.raises(NotNow, match="no such attempt"):
+            door.admit(make("delta", kind, OF, b"x", receiver=RECEIVER, attempt=2, piece=0), "delta")
+
+
+def test_small_objects_of_an_operator_have_a_limit_of_bytes(tmp_path: Path) -> None:
+    door = Door(tmp_path, at_most=1 << 20, bytes_per_member=1 << 20)
+    door.mailbox.put(make("north", "envelope", OF, bytes(1 << 20)))
+    with pytest.raises(NotNow, match="the store of this server is full"):
+        door.check_room("north", 1)
+    for _ in range(17):  # a full store takes them up to that limit
+        door.check_room("delta", 60_000)
+        door.mailbox.put(make("delta", "audit", OF, secrets.token_bytes(60_000)))
+    with pytest.raises(NotNow, match="delta has stored as much"):
+        door.check_room("delta", 60_000)
+
+
+def test_results_that_members_ask_for_do_not_silence_a_server(tmp_path: Path) -> None:
+    """Two large results of one member used up the bytes of all operators: no server could say anything until they were erased."""
+    door = Door(tmp_path, bytes_per_member=1 << 20)
+    large = make("alpha", "result", OF, bytes(1 << 20), receiver=RECEIVER, attempt=1, piece=0)
+    door.mailbox.put(large)
+    door.mailbox.close()
+    door = Door(tmp_path, bytes_per_member=1 << 20)  # also after a restart
+    with pytest.raises(NotNow, match="alpha has stored as much"):
+        door.check_room("alpha", SMALL + 1)
+    door.check_room("alpha", SMALL)
+    door.tell(*STORY)
+    door.mailbox.drop(OF.id, ["result"])
+    door.check_room("alpha", SMALL + 1)
+
+
+def test_every_kind_has_its_wrong_authors() -> None:
+    assert set(WRONG) == set(module.WRITERS)
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_wrong_authors_and_wrong_roles(kind: str, door: Door) -> None:
+    door.tell(*until("ended"))
+    for author, about, payload in WRONG[kind]:
+        door.refuses(make(author, kind, OF, payload, **about))
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS)))
+def test_an_outsider_and_a_forger(kind: str, door: Door) -> None:
+    """Right in everything but the key."""
+    item = next(item for item in STORY if item.header.kind == kind)
+    door.tell(*until(kind))
+    author = item.header.author
+    forged = Object.make(Identity(author, IDENTITIES["nobody"].key), kind, OF.id, item.payload, **item.header.about)
+    door.refuses(forged, "did not sign")
+    door.refuses(forged, "did not sign", carrier="beta")
+    door.refuses(
+        Object.make(IDENTITIES["nobody"], kind, OF.id, item.payload, **item.header.about), "no member", carrier="beta"
+    )
+
+
+def test_members_bring_their_own_and_seats_any(door: Door) -> None:
+    door.tell(*until("approval"))
+    item = make("north", "approval", OF)
+    door.refuses(item, "members bring their own", carrier="south")
+    door.refuses(item, "members bring their own", carrier=RECEIVER)
+    assert door.admit(item, "delta")
+
+
+AGAIN: dict[str, Callable[[], Object]] = {
+    "approval": lambda: make("north", "approval", OF, note="again"),
+    "contribution": lambda: contribution(OF, "north", (3.0, 4.0))[-1],
+    "offer": lambda: make("alpha", "offer", OF, SEAT_KEYS[1].public, seat=0),
+    "start": lambda: make("alpha", "start", OF, attempt=1, note="again"),
+    "ready": lambda: make("alpha", "ready", OF, attempt=1, note="again"),
+    "ended": lambda: ended(OF, "alpha", audit="other"),
+    "job": lambda: make(RECEIVER, "job", OF, OF.data, note="again"),
+}
+
+
+@pytest.mark.parametrize("kind", AGAIN)
+def test_what_is_said_once(kind: str, door: Door) -> None:
+    door.tell(*(STORY[:-3] if kind == "ended" else [item for item in STORY if item.header.kind != "ended"]))
+    door.refuses(AGAIN[kind](), "already|comes next")
+
+
+def test_another_server_brings_the_proof_that_an_author_contradicts_itself(door: Door) -> None:
+    """At most as many objects as the state of the job depends on."""
+    door.tell(*(item for item in STORY if (item.header.kind, item.header.author) != ("ended", "delta")))
+    door.tell(ended(OF, "delta", 1, "failed", why="disk"))
+    proofs = [ended(OF, "delta", 1, "withdrawn"), ended(OF, "delta", 1, "failed", why="bug", final=True)]
+    for item in (*proofs, ended(OF, "delta")):
+        door.refuses(item, "already")
+        assert door.admit(item, "beta")
+    assert door.job_state(OF.id).stage == "done"
+    for item in (ended(OF, "delta", audit="b"), ended(OF, "delta", 1, "failed", why="x", final=True)):
+        door.refuses(item, "already", carrier="beta")
+
+
+def test_another_server_brings_the_proof_that_an_owner_signed_two_contributions(door: Door) -> None:
+    door.tell(*until("start"))
+    second, third = (contribution(OF, "north", values)[-1] for values in ((3.0, 4.0), (5.0, 6.0)))
+    door.refuses(second, "already")
+    assert door.admit(second, "gamma")
+    assert "north has signed different contributions" in door.job_state(OF.id).why
+    door.refuses(third, "already", carrier="gamma")
+
+
+def test_a_refusal_ends_a_job_and_nothing_comes_after(door: Door) -> None:
+    door.tell(*until("contribution"), make("south", "refusal", OF, why="no"))
+    assert door.job_state(OF.id).stage == "refused"
+    for item in (
+        make("north", "refusal", OF, why="too"),
+        contribution(OF, "north")[-1],
+        make("alpha", "start", OF, attempt=1),
+    ):
+        door.refuses(item, "is over")
+    door.tell(make("alpha", "erased", OF, what="job"))
+
+
+def test_a_job_that_is_over_takes_what_seats_still_owe(door: Door) -> None:
+    door.tell(*STORY)
+    door.tell(
+        make("alpha", "result", OF, b"x", receiver=RECEIVER, attempt=1, piece=0),
+        make("alpha", "audit", OF, b"{}", attempt=1),
+    )
+    door.refuses(make("north", "cancel", OF), "is over")
+
+
+def test_an_operator_offers_again_only_as_a_restored_seat(door: Door) -> None:
+    door.tell(*until("approval"))
+    door.tell(make("alpha", "offer", OF, SEAT_KEYS[1].public, seat=0, again=1))
+    door.refuses(make("alpha", "offer", OF, SEAT_KEYS[2].public, seat=0, again=1), "already")
+    door.refuses(make("alpha", "offer", OF, SEAT_KEYS[2].public, seat=1, again=2), "no part")
+    door.refuses(make(RECEIVER, "offer", OF, SEAT_KEYS[2].public, receiver=RECEIVER, again=2), "already")
+    door.refuses(make(RECEIVER, "offer", OF, SEAT_KEYS[2].public, seat=0), "no part")
+
+
+def test_an_operator_who_receives_offers_twice(tmp_path: Path) -> None:
+    line = {"name": "alpha", "key": MEMBERSHIP.file.seat[0].key, "roles": ("receiver",)}
+    members = tuple(member.model_dump() for member in MEMBERSHIP.file.member)
+    both = membership(member=(*members, line))
+    of = job(both, receivers={"alpha": ["model"]})
+    door = Door(tmp_path)
+    door.federation = both
+    door.tell(make("alpha", "job", of, of.data), *offers(of))
+    assert not any(item.what.startswith("offer") for item in door.job_state(of.id).waiting)
+    door.refuses(make("alpha", "offer", of, SEAT_KEYS[3].public, receiver="alpha"), "already")
+
+
+def test_contributing_needs_an_approval(door: Door) -> None:
+    door.tell(*until("approval"), make("north", "approval", OF))
+    for item in contribution(OF, "south"):
+        door.refuses(item, "has not approved")
+    door.tell(*contribution(OF, "north"))
+    door.refuses(make("north", "envelope", OF, b"x", to=0, piece=9), "has finished")
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {},
+        {"to": 0},
+        {"piece": 0},
+        {"to": 4, "piece": 0},
+        {"to": -1, "piece": 0},
+        {"to": True, "piece": 0},
+        {"to": 1.0, "piece": 0},
+        {"to": "0", "piece": 0},
+        {"to": [0], "piece": 0},
+        {"to": 0, "piece": -1},
+        {"to": 0, "piece": 1 << 16},
+        {"to": 0, "piece": True},
+    ],
+)
+def test_envelopes_to_nowhere(about: dict[str, Any], door: Door) -> None:
+    door.tell(*until("envelope"))
+    door.refuses(make("north", "envelope", OF, b"x", **about), "addressed to no server|no number")
+
+
+@pytest.mark.parametrize(
+    ("kind", "author", "about"),
+    [
+        ("start", "alpha", {}),
+        ("start", "alpha", {"attempt": 0}),
+        ("start", "alpha", {"attempt": 2}),
+        ("start", "alpha", {"attempt": "1"}),
+        ("start", "alpha", {"attempt": [1]}),
+        ("ready", "alpha", {}),
+        ("ready", "alpha", {"attempt": "1"}),
+        ("resume", "alpha", {"attempt": True}),
+        ("receipt", "alpha", {"owner": "north"}),
+        ("receipt", "alpha", {"owner": ["north"], "contribution": "0" * 64}),
+        ("ended", "alpha", {"attempt": 1}),
+        ("ended", "alpha", {"attempt": [1], "outcome": "finished", "final": False, "why": ""}),
+        ("ended", "alpha", {"attempt": 1, "outcome": "won", "final": False, "why": ""}),
+        ("ended", "alpha", {"attempt": 1, "outcome": ["finished"], "final": False, "why": ""}),
+        ("ended", "alpha", {"attempt": 1, "outcome": "failed", "final": 1, "why": ""}),
+        ("ended", "alpha", {"attempt": 1, "outcome": "failed", "final": False, "why": "x" * 3000}),
+        ("ended", "alpha", {"attempt": 1, "outcome": "failed", "final": False, "why": "\x1b[2J"}),
+        ("ended", "alpha", {"attempt": 9, "outcome": "failed", "final": False, "why": ""}),
+        ("refusal", "north", {}),
+        ("refusal", "north", {"why": 1}),
+        ("refusal", "north", {"why": "\x1b]0;owned\x07"}),
+        ("refusal", "north", {"why": "x" * 2001}),
+        ("approval", "north", {}),
+        ("offer", RECEIVER, {"receiver": RECEIVER}),
+    ],
+)
+def test_objects_that_do_not_say_what_they_must(kind: str, author: str, about: dict[str, Any], door: Door) -> None:
+    before = until("approval") if kind in ("approval", "refusal") else until("start", 0 if kind == "start" else 1)
+    door.tell(
+        *(
+            item
+            for item in before
+            if not (kind == "offer" and item.header.author == RECEIVER and item.header.kind == kind)
+        )
+    )
+    door.refuses(make(author, kind, OF, b"payload" if kind == "approval" else b"", **about))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"7",
+        b"{}",
+        b'{"pieces": []}',
+        b'{"pieces": [[], [], [], [7]], "summands": {}}',
+        b'{"pieces": [[], [], [], []]}',
+        b'{"pieces": [[], [], [], []], "summands": []}',
+        b'{"pieces": [[], [], [], []], "summands": {"R0": 7}}',
+        b"[" * 100_000,
+        b"[" + b"{}," * (1 << 19) + b"{}]",
+    ],
+)
+def test_a_contribution_that_lists_nothing_usable_is_refused_by_name(content: bytes, door: Door) -> None:
+    door.tell(*until("contribution"))
+    door.refuses(make("north", "contribution", OF, content), "contribution")
+
+
+def test_a_header_is_brief(door: Door) -> None:
+    """16,384 envelopes with headers of 16 kB each would take 268 MB of a server's memory."""
+    door.tell(*until("envelope"))
+    door.refuses(make("north", "envelope", OF, b"x", to=0, piece=0, more="x" * 5000), "more than 256 characters")

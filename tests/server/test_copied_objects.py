@@ -1,0 +1,95 @@
+"""What a server takes back from another one, and large job files: a lying server or member cannot stop a server with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.admission import Door, until
+from harness.federation import RECEIVER, job, make, server_state, story
+from ppca.federation.errors import NotNow, ObjectRefused
+from ppca.federation.objects import Object
+from ppca.federation.state import is_well_formed
+from ppca.server import admission as module
+from ppca.server.restoring import Restoring
+
+
+def restoring(folder: Path, *items: Object) -> Restoring:
+    """A server that gets these objects from another one."""
+    content = {item.digest: item.data for item in items}
+    mates = SimpleNamespace(get=lambda seat, path, missing_ok=False: content[path.rsplit("/", 1)[1]])
+    shares: Any = SimpleNamespace(mates=mates)
+    nobody: Any = None
+    return Restoring(server_state(folder), shares, nobody, lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("author", "kind", "about"),
+    [
+        ("delta", "start", {"attempt": 1, "turn": 1}),
+        ("alpha", "start", {"attempt": 1_000_000, "turn": 1}),
+        ("alpha", "start", {"attempt": 1, "turn": 10**400}),
+        ("north", "receipt", {"owner": "south", "contribution": "0" * 64}),
+        ("visitor", "ended", {"attempt": 1, "outcome": "failed", "why": "x", "final": True}),
+        ("visitor", "approval", {}),
+    ],
+)
+def test_a_server_takes_nothing_back_that_its_author_may_not_write(
+    tmp_path: Path, author: str, kind: str, about: dict[str, Any]
+) -> None:
+    """One lying server could else make server 0 propose attempts that the others refuse, or stop at every start."""
+    of = job()
+    honest = [item for item in story(of) if item.header.kind not in ("start", "ready", "ended", "result", "audit")]
+    lie = make(author, kind, of, **about)
+    restored = restoring(tmp_path, *honest, lie)
+    for item in honest:
+        assert restored._take(3, item.digest)
+    with pytest.raises((ObjectRefused, NotNow)):
+        restored._take(3, lie.digest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "about"),
+    [
+        ("start", {"attempt": 1 << 20}),
+        ("start", {"attempt": 1, "turn": 1 << 53}),
+        ("start", {"attempt": 1, "turn": -1}),
+        ("offer", {"seat": 0, "place": 1.5}),
+        ("offer", {"seat": 0, "again": True}),
+    ],
+)
+def test_numbers_in_headers_have_bounds(kind: str, about: dict[str, Any]) -> None:
+    assert not is_well_formed(make("alpha", kind, job(), **about).header)
+
+
+def test_who_has_a_part_in_a_job_is_known_without_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member's stream of events asks this for every object, also of jobs with large files that are not parsed any more."""
+    door = Door(tmp_path)
+    door.tell(*until("approval"))
+    (of,) = door.mailbox.jobs()
+    members = door.members(of)
+    assert {"north", "south", "west", RECEIVER} <= members
+
+    def parse(*arguments: Any) -> None:
+        raise AssertionError("the file was parsed again")
+
+    monkeypatch.setattr(module, "ProposedJob", parse)
+    door._jobs.clear()
+    assert door.members(of) == members
+
+
+def test_the_job_files_of_a_member_take_a_bounded_part_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = Door(tmp_path)
+    first, second = job(name="1"), job(name="2")
+    monkeypatch.setattr(module, "MOST_JOB_BYTES", 3 * len(first.data) // 2)
+    door.tell(make(RECEIVER, "job", first, first.data))
+    door.tell(make(RECEIVER, "job", second, second.data))
+    third = job(name="3")
+    with pytest.raises(NotNow, match=r"the files of analyst's jobs take more than [0-9,]+ bytes here"):
+        door.tell(make(RECEIVER, "job", third, third.data))
+    door.tell(make("north", "job", third, third.data))
