@@ -102,7 +102,7 @@ def feed_packet(content: bytes, number: int, folder: Path) -> None:
 
 
 def packet_seeds() -> list[bytes]:
-    """One per server, in their order: that of server (0,0) has keys only, which stand for any shape."""
+    """One per server, in their order: that of server 0 has keys only, which stand for any shape."""
     arrays = [share(np.ones((3, 2))), share(np.arange(4)), share(np.ones((30, 20)))]
     return [
         b"".join(

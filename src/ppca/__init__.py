@@ -60,8 +60,8 @@ __all__ = [
 
 
 _HOMES = {
-    "Columns": "estimator.columns",
-    "Federation": "member.servers",
+    "Columns": "estimator.partition",
+    "Federation": "member.federation_servers",
     "Job": "estimator.job",
     "PCA": "estimator.pca",
     "load": "estimator.pca",
@@ -70,7 +70,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """What conducts a job is loaded on first use: servers need neither it nor scikit-learn."""
+    """Load the clients of jobs on first use: servers need neither them nor scikit-learn."""
     if name in _HOMES:
         return getattr(import_module(f".{_HOMES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

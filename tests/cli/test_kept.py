@@ -279,7 +279,7 @@ def test_results_without_shares(folder: Path, tmp_path: Path, state_home: Path) 
     kept(result, tmp_path)[2].unlink()
     out = ["-o", tmp_path / "out.csv"]
     there = [*out, "--servers-state", tmp_path / "ppca"]
-    refused("the shares of server (1,0) are missing", "transform", result, folder / "new.csv", *there, place=tmp_path)
+    refused("the shares of server 2 are missing", "transform", result, folder / "new.csv", *there, place=tmp_path)
     (result / "shared.json").write_text("{}")
     refused(
         "it is not in the format ppca-shared-2", "detect", result, folder / "new.csv", *out, "--scores", place=tmp_path

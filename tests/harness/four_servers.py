@@ -109,11 +109,11 @@ def end_time(meetings: Meetings, number: int, until: Callable[[Meetings], Any]) 
     while (len(meetings) < number or not until(meetings)) and time.monotonic() < give_up:
         time.sleep(0.01)
     for meeting in meetings.values():
-        while not (meeting.news.empty() or meeting.over.is_set()):  # what it has been told still counts
+        while not (meeting.reports.empty() or meeting.over.is_set()):  # what it has been told still counts
             time.sleep(0.01)
         meeting.deadline = 0.0
         with suppress(OSError):  # its server has finished
-            meeting.bell_rope.send(b"!")
+            meeting.wakeup_writer.send(b"!")
 
 
 class Rogue:

@@ -13,7 +13,7 @@ from time import perf_counter
 
 import numpy as np
 
-from ppca.transport.errors import SEATS, PeerTimeout, TransportError, seat_name
+from ppca.transport.errors import SEATS, PeerTimeout, TransportError, server_name
 from ppca.transport.frames import (
     ABORT,
     CLOSE,
@@ -112,7 +112,7 @@ class MemoryMesh(Mesh):
 
     def _timed_out(self, peer: int) -> TransportError:
         return PeerTimeout(
-            f"{seat_name(self.seat)} waited {self.timeout:g} s in step {self.step} for a frame from {seat_name(peer)}; "
+            f"{server_name(self.seat)} waited {self.timeout:g} s in step {self.step} for a frame from {server_name(peer)}; "
             "check that this server runs, or raise the timeout",
             self.seat,
             peer,

@@ -105,7 +105,7 @@ def test_a_server_killed_between_runs() -> None:
         run(servers, program("reveal"), X)
         os.kill(servers.pids[2], signal.SIGKILL)
         run(servers, program("reveal"), X)
-    assert messages[0].startswith("server (1,0) failed")
+    assert messages[0].startswith("server 2 failed")
     assert "killed by SIGKILL" in messages[0]
 
 
@@ -115,17 +115,15 @@ def test_a_server_killed_while_it_gets_a_large_input() -> None:
         killer = subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -KILL {servers.pids[3]}"])
         run(servers, program("reveal"), np.ones(200_000))
     killer.wait()
-    assert "server (1,1) failed" in messages[0]
+    assert "server 3 failed" in messages[0]
     assert "killed by SIGKILL" in messages[0]
 
 
 def test_a_server_killed_during_a_run() -> None:
     with failing() as (servers, messages):
         run(servers, program("signal_on"), X, seat=1, name="SIGKILL")
-    assert messages[0].startswith("server (0,1) failed in step 3: the process was killed by SIGKILL")
-    assert (
-        "lost server (0,1) in step 3" in messages[0]
-    )  # what its mates say; whoever is second may hear it of the first
+    assert messages[0].startswith("server 1 failed in step 3: the process was killed by SIGKILL")
+    assert "lost server 1 in step 3" in messages[0]  # what its mates say; whoever is second may hear it of the first
 
 
 def test_a_server_killed_after_a_run_and_the_block_left() -> None:
@@ -139,32 +137,32 @@ def test_a_server_killed_after_a_run_and_the_block_left() -> None:
 def test_a_stopped_server_during_a_run() -> None:
     with failing(short=True) as (servers, messages):
         run(servers, program("signal_on"), X, seat=2, name="SIGSTOP")
-    assert "waited 2 s in step 3 for a frame from server (1,0)" in messages[0]
-    assert "server (1,0): no report" in messages[0]
+    assert "waited 2 s in step 3 for a frame from server 2" in messages[0]
+    assert "server 2: no report" in messages[0]
 
 
 def test_a_stopped_server_before_a_run_with_a_large_input() -> None:
     with failing(short=True) as (servers, messages):
         os.kill(servers.pids[3], signal.SIGSTOP)
         run(servers, program("reveal"), np.ones(200_000))  # more than the channel's buffer holds
-    assert messages[0].startswith("server (1,1): no report within")
+    assert messages[0].startswith("server 3: no report within")
 
 
 def test_a_stopped_server_after_its_last_round() -> None:
     with failing(short=True) as (servers, messages):
         run(servers, program("stop_at_the_end"), X)
-    assert messages[0].startswith("server (1,0): no report within 3 s")
-    assert "server (0,0): had finished its program" in messages[0]
+    assert messages[0].startswith("server 2: no report within 3 s")
+    assert "server 0: had finished its program" in messages[0]
 
 
 def test_an_exception_in_one_server(enduring: LocalServers) -> None:
     with failing_program(enduring) as messages:
         run(enduring, program("fail_on"), X, seats=[2])
     text = messages[0]
-    assert text.startswith("server (1,0) failed in step 3: ZeroDivisionError: a made-up failure\n  server (0,0): ")
+    assert text.startswith("server 2 failed in step 3: ZeroDivisionError: a made-up failure\n  server 0: ")
     assert 'raise ZeroDivisionError("a made-up failure")' in text  # the traceback
     assert "ppca/servers" not in text
-    assert "server (1,0) aborted" in text
+    assert "server 2 aborted" in text
 
 
 def test_an_exception_in_all_servers(enduring: LocalServers) -> None:
@@ -219,16 +217,16 @@ def test_a_table_is_forgotten_when_a_program_fails() -> None:
 def test_every_different_traceback_is_told_once() -> None:
     ways = [("KeyError: 0", "trace of a"), ("KeyError: 1", "trace of b"), *[("IndexError: row 1", "trace of c")] * 2]
     text = explain([Failure(seat, error, trace, step=1) for seat, (error, trace) in enumerate(ways)])
-    assert text.startswith("server (0,0) failed in step 1: KeyError: 0\n")
+    assert text.startswith("server 0 failed in step 1: KeyError: 0\n")
     assert text.count("trace of") == 3
-    assert "--- server (1,0) and server (1,1)\ntrace of c" in text
-    assert "  server (0,1): KeyError: 1" in text
+    assert "--- server 2 and server 3\ntrace of c" in text
+    assert "  server 1: KeyError: 1" in text
 
 
 def test_a_program_that_exits(enduring: LocalServers) -> None:
     with failing_program(enduring) as messages:
         run(enduring, program("exit_on"), X, seat=3)
-    assert messages[0].startswith("server (1,1) failed in step 2: SystemExit: enough")
+    assert messages[0].startswith("server 3 failed in step 2: SystemExit: enough")
 
 
 def test_an_exception_without_words(enduring: LocalServers) -> None:
@@ -251,16 +249,14 @@ def test_a_program_with_one_round_more_on_one_server(enduring: LocalServers) -> 
     enduring.timeout = TIMEOUT  # of the links after this failure
     with failing_program(enduring, GRACE) as messages:
         run(enduring, program("extra_round"), X)
-    assert "server (0,0) waited 2 s in step 2 for a frame from server (" in messages[0]
+    assert "server 0 waited 2 s in step 2 for a frame from server " in messages[0]
     assert messages[0].count("had finished its program") == 3
 
 
 def test_a_program_with_a_message_that_nobody_expects(enduring: LocalServers) -> None:
     with failing_program(enduring) as messages:
         run(enduring, program("extra_message"), X)
-    assert messages[0].startswith(
-        "server (0,0) sent 69 bytes to server (0,1), which expected 64"
-    )  # the key and the nonce
+    assert messages[0].startswith("server 0 sent 69 bytes to server 1, which expected 64")  # the key and the nonce
 
 
 def test_ctrl_c_in_the_client() -> None:
@@ -287,7 +283,7 @@ def test_garbage_from_the_client() -> None:
     with failing() as (servers, messages):
         servers._servers[1].connection.send(b"\xff" * 64)
         run(servers, program("reveal"), X)
-    assert messages[0].startswith("server (0,1) failed")
+    assert messages[0].startswith("server 1 failed")
     assert "control message" in messages[0]
 
 
@@ -340,7 +336,7 @@ def test_certificates_are_gone_once_the_servers_are_connected(monkeypatch: pytes
         np.testing.assert_array_equal(run(servers, program("reveal"), X), X)
     with failing(tls=True) as (servers, messages):
         run(servers, program("signal_on"), X, seat=0, name="SIGKILL")
-    assert messages[0].startswith("server (0,0) failed in step 3")
+    assert messages[0].startswith("server 0 failed in step 3")
 
 
 @pytest.fixture
@@ -370,7 +366,7 @@ def test_a_server_that_dies_while_starting(
     monkeypatch.setattr(local, "throwaway_keys", killing)  # after listening, before connecting
     monkeypatch.setattr(conversation, "GRACE", GRACE)  # the others wait for the dead one and have nothing to say
     start = time.monotonic()
-    with pytest.raises(ServersFailed, match=r"did not connect: server \(0,1\) failed.*SIGKILL"):
+    with pytest.raises(ServersFailed, match=r"did not connect: server 1 failed.*SIGKILL"):
         LocalServers(tls=True).start()
     assert time.monotonic() - start < PATIENCE
     assert_gone(launched)

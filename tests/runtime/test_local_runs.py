@@ -72,7 +72,7 @@ def test_empty_and_scalar_inputs(servers: LocalServers, shape: tuple[int, ...]) 
 
 
 def test_inputs_of_more_than_100_megabytes_on_a_channel(servers: LocalServers) -> None:
-    x = np.arange(2**22, dtype=np.float64)  # server (1,1) gets two arrays of 64 MiB
+    x = np.arange(2**22, dtype=np.float64)  # server 3 gets two arrays of 64 MiB
     np.testing.assert_array_equal(run(servers, program("reveal"), x), x)
 
 
@@ -82,7 +82,7 @@ def test_shared_packets_are_taken_as_they_are(servers: LocalServers) -> None:
 
 @pytest.mark.parametrize("shape", [(1 << 35,), (1 << 40, 0, 5), (3,)])
 def test_keys_that_stand_for_wrong_shapes(servers: LocalServers, pids: list[int], shape: tuple[int, ...]) -> None:
-    """32 bytes are two keys, for server (0,0) an input of any size: a terabyte is refused before memory is taken."""
+    """32 bytes are two keys, for server 0 an input of any size: a terabyte is refused before memory is taken."""
     packet = InputPacket(shape, FIXED, bytes(16), bytes(16))
     with pytest.raises(ProgramError, match=r"take 1,099,511,627,776 bytes|has 16 bytes, expected"):
         run(servers, program("reveal"), [packet] * 4)

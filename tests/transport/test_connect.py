@@ -107,7 +107,7 @@ def test_strangers_do_not_disturb(
     close(meshes)
     for sock in strangers:
         sock.close()
-    assert "seat (0,0) turned away 127.0.0.1:" in caplog.text
+    assert "server 0 turned away 127.0.0.1:" in caplog.text
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -145,7 +145,7 @@ def test_a_missing_server_is_named(grid: Servers) -> None:
     for seat in (2, 3):
         assert isinstance(results[seat], PeerTimeout)
         assert results[seat].peer == 1
-        assert "no connection with seat (0,1)" in str(results[seat])
+        assert "no connection with server 1" in str(results[seat])
         assert "Connection refused" in str(results[seat])
 
 
@@ -163,7 +163,7 @@ def test_a_peer_that_hangs_up_before_all_are_connected_ends_the_meeting(
         if found[0].met >= {1, 2} and found[1].met >= {0, 2} and found[2].met >= {0, 1}:
             found[1].deadline = 0.0
             with suppress(OSError):
-                found[1].bell_rope.send(b"!")
+                found[1].wakeup_writer.send(b"!")
         return False
 
     results = grid.connect(seats=(0, 1, 2), until=end_of_seat_1)
@@ -171,7 +171,7 @@ def test_a_peer_that_hangs_up_before_all_are_connected_ends_the_meeting(
     for seat in (0, 2):
         assert isinstance(results[seat], PeerError)
         assert results[seat].peer == 1
-        assert "seat (0,1) hung up before all servers were connected" in str(results[seat])
+        assert "server 1 hung up before all servers were connected" in str(results[seat])
 
 
 def test_a_peer_that_dials_again_is_not_taken_for_gone(grid: Servers) -> None:
@@ -195,7 +195,7 @@ def test_an_attempt_cut_short_does_not_hide_why_the_one_before_failed() -> None:
     meeting._note(1, ("host", 7), TimeoutError("timed out"))
     meeting._note(2, ("host", 8), TimeoutError("timed out"))
     meeting.end()
-    assert "(seat (0,1): host:7: no TLS there; then timed out; seat (1,0): host:8: timed out)" in str(
+    assert "(server 1: host:7: no TLS there; then timed out; server 2: host:8: timed out)" in str(
         meeting._timed_out([1, 2])
     )
 
@@ -221,11 +221,11 @@ def test_one_server_of_another_session_fails_the_meeting_of_all(grid: Servers) -
 @pytest.mark.parametrize(
     ("seat", "listener", "changes", "message"),
     [
-        (0, None, {}, r"seat \(0,0\) needs a listener"),
+        (0, None, {}, r"server 0 needs a listener"),
         (3, None, {"session": b""}, "1 to 64 bytes"),
         (3, None, {"timeout": 0}, "timeout positive"),
         (7, None, {}, "seat must be one of"),
-        (3, None, {}, r"needs the address of seat \(0,0\) and seat \(0,1\) and seat \(1,0\)"),
+        (3, None, {}, r"needs the address of server 0 and server 1 and server 2"),
     ],
 )
 def test_wrong_arguments(seat: int, listener: None, changes: dict[str, Any], message: str) -> None:
@@ -242,7 +242,7 @@ def test_a_certificate_of_another_seat_is_rejected(grid: Servers, members: Membe
     results = grid.connect(until=ended(3), own=own)
     assert all(isinstance(result, TransportError) for result in results)
     assert isinstance(results[3], (PeerError, CertificateError))
-    assert "expected 'west' on seat (1,1), but the other end is 'east'" in str(results[3])
+    assert "expected 'west' on server 3, but the other end is 'east'" in str(results[3])
 
 
 def test_a_listener_with_the_certificate_of_another_seat_is_rejected(grid: Servers, members: Members) -> None:
@@ -250,7 +250,7 @@ def test_a_listener_with_the_certificate_of_another_seat_is_rejected(grid: Serve
     own[0] = own[2]
     results = grid.connect(until=ended(1), own=own)
     assert isinstance(results[1], CertificateError)
-    assert "expected 'north' on seat (0,0), but the other end is 'east'" in str(results[1])
+    assert "expected 'north' on server 0, but the other end is 'east'" in str(results[1])
 
 
 def test_a_plain_server_among_tls_servers(grid: Servers, members: Members) -> None:

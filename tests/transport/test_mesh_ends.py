@@ -36,7 +36,7 @@ def test_an_abort_reaches_all_others_with_its_reason(meshes: list[Mesh]) -> None
             time.sleep(0.1)
             mesh.abort("the disk of this server is full")
             return 0.0
-        with pytest.raises(PeerError, match=r"^seat \(1,1\) aborted.*: the disk of this server is full$") as caught:
+        with pytest.raises(PeerError, match=r"^server 3 aborted.*: the disk of this server is full$") as caught:
             exchange(mesh, {}, {mesh.seat ^ 1 if mesh.seat != 2 else 0: 8})
         assert (caught.value.seat, caught.value.peer, caught.value.step) == (mesh.seat, 3, 1)
         return time.perf_counter() - started
@@ -56,7 +56,7 @@ def test_an_abort_is_seen_behind_an_early_frame(meshes: list[Mesh]) -> None:
 
     results = run(meshes, body)
     assert isinstance(results[0], PeerError)
-    assert "seat (0,1) aborted" in str(results[0])
+    assert "server 1 aborted" in str(results[0])
     assert "enough" in str(results[0])
 
 
@@ -85,7 +85,7 @@ def test_expecting_from_a_closed_peer_is_an_error_at_once(meshes: list[Mesh]) ->
     meshes[2].close()
     started = time.perf_counter()
     with pytest.raises(
-        PeerError, match=r"seat \(1,0\) has ended its program and closed, seat \(0,0\) still needs it in step 0"
+        PeerError, match=r"server 2 has ended its program and closed, server 0 still needs it in step 0"
     ):
         exchange(meshes[0], {}, {2: 8})
     assert time.perf_counter() - started < PROMPT
@@ -112,13 +112,13 @@ def test_a_timeout_names_peer_and_step(make_meshes: MakeMeshes) -> None:
     error = run(meshes, lambda mesh: exchange(mesh, {}, {2: 16}), seats=(0,))[0]
     assert isinstance(error, PeerTimeout)
     assert (error.seat, error.peer, error.step) == (0, 2, 1)
-    assert str(error).startswith("seat (0,0) waited 0.3 s in step 1 for a frame from seat (1,0); check that")
+    assert str(error).startswith("server 0 waited 0.3 s in step 1 for a frame from server 2; check that")
     assert 0.29 < time.perf_counter() - started < PROMPT
 
 
 def test_a_peer_that_does_not_read_is_a_timeout(rogue: Rogue) -> None:
     rogue.mesh.timeout = 0.2
-    with pytest.raises(PeerTimeout, match=r"for seat \(0,1\) to read") as caught:
+    with pytest.raises(PeerTimeout, match=r"for server 1 to read") as caught:
         exchange(rogue.mesh, {1: [np.zeros(8 << 20, np.uint8)]}, {})
     assert caught.value.peer == 1
 
@@ -155,7 +155,7 @@ def test_a_peer_that_keeps_its_socket_readable_cannot_hold_a_round() -> None:
     thread.start()
     thread.join(TIMEOUT)
     assert isinstance(next(iter(outcome), "it still waits"), PeerTimeout)
-    assert "for a frame from seat (0,1)" in str(outcome[0])
+    assert "for a frame from server 1" in str(outcome[0])
     for pair in links.values():
         for sock in pair:
             sock.close()
@@ -165,12 +165,10 @@ def test_different_programs_are_told_apart(make_meshes: MakeMeshes) -> None:
     meshes = make_meshes()
     run(meshes, lambda mesh: exchange(mesh, {}, {}) if mesh.seat else None)
     exchange(meshes[1], {0: [b"12345678"]}, {})
-    with pytest.raises(
-        FrameError, match=r"seat \(0,0\) got a frame of step 1 from seat \(0,1\) while in step 0: rounds were"
-    ):
+    with pytest.raises(FrameError, match=r"server 0 got a frame of step 1 from server 1 while in step 0: rounds were"):
         exchange(meshes[0], {}, {1: 8})
     exchange(meshes[3], {2: [b"123456789"]}, {})
-    with pytest.raises(FrameError, match=r"got a frame of 9 bytes from seat \(1,1\) in step 1 and expected 8"):
+    with pytest.raises(FrameError, match=r"got a frame of 9 bytes from server 3 in step 1 and expected 8"):
         exchange(meshes[2], {}, {3: 8})
 
 
@@ -215,7 +213,7 @@ def test_a_death_is_noticed_by_the_three_others(grid: Servers, stop: str) -> Non
     for seat in (0, 1, 2):
         assert isinstance(results[seat], PeerError), results
         assert (results[seat].seat, results[seat].peer, results[seat].step) == (seat, 3, 1)
-        assert "lost seat (1,1) in step 1" in str(results[seat])
+        assert "lost server 3 in step 1" in str(results[seat])
     for mesh in meshes:
         mesh.close()
 
@@ -231,7 +229,7 @@ def test_a_death_in_the_middle_of_a_frame(rogue: Rogue) -> None:
 
 def test_a_death_while_sending(rogue: Rogue) -> None:
     rogue.peers[2].close()
-    with pytest.raises(PeerError, match=r"lost seat \(1,0\) in step 0: sending failed"):
+    with pytest.raises(PeerError, match=r"lost server 2 in step 0: sending failed"):
         exchange(rogue.mesh, {2: [b"x"]}, {})
 
 
@@ -312,7 +310,7 @@ def test_an_abort_never_lands_within_a_half_sent_frame(missing: int) -> None:
     thread = threading.Thread(target=receive)
     thread.start()
     time.sleep(0.05)  # now there is room again
-    mesh.abort("seat (0,0) lost seat (0,1) in step 0: sending failed (Broken pipe); see the log of that server " * 3)
+    mesh.abort("server 0 lost server 1 in step 0: sending failed (Broken pipe); see the log of that server " * 3)
     thread.join()
     assert isinstance(outcome[0], TransportError) or outcome[0] == bytes([17]) * size
     receiver.close()
@@ -337,5 +335,5 @@ def test_the_time_of_a_slow_round_is_counted(rogue: Rogue) -> None:
 
 
 def test_the_message_that_cannot_be_sent_is_named(rogue: Rogue) -> None:
-    with pytest.raises(ValueError, match=r"to seat \(1,0\) in step 0: only C-contiguous"):
+    with pytest.raises(ValueError, match=r"to server 2 in step 0: only C-contiguous"):
         rogue.mesh.exchange([(1, b"fine"), (2, np.zeros((4, 4))[:, 1])], [])

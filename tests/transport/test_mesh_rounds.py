@@ -90,7 +90,7 @@ def test_many_buffers_of_any_type_make_one_frame(meshes: list[Mesh]) -> None:
 
 
 def test_a_strided_array_is_refused(meshes: list[Mesh]) -> None:
-    with pytest.raises(ValueError, match=r"seat \(0,0\) to seat \(0,1\) in step 0: only C-contiguous buffers"):
+    with pytest.raises(ValueError, match=r"server 0 to server 1 in step 0: only C-contiguous buffers"):
         exchange(meshes[0], {1: [np.arange(10)[::2]]}, {})
 
 
@@ -205,7 +205,7 @@ def test_counting_by_stage_is_exact(meshes: list[Mesh]) -> None:
 
 def test_too_large_is_refused_before_allocating(make_meshes: MakeMeshes) -> None:
     meshes = make_meshes(max_payload=1000)
-    with pytest.raises(FrameError, match=r"seat \(0,0\) refuses a payload of 1001 bytes with seat \(0,1\) in step 0"):
+    with pytest.raises(FrameError, match=r"server 0 refuses a payload of 1001 bytes with server 1 in step 0"):
         exchange(meshes[0], {1: [bytes(1001)]}, {})
     with pytest.raises(FrameError, match="the limit is 1000 bytes"):
         exchange(meshes[3], {}, {2: 1 << 60})
@@ -213,7 +213,7 @@ def test_too_large_is_refused_before_allocating(make_meshes: MakeMeshes) -> None
 
 def test_an_ended_mesh_says_so(meshes: list[Mesh]) -> None:
     meshes[0].close()
-    with pytest.raises(TransportError, match=r"mesh of seat \(0,0\) cannot be used in step 0: it was closed"):
+    with pytest.raises(TransportError, match=r"mesh of server 0 cannot be used in step 0: it was closed"):
         exchange(meshes[0], {}, {})
     meshes[0].close()
     meshes[0].abort("twice is harmless")

@@ -212,5 +212,5 @@ def test_a_refused_mesh_says_what_to_look_at(members: Members, grid: Servers) ->
     own[3] = {"tls": PinnedTls(issue_leaf("west", Ed25519PrivateKey.generate()), {}, SEATED)}
     results = grid.connect(own=own, until=lambda found: found[3].over.is_set())
     assert isinstance(results[3], CertificateError)
-    assert "does not trust the certificate of seat" in str(results[3])
+    assert "does not trust the certificate of server" in str(results[3])
     assert "both ends need the same membership file, a correct clock" in str(results[3])

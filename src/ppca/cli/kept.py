@@ -23,7 +23,7 @@ from ..receiver import PCAModel, SharedFacts
 from ..runtime import Servers
 from ..runtime.files import whole_file
 from ..runtime.servers import Progress
-from ..transport import seat_name
+from ..transport import server_name
 from .result import MODEL, SHARED, csv_names
 from .shares import holds
 
@@ -45,7 +45,7 @@ def load_facts(result: Path, state: Path) -> SharedFacts:
     for seat in range(4):
         if not holds(state, seat, facts.name):
             raise ValueError(
-                f"the shares of {seat_name(seat)} are missing in {state}. Name the folder that the fit used with "
+                f"the shares of {server_name(seat)} are missing in {state}. Name the folder that the fit used with "
                 "--servers-state, or fit again."
             )
     return facts

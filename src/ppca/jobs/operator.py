@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ..transport import seat_name
+from ..transport import server_name
 from .errors import Refusal
 
 WORKERS, INPUT_BYTES = "PPCA_WORKERS", "PPCA_INPUT_BYTES"
@@ -131,7 +131,7 @@ def check_apart(clusters: Sequence[DaskCluster]) -> None:
         for other in range(seat):
             if places[seat] & places[other]:
                 raise OperatorError(
-                    f"the Dask schedulers of {seat_name(other)} and {seat_name(seat)} are the same, by whatever name: "
+                    f"the Dask schedulers of {server_name(other)} and {server_name(seat)} are the same, by whatever name: "
                     "workers of two servers would hold all data. Start one cluster for every server."
                 )
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..jobs.errors import Refusal
 from ..protocol import InconsistentShares, InputRefused, OpeningRefused
-from ..transport import PeerError, TransportError, seat_name
+from ..transport import PeerError, TransportError, server_name
 from .codec import CodecError
 
 CAUSE, SUSPECT, SILENT, CONSEQUENCE = range(4)
@@ -101,15 +101,15 @@ def explain(failures: Sequence[Failure], finished: Collection[int] = (), outlook
     if step is None:  # a dead server cannot tell, but its peers know where they lost it
         step = max((failure.step for failure in failures if failure.step is not None), default=None)
     if first.rank == CAUSE:
-        who = "all four servers" if len(same) == 4 else " and ".join(seat_name(f.seat) for f in by_seat(same))
+        who = "all four servers" if len(same) == 4 else " and ".join(server_name(f.seat) for f in by_seat(same))
         lines = [f"{who} failed{'' if step is None else f' in step {step}'}: {first.error}"]
     else:
         same = [first]
-        lines = [first.error if first.rank != SILENT else f"{seat_name(first.seat)}: {first.error}"]
+        lines = [first.error if first.rank != SILENT else f"{server_name(first.seat)}: {first.error}"]
     others = {failure.seat: failure.error for failure in failures if failure not in same}
     others |= {seat: "had finished its program" for seat in finished}
     for seat, error in sorted(others.items()):
-        lines.append(f"  {error}" if error.startswith(seat_name(seat)) else f"  {seat_name(seat)}: {error}")
+        lines.append(f"  {error}" if error.startswith(server_name(seat)) else f"  {server_name(seat)}: {error}")
     lines += _traces(failures)
     return "\n".join([*lines, outlook])
 
@@ -119,7 +119,7 @@ def _traces(failures: Sequence[Failure]) -> list[str]:
     seats: dict[str, list[str]] = {}
     for failure in by_seat(failures):
         if failure.trace:
-            seats.setdefault(failure.trace.rstrip(), []).append(seat_name(failure.seat))
+            seats.setdefault(failure.trace.rstrip(), []).append(server_name(failure.seat))
     if len(seats) == 1:
         return list(seats)
     return [f"--- {' and '.join(names)}\n{trace}" for trace, names in seats.items()]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ..protocol import InconsistentShares
-from ..transport import seat_name
+from ..transport import server_name
 from .failure import ServersFailed
 from .programs import Ran
 
@@ -76,7 +76,7 @@ def _check_traffic(totals: list[dict[str, Any]]) -> None:
             received = totals[receiver]["received_from"][sender]
             if sent != received:
                 raise ServersFailed(
-                    f"{seat_name(sender)} sent {sent} bytes to {seat_name(receiver)}, which expected {received}: a round "
+                    f"{server_name(sender)} sent {sent} bytes to {server_name(receiver)}, which expected {received}: a round "
                     "of the program is not the same on all servers. The result was not used."
                 )
 

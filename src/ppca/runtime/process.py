@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from ..transport import Mesh, seat_name
+from ..transport import Mesh, server_name
 from .control import Channel, ChannelClosed, Message
 from .failure import Failure
 
@@ -92,7 +92,7 @@ class Teller:
 @contextlib.contextmanager
 def labelled(seat: int) -> Iterator[None]:
     """What is printed inside comes out on standard error, line by line and marked with the server."""
-    lines = _Lines(f"{seat_name(seat)}: ")
+    lines = _Lines(f"{server_name(seat)}: ")
     with contextlib.redirect_stdout(lines):
         yield
     lines.end()

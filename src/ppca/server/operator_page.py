@@ -149,8 +149,8 @@ class OperatorPage:
         jobs = Gauge("ppca_jobs", "jobs by stage", ["stage"], registry=registry)
         for job in found["jobs"]:
             jobs.labels(job["stage"]).inc()
-        links = Gauge("ppca_link_up", "whether another server is reached", ["seat"], registry=registry)
-        trips = Gauge("ppca_link_round_trip_seconds", "of a small question", ["seat"], registry=registry)
+        links = Gauge("ppca_link_up", "whether another server is reached", ["server"], registry=registry)
+        trips = Gauge("ppca_link_round_trip_seconds", "of a small question", ["server"], registry=registry)
         for seat, link in found["links"].items():
             links.labels(seat).set(int(link["up"]))
             if link["up"]:

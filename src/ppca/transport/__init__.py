@@ -1,7 +1,15 @@
 """Transport: frames, links and rounds between four servers. It does not know about shares."""
 
 from .connect import connect_mesh, free_ports, open_listener
-from .errors import CertificateError, FrameError, PeerError, PeerTimeout, TransportError, TruncatedFrameError, seat_name
+from .errors import (
+    CertificateError,
+    FrameError,
+    PeerError,
+    PeerTimeout,
+    TransportError,
+    TruncatedFrameError,
+    server_name,
+)
 from .mesh import Mesh
 from .pinned import Leaf, PinnedTls, issue_leaf, throwaway_keys
 from .stats import StageStats, Stats
@@ -22,6 +30,6 @@ __all__ = [
     "free_ports",
     "issue_leaf",
     "open_listener",
-    "seat_name",
+    "server_name",
     "throwaway_keys",
 ]

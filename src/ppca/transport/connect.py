@@ -25,7 +25,7 @@ from random import SystemRandom
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from .errors import SEATS, CertificateError, FrameError, PeerError, PeerTimeout, TransportError, seat_name
+from .errors import SEATS, CertificateError, FrameError, PeerError, PeerTimeout, TransportError, server_name
 from .frames import MAX_PAYLOAD
 from .greeting import MAX_SESSION, read_hello, send_hello, send_refusal
 from .link import Link, TcpLink, TlsLink
@@ -107,10 +107,10 @@ def connect_mesh(
     if seat not in SEATS or not timeout > 0:
         raise ValueError(f"seat must be one of {SEATS} and timeout positive, got {seat!r} and {timeout!r}")
     if listener is None and seat != SEATS[-1]:
-        raise ValueError(f"{seat_name(seat)} needs a listener: higher seats dial it")
+        raise ValueError(f"{server_name(seat)} needs a listener: higher seats dial it")
     missing = [peer for peer in SEATS if peer < seat and peer not in addresses]
     if missing:
-        raise ValueError(f"{seat_name(seat)} needs the address of {' and '.join(map(seat_name, missing))}")
+        raise ValueError(f"{server_name(seat)} needs the address of {' and '.join(map(server_name, missing))}")
     connector = _Connector(seat, session, tls, timeout, route)
     try:
         for peer in range(seat):
@@ -179,7 +179,7 @@ class _Connector:
                 for peer, since in gone.items():
                     if monotonic() > since + REDIAL_SECONDS:
                         raise PeerError(
-                            f"{seat_name(peer)} hung up before all servers were connected", self.seat, peer, 0
+                            f"{server_name(peer)} hung up before all servers were connected", self.seat, peer, 0
                         )
                 until = min([self.deadline, *(since + REDIAL_SECONDS for since in gone.values())])
                 for link in self._wait_and_accept(listener, links, until):
@@ -203,10 +203,10 @@ class _Connector:
 
     def _timed_out(self, missing: list[int]) -> PeerTimeout:
         """Return the error for missing peers."""
-        details = [f"{seat_name(peer)}: {cause}" for peer, cause in sorted(self.causes.items()) if peer in missing]
+        details = [f"{server_name(peer)}: {cause}" for peer, cause in sorted(self.causes.items()) if peer in missing]
         details += [f"turned away {cause}" for cause in self.refused[-3:]]
         return PeerTimeout(
-            f"{seat_name(self.seat)} had no connection with {' and '.join(map(seat_name, missing))} within "
+            f"{server_name(self.seat)} had no connection with {' and '.join(map(server_name, missing))} within "
             f"{self.timeout:g} s{' (' + '; '.join(details) + ')' if details else ''}; check that all servers are "
             "started with the same addresses and session",
             self.seat,
@@ -267,7 +267,7 @@ class _Connector:
             read_hello(sock, self.seat, peer, self.session, self.deadline)
         except ssl.SSLCertVerificationError as error:
             raise CertificateError(
-                f"{seat_name(self.seat)} does not trust the certificate of {seat_name(peer)}: {error.verify_message}; "
+                f"{server_name(self.seat)} does not trust the certificate of {server_name(peer)}: {error.verify_message}; "
                 f"{self._remedy}",
                 self.seat,
                 peer,
@@ -276,7 +276,7 @@ class _Connector:
             if "ALERT" not in (error.reason or ""):
                 raise ConnectionError(f"no TLS there ({error.reason or 'connection closed'})") from error
             raise CertificateError(
-                f"{seat_name(peer)} refused the certificate of {seat_name(self.seat)}: {error.reason}; {self._remedy}",
+                f"{server_name(peer)} refused the certificate of {server_name(self.seat)}: {error.reason}; {self._remedy}",
                 self.seat,
                 peer,
             ) from error
@@ -345,7 +345,7 @@ class _Connector:
         except (OSError, TransportError) as error:
             cause = f"{origin}: {getattr(error, 'reason', None) or error}"
             self.refused.append(cause)
-            _log.warning("%s turned away %s", seat_name(self.seat), cause)
+            _log.warning("%s turned away %s", server_name(self.seat), cause)
             self._stop_greeting(number)
             self._linger(sock)
 

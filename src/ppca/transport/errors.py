@@ -17,12 +17,9 @@ SEATS = (0, 1, 2, 3)
 """Numbers of the four servers: 2 * row + column."""
 
 
-def seat_name(seat: int | None) -> str:
-    """Return the coordinates of a server as text: ``seat_name(2) == "seat (1,0)"``.
-
-    On the wire servers are numbered 0 to 3.
-    """
-    return f"seat ({seat >> 1},{seat & 1})" if seat in SEATS and seat is not None else f"unknown seat {seat}"
+def server_name(seat: int | None) -> str:
+    """Return the name of a server as texts show it: ``server_name(2) == "server 2"``."""
+    return f"server {seat}" if seat in SEATS and seat is not None else f"unknown server {seat}"
 
 
 class TransportError(Exception):

@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from .errors import FrameError, PeerError, TransportError, seat_name
+from .errors import FrameError, PeerError, TransportError, server_name
 
 MAGIC = b"PP"
 VERSION = 1
@@ -89,12 +89,12 @@ def header_error(fields: Fields, seat: int, peer: int, step: int) -> FrameError 
     elif kind not in KIND_NAMES:
         cause = f"its kind {kind} is unknown"
     elif sender != peer:
-        cause = f"it claims to come from {seat_name(sender)}; check the addresses of the servers"
+        cause = f"it claims to come from {server_name(sender)}; check the addresses of the servers"
     elif flags or reserved:
         cause = "its reserved bytes are not zero"
     else:
         return None
-    here = f"{seat_name(seat)} got an alien frame from {seat_name(peer)} in step {step}"
+    here = f"{server_name(seat)} got an alien frame from {server_name(peer)} in step {step}"
     return FrameError(f"{here}: {cause}", seat, peer, step)
 
 
@@ -108,7 +108,7 @@ def unexpected_frame(
     fault = header_error(fields, seat, peer, step)
     if fault is not None:
         return fault
-    me, them = seat_name(seat), seat_name(peer)
+    me, them = server_name(seat), server_name(peer)
     _, _, kind, _, _, _, got_step, got_length = fields
     if kind == ABORT:
         return peer_aborted(seat, peer, step, reason)
@@ -139,13 +139,13 @@ def peer_aborted(seat: int, peer: int, step: int, reason: bytes | bytearray) -> 
     """Return the error for a peer that aborted with this reason."""
     text = bytes(reason[:MAX_REASON]).decode("utf-8", "replace")
     said = "".join(c if c.isprintable() else " " for c in text) or "no reason given"
-    return PeerError(f"{seat_name(peer)} aborted, {seat_name(seat)} was in step {step}: {said}", seat, peer, step)
+    return PeerError(f"{server_name(peer)} aborted, {server_name(seat)} was in step {step}: {said}", seat, peer, step)
 
 
 def peer_closed(seat: int, peer: int, step: int) -> PeerError:
     """Return the error for a peer that ended its program too early."""
     return PeerError(
-        f"{seat_name(peer)} has ended its program and closed, {seat_name(seat)} still needs it in step {step}; "
+        f"{server_name(peer)} has ended its program and closed, {server_name(seat)} still needs it in step {step}; "
         "all servers must run the same program",
         seat,
         peer,
@@ -160,7 +160,7 @@ NO_REASON = "the connection ended without a reason: the process died or was stop
 def peer_died(seat: int, peer: int, step: int, cause: str = NO_REASON) -> PeerError:
     """Return the error for a connection that ended without a frame."""
     return PeerError(
-        f"{seat_name(seat)} lost {seat_name(peer)} in step {step}: {cause}; see the log of that server",
+        f"{server_name(seat)} lost {server_name(peer)} in step {step}: {cause}; see the log of that server",
         seat,
         peer,
         step,

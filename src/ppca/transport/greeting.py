@@ -13,7 +13,7 @@ from __future__ import annotations
 import socket
 from time import monotonic
 
-from .errors import SEATS, FrameError, seat_name
+from .errors import SEATS, FrameError, server_name
 from .frames import ABORT, HEADER, HEADER_SIZE, HELLO, MAX_REASON, abort_frame, header_error, pack_header, peer_aborted
 
 MAX_SESSION = 64
@@ -45,18 +45,18 @@ def read_hello(sock: socket.socket, seat: int, peer: int | None, session: bytes,
     if kind == ABORT:
         raise peer_aborted(seat, claimed, 0, _read(sock, min(length, MAX_REASON), deadline))
     if kind != HELLO or not 1 <= length <= 1 + MAX_SESSION:
-        raise FrameError(f"{seat_name(seat)} got an invalid greeting from {seat_name(claimed)}", seat, claimed, 0)
+        raise FrameError(f"{server_name(seat)} got an invalid greeting from {server_name(claimed)}", seat, claimed, 0)
     payload = _read(sock, length, deadline)
     if peer is None and (sender not in SEATS or sender <= seat):
-        cause = f"{seat_name(seat)} was dialed by {seat_name(sender)}; only higher seats dial lower ones"
+        cause = f"{server_name(seat)} was dialed by {server_name(sender)}; only higher seats dial lower ones"
     elif payload[0] != seat:
         cause = (
-            f"{seat_name(claimed)} looked for {seat_name(payload[0])} and found {seat_name(seat)}; "
+            f"{server_name(claimed)} looked for {server_name(payload[0])} and found {server_name(seat)}; "
             "check the addresses of the servers"
         )
     elif payload[1:] != session:
         cause = (
-            f"{seat_name(claimed)} and {seat_name(seat)} are in different sessions; start all servers for the same "
+            f"{server_name(claimed)} and {server_name(seat)} are in different sessions; start all servers for the same "
             "run, and stop servers left over from an earlier one"
         )
     else:
@@ -71,7 +71,7 @@ def _read(sock: socket.socket, size: int, deadline: float) -> bytes:
         remaining = deadline - monotonic()
         if remaining <= 0:
             raise TimeoutError(
-                "greeting timed out: received {len(data)} of {size} bytes. Check that the peer is a running ppca server."
+                f"greeting timed out: received {len(data)} of {size} bytes. Check that the peer is a running ppca server."
             )
         sock.settimeout(remaining)
         piece = sock.recv(size - len(data))

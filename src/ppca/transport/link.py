@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import FrameError, PeerError, TransportError, TruncatedFrameError, seat_name
+from .errors import FrameError, PeerError, TransportError, TruncatedFrameError, server_name
 from .frames import (
     ABORT,
     CLOSE,
@@ -228,7 +228,7 @@ class Link(ABC):
         where = (self.seat, self.peer, self._step)
         if self._got:
             return TruncatedFrameError(
-                f"{seat_name(self.seat)} got a truncated frame from {seat_name(self.peer)} in step {self._step}: the "
+                f"{server_name(self.seat)} got a truncated frame from {server_name(self.peer)} in step {self._step}: the "
                 f"connection ended after {self._got} of {len(self._block)} bytes; see the log of that server",
                 *where,
             )

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-from .errors import SEATS, FrameError, TransportError, seat_name
+from .errors import SEATS, FrameError, TransportError, server_name
 from .frames import MAX_PAYLOAD, Buffer, Payloads
 from .stats import Stats
 
@@ -144,7 +144,7 @@ class Mesh(ABC):
         """Raise an error if the mesh has ended."""
         if self._ended is not None:
             raise TransportError(
-                f"the mesh of {seat_name(self.seat)} cannot be used in step {self.step}: {self._ended}; "
+                f"the mesh of {server_name(self.seat)} cannot be used in step {self.step}: {self._ended}; "
                 "connect a new one",
                 self.seat,
                 None,
@@ -153,13 +153,13 @@ class Mesh(ABC):
 
     def _refuse_buffers(self, peer: int, error: Exception) -> ValueError:
         """Return the error for a buffer that cannot be sent."""
-        here = f"{seat_name(self.seat)} to {seat_name(peer)} in step {self.step}"
+        here = f"{server_name(self.seat)} to {server_name(peer)} in step {self.step}"
         return ValueError(f"{here}: only C-contiguous buffers can be sent, use numpy.ascontiguousarray ({error})")
 
     def _refuse_size(self, peer: int, size: int) -> TransportError:
         """Return the error for a payload above the limit."""
         return FrameError(
-            f"{seat_name(self.seat)} refuses a payload of {size} bytes with {seat_name(peer)} in step {self.step}: "
+            f"{server_name(self.seat)} refuses a payload of {size} bytes with {server_name(peer)} in step {self.step}: "
             f"the limit is {self.max_payload} bytes; send in smaller pieces or raise max_payload",
             self.seat,
             peer,

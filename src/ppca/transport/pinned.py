@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from .errors import CertificateError, seat_name
+from .errors import CertificateError, server_name
 
 LEAF_VALIDITY = timedelta(hours=24)
 """Time for which a leaf is valid."""
@@ -158,7 +158,7 @@ class PinnedTls:
         found = self.member_of(certificate)
         if found != self.names.get(peer):
             raise CertificateError(
-                f"{seat_name(seat)} expected {self.names.get(peer, 'no member')!r} on {seat_name(peer)}, but the other end "
+                f"{server_name(seat)} expected {self.names.get(peer, 'no member')!r} on {server_name(peer)}, but the other end "
                 f"is {found!r}; check the addresses and that all servers have the same membership file",
                 seat,
                 peer,

@@ -22,7 +22,7 @@ from time import perf_counter
 import numpy as np
 
 from ..native import kernels
-from .errors import PeerTimeout, TransportError, seat_name
+from .errors import PeerTimeout, TransportError, server_name
 from .frames import HEADER_SIZE, HEADER_WORDS, MAX_PAYLOAD, Buffer, Payloads, data_word, size_of
 from .link import COPY_LIMIT, Link, TcpLink, empty_block
 from .mesh import DEFAULT_TIMEOUT, Mesh, Messages, Sizes, merge_messages, split_frames
@@ -255,11 +255,11 @@ class SocketMesh(Mesh):
         stuck = [link.peer for link in self._links.values() if link.unsent]
         parts = []
         if silent:
-            parts.append(f"for a frame from {' and '.join(map(seat_name, silent))}")
+            parts.append(f"for a frame from {' and '.join(map(server_name, silent))}")
         if stuck:
-            parts.append(f"for {' and '.join(map(seat_name, stuck))} to read")
+            parts.append(f"for {' and '.join(map(server_name, stuck))} to read")
         return PeerTimeout(
-            f"{seat_name(self.seat)} waited {self.timeout:g} s in step {self.step} {' and '.join(parts)}; check that "
+            f"{server_name(self.seat)} waited {self.timeout:g} s in step {self.step} {' and '.join(parts)}; check that "
             "this server runs and can be reached, or raise the timeout",
             self.seat,
             (silent or stuck)[0],
