@@ -374,7 +374,7 @@ class Door:
         write_whole(self.folder / "federation.toml", self.membership.data)
         write_signatures(self.folder / "federation.sigs", self.membership.signatures)
         fast = b"\n[policy]\nrequests_per_second = 1000000.0\n"
-        plain = b'server = 0\nfederation = "federation.toml"\nidentity = "identity.key"\n[store]\npath = "store"\n'
+        plain = b'seat = 0\nfederation = "federation.toml"\nidentity = "identity.key"\n[store]\npath = "store"\n'
         write_whole(self.folder / "server.toml", plain + fast)
 
     async def _serve(self) -> None:

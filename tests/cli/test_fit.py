@@ -273,7 +273,7 @@ def test_killed_server(owners: list[Path], tmp_path: Path, monkeypatch: pytest.M
         patch.setattr(LocalServers, "run", run)
         done = ppca(*command)
     assert done.exit_code == 1
-    assert "(1,0)" in done.stderr  # the server that was killed
+    assert "server 2" in done.stderr  # the server that was killed
     assert "killed" in done.stderr.lower()
     assert list(tmp_path.iterdir()) == []
 

@@ -358,6 +358,6 @@ def test_killed_server(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         patch.setattr(LocalServers, "start", start)
         done = ppca(*command)
     assert done.exit_code == 1
-    assert "(1,1)" in done.stderr
+    assert "server 3" in done.stderr
     assert list(tmp_path.iterdir()) == []
     assert ppca(*command).exit_code == 0

@@ -34,7 +34,7 @@ async def fails(party, x):
     x[7]
 
 async def forever(party, x):
-    with open(f"pid-{party.server}", "w") as file:
+    with open(f"pid-{party.seat}", "w") as file:
         file.write(str(os.getpid()))
     while True:
         x = (await (x * x)).within(1.0)

@@ -112,10 +112,7 @@ def test_what_programs_print_does_not_reach_standard_output(
     out, err = capfd.readouterr()
     assert out == ""
     assert sorted(err.splitlines()) == sorted(
-        f"server ({row},{column}): {text}"
-        for row in (0, 1)
-        for column in (0, 1)
-        for text in ("printed by a program", "no end of line")
+        f"server {number}: {text}" for number in range(4) for text in ("printed by a program", "no end of line")
     )
 
 
@@ -233,7 +230,7 @@ def test_parameters_that_cannot_travel_are_refused(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("own_opinion", r"the result\['server'\]\[0\] is a public value that differs between the servers"),
+        ("own_opinion", r"the result\['seat'\]\[0\] is a public value that differs between the servers"),
         ("own_form", "the result has not the same form on all servers"),
     ],
 )

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import json
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -114,7 +115,7 @@ class Followers:
         A note waits for the disk, and nothing depends on the last one: what is announced twice is taken once.
         """
         if seat not in self._put_off:
-            if time.monotonic() < self._noted.get(seat, 0.0) + NOTED:
+            if time.monotonic() < self._noted.get(seat, -math.inf) + NOTED:
                 return
             self._noted[seat] = time.monotonic()
             with contextlib.suppress(OSError):  # the disk is full: it is followed from an earlier place the next time
@@ -123,7 +124,7 @@ class Followers:
             raise FederationError("some objects could not be taken; they are tried again")
 
     async def _listen(self, seat: int, get: Get, response: aiohttp.ClientResponse) -> None:
-        kind, mended, place = "", 0.0, 0
+        kind, mended, place = "", -math.inf, 0
         while line := await response.content.readline():
             if self._marks[seat].rpartition("/")[2] != self.server_state.membership.digest:
                 raise FederationError("the federation has a new revision")
