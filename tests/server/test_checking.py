@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ from ppca.runtime.control import encode
 from ppca.server import checking
 from ppca.server.checking import Checker, CheckFailed
 from ppca.server.contributions import Contributions
+from ppca.server.job_runner import JobRunner
 from ppca.server.keys import JOB
 
 OF = job()
@@ -56,6 +58,15 @@ def contribute(shares: Contributions, plain: bytes, owner: str = "north") -> str
     last = Object.make(IDENTITIES[owner], "contribution", OF.id, json.dumps(content).encode())
     for item in (envelope, last):
         shares.server_state.admit(item, owner)
+    return last.digest
+
+
+def promise(shares: Contributions, owner: str = "north") -> str:
+    """A contribution that lists an envelope which never comes; its digest."""
+    summands = dict.fromkeys(("R0", "R1", "C0", "C1", "R0-C0"), "0" * 64)
+    content = {"pieces": [["1" * 64], [], [], []], "summands": summands}
+    last = Object.make(IDENTITIES[owner], "contribution", OF.id, json.dumps(content).encode())
+    shares.server_state.admit(last, owner)
     return last.digest
 
 
@@ -137,6 +148,59 @@ def test_what_is_no_fault_of_the_owner_is_tried_again_less_and_less_often(
             continue
     assert 10 < asked < 20
     assert refusals(shares) == []
+
+
+def test_a_contribution_whose_envelopes_do_not_come_is_looked_at_now_and_then(
+    shares: Contributions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mates are asked for the shares after a while; until somebody has them, the server does next to nothing."""
+    digest, looked, asked, now = promise(shares), 0, 0, 1000.0
+    real = shares._check
+
+    def counted(*arguments: Any) -> bool:
+        nonlocal looked
+        looked += 1
+        return real(*arguments)
+
+    def not_reached(*_: Any, **__: Any) -> bytes:
+        nonlocal asked
+        asked += 1
+        raise FederationError("server 1 is not reached")
+
+    monkeypatch.setattr(shares, "_check", counted)
+    monkeypatch.setattr(shares.mates, "get", not_reached)
+    monkeypatch.setattr("ppca.server.contributions.time.monotonic", lambda: now)
+    for _ in range(600):
+        now += 1.0
+        shares.check(OF, "north", digest)
+    assert 35 < looked < 50
+    assert asked > 0
+    assert refusals(shares) == []
+
+
+def test_an_owner_whose_envelopes_do_not_come_does_not_keep_a_server_busy(
+    shares: Contributions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One signed object of 1 kB made a server check it again some hundred times a second until the job expired."""
+    promise(shares)
+    runner = JobRunner(shares.server_state, None)  # type: ignore[arg-type]
+    looked = 0
+
+    def incomplete(*_: Any) -> bool:
+        nonlocal looked
+        looked += 1
+        return False
+
+    monkeypatch.setattr(runner.shares, "_check", incomplete)
+
+    async def body() -> None:
+        for _ in range(50):
+            runner.advance(OF.id)
+            await asyncio.gather(*runner._tasks)
+        await runner.stop()
+
+    asyncio.run(body())
+    assert 1 <= looked <= 10
 
 
 def test_memory_bounds_the_sum_of_what_the_owners_send(shares: Contributions, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,38 +140,50 @@ class Contributions:
     def check(self, known: ProposedJob, owner: str, contribution: str) -> None:
         """Has all envelopes of an owner opened and compared with what it signed; writes the receipt, or refuses by its name."""
         place = known.id, owner
-        due, pause = self._again.get(place, (0.0, 0.0))
-        if time.monotonic() < due:
+        if not self.is_due(known.id, owner):
             return
         try:
             with self._giving_up(known):
                 self.ensure_key(known)
-                self._check(known, owner, contribution)
-            self._again.pop(place, None)
+                decided = self._check(known, owner, contribution)
         except (FederationError, OSError):  # not the owner's fault: it is tried again, less and less often
-            pause = min(LONGEST_PAUSE, 2 * pause or 1.0)
-            self._again[place] = time.monotonic() + pause, pause
+            self._pause(place, LONGEST_PAUSE)
             raise
+        if decided:
+            self._again.pop(place, None)
+        else:
+            self._pause(place, MENDING)
 
-    def _check(self, known: ProposedJob, owner: str, contribution: str) -> None:
+    def is_due(self, job: str, owner: str) -> bool:
+        """Whether a contribution is to be checked now: after a check that decided nothing, the next one comes later."""
+        return time.monotonic() >= self._again.get((job, owner), (0.0, 0.0))[0]
+
+    def _pause(self, place: tuple[str, str], longest: float) -> None:
+        """Double the time until the next check of a contribution."""
+        pause = min(longest, 2 * self._again.get(place, (0.0, 0.0))[1] or 1.0)
+        self._again[place] = time.monotonic() + pause, pause
+
+    def _check(self, known: ProposedJob, owner: str, contribution: str) -> bool:
+        """Publish a receipt or a refusal. False if the contribution is not complete here yet."""
         item = self.server_state.mailbox.get(contribution)
         if item is None or not (self._has_all(known, owner, item) or self._mended(known, owner)):
-            return  # the rest is on its way
+            return False
         try:
             taken = self._compare(known, owner, item)
         except ObjectRefused as error:
             if self._was_replaced(known) and not self._is_restored(known, owner):
                 self._mended(known, owner)  # it was sealed to a key that this server had before
-                return
+                return False
             self.server_state.publish(
                 "refusal", known.id, why=plain(f"the shares of {owner} cannot be used: {error}")[:1000]
             )
-            return
+            return True
         too_much = self._excess(known, owner, taken)
         if too_much:
             self.server_state.publish("refusal", known.id, why=too_much)
-            return
-        self.server_state.publish("receipt", known.id, owner=owner, contribution=contribution)
+        else:
+            self.server_state.publish("receipt", known.id, owner=owner, contribution=contribution)
+        return True
 
     def _was_replaced(self, known: ProposedJob) -> bool:
         """Whether this server has offered more than one key for a job."""
@@ -362,5 +374,8 @@ class Contributions:
         self._checker.close()
 
     def erase(self, job: str) -> None:
-        """Drops what came back from the mates."""
+        """Drops what came back from the mates, and when to check again."""
+        for known in (self._again, self._mending):
+            for place in [place for place in list(known) if place[0] == job]:
+                known.pop(place, None)
         shutil.rmtree(self.server_state.settings.store / "restored" / job, ignore_errors=True)

@@ -274,7 +274,7 @@ class JobRunner:
         receipts = objects.receipts()
         for owner in known.proposal.owners:
             contribution = objects.by("contribution", owner)
-            if contribution is not None and (me, owner) not in receipts:
+            if contribution is not None and (me, owner) not in receipts and self.shares.is_due(job, owner):
                 self._spawn(job, f"check {owner}", self.shares.check, known, owner, contribution.digest)
         last = max(objects.starts(), default=0)
         unsaid = me in objects.ready(last) and me not in objects.ended(last)
