@@ -206,6 +206,7 @@ def chaos(
     kills: Annotated[int, typer.Option(min=1, help="kills of servers and clients until it ends")] = 200,
     seed: Annotated[int, typer.Option(help="of what happens when")] = 0,
     seconds: Annotated[float, typer.Option(min=1, help="end after this time, whatever the number of kills")] = math.inf,
+    only: Annotated[str, typer.Option(help="only what has this text in its name, such as kill")] = "",
 ) -> None:
     """A federation under attack: kills, cut links, full disks, damaged stores, wrong clocks, lying members, strangers.
 
@@ -213,7 +214,7 @@ def chaos(
     """
     from benchmarks import chaos as bench
 
-    if bench.main(kills, seed, output, seconds).faults:
+    if bench.main(kills, seed, output, seconds, only).faults:
         raise typer.Exit(1)
 
 

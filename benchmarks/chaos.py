@@ -60,7 +60,7 @@ MOST_MEMORY = 600 << 20
 class Run:
     """Jobs, one after the other, while chaos reigns."""
 
-    def __init__(self, folder: Path, kills: int, seed: int, seconds: float) -> None:
+    def __init__(self, folder: Path, kills: int, seed: int, seconds: float, only: str = "") -> None:
         self.tally, self.kills, self.seconds = Tally(), kills, seconds
         self._random = np.random.default_rng(seed)
         owners, receivers = (*OWNERS, MALLORY), (RECEIVER, MALLORY)
@@ -71,7 +71,7 @@ class Run:
             self.field.environments[seat] = environment | {SKEW: str(skew_file(place)), LIE: str(lie_file(place))}
         self._small = self._small_disk()
         self._files: dict[str, Path] = {}
-        self.chaos = Chaos(self.field, self.tally, seed, self._small)
+        self.chaos = Chaos(self.field, self.tally, seed, self._small, only)
 
     def _small_disk(self) -> Path | None:
         """A small disk below the store of server 2, where that is permitted."""
@@ -303,9 +303,9 @@ class Run:
                 self.tally.faults.append(f"half-written: {path.relative_to(self.field.folder)}")
 
 
-def main(kills: int, seed: int, output: Path | None, seconds: float = math.inf) -> Tally:
+def main(kills: int, seed: int, output: Path | None, seconds: float = math.inf, only: str = "") -> Tally:
     with tempfile.TemporaryDirectory(prefix="ppca-chaos-") as name:
-        run = Run(Path(name), kills, seed, seconds)
+        run = Run(Path(name), kills, seed, seconds, only)
         began = time.monotonic()
         tally = run.run()
     taken = time.monotonic() - began

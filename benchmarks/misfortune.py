@@ -57,9 +57,9 @@ class Tally:
 
 
 class Chaos(threading.Thread):
-    """Does something bad now and then, until it is told to stop."""
+    """Does something bad now and then, until it is told to stop. only: part of the names of what it does."""
 
-    def __init__(self, field: Field, tally: Tally, seed: int, full: Path | None) -> None:
+    def __init__(self, field: Field, tally: Tally, seed: int, full: Path | None, only: str = "") -> None:
         super().__init__(name="chaos", daemon=True)
         self._field, self._tally, self._full = field, tally, full
         self._random = random.Random(seed)  # noqa: S311 - no secret
@@ -67,6 +67,9 @@ class Chaos(threading.Thread):
         self._clients: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
         self.adversary = Adversary(field, self._random, self._over)
+        self._chosen = [action for action in self._actions() if only in action[1]]
+        if not self._chosen:
+            raise ValueError(f"nothing that can happen has {only!r} in its name")
         self.phase = "nothing happens"
         threading.Thread(target=self._measure, daemon=True).start()
 
@@ -92,8 +95,9 @@ class Chaos(threading.Thread):
         self._over.set()
         self.join()
 
-    def run(self) -> None:
-        actions: list[tuple[int, str, Callable[[], bool]]] = [
+    def _actions(self) -> list[tuple[int, str, Callable[[], bool]]]:
+        """What can happen: weight, name, and what does it."""
+        return [
             (6, "kill of a server", self._kill_seat),
             (5, "kill of a client", self._kill_client),
             (4, "kill of a server's worker", self._kill_worker),
@@ -108,8 +112,10 @@ class Chaos(threading.Thread):
             (1, "full disk for a while", self._fill),
             *self.adversary.actions(),
         ]
-        names = [name for weight, name, _ in actions for _ in range(weight)]
-        table = {name: action for _, name, action in actions}
+
+    def run(self) -> None:
+        names = [name for weight, name, _ in self._chosen for _ in range(weight)]
+        table = {name: action for _, name, action in self._chosen}
         while not self._over.wait(self._random.uniform(0.3, 3.0)):
             name = self._random.choice(names)
             phase = self.phase
