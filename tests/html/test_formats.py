@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppca.html.formats import angle_error, below_resolution, counted, duration, percent, shape, size
+from ppca.html.labels import spread
 
 
 @pytest.mark.parametrize(
@@ -63,3 +64,12 @@ def test_bounds_of_angles_are_rounded_upwards(bound: float) -> None:
     """To one digit, so by less than a factor of two. Both sides are rounded once to the nearest double."""
     assert bound * (1 - 1e-15) <= float(angle_error(bound)) <= 2 * bound * (1 + 1e-15)
     assert angle_error(0.0) == "0e+00"
+
+
+def test_labels_are_spread_near_their_places() -> None:
+    assert spread([], 1, 0, 9) == []
+    assert spread([5.0, 1.0], 1, 0, 9) == [5.0, 1.0]
+    assert spread([4.0, 4.0, 4.0], 1, 0, 9) == [3.0, 4.0, 5.0]
+    crowded = spread([9.0] * 10, 3, 0, 9)
+    assert crowded == sorted(crowded)
+    assert (min(crowded), max(crowded)) == (0.0, 9.0)

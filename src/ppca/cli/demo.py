@@ -6,6 +6,7 @@ all owners; the four server processes see shares only. The scenes are in `scenes
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -55,14 +56,15 @@ def demo(
         joint = Finding("joint on shares", model.rows, model.components, model.explained_variance_ratio)
         settings = settings_of(fitted, tls, data=scene.data)
         write_result(folder, fitted, title=scene.title, settings=settings, owners=list(files))
-        scene.draw(folder, model, joint)
+        if figures := scene.figures if find_spec("matplotlib") else ():
+            scene.draw(folder, model, joint)
     print_scree(console, model)
     scene.compare(console, joint)
     print_openings(console, model.audit)
     console.print(scene.moral, highlight=False)
     print_account(console, model, fitted.account)
-    figures = f"figure{'s' if len(scene.figures) > 1 else ''} {', '.join(scene.figures)}"
-    console.print(Text(f"written: {output} (open {output / REPORT}; {figures})"), soft_wrap=True)
+    drawn = f"figures: {', '.join(figures)}" if figures else "no figures without the extra: pip install 'ppca[plot]'"
+    console.print(Text(f"written: {output} (open {output / REPORT}; {drawn})"), soft_wrap=True)
     again = f"ppca fit {scene.options}{output / scene.folder}/*.csv -k {COMPONENTS} --standardize -o result"
     console.print(Text(f"the same from files: {again}"), soft_wrap=True)
     worst = ratio_error(joint, scene.truth)

@@ -30,7 +30,6 @@ from ..web.report import (
     stage_lines,
     write_report,
 )
-from ..web.report.page import feature_names
 from .errors import printable
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def write_result(folder: Path, fitted: Fitted, *, title: str, settings: dict[str
     model = fitted.model
     with (folder / COMPONENTS).open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        table.writerow(csv_names(feature_names(model)))
+        table.writerow(csv_names(model.column_names))
         table.writerows(model.components.tolist())
     with (folder / VARIANCE).open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -240,7 +239,7 @@ def print_kinds(console: Console, run: Account) -> None:
 
 def print_loadings(console: Console, model: PCAModel, most: int = STRONGEST) -> None:
     """The strongest columns of each component."""
-    names = feature_names(model)
+    names = model.column_names
     table = Table("component", "strongest columns", title="Loadings", title_justify="left")
     for i, component in enumerate(model.components[:MOST_LINES]):
         order = np.argsort(-np.abs(component), kind="stable")[:most].tolist()

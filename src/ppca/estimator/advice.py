@@ -5,6 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
 
 from ..html.formats import counted
 from ..jobs.checks import SpecError
@@ -64,4 +67,22 @@ def warn_of_few_rows(tables: Sequence[Table], *, joins: bool = False) -> None:
             f"fewer than {MIN_ROWS} rows: {whose}. Others could compute much about so few rows from the joint result. "
             f"ppca.open_table(data, min_rows={MIN_ROWS}) refuses such a table before anything is sent.",
             stacklevel=3,
+        )
+
+
+def refuse_table(y: Any, width: int, *, by_columns: bool) -> None:
+    """Refuse a y that can be a second owner's table: a path, several tables, or a table with as many columns.
+
+    Any table can be that of an owner of columns. Targets of other widths are ignored, as in scikit-learn.
+    """
+    shape = getattr(y, "shape", None)
+    try:
+        shape = np.asarray(y).shape if shape is None else shape
+        table = len(shape) not in (1, 2) or (len(shape) == 2 and (shape[1] == width or by_columns))
+    except ValueError:  # a list of tables of different lengths
+        table = True
+    if y is not None and table:
+        raise ValueError(
+            f"y is a {type(y).__name__}, and is not used. Owners' tables go together into the first argument: "
+            "fit([A, B]), or fit({'north': A, 'south': B})."
         )

@@ -1,7 +1,7 @@
 """PCA with scikit-learn's conventions, fitted jointly over several owners' data on four servers.
 
 pca = PCA(n_components=5, standardize=True).fit([hospital_a, hospital_b, "hospital_c.parquet"])
-pca.explained_variance_ratio_, pca.components_, pca.transform(new_patients)
+pca.explained_variance_ratio_, pca.components_, pca.transform(new_patients), pca.plot()
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,12 +29,16 @@ from ..receiver import PCAModel, SharedFacts
 from ..receiver.model import MODEL_FILE
 from ..runtime import Servers
 from ..runtime.servers import Progress
-from .advice import advised, warn_of_few_rows, with_advice
+from .advice import advised, refuse_table, warn_of_few_rows, with_advice
 from .fitting import Fitted, add_tables, fit_tables
 from .job import Job
 from .partition import Columns
 from .plan import Plan, plain
 from .shared_model import SharedModel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class Detached:
@@ -152,7 +156,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         plan = self._checked()
         with advised(), Job(self.servers, progress) as job:
             tables = self._opened(X)
-            self._check_y(y, tables[0].n_columns)
+            refuse_table(y, tables[0].n_columns, by_columns=self.partition != "rows")
             warn_of_few_rows(tables)
             return self._record(fit_tables(tables, plan, job))
 
@@ -166,28 +170,11 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         former: Fitted | None = getattr(self, "_fitted", None)
         with advised():
             tables = self._opened(X)
-            self._check_y(y, tables[0].n_columns)
+            refuse_table(y, tables[0].n_columns, by_columns=self.partition != "rows")
             warn_of_few_rows(tables, joins=True)
             if former is not None:
                 tables = match_names(tables, former.names, "the fit")
             return self._record(add_tables(tables, plan, Job(self.servers, progress), former))
-
-    def _check_y(self, y: Any, width: int) -> None:
-        """Refuses a y that can be a second owner's table: a path, several tables, or a table with as many columns.
-
-        Any table can be that of an owner of columns. Targets of other widths are ignored, as in scikit-learn.
-        """
-        shape = getattr(y, "shape", None)
-        try:
-            shape = np.asarray(y).shape if shape is None else shape
-            table = len(shape) not in (1, 2) or (len(shape) == 2 and (shape[1] == width or self.partition != "rows"))
-        except ValueError:  # a list of tables of different lengths
-            table = True
-        if y is not None and table:
-            raise ValueError(
-                f"y is a {type(y).__name__}, and is not used. Owners' tables go together into the first argument: "
-                "fit([A, B]), or fit({'north': A, 'south': B})."
-            )
 
     def _checked(self) -> Plan:
         """The parameters, refused if they cannot be."""
@@ -280,12 +267,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> NDArray[np.float64]:
         """Projects plain rows onto the components, on this machine. For secret rows see `shared_model`."""
         self._check_revealed()
-        rows = self._validated(X)
-        self.model_.refuse_rounded()
-        centred = rows - self.mean_
-        if self.scale_ is not None:
-            centred = centred / self.scale_
-        projected: NDArray[np.float64] = centred @ self.components_.T
+        projected = self.model_.project(self._validated(X))
         return projected / np.sqrt(self._whitening()) if self.whiten else projected
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -355,7 +337,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if are_several(tables):
             if isinstance(self.partition, Columns):
                 raise ValueError(
-                    "rows of owners of columns are joined on shares only: see shared_model().transform_columns"
+                    "owners of columns: rows are joined on shares only, by shared_model().transform_columns"
                 )
             return np.vstack([self._validated(table) for table in tables])
         if isinstance(tables, str | PathLike) or hasattr(tables, "collect_batches"):
@@ -365,6 +347,27 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             tables = tables.set_axis([str(name) for name in tables.columns], axis=1)  # names are text, as in fit
         rows = validate_data(self, tables, reset=False, dtype=np.float64, accept_sparse="csr")
         return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
+
+    def plot(
+        self,
+        X: Any = None,
+        *,
+        kind: str = "summary",
+        components: tuple[int, int] = (1, 2),
+        groups: Sequence[Any] | None = None,
+        ax: Axes | None = None,
+    ) -> Figure:
+        """Draw the revealed model with Matplotlib (the extra `plot`); `plot().savefig("pca.png")` writes the figure.
+
+        X: rows to show as scores, projected on this machine as in `transform`; groups: a label for each, which is its colour.
+        kind: "summary" (scree, loadings, circle, and scores or errors), or one picture: "scree", "loadings", "circle"
+        (correlations of columns with two components), "biplot", "scores", "errors" (bounds of the components' angles).
+        components: the two of circle, biplot and scores, counted from 1. ax: axes to draw one picture into.
+        """
+        from .plot import draw
+
+        self._check_revealed()
+        return draw(self.model_, kind, None if X is None else self.transform(X), groups, components, ax)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -389,9 +392,8 @@ def load(result: str | Path) -> PCA:
             "shares, by `ppca transform` and `ppca detect`."
         )
     model = PCAModel.load(path)
-    count, width = model.components.shape
-    pca = PCA(count, standardize=model.scale is not None, solver=model.solver)
-    pca._take_shape(model.rows, width, count, model.feature_names)
+    pca = PCA(len(model.components), standardize=model.scale is not None, solver=model.solver)
+    pca._take_shape(model.rows, model.components.shape[1], len(model.components), model.feature_names)
     pca._take(model)
     pca.n_iter_, pca.verified_, pca.fell_back_ = model.iterations, model.verified, model.fell_back
     pca.tolerance_ = model.tolerance

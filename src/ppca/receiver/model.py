@@ -99,6 +99,11 @@ class PCAModel:
         )
 
     @property
+    def column_names(self) -> list[str]:
+        """Names of the columns; numbered from 1 if the data have none."""
+        return list(self.feature_names or (f"column {j + 1}" for j in range(self.components.shape[1])))
+
+    @property
     def varies(self) -> NDArray[np.bool_]:
         """Which variances stand above the noise of the computation."""
         return np.asarray(self.explained_variance_ratio > self.resolution)

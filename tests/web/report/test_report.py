@@ -12,16 +12,13 @@ import numpy as np
 import pytest
 
 from harness.browser import DESK, PHONE, browser, needs_browser
+from harness.models import model_of, opening
+from ppca.html.labels import labels, shortened
 from ppca.receiver import PCAModel
 from ppca.runtime import Account
 from ppca.web.report import duration, opening_lines, percent, size, stage_lines, write_report
-from ppca.web.report.charts import labels, shortened
 
 VOID = {"meta", "br"}
-
-
-def opening(what: str, shape: list[int], to: str = "servers", why: str = "because") -> dict[str, Any]:
-    return {"number": 1, "what": what, "shape": shape, "to": to, "why": why}
 
 
 def counters(rounds: int, sent: int, seconds: float = 0.5) -> dict[str, Any]:
@@ -42,34 +39,6 @@ def run_of(stages: dict[str, dict[str, Any]], audit: list[dict[str, Any]] | None
     sent = sum(stage["bytes_sent"] for stage in stages.values())
     seats = [{"stages": stages, "total": counters(rounds, sent)} for _ in range(4)]
     return Account(2.0, rounds, [sent] * 4, seats, audit or [])
-
-
-def model_of(d: int, k: int, names: list[str] | None = None, **changes: Any) -> PCAModel:
-    rng = np.random.default_rng(d)
-    components, _ = np.linalg.qr(rng.normal(size=(d, d)))
-    values = np.sort(rng.random(d) ** 4)[::-1]
-    audit = [opening("number of rows", [])]
-    audit += [opening("convergence bit", [], why="stop the iteration") for _ in range(7)]
-    audit += [opening("components", [k, d], "client", "agreed result")]
-    facts: dict[str, Any] = {
-        "components": components[:k],
-        "explained_variance": values[:k],
-        "explained_variance_ratio": values[:k] / values.sum(),
-        "total_variance": float(values.sum()),
-        "mean": np.zeros(d),
-        "scale": None,
-        "rows": 1234,
-        "feature_names": names,
-        "solver": "allpairs",
-        "iterations": 13,
-        "verified": True,
-        "fell_back": False,
-        "resolution": 1e-12,
-        "tolerance": 1e-9,
-        "component_error": np.full(k, 3.2e-7),
-        "audit": audit,
-    }
-    return PCAModel(**(facts | changes))
 
 
 RUN = run_of({"key agreement": counters(1, 64), "eigendecomposition": counters(120, 5_000_000)})

@@ -15,7 +15,6 @@ from ...member.fetching import EVIDENCE
 from ...receiver import PCAModel
 from ...receiver.model import MODEL_FILE
 from ..report import charts, percent
-from ..report.page import feature_names
 
 REPORT = "report.html"
 Check = Callable[[Path, ProposedJob], list[str]]
@@ -85,6 +84,6 @@ def _charts(model: PCAModel) -> dict[str, Any]:
     return {
         "scree": Markup(charts.scree(model.explained_variance_ratio)),  # noqa: S704
         "cumulative": Markup(charts.cumulative(model.explained_variance_ratio)),  # noqa: S704
-        "loadings": Markup(charts.loadings(model.components, feature_names(model))),  # noqa: S704
+        "loadings": Markup(charts.loadings(model.components, model.column_names)),  # noqa: S704
         "key": Markup(charts.colour_key(model.components)),  # noqa: S704
     }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import html
-import itertools
 import math
-import unicodedata
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...html.formats import percent
+from ...html.labels import labels, width
 
 Floats = NDArray[np.float64]
 
@@ -22,8 +21,6 @@ MAP_COMPONENTS = 12
 HEADS_EVERY, HEAD = 40, 24
 """Rows of the loadings map after which the numbers of components come again, and the height of that line."""
 
-NAME_LENGTH = 30
-"""Letters of a name; wide ones, as Chinese, count twice."""
 MINUS = "−"
 
 NEGATIVE, NEUTRAL, POSITIVE = (33, 102, 172), (247, 247, 247), (178, 24, 43)
@@ -79,7 +76,7 @@ def loadings(components: Floats, names: list[str]) -> str:
     row, font = (22, 12) if d <= 40 else (17, 11)
     cell = 54 if k <= 8 else 44
     short = labels(names)
-    left = round(max(map(_width, short)) * font * 0.64) + 14
+    left = round(max(map(width, short)) * font * 0.64) + 14
     largest = float(np.abs(shown).max(initial=0.0)) or 1.0
     parts = [f'<g font-size="{font}">']
     for j in range(d):
@@ -122,30 +119,6 @@ def colour_key(components: Floats) -> str:
         f'<text class="tick" x="188" y="12">+{largest:.2f}</text>',
     ]
     return _svg(232, 16, parts, "Colours of the loadings", fixed=True)
-
-
-def shortened(name: str, length: int = NAME_LENGTH) -> str:
-    """A name that fits; of a long one the middle is left out, since names often differ at their ends."""
-    if _width(name) <= length:
-        return name
-    head = length // 2
-    return f"{_fitting(name, head)}…{_fitting(name[::-1], length - 1 - head)[::-1]}"
-
-
-def labels(names: list[str], length: int = NAME_LENGTH) -> list[str]:
-    """Names that fit, each different: those that look alike when shortened get the number of their column."""
-    short = [shortened(name, length) for name in names]
-    return [f"{text} ({j + 1})" if short.count(text) > 1 else text for j, text in enumerate(short)]
-
-
-def _width(text: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
-
-
-def _fitting(text: str, width: int) -> str:
-    """The longest beginning that is not wider."""
-    sums = itertools.accumulate(map(_width, text))
-    return text[: sum(total <= width for total in sums)]
 
 
 def _svg(width: float, height: float, parts: list[str], title: str, fixed: bool = False) -> str:

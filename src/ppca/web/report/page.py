@@ -13,6 +13,7 @@ import numpy as np
 from ... import __version__
 from ... import html as look
 from ...html.formats import angle_error, below_resolution, counted, duration, percent, size
+from ...html.labels import labels
 from ...receiver import PCAModel
 from ...receiver.angles import DETERMINED
 from ...runtime import Account
@@ -52,7 +53,7 @@ def write_report(
     owners : what the owners' tables are called; nothing else about single owners is known here
     by_columns : whether owners hold different columns of the same rows, not different rows of the same columns
     """
-    names = feature_names(model)
+    names = model.column_names
     body = [
         _head(title, model, owners, by_columns),
         _facts(model, run, owners, by_columns),
@@ -80,12 +81,6 @@ def write_report(
 def chart_style() -> str:
     """CSS of the charts, beside the look that all pages have."""
     return resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
-
-
-def feature_names(model: PCAModel) -> list[str]:
-    """Names of the columns; numbered from 1 where the data have none."""
-    width = model.components.shape[1]
-    return list(model.feature_names) if model.feature_names else [f"column {j + 1}" for j in range(width)]
 
 
 def _head(title: str, model: PCAModel, owners: Sequence[str], by_columns: bool) -> str:
@@ -164,9 +159,9 @@ def _loadings(model: PCAModel, names: list[str]) -> str:
     kept = len(model.components)
     shown = min(kept, charts.MAP_COMPONENTS)
     which = f"the first {shown} of {kept} components" if shown < kept else "every component"
-    labels = charts.labels(names, 24)  # what fits beside the bars without a break
+    short = labels(names, 24)  # what fits beside the bars without a break
     more = f" The map is scrolled: it has all {len(names)} columns." if len(names) > charts.HEADS_EVERY else ""
-    cards = "".join(_strongest(i, component, names, labels) for i, component in enumerate(model.components[:STRONGEST]))
+    cards = "".join(_strongest(i, component, names, short) for i, component in enumerate(model.components[:STRONGEST]))
     return _section(
         "Loadings",
         f'<p class="note">How much each column takes part in {which} (the components are in columns). '
