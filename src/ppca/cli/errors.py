@@ -17,6 +17,8 @@ from ..runtime import ProgramError, ServersFailed
 from .terminal import Terminal
 
 SHOWN_LENGTH = 60
+MOST_LINE, MOST_LINES = 8000, 200
+"""Maximum length of a line of an error, and maximum number of lines: text of others cannot fill the terminal."""
 
 FIELDS = {
     "analysis.components": "-k",
@@ -109,6 +111,8 @@ def typed(names: Sequence[str]) -> str:
 
 
 def complain(message: str) -> None:
+    """Print why a command failed. Parts of the message may be others' text."""
+    message = "\n".join(printable(line, MOST_LINE) for line in message.split("\n")[:MOST_LINES])
     Terminal(stderr=True).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True, highlight=False)
 
 

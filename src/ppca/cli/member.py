@@ -257,6 +257,6 @@ def _audit(member: MemberClient, job: ProposedJob, as_json: bool) -> None:
         about = header.about
         if about["outcome"] != FINISHED:
             said = f"attempt {about['attempt']} {about['outcome']} at {header.author}: {about['why']}"
-            console.print(Text(said), soft_wrap=True)
+            console.print(Text(printable(said, 2500)), soft_wrap=True)
     for operator, what in erased:
-        console.print(Text(f"erased by {operator}: its key of the {what}"), soft_wrap=True)
+        console.print(Text(f"erased by {operator}: its key of the {printable(what)}"), soft_wrap=True)

@@ -30,7 +30,7 @@ class StageBars:
         stage, _, step = text.partition(", ")
         if stage not in self._tasks:
             self.finish()
-            self._tasks[stage] = self._bars.add_task(stage, total=None, detail="")
+            self._tasks[stage] = self._bars.add_task(escape(printable(stage)), total=None, detail="")
         detail = ", ".join(
             part for part in (escape(printable(step)), counted(rounds, "round") if rounds else "") if part
         )

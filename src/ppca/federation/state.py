@@ -24,6 +24,7 @@ from ..jobs.checks import is_digest
 from .membership import SEATS, Membership
 from .objects import Header
 from .proposal import Proposal
+from .text import is_plain_text
 
 PROPOSED, GATHERING, READY, RUNNING, DONE = "proposed", "gathering", "ready", "running", "done"
 HELD = "held"
@@ -215,8 +216,8 @@ def is_well_formed(header: Header) -> bool:
         return isinstance(about.get("owner"), str) and is_digest(about.get("contribution"))
     if header.kind == "ended":
         said = about.get("outcome") in (FINISHED, BROKEN, WITHDRAWN) and isinstance(about.get("final"), bool)
-        return said and isinstance(about.get("why"), str)
-    return True
+        return said and is_plain_text(about.get("why"))
+    return header.kind != "refusal" or is_plain_text(about.get("why"))
 
 
 def job_state_of(job: Proposal, headers: Iterable[Header] | Objects, membership: Membership, now: datetime) -> JobState:

@@ -6,7 +6,14 @@ import unicodedata
 
 from ..jobs.text import is_hidden, is_plain, looks_like
 
-__all__ = ["is_plain", "looks_like", "plain"]
+__all__ = ["is_plain", "is_plain_text", "looks_like", "plain"]
+MOST_TEXT = 2000
+"""Characters of a text in the header of an object."""
+
+
+def is_plain_text(value: object) -> bool:
+    """Whether this is a short text that people can read safely."""
+    return isinstance(value, str) and len(value) <= MOST_TEXT and is_plain(value)
 
 
 def plain(text: str) -> str:

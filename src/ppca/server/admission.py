@@ -17,11 +17,10 @@ from ..federation.proposal import Proposal, ProposedJob
 from ..federation.sealing import PUBLIC_BYTES
 from ..federation.serverfile import Policy
 from ..federation.state import JobState, Objects, is_well_formed, job_state_of, times_before
-from ..federation.text import is_plain
+from ..federation.text import is_plain_text
 from ..jobs.checks import is_digest
 from .mailbox import LOST, SMALL, Mailbox
 
-MOST_TEXT = 2000
 MOST_JOB = 1 << 20
 MOST_JOB_BYTES = 1 << 28
 """Bytes of the job files of one member: a server parses them again when it starts."""
@@ -309,8 +308,7 @@ def _refusal(header: Header, payload: bytes, job: Proposal, seat: int | None, he
 
 
 def _text(header: Header, name: str) -> None:
-    value = header.about.get(name)
-    fits = isinstance(value, str) and len(value) <= MOST_TEXT and is_plain(value)
+    fits = is_plain_text(header.about.get(name))
     _refuse_unless(fits, header, f"{name} must be a short text without control characters")
 
 
