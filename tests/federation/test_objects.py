@@ -294,6 +294,18 @@ def test_columns_that_look_the_same_are_refused(twin: str) -> None:
         Data(form=ROWS, owners=("north",), columns=("age", "\u00e1", twin))
 
 
+@pytest.mark.parametrize("space", ["\u00a0", "\u2003", "\u3000", "  "])
+def test_columns_that_differ_in_a_space_are_refused(space: str) -> None:
+    with pytest.raises(SpecError):
+        job(columns=("body mass", f"body{space}mass"))
+
+
+@pytest.mark.parametrize("code", [0x180B, 0x2065, 0xFFF0, 0xFFFC, 0x1107F, 0x16FE4, 0x1D159, 0xE0000, 0xE0FFF, 0xE000])
+def test_characters_that_are_not_shown_are_no_text(code: int) -> None:
+    assert not is_plain(f"age{chr(code)}")
+    assert plain(f"age{chr(code)}") == "age "
+
+
 @given(text=st.text(alphabet=st.characters(categories=["L", "N", "P", "S", "Zs"]).filter(lambda c: not is_hidden(c))))
 def test_ordinary_text_stays(text: str) -> None:
     assert is_plain(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from harness.federation import (
     make,
     story,
 )
+from ppca.cli.fetch import write_fetched
 from ppca.federation import envelopes
 from ppca.federation.envelopes import pieces_in, result_info
 from ppca.federation.errors import FederationError
@@ -254,3 +256,27 @@ def test_an_impossible_result_is_refused_by_name(change: dict[str, Any], why: st
     made.check()
     with pytest.raises(FederationError, match=f"the result of 'first' is not used: .*{why}"):
         made.result()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "sparse", "link"])
+@pytest.mark.parametrize("name", ["objects/x", "job.toml", "federation.sigs", "result.key"])
+def test_a_folder_with_a_file_that_never_ends_is_refused_at_once(kind: str, name: str, tmp_path: Path) -> None:
+    """It hung, or took all memory."""
+    evidence().save(tmp_path / "e")
+    path = tmp_path / "e" / name
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "sparse":
+        with path.open("wb") as file:
+            file.truncate(60 << 30)
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else tmp_path)
+    with pytest.raises(FederationError, match="does not belong to evidence"):
+        Evidence.load(tmp_path / "e")
+
+
+def test_a_result_that_lacks_what_the_job_reveals_is_refused_by_name(tmp_path: Path) -> None:
+    """Signed by all four servers; the command ended with a traceback."""
+    with pytest.raises(FederationError, match="does not hold what the job reveals"):
+        write_fetched(tmp_path, evidence())

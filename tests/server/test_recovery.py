@@ -16,10 +16,11 @@ import pytest
 from harness.federation import MEMBERSHIP, OWNERS, RECEIVER, job, make, server_state, story
 from harness.waiting import eventually
 from ppca.federation.errors import FederationError, NotNow, ObjectRefused
-from ppca.federation.objects import Object
+from ppca.federation.objects import Object, sha256
 from ppca.federation.proposal import ProposedJob
 from ppca.federation.state import job_state_of
 from ppca.protocol import RingType
+from ppca.runtime.control import encode
 from ppca.server import job_runner as module
 from ppca.server.clock import Clock
 from ppca.server.contributions import Contributions
@@ -269,6 +270,32 @@ def test_one_server_cannot_stop_a_restore(tmp_path: Path, monkeypatch: pytest.Mo
         wrong.add(3)
         with pytest.raises(FederationError):
             restoring.run()
+
+
+@pytest.mark.parametrize("content", [b"", b"something else"])
+def test_a_server_that_lists_what_it_does_not_give_cannot_delay_a_restore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    """Server 1 lists 100,000 objects; each answer takes a minute. The others were asked only after all of them."""
+    with server(tmp_path) as of:
+        restoring = Restoring(of, Contributions(of), Staging(of.settings.store, of.keys), lambda text: None)
+        asked, now = 0, 1000.0
+        listed = [sha256(b"%d" % number) for number in range(100_000)] if not content else [sha256(content)] * 100_000
+
+        def get(seat: int, path: str, missing_ok: bool = False) -> Any:
+            nonlocal asked, now
+            if path == "/v1/inventory":
+                return b"".join(encode("inventory", digests=listed if seat == 1 else [STORY[0].digest]))
+            if seat == 1:
+                asked, now = asked + 1, now + (60.0 if content else 1.0)
+            return content if seat == 1 else STORY[0].data
+
+        monkeypatch.setattr(restoring.shares.mates, "get", get)
+        monkeypatch.setattr("ppca.server.restoring.time.monotonic", lambda: now)
+        (missing,) = restoring.run()
+        assert missing.startswith("objects of server 1: it lists objects that it does not have")
+        assert of.mailbox.jobs() == [OF.id]
+        assert asked <= 101
 
 
 @pytest.mark.parametrize("change", ["more", "shape", "no array"])

@@ -118,7 +118,7 @@ def complain(message: str) -> None:
 
 def note(message: str, *, quiet: bool = False) -> None:
     """What a user should know beside the result."""
-    line = Text.assemble(("note: ", "yellow"), printable(message, 400))
+    line = Text.assemble(("note: ", "yellow"), printable(message, MOST_LINE))
     Terminal(stderr=True, quiet=quiet).print(line, soft_wrap=True, highlight=False)
 
 

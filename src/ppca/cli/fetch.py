@@ -96,6 +96,18 @@ def fetch_into(member: MemberClient, job: ProposedJob, output: Path, *, replace:
 
 def write_fetched(folder: Path, evidence: Evidence) -> None:
     """All files of a fetched result; the same bytes whenever it is made from the same evidence."""
+    from ..federation.errors import FederationError
+
+    try:
+        _write_fetched(folder, evidence)
+    except (KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
+        raise FederationError(
+            f"the result of {evidence.job.name!r} is not used: it does not hold what the job reveals ({type(error).__name__}: "
+            f"{error}). An owner or a server did not follow the program."
+        ) from None
+
+
+def _write_fetched(folder: Path, evidence: Evidence) -> None:
     from ..estimator.federated import fitted_of, holds_model, parts_of
     from ..jobs.parts import columns_for, own_columns
     from ..jobs.pca import JointPCA

@@ -9,6 +9,7 @@ computed again, digit by digit.
 from __future__ import annotations
 
 import json
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,11 @@ from typing import Any, Self
 from ..federation.envelopes import message_of, result_info
 from ..federation.errors import FederationError, ObjectRefused
 from ..federation.membership import SEATS, Membership, read_signatures, write_signatures
-from ..federation.objects import Header, Object
+from ..federation.objects import MOST_BYTES, Header, Object
 from ..federation.proposal import ProposedJob
 from ..federation.sealing import SealingKey
 from ..federation.state import DONE, Objects, job_state_of, missing
+from ..federation.text import plain
 from ..jobs.checks import is_digest
 from ..jobs.parts import columns_for
 from ..jobs.pca import JointPCA
@@ -40,6 +42,8 @@ KINDS = ("job", "offer", "approval", "contribution", "receipt", "start", "ended"
 KEY = "result.key"
 OBJECTS = "objects"
 CONTENTS = "contents"
+MOST_FILES = 100_000
+"""Files of an evidence folder."""
 
 
 @dataclass
@@ -244,7 +248,9 @@ class Evidence:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
+        """Read a folder that `save` has written, or that somebody else says is one."""
         try:
+            _check_regular(folder)
             membership = Membership(
                 (folder / "federation.toml").read_bytes(), read_signatures(folder / "federation.sigs")
             )
@@ -301,13 +307,25 @@ def _named(audit: Object, receiver: str) -> list[str]:
     return digests if isinstance(digests, list) and all(map(is_digest, digests)) else []
 
 
+def _check_regular(folder: Path) -> None:
+    """Refuse anything but files of bounded size: a pipe would never end, and a device or a sparse file takes all memory."""
+    for number, path in enumerate(folder.rglob("*")):
+        found = path.lstat()
+        fits = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES)
+        if not fits or number >= MOST_FILES:
+            raise FederationError(
+                f"{plain(str(path))[:500]} does not belong to evidence: it has at most {MOST_FILES:,} files, of at most "
+                f"{MOST_BYTES:,} bytes each."
+            )
+
+
 def check_files(folder: Path, expected: Mapping[str, bytes]) -> None:
     """Refuses a folder in which a file is not byte by byte what it must be, is missing, or is too many."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     for name, data in expected.items():
         if name not in found:
             raise FederationError(f"{name} is missing.")
-        if found[name].read_bytes() != data:
+        if found[name].stat().st_size != len(data) or found[name].read_bytes() != data:
             raise FederationError(f"{name} was changed: it is not what the evidence gives.")
     extra = sorted(set(found) - set(expected))
     if extra:

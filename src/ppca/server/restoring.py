@@ -1,13 +1,14 @@
 """A lost server comes back: its row mate has the same R, its column mate the same C. Nothing is reconstructed.
 
 The server that was lost has a new key (and a new revision of the federation says so). It fetches all objects from the
-other servers,
-then, of every job that is not over, the row summands of each owner's shares from its row mate and the column summands from its
-column mate, over TLS; the owner's own signed digests say whether they are right. Kept models come back the same way.
+other servers. Then, of every job that is not over, it gets the row summands of each owner's shares from its row mate and
+the column summands from its column mate, over TLS. The owner's own signed digests say whether they are right. Kept models
+come back the same way.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,9 +23,15 @@ from ..federation.state import times_before
 from ..jobs.checks import is_digest
 from .contributions import Contributions
 from .keys import JOB
-from .mates import check_position
+from .mates import BYTES_PER_SECOND, check_position
 from .server_state import ServerState
 from .staging import Record, Staging, record_of
+
+PATIENCE, PER_OBJECT = 600.0, 1.0
+"""Seconds in which another server gives back its objects, and more for each that was new; larger ones take longer."""
+
+MOST_ABSENT = 100
+"""Objects that another server lists and does not have; it may have erased some since."""
 
 
 class Restoring:
@@ -81,24 +88,33 @@ class Restoring:
         return missing
 
     def _copy(self, seat: int) -> tuple[int, list[str]]:
-        """All objects that another server has and this one lacks, in the order in which they arrived there."""
+        """All objects that another server has and this one lacks, in the order in which they arrived there.
+
+        FederationError if it lists objects that it does not have, or does not give in time: the other servers have them, too.
+        """
         found = message_of(self.shares.mates.get(seat, "/v1/inventory"), "inventory").get("digests")
-        new, refused = 0, []
+        new, absent, refused = 0, 0, []
+        deadline = time.monotonic() + PATIENCE
         if not isinstance(found, list):
             raise ObjectRefused(f"server {seat} lists something else than objects")
         for digest in found:
             if not is_digest(digest) or self.server_state.mailbox.knows(digest):
                 continue
+            if absent > MOST_ABSENT or time.monotonic() > deadline:
+                raise FederationError(f"it lists objects that it does not have, or takes too long ({new} new so far)")
             try:
-                new += self._take(seat, digest)
+                data = self.shares.mates.get(seat, f"/v1/objects/{digest}", missing_ok=True)
+                if not data or sha256(data) != digest:
+                    absent += 1
+                elif self._take(data):
+                    new += 1
+                    deadline += PER_OBJECT + len(data) / BYTES_PER_SECOND
             except (FederationError, OSError) as error:
                 refused.append(f"object {digest[:12]} of server {seat}: {error}")
         return new, refused
 
-    def _take(self, seat: int, digest: str) -> bool:
-        data = self.shares.mates.get(seat, f"/v1/objects/{digest}", missing_ok=True)
-        if not data or sha256(data) != digest:
-            return False
+    def _take(self, data: bytes) -> bool:
+        """Store an object that another server gives back; False if it is here already."""
         item = Object.parse(data)  # the other server admitted it in its time, perhaps under an earlier revision
         self.server_state.admission.check_room(item.header.author, item.header.size)
         if item.header.kind == "job":
