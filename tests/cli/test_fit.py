@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -129,7 +130,7 @@ def test_options(owners: list[Path], tmp_path: Path) -> None:
     (result / "model.json").write_text("old")
     columns = ["alcohol", "ash", "hue", "color_intensity"]
     chosen = ["--columns", "alcohol,ash", "--columns", "hue, color_intensity"]
-    options = ["-k", 0.9, "--fixed-iterations", 14, "--tls", "-o", result, "--force"]
+    options = ["-k", 0.9, "--fixed-iterations", 14, "--tls", "-o", result, "--force", "--scores"]
     done = ppca("fit", *owners, *chosen, *options)
     assert done.exit_code == 0, done.output
     truth = PCA(0.9).fit(WINE[columns])
@@ -139,6 +140,14 @@ def test_options(owners: list[Path], tmp_path: Path) -> None:
     opened = [line["what"] for line in PCAModel.load(result / "model.json").audit]
     assert "convergence bit" not in opened
     assert "number of components" in opened
+    across = np.array(
+        re.findall(r'<circle cx="([\d.]+)" cy="[\d.]+" r="2.6"/>', (result / "report.html").read_text()), float
+    )
+    np.testing.assert_allclose(
+        np.corrcoef(across, truth.transform(WINE[columns])[:, 0])[0, 1], 1.0, atol=1e-5
+    )  # places are written to 0.1 of 440
+    refused = ppca("fit", *owners, "--scores", "--missing", "mean", "-o", tmp_path / "other")
+    assert (refused.exit_code, "--scores needs" in refused.stderr) == (1, True)
 
 
 # -- bad input -----------------------------------------------------------------------------------------------------------

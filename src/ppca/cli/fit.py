@@ -76,6 +76,7 @@ def _fit_here(files: Sequence[str], options: FitOptions) -> None:
     """Fit, and write and show the result."""
     with ExitStack() as work:
         from .folder import whole_folder
+        from .kept import scores_of
         from .result import KNOWN, SHARED, write_result
         from .shares import erase, kept_as, new_name, state_folder
 
@@ -102,7 +103,8 @@ def _fit_here(files: Sequence[str], options: FitOptions) -> None:
         owners = [table.label for table in tables]
         with whole_folder(options.output, KNOWN, replace=options.force) as folder:
             if reveal:
-                write_result(folder, fitted, title=options.title, settings=settings, owners=owners)
+                scores = scores_of(fitted.model, tables) if options.scores else None
+                write_result(folder, fitted, title=options.title, settings=settings, owners=owners, scores=scores)
             if state is not None:
                 fitted.facts.save(folder / SHARED)
         work.pop_all()  # the result is there, and with it what the servers keep

@@ -101,6 +101,14 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
         ),
     ] = True
     title: Annotated[str, typer.Option(help="title of the report", rich_help_panel=RESULT)] = TITLE
+    scores: Annotated[
+        bool,
+        typer.Option(
+            "--scores",
+            help="show every row as a point in report.html, projected on this machine",
+            rich_help_panel=RESULT,
+        ),
+    ] = False
     min_rows: MinRows = 10
     profile: Annotated[
         bool, typer.Option("--profile", help="show where time and bytes went", rich_help_panel=RESULT)
@@ -136,6 +144,12 @@ class FitOptions(ServerOptions, OutputOptions, AlignOptions, DaskOptions, Analys
                 raise ValueError("servers keep a model for its owners, not for a command: ppca job new --keep-for.")
             if self.keeps:
                 check_state_folder(self.servers_state)
+        with collect():
+            if self.scores and (self.vertical or not self.reveal or self.read.missing == "mean"):
+                raise ValueError(
+                    "--scores needs a revealed model and owners' whole rows: it excludes --vertical, --no-reveal and "
+                    "--missing mean."
+                )
         with collect():
             if not self.vertical and (self.id or self.namespace is not None):
                 raise ValueError("--id and --namespace are for owners of different columns: add --vertical.")

@@ -83,6 +83,11 @@ def chunks_of(table: Table) -> Iterator[NDArray[np.float64]]:
         raise OwnerError(f"{table.label}: the table has no rows.")
 
 
+def scores_of(model: PCAModel, tables: Sequence[Table]) -> dict[str, NDArray[np.float64]]:
+    """Coordinates of the rows of row owners' tables, which are read again here."""
+    return {table.label: np.vstack([model.project(chunk) for chunk in chunks_of(table)]) for table in tables}
+
+
 @contextmanager
 def kept_model(servers: Servers, facts: SharedFacts, progress: Progress) -> Iterator[SharedModel]:
     """The shared model on four local servers that hold what was kept; they start with the first rows."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console, Group
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -53,8 +54,16 @@ MOST_LINES = 20
 STRONGEST = 5
 
 
-def write_result(folder: Path, fitted: Fitted, *, title: str, settings: dict[str, Any], owners: Sequence[str]) -> None:
-    """Writes the four files of a result. Numbers carry all digits."""
+def write_result(
+    folder: Path,
+    fitted: Fitted,
+    *,
+    title: str,
+    settings: dict[str, Any],
+    owners: Sequence[str],
+    scores: dict[str, NDArray[np.float64]] | None = None,
+) -> None:
+    """Writes the four files of a result. Numbers carry all digits. scores: coordinates of rows for the report."""
     model = fitted.model
     with (folder / COMPONENTS).open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -77,7 +86,14 @@ def write_result(folder: Path, fitted: Fitted, *, title: str, settings: dict[str
     model.save(folder / MODEL)
     by_columns = fitted.by_columns is not None
     write_report(
-        folder / REPORT, model, fitted.account, title=title, settings=settings, owners=owners, by_columns=by_columns
+        folder / REPORT,
+        model,
+        fitted.account,
+        title=title,
+        settings=settings,
+        owners=owners,
+        by_columns=by_columns,
+        scores=scores,
     )
 
 

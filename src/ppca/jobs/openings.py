@@ -62,6 +62,11 @@ MEANING = {
 """What each opening tells its readers, as approvers read it."""
 
 
+def is_unit(what: str) -> bool:
+    """Whether an opening only says in which unit another one is, and nothing that a person would ask for."""
+    return what.removeprefix("own ").startswith("scale ")
+
+
 @dataclass(frozen=True)
 class AllowedOpening:
     """One kind of opening. to: "servers" or a receiver. most: the maximum number of times in one attempt."""

@@ -252,7 +252,7 @@ def test_a_receiver_fetches_and_sees_no_key(board: Board) -> None:
             await here.post(session, f"/job/{job.id}/fetch")
             assert str(here.results.place(job)) in (await here.done(job)).said
             page = await here.text(session, f"/job/{job.id}")
-            assert page.count("<svg") == 4
+            assert page.count("<svg") == 4  # scree, circle, colours, loadings
             assert "80.00 %" in page
             assert HOSTILE not in page
             assert "Their lists are equal" in _plain(page)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness.browser import DESK, PHONE, browser, needs_browser
-from harness.models import model_of, opening
+from harness.models import model_of, opening, rows_and_model
 from ppca.html.labels import labels, shortened
 from ppca.receiver import PCAModel
 from ppca.runtime import Account
@@ -91,7 +91,8 @@ def test_page_is_well_formed_and_loads_nothing(tmp_path: Path, d: int, k: int) -
     assert "@import" not in page
     assert "default-src 'none'" in page
     assert "nan" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL).lower()
-    assert page.count("<svg") == 4  # scree, cumulative, colours, loadings
+    blocks = -(-d // 40)
+    assert page.count("<svg") == 3 + (k > 1) + blocks  # scree, errors, colours; circle; loadings
     assert len(page) < 2_000_000
 
 
@@ -140,11 +141,11 @@ def test_a_tolerance_that_was_not_reached_is_named(tmp_path: Path) -> None:
 def test_components_that_are_not_determined_are_marked(tmp_path: Path) -> None:
     """Of neighbours of equal variance the page says that they span a plane."""
     page = page_of(tmp_path, model_of(5, 4))
-    assert page.count("4e-07") == 4  # rounded up
-    assert "not determined to this accuracy" not in page
+    assert page.count('<td class="number">4e-07</td>') == 4  # rounded up
+    assert '<td class="number">not determined</td>' not in page
     loose = {"component_error": np.array([3e-8, 0.5, 0.5, 1.57]), "resolution": 0.0}
     page = page_of(tmp_path, model_of(5, 4, spaces=[{"first": 2, "last": 3, "error": 4e-8}], **loose))
-    assert page.count('<td class="number">not determined to this accuracy</td>') == 3
+    assert page.count('<td class="number">not determined</td>') == 3
     assert "Components 2 and 3 have (nearly) equal variances: only the plane that they span is determined" in page
     assert "Component 4 is not determined" in page
 
@@ -209,20 +210,81 @@ def test_variances_below_the_resolution_are_no_digits(tmp_path: Path) -> None:
     assert f"< {percent(limit)}" in text
 
 
+def test_the_findings_come_first_and_the_costs_last(tmp_path: Path) -> None:
+    """Then what to be careful about, pictures, and what was opened: for people first, units folded."""
+    audit = [opening("components", [2, 3], "client"), opening("scale of the variance", [], "client")]
+    text = Balanced(page_of(tmp_path, model_of(3, 2, rows=5, audit=audit))).text
+    order = (
+        "This PCA is of 5 rows and 3 columns of 3 owners together",
+        "Small groups.",
+        "Explained variance",
+        "What the components are made of",
+        "What was opened",
+        "What the receiver got",
+        "Units of these numbers",
+        "How it was computed",
+        "Costs",
+        "121 communication rounds",
+    )
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    assert "rounds" not in text[: text.index("How it was computed")]
+
+
+def test_scores_are_points_in_the_plane(tmp_path: Path) -> None:
+    rows, model = rows_and_model(50, 4, 2)
+    scores = {"north": model.project(rows)[:20], "<b>": model.project(rows)[20:]}
+    page = page_of(tmp_path, model, scores=scores)
+    assert page.count('r="2.6"') == 50
+    text = Balanced(page).text
+    assert "north: 20 rows" in text
+    assert "<b>: 30 rows" in text
+    many = page_of(tmp_path, model, scores={"north": np.zeros((5000, 2))})
+    assert "One of 3 rows is shown." in Balanced(many).text
+    assert many.count('r="2.6"') == 1667
+    _, one = rows_and_model(50, 4, 1)
+    Balanced(page_of(tmp_path, one, scores={"north": np.ones((3, 1))}))
+    assert "Scores" not in Balanced(page_of(tmp_path, model)).text
+
+
+@needs_browser
+def test_the_map_uses_the_width_and_prints_whole(tmp_path: Path) -> None:
+    """On paper nothing scrolls in itself, folded parts are there, and colours are those of light paper."""
+    page_of(tmp_path, model_of(200, 12))
+
+    async def visit() -> None:
+        async with browser() as page:
+            for screen in (PHONE, DESK):
+                await page.look(width=screen, dark=True)
+                await page.go((tmp_path / "report.html").as_uri())
+                assert await page.do(
+                    "(e => e.getBoundingClientRect().width > 0.9 * e.closest('section').getBoundingClientRect().width)"
+                    "(document.querySelector('.maps'))"
+                )
+                assert await page.do("[...document.querySelectorAll('.cells svg')].every(e => e.clientWidth > 100)")
+            await page.say("Emulation.setEmulatedMedia", media="print")
+            hidden = "e => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1"
+            assert await page.do(f"![...document.querySelectorAll('.maps, .scroll, .cells')].some({hidden})")
+            assert await page.do("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+            assert page.problems == []
+
+    asyncio.run(visit())
+
+
 def test_words_of_owners_of_columns(tmp_path: Path) -> None:
     """Their numbers of rows are seen by servers, their means are in the result, and nothing is 'the rows of n owners'."""
     text = Balanced(page_of(tmp_path, model_of(3, 2), by_columns=True, owners=["a", "b"])).text
-    assert "the columns of 2 owners, joined row by row" in text
+    assert "3 columns of 2 owners, joined row by row" in text
     assert "the servers saw how many rows every owner uploaded" in text
     for untrue in (
-        "the rows of 2 owners",
+        "2 owners together",
         "no single owner's number of rows",
         "With two owners",
         "rows, all owners together",
     ):
         assert untrue not in text, untrue
     rows = Balanced(page_of(tmp_path, model_of(3, 2))).text
-    assert "the rows of 3 owners together" in rows
+    assert "3 columns of 3 owners together" in rows
     assert "no single owner's number of rows" in rows
 
 
@@ -231,8 +293,6 @@ def test_what_is_cut_is_said(tmp_path: Path) -> None:
     assert "the first 12 of 20 components" in text
     assert "Listed: the first 6 of 20 components and the 6 strongest of 40 columns; components.csv has all." in text
     assert "Listed:" not in Balanced(page_of(tmp_path, model_of(3, 2))).text
-    assert "scrolled" not in text
-    assert "The map is scrolled: it has all 41 columns." in Balanced(page_of(tmp_path, model_of(41, 2))).text
 
 
 def test_names_can_be_told_apart() -> None:
@@ -252,7 +312,8 @@ def test_small_and_dark_screens(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in style[1]
     assert not re.findall(r"minmax\(\d{3}", style[1])  # no grid is wider than a phone
     assert page.count("<table") == len(re.findall(r'<div class="scroll"><table', page))
-    assert page.count('class="tick" x=') >= 5 * 5  # the numbers of components come again in a long map
+    for component in range(1, 6):  # the numbers of components come again in every block of a long map
+        assert page.count(f'%" y="13">{component}</text>') == 5
 
 
 LONG = [

@@ -13,8 +13,9 @@ from markupsafe import Markup
 from ...federation.proposal import ProposedJob
 from ...member.fetching import EVIDENCE
 from ...receiver import PCAModel
+from ...receiver.interpret import cautions, summary
 from ...receiver.model import MODEL_FILE
-from ..report import charts, percent
+from ..report import charts
 
 REPORT = "report.html"
 Check = Callable[[Path, ProposedJob], list[str]]
@@ -28,7 +29,8 @@ class Result:
     files: dict[str, int] = field(default_factory=dict)
     checked: list[str] = field(default_factory=list)
     fault: str = ""
-    facts: list[tuple[str, str]] = field(default_factory=list)
+    summary: str = ""
+    cautions: list[tuple[str, str]] = field(default_factory=list)
     charts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -64,26 +66,22 @@ class Results:
             if MODEL_FILE not in files:
                 return Result(place, files, checked)
             model = PCAModel.load(place / MODEL_FILE)
-            return Result(place, files, checked, facts=_facts(model), charts=_charts(model))
+            owners, by_columns = len(job.proposal.owners), job.spec.data.by_columns
+            words = summary(model, owners, by_columns=by_columns)
+            found = cautions(model, owners, by_columns=by_columns)
+            return Result(place, files, checked, summary=words, cautions=found, charts=_charts(model))
         except (ValueError, OSError) as error:
             return Result(place, fault=str(error))
 
 
-def _facts(model: PCAModel) -> list[tuple[str, str]]:
-    kept, width = model.components.shape
-    return [
-        (f"{model.rows:,}", "rows"),
-        (str(width), "columns"),
-        (str(kept), "component" if kept == 1 else "components"),
-        (percent(float(model.explained_variance_ratio.sum())), "of the variance explained"),
-    ]
-
-
 def _charts(model: PCAModel) -> dict[str, Any]:
     """SVG made here, with names escaped there."""
-    return {
-        "scree": Markup(charts.scree(model.explained_variance_ratio)),  # noqa: S704
-        "cumulative": Markup(charts.cumulative(model.explained_variance_ratio)),  # noqa: S704
-        "loadings": Markup(charts.loadings(model.components, model.column_names)),  # noqa: S704
-        "key": Markup(charts.colour_key(model.components)),  # noqa: S704
+    found = {
+        "scree": charts.scree(model.explained_variance_ratio),
+        "errors": charts.errors(model),
+        "loadings": charts.loadings(model.components, model.column_names),
+        "key": charts.colour_key(model.components),
     }
+    if len(model.components) > 1:
+        found["circle"] = charts.circle(model)
+    return {name: Markup(text) for name, text in found.items()}  # noqa: S704

@@ -9,19 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ... import __version__
 from ... import html as look
 from ...html.formats import angle_error, below_resolution, counted, duration, percent, size
 from ...html.labels import labels
+from ...jobs.openings import is_unit
 from ...receiver import PCAModel
 from ...receiver.angles import DETERMINED
+from ...receiver.interpret import cautions, correlations, strongest, summary
 from ...runtime import Account
 from . import charts
-from .account import opening_lines, stage_lines
+from .account import RECEIVERS, OpeningLine, opening_lines, stage_lines
 
 STRONGEST = 6
-"""Components, and features of each, that are listed by name."""
+"""Components, and columns of each, that are listed by name."""
+
+LISTED = 12
+"""Components up to which the table of variances is not folded."""
+
+Floats = NDArray[np.float64]
 
 UNSEEN = {
     False: "Nothing else left the sharing: no row, no single owner's number of rows, mean or covariance, and no intermediate "
@@ -44,26 +52,25 @@ def write_report(
     settings: Mapping[str, Any],
     owners: Sequence[str],
     by_columns: bool = False,
+    scores: Mapping[str, Floats] | None = None,
 ) -> None:
-    """Writes the page of a fitted model.
+    """Write the page of a fitted model.
 
     model : what the receiver holds; its audit is the list of openings
     run : the account of the whole job (see `Account.total` if it took several runs)
     settings : what the user chose, by name
     owners : what the owners' tables are called; nothing else about single owners is known here
     by_columns : whether owners hold different columns of the same rows, not different rows of the same columns
+    scores : coordinates of rows that are shown as points, by the name of their table
     """
-    names = model.column_names
     body = [
         _head(title, model, owners, by_columns),
-        _facts(model, run, owners, by_columns),
-        _warning(model),
-        _scales(model),
         _variance(model),
-        _loadings(model, names),
+        _columns(model),
+        _scores(model, scores or {}),
         _openings(model, len(owners), by_columns),
-        _course(model, run),
-        _settings(settings, owners),
+        _computed(model, settings, owners),
+        _costs(run),
         f"<footer>Written by ppca {html.escape(__version__)}. This page is self-contained: it loads nothing.</footer>",
     ]
     style = resources.files(look).joinpath("static", "look.css").read_text(encoding="utf-8") + chart_style()
@@ -84,44 +91,22 @@ def chart_style() -> str:
 
 
 def _head(title: str, model: PCAModel, owners: Sequence[str], by_columns: bool) -> str:
-    what = "correlation (standardised columns)" if model.scale is not None else "covariance"
-    whose = f"the rows of {len(owners)} owners together" if len(owners) > 1 else "the rows of one owner"
-    whose = f"the columns of {len(owners)} owners, joined row by row" if by_columns else whose
-    text = f"Principal components of the {what} of {whose}, computed by four servers on secret shares."
-    return f'<h1>{html.escape(title)}</h1>\n<p class="lead">{text}</p>'
-
-
-def _facts(model: PCAModel, run: Account, owners: Sequence[str], by_columns: bool) -> str:
+    """The findings in words, what to be careful about, and the sizes."""
     kept, width = model.components.shape
     facts = [
         (str(len(owners)), "owner" if len(owners) == 1 else "owners"),
         (f"{model.rows:,}", "rows, joined" if by_columns else "rows, all owners together"),
         (str(width), "columns, all owners together" if by_columns else "columns"),
-        (str(kept), "component" if kept == 1 else "components"),
-        (percent(float(model.explained_variance_ratio.sum())), "of the variance explained"),
-        (f"{run.rounds:,}", "communication rounds"),
-        (size(max(run.bytes_sent)), "sent by the busiest server"),
-        (duration(run.seconds), "on the servers"),
+        (percent(float(model.explained_variance_ratio.sum())), f"explained by {counted(kept, 'component')}"),
     ]
-    cells = (f'<div class="fact"><b>{value}</b><span>{label}</span></div>' for value, label in facts)
-    return f'<div class="facts">{"".join(cells)}</div>'
-
-
-def _warning(model: PCAModel) -> str:
-    if model.verified:
-        return ""
+    cells = "".join(f'<div class="fact"><b>{value}</b><span>{label}</span></div>' for value, label in facts)
+    found = cautions(model, len(owners), by_columns=by_columns)
+    warnings = "".join(f'<p class="warning"><b>{html.escape(head)}</b> {html.escape(text)}</p>' for head, text in found)
     return (
-        '<p class="warning"><b>The check on shares failed.</b> The decomposition is not as accurate as the tolerance '
-        "promises; fit again with more iterations or a larger tolerance before using it.</p>"
+        f'<h1>{html.escape(title)}</h1>\n<p class="findings">'
+        f"{html.escape(summary(model, len(owners), by_columns=by_columns))}</p>\n"
+        f'<div class="cautions">{warnings}</div>\n<div class="facts">{cells}</div>'
     )
-
-
-def _scales(model: PCAModel) -> str:
-    notice = model.scale_notice()
-    if notice is None:
-        return ""
-    text = notice[0].upper() + notice[1:]
-    return f'<p class="warning"><b>Scales.</b> {html.escape(text)} (<code>ppca fit --standardize</code>).</p>'
 
 
 def _variance(model: PCAModel) -> str:
@@ -132,22 +117,24 @@ def _variance(model: PCAModel) -> str:
         width = 100 * min(1.0, max(0.0, float(total)))
         meter = f'<td class="meter"><i style="width:{width:.2f}%"></i></td>'
         digits = (f"{variance:.6g}", percent(float(ratio))) if model.varies[i] else _noise(model)
-        error = angle_error(float(model.component_error[i])) if model.resolved[i] else "not determined to this accuracy"
+        error = angle_error(float(model.component_error[i])) if model.resolved[i] else "not determined"
         lines.append(_row([i + 1, *digits, percent(float(total)), error], numbers=5, tail=meter))
-    unit = "of the standardised columns" if model.scale is not None else "in squared units of the data"
-    heads = '<th class="number">component</th><th class="number">variance</th><th class="number">ratio</th>'
+    heads = '<th class="number">no.</th><th class="number">variance</th><th class="number">ratio</th>'
     heads += '<th class="number">cumulative</th><th class="number">angle error</th><th></th>'
-    remarks = "".join(f'<p class="note">{html.escape(text)}</p>' for text in model.remarks())
+    unit = "of the standardised columns" if model.scale is not None else "in squared units of the data"
+    notes = f"Variances {unit}; ratios are fractions of the total variance, {model.total_variance:.6g}. "
+    notes += "Angle error: a bound of the angle between a component and the exact one, in radians. "
+    notes += f"Above {DETERMINED:g} a component is not determined."
     if not model.noise_resolved:
-        remarks += f'<p class="note">The noise variance is below the resolution: {_noise(model)[0]}.</p>'
+        notes += f" The noise variance is below the resolution: {_noise(model)[0]}."
+    table = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    if len(lines) > LISTED:
+        table = f"<details><summary>Table of all {len(lines)} components</summary>{table}</details>"
     return _section(
         "Explained variance",
-        f'<p class="note">Variances {unit}; the ratio is the part of the total variance, {model.total_variance:.6g}.</p>'
-        f'<div class="pair"><div><h3>Scree plot</h3>{charts.scree(ratios)}</div>'
-        f"<div><h3>Cumulative</h3>{charts.cumulative(ratios)}</div></div>"
-        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
-        '<p class="note">Angle error: a bound of the angle between a component and the exact one, in radians, from the verified '
-        f"tolerance and the distances between variances. Above {DETERMINED:g} a component is not determined.</p>{remarks}",
+        f'<div class="pair"><div><h3>Each component, and their sum (line), in %</h3>{charts.scree(ratios)}</div>'
+        f"<div><h3>Bounds of the components' angles, in radians</h3>{charts.errors(model)}</div></div>"
+        f'{table}<p class="note">{notes}</p>',
     )
 
 
@@ -155,20 +142,36 @@ def _noise(model: PCAModel) -> tuple[str, str]:
     return below_resolution(model.resolution, model.total_variance)
 
 
-def _loadings(model: PCAModel, names: list[str]) -> str:
-    kept = len(model.components)
+def _columns(model: PCAModel) -> str:
+    """What the components are made of: circle, strongest columns, and the map of all loadings."""
+    names, (kept, width) = model.column_names, model.components.shape
     shown = min(kept, charts.MAP_COMPONENTS)
     which = f"the first {shown} of {kept} components" if shown < kept else "every component"
     short = labels(names, 24)  # what fits beside the bars without a break
-    more = f" The map is scrolled: it has all {len(names)} columns." if len(names) > charts.HEADS_EVERY else ""
-    cards = "".join(_strongest(i, component, names, short) for i, component in enumerate(model.components[:STRONGEST]))
+    cards = [_strongest(i, component, names, short) for i, component in enumerate(model.components[:STRONGEST])]
+    first = f'<div class="strong">{"".join(cards)}</div>'
+    if kept > 1:
+        exact = correlations(model) is not None
+        what = (
+            "Each arrow is a column; its tip is at its correlations with components 1 and 2. An arrow that reaches the circle is "
+            "explained by these two. Columns in the same direction vary together, in opposite directions against each other."
+            if exact
+            else "Each arrow is a column; its length says how much of the variance of components 1 and 2 comes from it "
+            "(longest arrow = 1)."
+        )
+        heading = "Correlation circle" if exact else "Columns in the plane of two components"
+        first = (
+            f'<div class="pair"><div><h3>{heading}</h3>{charts.circle(model)}<p class="note">{what}</p></div>'
+            f'<div><h3>Strongest columns</h3><div class="strong">{"".join(cards[:2])}</div></div></div>'
+        )
+        if len(cards) > 2:
+            first += f'<div class="strong">{"".join(cards[2:])}</div>'
     return _section(
-        "Loadings",
-        f'<p class="note">How much each column takes part in {which} (the components are in columns). '
-        f"Signs follow scikit-learn: the entry of largest magnitude of a component is positive.{more}</p>"
-        f'<div class="key">{charts.colour_key(model.components)}</div>'
-        f'<div class="scroll">{charts.loadings(model.components, names)}</div>'
-        f'<h3 style="margin-top:22px">Strongest columns</h3>{_cut(kept, len(names))}<div class="strong">{cards}</div>',
+        "What the components are made of",
+        f'{first}{_cut(kept, width)}<h3 class="apart">Loadings</h3>'
+        f'<p class="note">How much each column takes part in {which} (components from left to right). Signs follow '
+        "scikit-learn: the entry of largest magnitude of a component is positive.</p>"
+        f'<div class="key">{charts.colour_key(model.components)}</div>{charts.loadings(model.components, names)}',
     )
 
 
@@ -179,29 +182,43 @@ def _cut(kept: int, width: int) -> str:
     return f'<p class="note">Listed: {" and ".join(parts)}; components.csv has all.</p>' if parts else ""
 
 
-def _strongest(
-    index: int, component: np.ndarray[Any, np.dtype[np.float64]], names: list[str], labels: list[str]
-) -> str:
+def _strongest(index: int, component: Floats, names: list[str], short: list[str]) -> str:
     lines = []
-    order = np.argsort(-np.abs(component), kind="stable")[:STRONGEST]
     largest = float(np.abs(component).max()) or 1.0
-    for j in order.tolist():
+    for j in strongest(component, STRONGEST):
         value = float(component[j])
-        name = html.escape(labels[j])
         kind, sign = ("minus", charts.MINUS) if value < 0 else ("plus", "+")
         bar = f'<i class="{kind}" style="width:{100 * abs(value) / largest:.1f}%"></i>'
         lines.append(
-            f'<div class="feature"><span title="{html.escape(names[j])}">{name}</span><span>{bar}</span>'
+            f'<div class="feature"><span title="{html.escape(names[j])}">{html.escape(short[j])}</span><span>{bar}</span>'
             f'<span class="number">{sign}{abs(value):.3f}</span></div>'
         )
     return f"<div><h3>Component {index + 1}</h3>{''.join(lines)}</div>"
 
 
+def _scores(model: PCAModel, scores: Mapping[str, Floats]) -> str:
+    """Rows as points. They were projected where the page was written; nobody else has seen them."""
+    if not scores:
+        return ""
+    count = sum(map(len, scores.values()))
+    legend = "".join(
+        f'<li><svg width="10" height="10" aria-hidden="true"><circle class="g{i % 6}" cx="5" cy="5" r="5"/></svg>'
+        f"{html.escape(name)}: {counted(len(points), 'row')}</li>"
+        for i, (name, points) in enumerate(scores.items())
+    )
+    every = -(-count // charts.MOST_POINTS)
+    thinned = f" One of {every} rows is shown." if every > 1 else ""
+    return _section(
+        "Scores",
+        f'{charts.scores(model, scores)}<ul class="groups">{legend}</ul>'
+        '<p class="note">Each point is a row, projected on the machine that wrote this page.'
+        f"{thinned} Points are values of single rows: do not pass this page on if these rows are private.</p>",
+    )
+
+
 def _openings(model: PCAModel, owners: int, by_columns: bool) -> str:
     lines = opening_lines(model.audit)
-    rows = [_row([line.what, line.shape_text, f"{line.count:,}", line.to, line.why]) for line in lines]
     total = sum(line.count for line in lines)
-    table = _table(["what", "shape", "times", "seen by", "why"], rows)
     caution = ""
     if len(model.components) == model.components.shape[1]:
         caution += " All components were kept: together they determine the joint covariance."
@@ -211,15 +228,34 @@ def _openings(model: PCAModel, owners: int, by_columns: bool) -> str:
         caution += " With one owner, the joint numbers are that owner's own."
     if owners == 2 and not by_columns:
         caution += " With two owners, each can take its own part away from the joint result and see the other's sums."
+    readers: dict[str, list[OpeningLine]] = {}
+    for line in lines:
+        readers.setdefault(line.to, []).append(line)
+    seen = readers.pop(RECEIVERS["servers"], [])
+    groups = [(f"What the {to} got" if to == "receiver" else f"What {to} got", found) for to, found in readers.items()]
+    parts = [
+        _opened(heading, found) for heading, found in [*groups, *([("What the servers saw", seen)] if seen else [])]
+    ]
     return _section(
         "What was opened",
-        f"<p>This list is complete: {counted(total, 'opening')}. {UNSEEN[by_columns]}</p>"
-        f'{table}<p class="note" style="margin-top:12px">The result itself tells something about the joint data, as any exact '
-        f"statistic does.{caution}</p>",
+        f"<p>This list is complete: {counted(total, 'opening')}. {UNSEEN[by_columns]}</p>{''.join(parts)}"
+        f'<p class="note">The result itself tells something about the joint data, as any exact statistic does.{caution}</p>',
     )
 
 
-def _course(model: PCAModel, run: Account) -> str:
+def _opened(heading: str, lines: Sequence[OpeningLine]) -> str:
+    """What one reader got; units, which only say how to read the other numbers, are folded."""
+    heads = ["what", "shape", "times", "why"]
+    tables = []
+    for some in ([line for line in lines if not is_unit(line.what)], [line for line in lines if is_unit(line.what)]):
+        rows = [_row([line.what, line.shape_text, f"{line.count:,}", line.why]) for line in some]
+        tables.append(_table(heads, rows) if rows else "")
+    main, units = tables
+    folded = f"<details><summary>Units of these numbers</summary>{units}</details>" if units else ""
+    return f'<h3 class="apart">{html.escape(heading)}</h3>{main}{folded}'
+
+
+def _computed(model: PCAModel, settings: Mapping[str, Any], owners: Sequence[str]) -> str:
     checked = {
         True: "yes: residual and orthogonality were compared with their bounds on shares; one bit was opened",
         False: "failed: the result is less accurate than promised",
@@ -237,16 +273,23 @@ def _course(model: PCAModel, run: Account) -> str:
             f"checked on shares: no component is missing whose variance is above {factor:.2f} times that of the last one and "
             f"above {model.certificate['floor']:.1g} of the total; such a one is overlooked with probability {chance:.0e}"
         )
-    facts = _table(
-        [],
-        [
-            _row(["eigensolver", model.solver]),
-            _row(["iterations", f"{model.iterations:,}"]),
-            _row(["verified on shares", checked]),
-            _row(["another solver took over", fell_back]),
-            _row(["are these the largest?", largest]),
-        ],
+    facts = {
+        "eigensolver": model.solver,
+        "iterations": f"{model.iterations:,}",
+        "verified on shares": checked,
+        "another solver took over": fell_back,
+        "are these the largest?": largest,
+    }
+    tables = "".join(f"<li><code>{html.escape(owner)}</code></li>" for owner in owners)
+    return _section(
+        "How it was computed",
+        "<p>Four servers computed on secret shares of the owners' data. No server saw a value of a table.</p>"
+        f'<div class="pair"><div><h3>Eigendecomposition</h3>{_list(facts)}</div>'
+        f"<div><h3>Settings</h3>{_list(settings)}<h3>Owners</h3><ol>{tables}</ol></div></div>",
     )
+
+
+def _costs(run: Account) -> str:
     lines = stage_lines(run)
     rows = [
         _row([line.name, f"{line.rounds:,}", size(line.sent), duration(line.waited)], numbers=3, skip=1)
@@ -256,25 +299,21 @@ def _course(model: PCAModel, run: Account) -> str:
     total = _row(
         ["total", f"{run.rounds:,}", size(max(run.bytes_sent)), duration(waited)], numbers=3, skip=1, kind="total"
     )
-    heads = ["stage", "rounds", "sent", "time in rounds"]
-    table = _table(heads, [*rows, total], numbers=3, skip=1)
     return _section(
-        "How it was computed",
-        f'<div class="pair"><div><h3>Eigendecomposition</h3>{facts}</div><div><h3>Traffic by stage</h3>{table}'
-        f'<p class="note" style="margin-top:10px">Sent: by the busiest server. Time in rounds: '
-        f"sending and waiting for peers, mean of the four servers; "
-        f"the job took {duration(run.seconds)} on the servers, computing included. Agreeing on keys is 1 round a run.</p>"
-        "</div></div>",
+        "Costs",
+        f"<p>{counted(run.rounds, 'communication round')}; {size(max(run.bytes_sent))} sent by the busiest server; "
+        f"{duration(run.seconds)} on the servers, computing included.</p>"
+        f"{_table(['stage', 'rounds', 'sent', 'time in rounds'], [*rows, total], numbers=3, skip=1)}"
+        '<p class="note">Sent: by the busiest server. Time in rounds: sending and waiting for peers, mean of the four servers. '
+        "Agreeing on keys is 1 round a run.</p>",
     )
 
 
-def _settings(settings: Mapping[str, Any], owners: Sequence[str]) -> str:
-    chosen = _table([], [_row([name, value]) for name, value in settings.items()])
-    tables = "".join(f"<li><code>{html.escape(owner)}</code></li>" for owner in owners)
-    return _section(
-        "Settings",
-        f'<div class="pair"><div>{chosen}</div><div><h3>Owners</h3><ol>{tables}</ol></div></div>',
+def _list(values: Mapping[str, Any]) -> str:
+    lines = "".join(
+        f"<dt>{html.escape(str(name))}</dt><dd>{html.escape(str(value))}</dd>" for name, value in values.items()
     )
+    return f'<dl class="plain">{lines}</dl>'
 
 
 def _section(title: str, content: str) -> str:
