@@ -334,7 +334,8 @@ def fuzz(
 @app.command()
 def reproduce(
     what: Annotated[
-        list[str], typer.Argument(help="parts of the paper's evaluation, or all; collect: write docs/evaluation.md")
+        list[str],
+        typer.Argument(help="parts of the paper's evaluation, or all; collect: write docs/evaluation/index.md"),
     ],
     output: Output = DEFAULT_OUTPUT / "reproduce",
     data: Data = None,
@@ -364,7 +365,7 @@ def reproduce(
 
     if what == ["collect"]:
         taken = ", ".join(collecting.collect(output)) or "nothing"
-        print(f"docs/evaluation.md and the table of README.md are written; taken over: {taken}")
+        print(f"docs/evaluation/index.md and the table of README.md are written; taken over: {taken}")
         return
     names = list(PARTS) if what == ["all"] else what
     if unknown := [name for name in names if name not in PARTS]:
@@ -378,7 +379,7 @@ def reproduce(
 
 @app.command()
 def tables(results: Annotated[Path, typer.Argument(help="folder of the JSON")] = DEFAULT_OUTPUT) -> None:
-    """Write the tables of docs/benchmarks.md and docs/vertical.md from JSON."""
+    """Write the tables of docs/evaluation/benchmarks.md and docs/concepts/column-owners.md from JSON."""
     from benchmarks import tables as pages
 
     pages.main(results)

@@ -3,7 +3,7 @@
 The server processes of `ppca bench chaos` load this module when they start (`adversary.altered_servers`). A file says how a
 server lies; an empty or missing file means that it does not. Honest servers must refuse such a frame by the server and the step;
 the attempt fails and is repeated. Payloads of the right size with other numbers are left out: a server that changes its messages
-inside the protocol can falsify a result (docs/threat-model.md).
+inside the protocol can falsify a result (docs/security/threat-model.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fills the tables of docs/benchmarks.md and docs/vertical.md from the JSON that the measurements wrote.
+"""Fills the tables of docs/evaluation/benchmarks.md and docs/concepts/column-owners.md from the JSON that the measurements wrote.
 
 A table whose JSON is not in the folder is left as it is. No figure is typed by hand.
 """
@@ -322,21 +322,21 @@ def psi(data: dict[str, Any]) -> str:
 
 # Marker of the table: page, JSON, how it is made.
 TABLES: dict[str, tuple[str, str, Callable[[Any], str]]] = {
-    "kernels": ("benchmarks.md", "kernels", kernels),
-    "ops": ("benchmarks.md", "ops", ops),
-    "spu": ("benchmarks.md", "spu", spu),
-    "eigen": ("benchmarks.md", "eigen", eigen),
-    "topk": ("benchmarks.md", "topk", topk),
-    "accuracy": ("benchmarks.md", "accuracy", accuracy),
-    "edges": ("benchmarks.md", "edges", edges),
-    "owner": ("benchmarks.md", "owner", owner),
-    "scale": ("scale.md", "scale", scale),
-    "threads": ("scale.md", "threads", threads),
-    "federation": ("benchmarks.md", "federation", federation),
-    "fuzz": ("benchmarks.md", "fuzz", fuzz),
-    "psi": ("vertical.md", "vertical", psi),
-    "vertical-times": ("vertical.md", "vertical", vertical_times),
-    "vertical-traffic": ("vertical.md", "vertical", vertical_traffic),
+    "kernels": ("evaluation/benchmarks.md", "kernels", kernels),
+    "ops": ("evaluation/benchmarks.md", "ops", ops),
+    "spu": ("evaluation/benchmarks.md", "spu", spu),
+    "eigen": ("evaluation/benchmarks.md", "eigen", eigen),
+    "topk": ("evaluation/benchmarks.md", "topk", topk),
+    "accuracy": ("evaluation/benchmarks.md", "accuracy", accuracy),
+    "edges": ("evaluation/benchmarks.md", "edges", edges),
+    "owner": ("evaluation/benchmarks.md", "owner", owner),
+    "scale": ("how-to/large-tables.md", "scale", scale),
+    "threads": ("how-to/large-tables.md", "threads", threads),
+    "federation": ("evaluation/benchmarks.md", "federation", federation),
+    "fuzz": ("evaluation/benchmarks.md", "fuzz", fuzz),
+    "psi": ("concepts/column-owners.md", "vertical", psi),
+    "vertical-times": ("concepts/column-owners.md", "vertical", vertical_times),
+    "vertical-traffic": ("concepts/column-owners.md", "vertical", vertical_traffic),
 }
 
 

@@ -264,7 +264,7 @@ def power_of_two(probability: float) -> str:
 
 
 def table() -> str:
-    """The table of docs/protocols.md, and the sentence that everything else refers to."""
+    """The table of docs/reference/protocols.md, and the sentence that everything else refers to."""
     found = probabilities()
     wrong = [max(each) for each in zip(*(many for then, many in found.values() if "wrong" in then), strict=True)]
     lines = ["| what fails | " + " | ".join(f"d = {d:,}" for d in SHOWN) + " | and then |"]

@@ -1,8 +1,8 @@
 """Writes what the pages say twice from the one place where it is said once, between markers.
 
-Costs come from the declarations and from lock-step runs, the protocols of docs/protocols.md from the docstrings that are
-the protocols, the index in docs/modules.md from the first sentence of every module and native file. The files of
-deploy/example are written whole (`examples`).
+Costs come from the declarations and from lock-step runs, the protocols of docs/reference/protocols.md from the docstrings
+that are the protocols, the index in docs/development/modules.md from the first sentence of every module and native file.
+The files of deploy/example are written whole (`examples`).
 
     python -m docs.generate             writes
     python -m docs.generate --check     writes nothing, exit code 1 if something is out of date
@@ -73,7 +73,7 @@ SECTIONS = (
     "functions",
     "shuffle",
 )
-"""The docstrings that are the sections of docs/protocols.md."""
+"""The docstrings that are the sections of docs/reference/protocols.md."""
 
 LABEL = re.compile(r"(?:^|(?<=\* )|(?<=\. ))(Operations|Rounds|Sent|Range|Error|Failure|Security|References?): ")
 
@@ -189,8 +189,8 @@ def widths_table() -> str:
 
 
 def rounds_table() -> str:
-    """Iterations and rounds of every solver, from the table of docs/benchmarks.md."""
-    text = (ROOT / "docs/benchmarks.md").read_text()
+    """Iterations and rounds of every solver, from the table of docs/evaluation/benchmarks.md."""
+    text = (ROOT / "docs/evaluation/benchmarks.md").read_text()
     lines = (
         text.partition("<!-- eigen-table:begin -->")[2].partition("<!-- eigen-table:end -->")[0].strip().splitlines()
     )
@@ -294,7 +294,7 @@ def section(source: str) -> str:
     title, _, body = docstring(source).partition("\n\n")
     heading, _, subject = title.partition(": ")
     module = f"{source.partition('.')[0]}.py"
-    lines = [f"## {heading}", "", f"[`{module}`](../src/ppca/protocol/{module}): {subject}", ""]
+    lines = [f"## {heading}", "", f"[`{module}`](../../src/ppca/protocol/{module}): {subject}", ""]
     listing = False
     for line in body.splitlines():
         if LABEL.match(line):
@@ -306,7 +306,7 @@ def section(source: str) -> str:
             listing, line = bool(line), f"  {line}".rstrip()
         if listing:
             line = LABEL.sub(r"**\1:** ", line)
-        lines.append(re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", line))
+        lines.append(re.sub(r"docs/((?:[\w-]+/)*[\w-]+\.md)", r"[\1](../\1)", line))
     return "\n".join(lines)
 
 
@@ -368,16 +368,16 @@ def components_table() -> str:
 
 WRITTEN: dict[str, tuple[str, Callable[[], str]]] = {
     "operations-table": ("README.md", operations_table),
-    "protocols-table": ("docs/protocols.md", protocols_table),
-    "protocol-sections": ("docs/protocols.md", protocol_sections),
-    "widths-table": ("docs/protocols.md", widths_table),
-    "circuits-table": ("docs/protocols.md", circuits_table),
-    "rounds-table": ("docs/eigensolvers.md", rounds_table),
-    "kinds-table": ("docs/eigensolvers.md", kinds_table),
-    "counts-table": ("docs/eigensolvers.md", counts_table),
-    "components-table": ("docs/scikit-learn.md", components_table),
-    "failures-table": ("docs/protocols.md", failures.table),
-    "modules": ("docs/modules.md", modules_tables),
+    "protocols-table": ("docs/reference/protocols.md", protocols_table),
+    "protocol-sections": ("docs/reference/protocols.md", protocol_sections),
+    "widths-table": ("docs/reference/protocols.md", widths_table),
+    "circuits-table": ("docs/reference/protocols.md", circuits_table),
+    "rounds-table": ("docs/concepts/eigensolvers.md", rounds_table),
+    "kinds-table": ("docs/concepts/eigensolvers.md", kinds_table),
+    "counts-table": ("docs/concepts/eigensolvers.md", counts_table),
+    "components-table": ("docs/reference/scikit-learn.md", components_table),
+    "failures-table": ("docs/reference/protocols.md", failures.table),
+    "modules": ("docs/development/modules.md", modules_tables),
 }
 
 SLOW = {"failures-table"}

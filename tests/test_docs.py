@@ -23,7 +23,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = {
     "first-steps": ("README.md", "first_steps.py"),
     "joint-pca": ("README.md", "joint_pca.py"),
-    "secret-svd": ("docs/eigensolvers.md", "secret_svd.py"),
+    "secret-svd": ("docs/concepts/eigensolvers.md", "secret_svd.py"),
 }
 
 
@@ -179,7 +179,13 @@ def test_git_ignores_what_the_commands_of_the_readme_write() -> None:
 
 def test_the_paper_is_named_and_linked_where_it_is_first_used() -> None:
     for page in (
-        ROOT / name for name in ("README.md", "docs/evaluation.md", "docs/eigensolvers.md", "docs/vertical.md")
+        ROOT / name
+        for name in (
+            "README.md",
+            "docs/evaluation/index.md",
+            "docs/concepts/eigensolvers.md",
+            "docs/concepts/column-owners.md",
+        )
     ):
         text = page.read_text()
         link = text.find("https://arxiv.org/abs/2105.07612")
@@ -190,7 +196,7 @@ def test_the_paper_is_named_and_linked_where_it_is_first_used() -> None:
 
 def test_the_page_of_owners_of_columns_says_what_its_table_shows() -> None:
     """The covariance step beside the paper's, as `ppca bench tables` writes it from the same run."""
-    text = (ROOT / "docs/vertical.md").read_text().partition("<!-- vertical-times-table:begin -->")[2]
+    text = (ROOT / "docs/concepts/column-owners.md").read_text().partition("<!-- vertical-times-table:begin -->")[2]
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     steps = [{"covariance_step": float(line[10])} for line in lines[2:] if line[1] == f"{PAPER_ROWS:,}"][:4]
     said = beside_the_paper(steps)
@@ -198,8 +204,8 @@ def test_the_page_of_owners_of_columns_says_what_its_table_shows() -> None:
 
 
 def test_figures_of_sentences_are_those_of_the_tables() -> None:
-    """Bytes of comparisons, which README and docs/protocols.md repeat: 9 bits of range, and 72, those of the default type."""
-    protocols = (ROOT / "docs/protocols.md").read_text()
+    """Bytes of comparisons, which two pages repeat: for 9 bits of range and for 72, the default."""
+    protocols = (ROOT / "docs/reference/protocols.md").read_text()
     table = protocols.partition("<!-- widths-table:begin -->")[2].partition("<!-- widths-table:end -->")[0]
     sent = {
         int(bits): int(count.replace(",", ""))

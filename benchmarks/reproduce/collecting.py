@@ -1,4 +1,4 @@
-"""Write docs/evaluation.md from what was measured: JSON and figures of the parts go to docs/evaluation/.
+"""Write docs/evaluation/index.md from what was measured: JSON and figures of the parts go to docs/evaluation/.
 
 The page is made of the files in docs/evaluation/ and of nothing else. So a part can be measured again alone, and a test can tell
 whether a figure of the page was typed by hand.
@@ -17,7 +17,7 @@ from .front import front
 from .parts import PARTS
 from .writing import section
 
-PAGE = ROOT / "docs" / "evaluation.md"
+PAGE = ROOT / "docs" / "evaluation" / "index.md"
 KEPT = ROOT / "docs" / "evaluation"
 README = ROOT / "README.md"
 
@@ -44,17 +44,17 @@ each. Rounds, bytes and errors do not depend on the machine.
 
 Xiaoyu Fan, Guosai Wang, Kun Chen, Xu He, Wei Xu: [*PPCA: Privacy-preserving Principal Component Analysis Using Secure Multiparty
 Computation (MPC)*](https://arxiv.org/abs/2105.07612), 2021. Its algorithms are baselines here, with the corrections that
-[eigensolvers.md](eigensolvers.md#the-papers-algorithms) lists.
+[eigensolvers](../concepts/eigensolvers.md#the-papers-algorithms) lists.
 
 Its Figure 1, the four steps, with what this software does in each:
 
 ![Owners preprocess locally and send secret shares. Four servers compute covariance, eigendecomposition, projection matrix and
-inference on shares. Receivers get the agreed result.](figures/framework.svg)
+inference on shares. Receivers get the agreed result.](../figures/framework.svg)
 
 Its Figure 2, the two ways in which owners can hold parts of one table:
 
 ![Left: owners of rows share sums of their rows. Right: owners of columns align their rows by id and share them in
-pieces.](figures/partitions.svg)
+pieces.](../figures/partitions.svg)
 """
 
 
@@ -80,8 +80,8 @@ def kept() -> dict[str, dict[str, Any]]:
 
 
 def page() -> str:
-    """docs/evaluation.md, from docs/evaluation/."""
-    return "\n".join([OPENING, *(section(data, "evaluation/") + "\n" for data in kept().values())])
+    """docs/evaluation/index.md, from docs/evaluation/."""
+    return "\n".join([OPENING, *(section(data, "") + "\n" for data in kept().values())])
 
 
 def readme() -> str:

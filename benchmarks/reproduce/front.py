@@ -16,7 +16,7 @@ from .table3 import STEPS, resampled
 SHOWN = ("Wine", "IoT-9", "MOOC-10")
 HEADINGS = ["", "time", "whole wait", "rounds", "sent per server", "error", "the paper", "in the clear"]
 PICTURE = "table3-time.png"
-PAPER = "[the paper](docs/evaluation.md#the-paper)"
+PAPER = "[the paper](docs/evaluation/index.md#the-paper)"
 
 
 def front(kept: dict[str, dict[str, Any]]) -> str:
@@ -35,7 +35,7 @@ def front(kept: dict[str, dict[str, Any]]) -> str:
         "Resampled: the public sample has fewer rows than the paper's table; rows are drawn from it, with noise. Other "
         "frameworks run the best cyclic Jacobi that we could write for them, over plain channels like PPCA in these rows"
         + ("; (projected): extended from short runs" if projected else "")
-        + f".{_ratios(kept)} More, and how it was measured: [docs/evaluation.md](docs/evaluation.md)."
+        + f".{_ratios(kept)} More, and how it was measured: [evaluation](docs/evaluation/index.md)."
         + _busy(kept),
     ]
     pictures = [plot for plot in kept.get("table3", {}).get("plots", []) if plot["file"] == PICTURE]

@@ -26,7 +26,7 @@ class Options:
     """How a part is run.
 
     data: folder of the data sets' files, None if the user named none. output: folder for JSON, Markdown and figures.
-    scale: full, what docs/evaluation.md shows; quick, all parts together within a quarter of an hour; tiny, for the tests, shows
+    scale: full, what the evaluation page shows; quick, all parts together within a quarter of an hour; tiny, for the tests, shows
     that it runs and measures nothing. solver: of jobs that need the largest components only. spu: virtual environment of the
     peer SPU. mp_spdz, mp_spdz_plain: built trees of the peer MP-SPDZ, the second with -DINSECURE, which has plain channels.
     A peer that is not named is not measured, and the result says so.

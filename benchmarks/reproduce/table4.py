@@ -87,8 +87,9 @@ def run(options: Options) -> Result:
         "can reach (the residual shows it). *Its order and stop rule*: elements in the paper's order, and its threshold on the "
         f"mean of the magnitudes of the off-diagonal, checked every {CHECK_EVERY} steps. The paper prints the mean of the signed "
         "entries. These cancel, so the rule as printed stops early: see its residual.",
-        "Corrected: the paper's formulas as printed do not run; [eigensolvers.md](eigensolvers.md#the-papers-algorithms) lists "
-        "every correction. QR as printed keeps the paper's Rayleigh shift and its reflections of whole columns; the row before "
+        "Corrected: the paper's formulas as printed do not run; "
+        "[eigensolvers](../concepts/eigensolvers.md#the-papers-algorithms) lists every correction. QR as printed "
+        "keeps the paper's Rayleigh shift and its reflections of whole columns; the row before "
         "it has Wilkinson's shift and reflections of pairs, which send less.",
         EARLIER_WORK,
         "All solvers run on this project's engine, four server processes of one machine over loopback. The paper's seconds are "

@@ -2,7 +2,7 @@
 
 A protocol is a generator. It calls `send`, yields once per round and then reads what arrived with `got`. All four
 servers run the same program; each object holds only what that server knows. A server that finds a defect raises
-`Refused` before it sends its next frame. docs/design/security-with-abort.md defines the protocols and names the checks.
+`Refused` before it sends its next frame. docs/security/security-with-abort.md defines the protocols and names the checks.
 
 Names: server s = 2 * row + column. Its row mate is s ^ 1, its column mate s ^ 2, its diagonal s ^ 3.
 """

@@ -10,7 +10,7 @@ import sklearn.decomposition
 
 from ppca import PCA
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "scikit-learn.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "scikit-learn.md").read_text()
 
 
 def methods(estimator: Any) -> set[str]:
@@ -24,4 +24,4 @@ def differences() -> list[str]:
 
 @pytest.mark.parametrize("name", differences())
 def test_difference_is_named(name: str) -> None:
-    assert f"`{name}`" in PAGE, f"docs/scikit-learn.md does not mention {name}"
+    assert f"`{name}`" in PAGE, f"docs/reference/scikit-learn.md does not mention {name}"

@@ -1,4 +1,4 @@
-"""docs/operate.md is true: its commands are run as they stand, on eight hosts in network namespaces.
+"""docs/how-to/operate.md is true: its commands are run as they stand, on eight hosts in network namespaces.
 
 Blocks of commands name the hosts they are for; comments between them say what people send each other. Blocks marked `install`
 are not run: `test_wheel.py` installs the wheel, these hosts use the environment of the tests.
@@ -20,7 +20,7 @@ import pytest
 from harness.hosts import Host, Hosts, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDE = (ROOT / "docs" / "operate.md").read_text()
+GUIDE = (ROOT / "docs" / "how-to" / "operate.md").read_text()
 OPERATORS, OWNERS, RECEIVER = ["alpha", "beta", "gamma", "delta"], ["north", "harbour", "hill"], "analyst"
 COLUMNS = ["age", "pressure", "cholesterol", "glucose"]
 STEP = re.compile(

@@ -15,7 +15,7 @@ from harness.lockstep import LockstepServers
 from harness.tables import with_ids
 from ppca import PCA, Columns
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "openings.md"
 RANDOM = np.random.default_rng(4)
 N, D, K = 60, 6, 3
 X = RANDOM.standard_normal((N, D)) @ RANDOM.standard_normal((D, D)) + 3

@@ -96,7 +96,7 @@ def test_a_table_is_wide_if_the_fit_takes_it_so() -> None:
 
 def test_seconds_follow_from_rounds_and_bytes() -> None:
     """Within a factor of two of every job in the accuracy table, and so are guesses of most of them."""
-    text = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "evaluation" / "benchmarks.md").read_text()
     table = text.partition("<!-- accuracy-table:begin -->")[2].partition("<!-- accuracy-table:end -->")[0]
     cells = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if re.search(r"\d x \d", line)

@@ -1,4 +1,4 @@
-"""The audit of whole jobs equals the documented list in docs/openings.md: nothing more is opened, nothing more often."""
+"""The audit of whole jobs equals docs/reference/openings.md: nothing more is opened, nothing more often."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ppca.owner.rows import share_sums
 from ppca.owner.tables.opening import open_table
 from ppca.runtime import LocalServers
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "openings.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "openings.md"
 N, D, K = 40, 5, 2
 EVERYTHING = ("transform", "flags", "scores", "inverse")
 OWNERS = [np.random.default_rng(i).standard_normal((n, D)) * np.arange(1, D + 1) for i, n in enumerate((9, 13, 18))]

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from harness.lockstep import LockstepServers
 from ppca import PCA
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "scikit-learn.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "scikit-learn.md").read_text()
 SECTION = PAGE.partition("## scikit-learn's own checks")[2].partition("\nOf the checks of names")[0]
 LISTED = dict(re.findall(r"^\| `(check_\w+)` \| (.*) \|$", SECTION, re.MULTILINE))
 """Checks that the page says do not apply, and why."""

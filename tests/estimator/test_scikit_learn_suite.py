@@ -1,4 +1,4 @@
-"""scikit-learn's own tests of PCA and IncrementalPCA pass, or are listed in docs/scikit-learn.md with the reason."""
+"""scikit-learn's own tests of PCA and IncrementalPCA pass, or are listed in docs/reference/scikit-learn.md with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from harness.sklearn_suite import NOT_APPLICABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = (
-    (ROOT / "docs" / "scikit-learn.md").read_text().partition("## scikit-learn's own tests")[2].partition("\n## ")[0]
+    (ROOT / "docs" / "reference" / "scikit-learn.md")
+    .read_text()
+    .partition("## scikit-learn's own tests")[2]
+    .partition("\n## ")[0]
 )
 VERSION = re.search(r"scikit-learn (\d+\.\d+) ", SECTION)
 MODULES = ("test_pca", "test_incremental_pca")

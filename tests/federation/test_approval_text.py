@@ -1,4 +1,4 @@
-"""What jobs open: the names of docs/openings.md and no others, and what several jobs tell together."""
+"""What jobs open: the names of docs/reference/openings.md and no others, and what several jobs tell together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ppca.jobs.parts import PARTS, own_columns
 from ppca.jobs.pca import OPENED
 from ppca.jobs.registry import openings
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "openings.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "openings.md").read_text()
 
 
 def listed(heading: str) -> set[str]:

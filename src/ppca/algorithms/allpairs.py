@@ -43,7 +43,7 @@ Convergence
     back to cyclic Jacobi.
 
 Cost per iteration: 9 rounds (6 more in the first, 3 at the end); seven products of d x d matrices, and three more every
-fourth iteration; about 495 bytes sent by the busiest server per pair of columns (d = 115, docs/eigensolvers.md).
+fourth iteration; 495 bytes sent by the busiest server per pair of columns (d = 115, docs/concepts/eigensolvers.md).
 One-sided products (`Held`) send half as much: h' and B (left); a', c a', p_i p_j, T^3, the last term of W, and E
 (right).
 """
@@ -186,7 +186,7 @@ async def eigh_allpairs(
     tol: stop when the off-diagonal part of A has a Frobenius norm below tol. Each check opens one bit. It runs in
         parallel with one more iteration, which reduces the norm by a further factor of 2 to 30.
     max_iterations: maximum number of iterations (None: 60). fixed_iterations: run exactly this many and open nothing.
-    docs/eigensolvers.md lists usual numbers; verification detects
+    docs/concepts/eigensolvers.md lists usual numbers; verification detects
         too few.
     top: stop as soon as the `top` largest eigenpairs are accurate; the others need not be.
     margin: with `top`, the rows of these pairs must have an off-diagonal norm below margin * tol.

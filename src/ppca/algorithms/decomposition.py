@@ -109,7 +109,7 @@ class Spectrum:
         """Return a shared bound on every eigenvalue except the first `count`; None if there is no other.
 
         For z orthogonal to the first vectors, z'Az <= (next value + |A V - V L|_F over the others) z'z: see
-        docs/eigensolvers.md#how-far-a-component-can-be-off.
+        docs/concepts/eigensolvers.md#how-far-a-component-can-be-off.
         """
         if self.certified or count == len(self.values):
             return self.following

@@ -43,7 +43,7 @@ NAMES = (AUTO, TOPK, *SOLVERS)
 """Names that a job may use: all solvers, `topk` (only the K largest pairs), or `auto` (see `chosen_solver`)."""
 
 TOPK_MIN_COLUMNS = 200
-"""Minimum number of columns for which `auto` uses `topk`, see docs/eigensolvers.md."""
+"""Minimum number of columns for which `auto` uses `topk`, see docs/concepts/eigensolvers.md."""
 
 TOPK_MIN_RATIO = 5
 """Minimum ratio of columns to the block of `topk` for which `auto` uses it."""

@@ -21,8 +21,8 @@ from .plan import Plan
 
 ROUND_SECONDS = 8.4e-4
 BYTE_SECONDS = 1.56e-8
-"""Of four local servers on two cores, per round and per byte that a server sends: the accuracy table of docs/benchmarks.md. Over
-a network, add the rounds times its delay, and the bytes over its speed."""
+"""Of four local servers on two cores, per round and per byte that a server sends: the accuracy table of
+docs/evaluation/benchmarks.md. Over a network, add the rounds times its delay, and the bytes over its speed."""
 
 VALUE_BYTES = 16.0
 VALUE_SECONDS = 2.5e-7

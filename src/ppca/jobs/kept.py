@@ -1,7 +1,7 @@
 """What servers keep between jobs under a name, as shares (fitted models and sums), and what it may be used for.
 
 Two servers' parts together are the content; and so are enough answers, see "What a kept model gives away" in
-docs/threat-model.md. So every record says which operations are allowed and who may receive their results. Servers refuse
+docs/security/threat-model.md. So every record says which operations are allowed and who may receive their results. Servers refuse
 everything else, whoever asks.
 
     transform      coordinates of secret rows

@@ -1,4 +1,4 @@
-"""The protocol layer: secret arrays on four servers. One module per protocol; docs/protocols.md lists them."""
+"""The protocol layer: secret arrays on four servers. One module each; docs/reference/protocols.md lists them."""
 
 from .dtypes import FIXED, INTEGER, RingType, make_type
 from .inputs import InputPacket, InputRefused, share, share_ring

@@ -6,7 +6,7 @@ reason.
   digest of theirs. The receiver compares each digest with the share of the same row, and adds the shares.
 Rounds: 1 for `open`, none among servers for `reveal`. Sent: 1 element per element. Error: that of the nearest double.
 Security: this is the disclosure. An opening is refused before anything is sent if its reason is empty or if it is not
-in the party's openings list; docs/openings.md lists what jobs open.
+in the party's openings list; docs/reference/openings.md lists what jobs open.
 """
 
 from __future__ import annotations

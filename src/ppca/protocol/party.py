@@ -1,6 +1,6 @@
 """The state of one server in a session: its mates, the keys shared with them, and its record of openings.
 
-Server number = 2 * row + column (drawn in docs/architecture.md). A secret x is split twice, independently: by rows x =
+Server number = 2 * row + column (see docs/development/architecture.md). A secret x is split twice: by rows x =
 R0 + R1 and by columns x = C0 + C1. Server (r, c) holds Rr and Cc, two independent uniform values. The role of a server
 is data: all four run the same code.
 """

@@ -13,7 +13,7 @@ so that all eigenvalues of A' but one are at least
 
 away from mu_i, and |A'v - mu v| <= rho + e. By Davis and Kahan, sin(angle of v to the eigenvector) <= (rho + e) / gap. The same
 holds of the space of several neighbouring components, whose gap is that to all others. See
-docs/eigensolvers.md#how-far-a-component-can-be-off.
+docs/concepts/eigensolvers.md#how-far-a-component-can-be-off.
 """
 
 from __future__ import annotations
