@@ -15,6 +15,7 @@ import socket
 import ssl
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -183,7 +184,10 @@ class Adversary:
             ServerConnections(self._field.member(MALLORY).membership, self._field.identities[name])
         ) as seats:
             try:
-                jobs = json.loads(seats.clients[self._random.randrange(4)].request("GET", "/v1/jobs")[1])
+                with urllib.request.urlopen(
+                    f"http://127.0.0.1:{self._field.ports[seat][2]}/v1/state", timeout=10
+                ) as answer:
+                    jobs = json.loads(answer.read())["jobs"]
                 open_jobs = [each for each in jobs if each["stage"] in (READY, RUNNING) and each["attempt"]]
                 if not open_jobs:
                     return False

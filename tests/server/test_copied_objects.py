@@ -51,6 +51,30 @@ def test_a_server_takes_nothing_back_that_its_author_may_not_write(
         restored._take(lie.data)
 
 
+def test_the_files_of_open_jobs_of_a_member_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server parses them now and then: there must be room for those of all members."""
+    door = Door(tmp_path)
+    jobs = [job(name=str(number)) for number in range(3)]
+    monkeypatch.setattr(module, "MOST_OPEN_BYTES", len(jobs[0].data) // 2)
+    submitted = [make(RECEIVER, "job", each, each.data) for each in jobs]
+    door.tell(submitted[0])
+    with pytest.raises(NotNow, match="open jobs take more than"):
+        door.tell(submitted[1])
+    door.mailbox.note(f"over {jobs[0].id}", "0")
+    door.tell(submitted[1])
+
+
+def test_the_parsed_job_that_was_used_last_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one in left first: a list of slightly more jobs than there is room for was parsed anew every time."""
+    monkeypatch.setattr(module, "PARSED_JOBS", 2)
+    door = Door(tmp_path)
+    first, second, third = (job(name=str(number)) for number in range(3))
+    door.tell(*(make(RECEIVER, "job", each, each.data) for each in (first, second, third)))
+    for each in (first, second, first, third):
+        door.job(each.id)
+    assert list(door._jobs) == [first.id, third.id]
+
+
 @pytest.mark.parametrize(
     ("kind", "about"),
     [
@@ -79,6 +103,7 @@ def test_who_has_a_part_in_a_job_is_known_without_its_file(tmp_path: Path, monke
     monkeypatch.setattr(module, "ProposedJob", parse)
     door._jobs.clear()
     assert door.members(of) == members
+    assert (door.name(of), door.jobs()) == ("first", ([of], []))
 
 
 def test_the_job_files_of_a_member_take_a_bounded_part_of_the_store(

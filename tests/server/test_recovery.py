@@ -387,6 +387,27 @@ def test_a_result_is_not_erased_early_because_the_own_clock_was_late(
         assert of.keys.of(JOB, OF.id) is None
 
 
+def test_the_file_of_a_job_that_is_over_and_erased_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused jobs with large files kept a server busy for as long as their records stay."""
+    with server(tmp_path, store={"keep": "30d"}) as of:
+        tell(of, [STORY[0], make(RECEIVER, "refusal", OF, why="no")])
+        hear(of, 0, 0, 0)
+        at = job_runner(of)
+        at.advance(OF.id)
+        assert of.mailbox.note(f"erased {OF.id}") is not None
+        real = of.admission.job
+        monkeypatch.setattr(of.admission, "job", lambda job: pytest.fail("its file was read"))
+        at.advance(OF.id)
+        assert at._resting[OF.id] > time.monotonic()
+        monkeypatch.setattr(of.admission, "job", real)
+        ahead(monkeypatch, 31)
+        hear(of, 31, 31, 31)
+        at.advance(OF.id)
+        assert of.mailbox.jobs() == []
+
+
 @pytest.mark.parametrize("told", [None, 7, "", "tomorrow", [], {}, "9999-99-99", "0001-01-01T00:00:00+14:00"])
 def test_times_that_are_none_are_ignored(told: object) -> None:
     clock = Clock()

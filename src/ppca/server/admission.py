@@ -22,8 +22,8 @@ from ..jobs.checks import is_digest
 from .mailbox import LOST, SMALL, Mailbox
 
 MOST_JOB = 1 << 20
-MOST_JOB_BYTES = 1 << 28
-"""Bytes of the job files of one member: a server parses them again when it starts."""
+MOST_JOB_BYTES, MOST_OPEN_BYTES = 1 << 28, 1 << 23
+"""Bytes of the job files of one member, all of them and those of jobs that are not over, which a server parses now and then."""
 
 MOST_CONTRIBUTION = 1 << 20
 MOST_OBJECTS = 1 << 14
@@ -41,7 +41,7 @@ MOST_ABOUT = 256
 PARSED_JOBS = 2048
 """Jobs that stay parsed, and"""
 
-PARSED_BYTES = 16 << 20
+PARSED_BYTES = 64 << 20
 """the bytes of their files together: what is parsed takes more."""
 
 DAY = 86400.0
@@ -77,7 +77,10 @@ class Admission:
 
     def job(self, job: str) -> ProposedJob:
         """A job whose object is here."""
-        known = self._jobs.get(job)
+        with self._lock:
+            known = self._jobs.pop(job, None)
+            if known is not None:
+                self._jobs[job] = known  # the last one in order is the one used last
         if known is None:
             found = (self.mailbox.get(header.digest) for header in self.mailbox.objects(job).of("job"))
             item = next((item for item in found if item is not None), None)
@@ -93,15 +96,9 @@ class Admission:
         return known
 
     def jobs(self) -> tuple[list[str], list[str]]:
-        """The jobs whose files can be read, and those whose files the disk has lost: other servers have them."""
-        known, lost = [], []
-        for job in self.mailbox.jobs():
-            try:
-                self.job(job)
-                known.append(job)
-            except FederationError:
-                lost.append(job)
-        return known, lost
+        """The jobs whose files are here, and those whose files the disk is known to have lost: other servers have them."""
+        found = self.mailbox.job_files()
+        return [job for job, here in found if here], [job for job, here in found if not here]
 
     def forget(self, job: str) -> None:
         """A job that is over, erased, and not to be known any more."""
@@ -132,6 +129,8 @@ class Admission:
             if job is not None:
                 self._check_job(item, job, membership, passed_on=membership.seat_of(carrier) is not None)
                 self._check_rate(header.author)
+                self.mailbox.note(f"members {job.id}", " ".join(job.proposal.members))
+                self.mailbox.note(f"name {job.id}", job.name)
             else:
                 self._check_place(item, self.job(header.job).proposal, membership, carrier)
             return self.mailbox.put(item)
@@ -169,6 +168,13 @@ class Admission:
         if noted is None:
             noted = self.mailbox.note(f"members {job}", " ".join(self.job(job).proposal.members))
         return frozenset(str(noted).split()) | self.mailbox.submitters(job)
+
+    def name(self, job: str) -> str:
+        """The name of a job, for people."""
+        noted = self.mailbox.note(f"name {job}")
+        if noted is None:
+            self.mailbox.note(f"name {job}", noted := self.job(job).name)
+        return noted
 
     def _read(self, item: Object, carrier: str) -> ProposedJob | None:
         """Parses a payload before the lock is taken: the job of a job object; what a contribution lists is only checked.
@@ -239,6 +245,10 @@ class Admission:
         pending = [known for known in self.mailbox.open_jobs_of(author) if not self.job_state(known).over]
         if len(pending) >= self._policy.jobs_per_member:
             raise NotNow(f"{author} has {len(pending)} jobs under way, as many as this server allows")
+        if self.mailbox.job_bytes_of(author, still_open=True) > MOST_OPEN_BYTES:
+            raise NotNow(
+                f"the files of {author}'s open jobs take more than {MOST_OPEN_BYTES:,} bytes here; wait until some end"
+            )
         if self.mailbox.job_bytes_of(author) > MOST_JOB_BYTES:
             raise NotNow(
                 f"the files of {author}'s jobs take more than {MOST_JOB_BYTES:,} bytes here; wait for erasures"

@@ -2,7 +2,7 @@
 
     GET  /v1/hello                          who this server is, its federation and build, its clock
     HEAD, GET, PUT /v1/objects/<digest>     one object; PUT is safe to repeat
-    GET  /v1/jobs                           the jobs that the asking member has a part in, and where they stand
+    GET  /v1/jobs                           the jobs that the asking member has a part in: name, place in the queue, progress
     GET  /v1/jobs/<id>/objects?after=<seq>  the headers of a job's objects after that place; of those that decide where it
                                             stands all bytes, for members to check the signatures themselves
     GET  /v1/events?after=<seq>             server-sent events: headers of new objects after that place, and progress
@@ -270,9 +270,16 @@ class Api:
         return web.json_response(await asyncio.to_thread(self._jobs_of, request[MEMBER]))
 
     def _jobs_of(self, member: str) -> list[dict[str, Any]]:
+        """Of each job what a member cannot compute from its objects. No file of a job is read for this."""
+        state = self.server_state
         return [
-            describe(self.server_state, job)
-            for job in self.server_state.admission.jobs()[0]
+            {
+                "id": job,
+                "name": state.admission.name(job),
+                "place": state.queue.get(job),
+                "progress": state.progress.get(job),
+            }
+            for job in state.admission.jobs()[0]
             if self._may_see(member, job)
         ]
 
@@ -435,27 +442,6 @@ def _place_in(request: web.Request) -> int:
     if not (after.isascii() and after.isdigit() and len(after) < 16):
         raise BodyRefused(400, "after is a place in the order of arrival: a whole number")
     return int(after)
-
-
-def describe(server_state: ServerState, job: str) -> dict[str, Any]:
-    """A job and where it stands, for people."""
-    known, job_state = server_state.admission.job(job), server_state.admission.job_state(job)
-    return {
-        "id": job,
-        "name": known.name,
-        "analysis": known.spec.analysis.NAME,
-        "form": known.spec.data.form,
-        "owners": list(known.proposal.owners),
-        "receivers": list(known.spec.receivers),
-        "expires": known.proposal.expires.isoformat(),
-        "stage": job_state.stage,
-        "attempt": job_state.attempt,
-        "why": job_state.why,
-        "ended": job_state.ended,
-        "waiting": [{"who": item.who, "what": item.what} for item in job_state.waiting],
-        "progress": server_state.progress.get(job) if job_state.stage == "running" else None,
-        "place": server_state.queue.get(job),
-    }
 
 
 def _refusal(status: int, why: str) -> web.Response:

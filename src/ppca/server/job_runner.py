@@ -258,6 +258,8 @@ class JobRunner:
 
     def advance(self, job: str) -> None:
         """Does, or starts, what comes next for a job here."""
+        if self._rests(job):
+            return
         known, job_state = self.server_state.admission.job(job), self.server_state.admission.job_state(job)
         if job_state.over:
             self._unmended.discard(job)
@@ -573,6 +575,20 @@ class JobRunner:
             kept = since + seconds(server_state.settings.file.store.keep)
             if now >= kept and server_state.clock.agreed and not self.staging.has_model(job):
                 server_state.admission.forget(job)
+
+    def _rests(self, job: str) -> bool:
+        """Whether there is nothing to do for a job that is over and erased here; its file is not read for this."""
+        mailbox, clock = self.server_state.mailbox, self.server_state.clock
+        over = mailbox.note(f"over {job}")
+        if over is None or mailbox.note(f"erased {job}") is None or self.staging.has_model(job):
+            return False
+        if clock.agreed and clock.now().timestamp() >= float(over) + seconds(
+            self.server_state.settings.file.store.keep
+        ):
+            return False
+        self._unmended.discard(job)
+        self._resting[job] = time.monotonic() + REST
+        return True
 
     def _commit(self, known: ProposedJob, attempt: int) -> None:
         """Publishes what was staged; what the disk has lost of it is noted, and shown to the operator.

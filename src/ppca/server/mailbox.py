@@ -39,6 +39,7 @@ CREATE INDEX IF NOT EXISTS objects_by_kind ON objects (kind, job);
 CREATE INDEX IF NOT EXISTS objects_lost ON objects (seq) WHERE present = -1;
 CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value TEXT NOT NULL, mark TEXT NOT NULL DEFAULT '');
 """
+NOT_OVER = " AND NOT EXISTS (SELECT 1 FROM notes WHERE name = 'over ' || objects.job)"
 HERE, DROPPED, LOST = 1, 0, -1
 """What became of an object's content. Dropped content is not wanted again, lost content is."""
 
@@ -203,6 +204,11 @@ class Mailbox:
             job for (job,) in self._rows("SELECT job FROM objects WHERE kind = 'job' GROUP BY job ORDER BY MIN(seq)")
         ]
 
+    def job_files(self) -> list[tuple[str, bool]]:
+        """The same, each with whether its file is here."""
+        found = self._rows("SELECT job, MAX(present) FROM objects WHERE kind = 'job' GROUP BY job ORDER BY MIN(seq)")
+        return [(job, state == HERE) for job, state in found]
+
     def submitters(self, job: str) -> set[str]:
         return {author for (author,) in self._rows("SELECT author FROM objects WHERE job = ? AND kind = 'job'", job)}
 
@@ -211,8 +217,7 @@ class Mailbox:
         return [
             job
             for (job,) in self._rows(
-                "SELECT job FROM objects WHERE author = ? AND kind = 'job' "
-                "AND NOT EXISTS (SELECT 1 FROM notes WHERE name = 'over ' || objects.job) ORDER BY seq",
+                f"SELECT job FROM objects WHERE author = ? AND kind = 'job'{NOT_OVER} ORDER BY seq",  # noqa: S608
                 author,
             )
         ]
@@ -222,9 +227,9 @@ class Mailbox:
         where = "author = ? AND kind = 'job' AND arrived > ?"
         return int(self._rows(f"SELECT COUNT(*) FROM objects WHERE {where}", author, since)[0][0])  # noqa: S608
 
-    def job_bytes_of(self, author: str) -> int:
-        """Bytes of the files of the jobs that a member submitted."""
-        where = "author = ? AND kind = 'job' AND present = 1"
+    def job_bytes_of(self, author: str, *, still_open: bool = False) -> int:
+        """Bytes of the files of the jobs that a member submitted. still_open: of those that are not noted as over."""
+        where = "author = ? AND kind = 'job' AND present = 1" + (NOT_OVER if still_open else "")
         return int(self._rows(f"SELECT COALESCE(SUM(size), 0) FROM objects WHERE {where}", author)[0][0])  # noqa: S608
 
     def forget(self, job: str) -> None:
@@ -318,7 +323,7 @@ class Mailbox:
         self._rows(statement, *values)
 
 
-OF_JOBS = ("members", "over", "committed", "erased", "missing")
+OF_JOBS = ("members", "name", "over", "committed", "erased", "missing")
 """Names of the notes about a job."""
 
 

@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from ..federation.approval_text import in_words
 from ..federation.build import build
-from ..federation.state import ENDS, ERASED, FINISHED
+from ..federation.errors import FederationError
+from ..federation.state import ENDS, ERASED, FINISHED, RUNNING
 from ..html.local_site import LocalSite, follow
-from .api import describe
 from .job_runner import JobRunner
 from .replication import Followers
 from .server_state import ServerState
@@ -52,6 +52,12 @@ def facts(server_state: ServerState, job_runner: JobRunner, followers: Followers
             **link,
         }
     known, lost = server_state.admission.jobs()
+    jobs: list[Facts] = []
+    for job in reversed(known):
+        try:
+            jobs.append(settled.get(job) or job_facts(server_state, job))
+        except FederationError:
+            lost.append(job)
     missing = {job: "its file is damaged here, and is fetched from the other servers" for job in lost}
     found: Facts = {
         "seat": server_state.seat,
@@ -59,7 +65,7 @@ def facts(server_state: ServerState, job_runner: JobRunner, followers: Followers
         "federation": server_state.membership.name,
         "revision": server_state.membership.revision,
         "build": build(),
-        "jobs": [settled.get(job) or job_facts(server_state, job) for job in reversed(known)],
+        "jobs": jobs,
         "missing": missing | server_state.mailbox.noted("missing "),
         "links": links,
         "running": len(job_runner.running),
@@ -80,7 +86,22 @@ def facts(server_state: ServerState, job_runner: JobRunner, followers: Followers
 def job_facts(server_state: ServerState, job: str) -> Facts:
     """A job, where it stands, what it opens, and which attempts came to nothing."""
     known, objects = server_state.admission.job(job), server_state.mailbox.objects(job)
-    return describe(server_state, job) | {
+    job_state = server_state.admission.job_state(job)
+    return {
+        "id": job,
+        "name": known.name,
+        "analysis": known.spec.analysis.NAME,
+        "form": known.spec.data.form,
+        "owners": list(known.proposal.owners),
+        "receivers": list(known.spec.receivers),
+        "expires": known.proposal.expires.isoformat(),
+        "stage": job_state.stage,
+        "attempt": job_state.attempt,
+        "why": job_state.why,
+        "ended": job_state.ended,
+        "waiting": [{"who": item.who, "what": item.what} for item in job_state.waiting],
+        "progress": server_state.progress.get(job) if job_state.stage == RUNNING else None,
+        "place": server_state.queue.get(job),
         "submitted_by": next((header.author for header in objects.of("job")), ""),
         "columns": len(known.spec.data.column_names),
         "opens": in_words(known.spec),

@@ -66,7 +66,10 @@ class Restoring:
         known, lost = self.server_state.admission.jobs()
         missing += [f"the file of job {job[:12]}: no other server has it" for job in lost]
         for job in known:
-            missing += self._restore(self.server_state.admission.job(job))
+            try:
+                missing += self._restore(self.server_state.admission.job(job))
+            except FederationError as error:  # its file is damaged
+                missing.append(f"job {job[:12]}: {error}")
         return missing
 
     def _restore(self, known: ProposedJob) -> list[str]:
