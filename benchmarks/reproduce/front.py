@@ -26,17 +26,18 @@ def front(kept: dict[str, dict[str, Any]]) -> str:
     said = [
         markdown(HEADINGS, rows, set(range(1, len(HEADINGS)))),
         "",
-        f"All servers on one machine (over slow links where it says so); the four servers of {PAPER} had 40 cores each. "
-        "Time: the longest of the owners' own passes, which they make at the same time on their own machines, and the time of "
-        "the servers. "
-        "Whole wait: from the call to the result if one machine plays all owners, one after the other. Error: the largest "
-        "difference of an explained-variance ratio to scikit-learn (IoT-9 and slow links: to the correlation in float64; the "
-        "decomposition: of an eigenvalue, relative to the largest, to NumPy). In the clear: scikit-learn on pooled rows. "
-        "Resampled: the public sample has fewer rows than the paper's table; rows are drawn from it, with noise. Other "
-        "frameworks run the best cyclic Jacobi that we could write for them, over plain channels like PPCA in these rows"
+        "- All servers run on one machine (over slow links where the table says so); the four servers of "
+        f"{PAPER} had 40 cores each.{_busy(kept)}",
+        "- Time: the longest of the owners' own passes, which they make at the same time on their own machines, and the time of "
+        "the servers. Whole wait: from the call to the result if one machine plays all owners, one after the other. In the "
+        "clear: scikit-learn on pooled rows.",
+        "- Error: the largest difference of an explained-variance ratio to scikit-learn (IoT-9 and slow links: to the "
+        "correlation in float64; the decomposition: of an eigenvalue, relative to the largest, to NumPy).",
+        "- Resampled: the public sample has fewer rows than the paper's table; rows are drawn from it, with noise.",
+        "- Other frameworks run the best cyclic Jacobi that we could write for them, in these rows over plain channels, as PPCA"
         + ("; (projected): extended from short runs" if projected else "")
-        + f".{_ratios(kept)} More, and how it was measured: [evaluation](docs/evaluation/index.md)."
-        + _busy(kept),
+        + f".{_ratios(kept)}",
+        "- More, and how it was measured: [evaluation](docs/evaluation/index.md).",
     ]
     pictures = [plot for plot in kept.get("table3", {}).get("plots", []) if plot["file"] == PICTURE]
     said += [f"\n![{plot['caption']}](docs/evaluation/{plot['file']})" for plot in pictures]
@@ -50,8 +51,8 @@ def _busy(kept: dict[str, dict[str, Any]]) -> str:
         return ""
     worst = max(machines, key=lambda machine: float(machine["load"]))
     return (
-        f" The machine was busy with other things meanwhile (a load of {worst['load']:.0f} on {worst['cores']} cores): a quiet "
-        "one is faster."
+        f" The machine was busy with other things meanwhile (a load of {worst['load']:.0f} on {worst['cores']} cores): "
+        "a quiet one is faster."
     )
 
 
@@ -109,18 +110,19 @@ def _decomposition(kept: dict[str, dict[str, Any]]) -> Iterator[list[str]]:
 
 
 def _ratios(kept: dict[str, dict[str, Any]]) -> str:
-    """How many times the time of PPCA each peer takes, over all dimensions and kinds of channels."""
-    found: dict[str, list[float]] = {}
-    cases = dict.fromkeys((one["d"], one["channel"]) for one in _records(kept, "peers"))
-    for case in cases:
-        for one in _best(kept, *case):
+    """How many times the time of PPCA each peer takes, by dimension, over plain channels and over TLS."""
+    found: dict[int, dict[str, list[str]]] = {}
+    for d, channel in dict.fromkeys((one["d"], one["channel"]) for one in _records(kept, "peers")):
+        for one in _best(kept, d, channel):
             if one["who"] != "PPCA":
-                found.setdefault(one["who"], []).append(one["ratio"])
+                found.setdefault(d, {}).setdefault(one["who"], []).append(f"{one['ratio']:.2g} ({channel})")
     if not found:
         return ""
-    dimensions = ", ".join(str(d) for d in sorted({d for d, _ in cases}))
-    each = "; ".join(f"{who} {min(many):.2g} to {max(many):.2g} times" for who, many in found.items())
-    return f" Times of other frameworks relative to PPCA over d = {dimensions}, plain channels and TLS: {each}."
+    each = "; ".join(
+        f"d = {d}: " + ", ".join(f"{who} {' and '.join(many)}" for who, many in peers.items())
+        for d, peers in sorted(found.items())
+    )
+    return f" Their time as a multiple of PPCA's (below 1: faster than PPCA), over each kind of channels: {each}."
 
 
 def _wide_network(kept: dict[str, dict[str, Any]]) -> Iterator[list[str]]:

@@ -124,7 +124,7 @@ def test_peers_are_compared_on_the_same_kind_of_channels() -> None:
         ("MP-SPDZ Rep3", "TLS", 4),
     ]
     shown = front.front({"peers": {"tables": [{"records": records}]}})
-    assert "d = 20, plain channels and TLS: MP-SPDZ Rep3 8 to 8 times." in shown
+    assert "over each kind of channels: d = 20: MP-SPDZ Rep3 8 (plain) and 8 (TLS)." in shown
     assert "(projected)" not in shown
 
 

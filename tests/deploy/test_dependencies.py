@@ -55,6 +55,24 @@ def test_tables_are_read_without_pandas(tables: list[Path]) -> None:
     assert done.stdout.strip() == "read 4"
 
 
+def test_the_page_of_dependencies_lists_all_and_where_they_are_used() -> None:
+    page = (ROOT / "docs" / "development" / "dependencies.md").read_text()
+    extras = PROJECT["optional-dependencies"]
+    for text in [*PROJECT["dependencies"], *extras["dask"], *extras["store"], *extras["dev"]]:
+        name = re.split(r"[<>=]", text)[0]
+        assert f"`{name}`" in page, f"docs/development/dependencies.md does not say why {name} is there"
+    at_run_time = page.split("## At run time")[1].split("## To build")[0]
+    for line in re.findall(r"^\| `.*\|$", at_run_time, re.MULTILINE):
+        module, *_, places = (cell.strip() for cell in line.strip("|").split("|"))
+        name = module.strip("`").replace("scikit-learn", "sklearn").replace("-", "_")
+        for place in re.findall(r"`([\w/.]+)`", places):
+            found = [path for root in (ROOT / "src" / "ppca", ROOT) for path in [root / place] if path.exists()]
+            assert found, f"docs/development/dependencies.md: {name} in {place}, which is not there"
+            files = found[0].rglob("*.py") if found[0].is_dir() else found
+            used = any(re.search(rf"^\s*(from|import) {name}\b", file.read_text(), re.MULTILINE) for file in files)
+            assert used, f"docs/development/dependencies.md: {place} does not import {name}"
+
+
 def lower_bounds() -> list[str]:
     """Every dependency at its lower bound."""
     found = []

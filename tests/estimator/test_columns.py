@@ -99,6 +99,19 @@ def test_psi_on_processes(servers: LocalServers, standardize: bool) -> None:
         assert 0 <= sent - (4 * table.num_rows * 10 * 8 + 4 * 16 * table.num_rows) <= 4 * 16
 
 
+@pytest.mark.parametrize("binary", [False, True], ids=["continuous", "0 and 1"])
+def test_precision_is_that_of_the_grid(seats: LockstepServers, binary: bool) -> None:
+    """As column-owners.md says: means to 2^-25 of a column's scale, variances to about 2^-23 of the range in deviations."""
+    X = np.asarray(np.random.default_rng(3).random((20, 6)) < 0.3, float) if binary else sample(20, 6)
+    pca = PCA(servers=seats, partition=Columns(alignment="aligned")).fit([X[:, :2], X[:, 2:]])
+    centred = X - X.mean(axis=0)
+    largest, deviation = np.abs(centred).max(axis=0), centred.std(axis=0)
+    assert np.all(np.abs(pca.mean_ - X.mean(axis=0)) <= 2.0**-25 * 2 * largest)
+    variances, exact = np.diag(pca.get_covariance()), centred.var(axis=0, ddof=1)
+    rounding = 4e-9 * exact.sum()  # of the eigensolver
+    assert np.all(np.abs(variances - exact) <= 2.0**-23 * largest / deviation * exact + rounding)
+
+
 def test_files_of_several_kinds(servers: LocalServers, tmp_path: Path) -> None:
     """Ids with leading zeros are text in every file, whatever a reader would guess."""
     ids = [f"{i:05d}" for i in range(len(CANCER))]

@@ -16,6 +16,7 @@ from benchmarks.data_sets import split
 from harness.accuracy import Floats, random
 from harness.lockstep import LockstepServers
 from ppca import PCA
+from ppca.algorithms.solvers import NAMES
 from ppca.owner.errors import BadValue
 from ppca.runtime import LocalServers
 
@@ -59,6 +60,15 @@ def test_columns_of_very_different_scale(seats: LockstepServers) -> None:
     with pytest.raises(ValueError, match="the variance of component 3 lies below the resolution, 4e-09 of the total"):
         raw.transform(X)
     np.testing.assert_allclose(PCA(1, whiten=True, servers=seats).fit(split(X, 2)).transform(X).std(), 1, rtol=0.01)
+
+
+def test_one_column_with_every_solver(seats: LockstepServers) -> None:
+    """`topk`, too, whose openings of one column were not in the list of the job."""
+    X = random(30, 1)
+    for solver in NAMES:
+        pca = PCA(1, solver=solver, servers=seats).fit(split(X, 2))
+        assert pca.verified_
+        assert pca.explained_variance_[0] == pytest.approx(X.var(ddof=1))
 
 
 def test_timestamps_and_large_integers(seats: LockstepServers) -> None:

@@ -124,6 +124,27 @@ def test_no_row_is_too_far_away_to_be_flagged(offset: float, standardize: bool) 
     assert model.score_samples(rows)[0] == inference.LARGEST_SCORE * model.unit**2
 
 
+def test_signs_of_a_kept_model_if_loadings_tie() -> None:
+    """Opposite columns have loadings of equal magnitude. With more columns than rows their last bits differ by split of the
+    shares: the receiver must not decide anew which is larger."""
+    x = random(20, 60) * np.geomspace(1, 50, 60)
+    partition = Columns(alignment="aligned")
+    pca = PCA(12, servers=LockstepServers(), keep="ties", partition=partition).fit([x, -x])
+    found = pca.shared_model().transform_columns([x, -x], partition).coordinates
+    assert found is not None
+    np.testing.assert_allclose(found, pca.transform(np.hstack([x, -x])), atol=CLOSE * np.abs(found).max())
+
+
+def test_a_kept_model_of_fewer_rows_than_columns() -> None:
+    """Servers keep as many components as columns; the result has those that there are, as the revealed model."""
+    X = random(8, 13)
+    pca = PCA(servers=LockstepServers(), keep="few", allow=("transform", "inverse")).fit(split(X, 2))
+    assert pca.components_.shape == (8, 13)
+    found = pca.shared_model().transform(X)
+    np.testing.assert_allclose(found, pca.transform(X), atol=CLOSE)
+    np.testing.assert_allclose(pca.shared_model().inverse_transform(found), X, atol=CLOSE)
+
+
 def test_score_of_a_row_far_away(servers: LocalServers) -> None:
     """Scores stay right up to 2^45: here a row of 1e6 deviations, whose squares are 1e12."""
     X = random(2000, 4)

@@ -91,6 +91,15 @@ def test_with_all_components_no_row_can_stand_out() -> None:
         model(4, False).scores(X)
 
 
+@pytest.mark.parametrize("oriented", [False, True])
+def test_signs_that_servers_have_given_stay(oriented: bool) -> None:
+    """A kept model and loadings have them, too, and entries of nearly equal magnitude must not decide anew."""
+    found = answer(1, False) | {"components": np.array([[0.6, -0.6 - 2.0**-40, 0.5, 0.1]]), "oriented": oriented}
+    first = Parts.of(found, SCALE).components
+    assert first is not None
+    assert (first[0, 0] > 0) == oriented
+
+
 @pytest.mark.parametrize("ratio", [None, 1.0, (50 / 64) ** 2])
 @pytest.mark.parametrize("standardize", [False, True], ids=["raw", "standardised"])
 def test_units_and_signs_are_those_of_scikit_learn(standardize: bool, ratio: float | None) -> None:

@@ -149,7 +149,8 @@ def fit_shown(
                 if reached > plan.analysis.tol
                 else ""
             )
-            + "Fit again with fewer components, a larger --tol, --standardize, without --fixed-iterations, or another --solver."
+            + "Fit again without --fixed-iterations and --max-iterations, with fewer components, a larger --tol, "
+            "--standardize, or another --solver."
         )
     if plan.reveal and fitted.model.total_variance == 0:
         raise ValueError(

@@ -93,7 +93,7 @@ def kept_model(servers: Servers, facts: SharedFacts, progress: Progress) -> Iter
     """The shared model on four local servers that hold what was kept; they start with the first rows."""
     with Job(servers, progress) as job:
         scale = np.asarray(facts.scale_exponents, np.int64)
-        yield SharedModel(job, facts.name, scale, facts.standardized, facts.feature_names)
+        yield SharedModel(job, facts.name, scale, facts.standardized, facts.feature_names, facts.components)
 
 
 def write_table(path: Path, columns: Mapping[str, Any]) -> None:

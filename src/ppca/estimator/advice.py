@@ -1,4 +1,4 @@
-"""What Python offers against what owners' data are refused for: a note below the error, as tracebacks show it."""
+"""What users of Python are told: remedies below an error, as tracebacks show notes, and warnings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from ..html.formats import counted
 from ..jobs.checks import SpecError
@@ -86,3 +87,21 @@ def refuse_table(y: Any, width: int, *, by_columns: bool) -> None:
             f"y is a {type(y).__name__}, and is not used. Owners' tables go together into the first argument: "
             "fit([A, B]), or fit({'north': A, 'south': B})."
         )
+
+
+def warn_of_accuracy(result: dict[str, Any], tol: float) -> None:
+    """Warn of a result that failed its check on shares, or was verified with a larger tolerance than was asked for."""
+    if not result["verified"]:
+        text = (
+            "the check on shares failed: the decomposition is less accurate than tol promises, so components and variances may "
+            "be wrong. Fit again without fixed_iterations and max_iterations, with fewer components, a larger tol, "
+            "standardize=True, or another solver."
+        )
+    elif result["tolerance"] > tol:
+        text = (
+            f"the solver {result['solver']} reached a tolerance of {result['tolerance']:.0e} instead of {tol:g}, and its result "
+            "was verified with that: component_error_ and resolved_ say what this means for every component."
+        )
+    else:
+        return
+    warnings.warn(text, ConvergenceWarning, stacklevel=4)

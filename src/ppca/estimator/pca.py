@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -29,7 +28,7 @@ from ..receiver import PCAModel, SharedFacts
 from ..receiver.model import MODEL_FILE
 from ..runtime import Servers
 from ..runtime.servers import Progress
-from .advice import advised, refuse_table, warn_of_few_rows, with_advice
+from .advice import advised, refuse_table, warn_of_accuracy, warn_of_few_rows, with_advice
 from .fitting import Fitted, add_tables, fit_tables
 from .job import Job
 from .partition import Columns
@@ -200,13 +199,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_, self.verified_, self.fell_back_ = result["iterations"], result["verified"], result["fell_back"]
         self.openings_, self.account_ = account.audit, account
         self.tolerance_ = result["tolerance"]
-        if self.verified_ and self.tolerance_ > self.tol:
-            warnings.warn(
-                f"the solver {self.solver_} reached a tolerance of {self.tolerance_:.0e} instead of {self.tol:g}, and its result "
-                "was verified with that: component_error_ and resolved_ say what this means for every component.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        warn_of_accuracy(result, self.tol)
         if fitted.by_columns is not None:
             found = fitted.by_columns
             self.rows_of_owners_, self.bytes_uploaded_ = found.rows_of_owners, found.bytes_sent
@@ -248,7 +241,7 @@ class PCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.servers is None or self.keep is None:
             raise ValueError("no servers keep this model: fit with servers=... and keep='name'")
         fitted = self._fitted
-        return SharedModel(Job(self.servers), self.keep, fitted.scale, self.standardize, fitted.names)
+        return SharedModel(Job(self.servers), self.keep, fitted.scale, self.standardize, fitted.names, fitted.count)
 
     def _check_attached(self) -> None:
         if isinstance(self.servers, Detached):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from ..html.formats import counted
 from ..jobs.chunks import Chunk
 from ..jobs.spec import ROWS, JobSpec
 from ..owner.alignment.tags import BLOCK
@@ -74,7 +75,7 @@ class _Making:
     def _note(self, number: int, label: str, done: int, total: int | None) -> None:
         part, data = done / total if total else 0.0, self._spec.data
         self._told = (
-            f"owners, {label}: {done:,} {'columns' if data.is_wide else 'rows'}",
+            f"owners, {label}: {counted(done, 'column' if data.is_wide else 'row')}",
             (number + part) / len(self._sources),
         )
         if data.form == ROWS:  # reading is most of the work, and nothing is sent before its end

@@ -37,7 +37,8 @@ class SharedModel:
 
     job: runs the programs, and keeps their account. name: under which the servers keep the model.
     scale: the public exponents of the columns; standardized: whether columns are divided by their joint deviation.
-    names: what messages call the columns.
+    names: what messages call the columns. components: their number; servers keep more, without variance, if there are fewer
+    rows than columns.
 
     Coordinates have the signs of the revealed model: the entry of largest magnitude of every component is positive.
     """
@@ -47,6 +48,7 @@ class SharedModel:
     scale: NDArray[np.int64]
     standardized: bool
     names: list[str] | None = None
+    components: int | None = None
 
     @property
     def unit(self) -> float:
@@ -152,7 +154,11 @@ class SharedModel:
         return UseModel(model=self.name, threshold=limits[0], contamination=limits[1])
 
     def _coordinates(self, answer: dict[str, Any]) -> Floats:
-        return np.asarray(received(answer, self.job.receiver)["coordinates"]) * self.unit
+        return self._in_units(received(answer, self.job.receiver))
+
+    def _in_units(self, found: dict[str, Any]) -> Floats:
+        """Coordinates in the units of the data, along the components that the model has."""
+        return np.asarray(found["coordinates"])[:, : self.components] * self.unit
 
     def _verdicts(self, answer: dict[str, Any]) -> Verdicts:
         """Scores and flags, as far as the servers gave them."""
@@ -168,7 +174,7 @@ class SharedModel:
         """
         sources = self._opened(owners, partition, receiver)
         found = self._inferred(sources, partition, receiver, ["transform"])
-        return Joined(_ids(sources[receiver], found), coordinates=np.asarray(found["coordinates"]) * self.unit)
+        return Joined(_ids(sources[receiver], found), coordinates=self._in_units(found))
 
     def detect_columns(
         self,

@@ -110,7 +110,8 @@ async def concluded(
     """Keeps the first `count` pairs of a spectrum, if that is chosen, and reveals them to whom they are for."""
     with party.stage("result"):
         own = {receiver: own_columns(job, receiver) for receiver in job.receivers}
-        if job.keep is not None or any(columns is not None for columns in own.values()):
+        turned = job.keep is not None or any(columns is not None for columns in own.values())
+        if turned:
             spectrum = replace(spectrum, vectors=await oriented(spectrum.vectors[:count]))
         if job.keep is not None:
             assert means.kept is not None
@@ -126,7 +127,7 @@ async def concluded(
             receiver: _revealed(receiver, parts, own[receiver], joint, scaled, spectrum, count, following, means)
             for receiver, parts in parts_by_receiver(job).items()
         }
-    public = {"ratio": joint.n_rows_scaled if isinstance(joint.n_rows_scaled, float) else None}
+    public = {"ratio": joint.n_rows_scaled if isinstance(joint.n_rows_scaled, float) else None, "oriented": turned}
     if isinstance(joint.n_rows, int):
         public["rows"] = joint.n_rows
     return public | facts_of(spectrum, scaled, count, joint.column_error) | {"to": to}

@@ -78,8 +78,8 @@ async def project(rows: SecretArray, model: dict[str, SecretArray]) -> tuple[Sec
 
 
 async def rebuilt(z: SecretArray, model: dict[str, SecretArray]) -> SecretArray:
-    """Rows in units of the model from their coordinates; of a standardised model in standardised units."""
-    rows: SecretArray = await (z @ model["vectors"])
+    """Rows in units of the model from their first coordinates; of a standardised model in standardised units."""
+    rows: SecretArray = await (z @ model["vectors"][: z.shape[1]])
     return rows if "inverse" in model else rows + model["mean"].astype(40)
 
 
@@ -222,8 +222,10 @@ async def _inferred(
 
 def _check_width(rows: SecretArray, model: dict[str, SecretArray], kind: str) -> None:
     count, width = model["vectors"].shape
-    if kind == INVERSE and rows.shape[1] != count:
-        raise Refusal(f"coordinates of shape {rows.shape} do not fit a model of {count} components")
+    if kind == INVERSE and rows.shape[1] > count:
+        raise Refusal(
+            f"coordinates of shape {rows.shape} do not fit a model of {count} components; give at most so many"
+        )
     if kind != INVERSE and rows.shape[1] != width:
         raise Refusal(f"rows of shape {rows.shape} do not fit a model of {width} columns; give the columns of the fit")
 

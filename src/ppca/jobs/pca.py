@@ -108,7 +108,7 @@ class JointPCA(Analysis):
             if loops:
                 found.append(AllowedOpening("convergence level", most=loops))
         found.append(AllowedOpening("verification bit", most=3 if loops else 2))
-        if job.data.is_wide or job.data.width > 1:
+        if most > 1 or loops:
             found.append(AllowedOpening("shuffled ranks", most=2 + loops))
         if isinstance(self.components, float):
             found.append(AllowedOpening("number of components"))

@@ -43,7 +43,11 @@ class Parts:
         ratio = result["ratio"] or rows / 4.0 ** -(-rows.bit_length() // 2)
         components = variances = total = mean = deviation = None
         if "components" in result:
-            components = signed(np.asarray(result["components"], np.float64)[:rows])
+            components = np.asarray(result["components"], np.float64)[:rows]
+            if not result.get(
+                "oriented"
+            ):  # else the signs are those of the kept model and of loadings, also if entries tie
+                components = signed(components)
         if "values" in result:
             unit = _variance_unit(result, rows, standardized, ratio, float(grow[0]))
             variances = np.maximum(np.asarray(result["values"], np.float64), 0.0)[:rows] * unit
